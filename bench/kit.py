@@ -126,9 +126,9 @@ class Box:
         self.state = state
 
     def __eq__(self, other: object) -> bool:
-        from penstock.testing.asserts import difference
+        from penstock.testing.asserts import describe_difference
 
-        return isinstance(other, Box) and not difference(self.state, other.state)
+        return isinstance(other, Box) and not describe_difference(self.state, other.state)
 
     __hash__ = None  # type: ignore[assignment]
 

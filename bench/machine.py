@@ -41,9 +41,9 @@ def version(name: str) -> str | None:
     For Penstock it is the version of the code that runs: a checkout may not be installed at all.
     """
     import penstock
-    from penstock.errors import DISTRIBUTION
+    from penstock.errors import DISTRIBUTION_NAME
 
-    if name == DISTRIBUTION:
+    if name == DISTRIBUTION_NAME:
         return penstock.__version__
     try:
         return metadata.version(name)

@@ -313,7 +313,10 @@ def limited(format: Format) -> None:
 
 def damaged(format: Format, many: int, seconds: float) -> dict[str, Any]:
     """Damage a format in each mode; return the number of damages and the failures."""
-    with tempfile.TemporaryDirectory() as scratch, seams.pretend(store=Rotten(), disk=Careless()):
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        seams.override_world(store=Rotten(), disk=Careless()),
+    ):
         try:
             prepared(format, Path(scratch, "warm"))  # so that everything is loaded
         except pytest.skip.Exception:  # its tool is not installed here

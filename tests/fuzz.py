@@ -36,20 +36,20 @@ import penstock as ps
 from damage import Careless
 from penstock.compat.mixtures import convert
 from penstock.engine.base import seams
-from penstock.engine.base.urls import restore_slashes, without_secrets
+from penstock.engine.base.urls import restore_slashes, strip_secrets
 from penstock.engine.base.yaml import require_shallow
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
 from penstock.mixture_files.exclude import read_keys
-from penstock.mixture_files.reading import Notes, read_text
+from penstock.mixture_files.reading import ProblemLog, read_text
 from penstock.sources import index_files, mds, open_files, sidecar, tar
 from penstock.sources import tar_layout as tar_places
-from penstock.sources.braces import braces
-from penstock.sources.example import Examples
+from penstock.sources.braces import expand_braces
+from penstock.sources.example import ExampleDecoder
 from penstock.sources.litdata_json import decode_value
-from penstock.sources.mds_index import Column, shards_of
-from penstock.sources.records import BROKEN
+from penstock.sources.mds_index import ShardColumn, parse_shards
+from penstock.sources.records import RECORD_ERRORS
 from penstock.stores import blocks, stores
 
 SLOW = 10
@@ -86,8 +86,8 @@ def archive() -> bytes:
 
 
 def members(data: bytes) -> list[Any]:
-    found = tar.Members(lambda at, length: data[at : at + length], 0, len(data), "x.tar")
-    return [(member, tar.sample_part(member, "x.tar")) for member in found]
+    found = tar.MemberIterator(lambda at, length: data[at : at + length], 0, len(data), "x.tar")
+    return [(member, tar.parse_sample_part(member, "x.tar")) for member in found]
 
 
 def places() -> bytes:
@@ -137,7 +137,7 @@ def written(write: Callable[..., Path], *rest: Any) -> dict[str, bytes]:
 
 
 def read_mixture(data: bytes) -> object:
-    return read_text(data.decode("utf-8", "replace"), "mixture.yaml", Notes())
+    return read_text(data.decode("utf-8", "replace"), "mixture.yaml", ProblemLog())
 
 
 def text(of: Callable[[str], object]) -> Callable[[bytes], object]:
@@ -270,7 +270,11 @@ MDS, LIT = (
     written(foreign_formats.write_mds, foreign_formats.mds_rows(3)),
     written(foreign_formats.write_litdata, foreign_formats.lit_rows(3)),
 )
-COLUMNS = [Column("n", "int", 8), Column("text", "str", 0), Column("x", "ndarray", 0)]
+COLUMNS = [
+    ShardColumn("n", "int", 8),
+    ShardColumn("text", "str", 0),
+    ShardColumn("x", "ndarray", 0),
+]
 SAMPLE = struct.pack("<2Iq", 2, 12, 7) + b"ab" + bytes([8, 4, 10]) + bytes(9)
 ARRAY = io.BytesIO()
 np.save(ARRAY, np.arange(9, dtype=np.uint16))
@@ -453,7 +457,7 @@ PARSERS: dict[str, Parser] = {
     "text": Parser(read_as("x.txt"), ["one\r\n\nzwölf".encode()]),
     "csv": Parser(read_as("x.csv"), [b'n,s\n1,"a, b"\n2,"c\n"\n']),
     "mds index": Parser(
-        lambda data: shards_of(json.loads(data), Path("index.json")),
+        lambda data: parse_shards(json.loads(data), Path("index.json")),
         [MDS["index.json"]],
         (PenstockError, ValueError, RecursionError),
     ),
@@ -461,7 +465,9 @@ PARSERS: dict[str, Parser] = {
         beside("shard.00000.mds", "index.json", MDS["shard.00000.mds"]), [MDS["index.json"]]
     ),
     "mds sample": Parser(
-        mds.Rows(COLUMNS, ["n", "text", "x"], Path("x.mds")), [SAMPLE], (PenstockError, *BROKEN)
+        mds.SampleDecoder(COLUMNS, ["n", "text", "x"], Path("x.mds")),
+        [SAMPLE],
+        (PenstockError, *RECORD_ERRORS),
     ),
     "litdata index": Parser(
         beside("chunk-0-0.bin", "index.json", LIT["chunk-0-0.bin"]), [LIT["index.json"]]
@@ -469,7 +475,9 @@ PARSERS: dict[str, Parser] = {
     "litdata chunk": Parser(
         beside("index.json", "chunk-0-0.bin", LIT["index.json"]), [LIT["chunk-0-0.bin"]]
     ),
-    "litdata json": Parser(decode_value, [b"\x00" * 9, bytes(range(40))], (PenstockError, *BROKEN)),
+    "litdata json": Parser(
+        decode_value, [b"\x00" * 9, bytes(range(40))], (PenstockError, *RECORD_ERRORS)
+    ),
     "tfrecord": Parser(
         read_as("x.tfrecord"),
         [
@@ -480,18 +488,19 @@ PARSERS: dict[str, Parser] = {
         ],
     ),
     "tf.train.Example": Parser(
-        Examples(),
+        ExampleDecoder(),
         [foreign_formats.example(row) for row in foreign_formats.example_rows(4)],
-        (PenstockError, *BROKEN),
+        (PenstockError, *RECORD_ERRORS),
     ),
     "tokens": Parser(read_as("x.npy"), [ARRAY.getvalue()]),
     "megatron index": Parser(beside("x.bin", "x.idx", bytes(18)), [MEGATRON]),
     "braces": Parser(
-        text(lambda pattern: list(braces(pattern))), [b"part-{000..011}.{a,b{c,d}}", b"{1..3..2}{z"]
+        text(lambda pattern: list(expand_braces(pattern))),
+        [b"part-{000..011}.{a,b{c,d}}", b"{1..3..2}{z"],
     ),
-    "globs": Parser(text(stores._glob), [b"a/**/[!x]*/{b,c}?.jsonl", b"[a-z]**"]),  # pyright: ignore[reportPrivateUsage]
+    "globs": Parser(text(stores._compile_glob), [b"a/**/[!x]*/{b,c}?.jsonl", b"[a-z]**"]),  # pyright: ignore[reportPrivateUsage]
     "urls": Parser(
-        text(lambda url: (without_secrets(url), restore_slashes(url))),
+        text(lambda url: (strip_secrets(url), restore_slashes(url))),
         [b"https://me:secret@host/x?a=b#c", b"s3:/bucket/a"],
     ),
     "sizes": Parser(text(blocks.parse_size), [b"200GB", b"1.5 GiB"]),
@@ -614,7 +623,7 @@ def apart(name: str, seconds: float, seed: int) -> tuple[int, list[str]]:
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 3 * SLOW, int(seconds) + 3 * SLOW))
         try:
-            with open(ours, "w") as pipe, seams.pretend(disk=Careless()):
+            with open(ours, "w") as pipe, seams.override_world(disk=Careless()):
                 json.dump(wrong(PARSERS[name], seconds, seed), pipe)
         except BaseException:
             traceback.print_exc()

@@ -274,7 +274,7 @@ def poisoned_index(at: Path) -> None:
     whole(path)
     index = sidecar.index_path(path, None)
     body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
-    sidecar.write(index, sidecar.LINES, sidecar.stat(path), 2, body, False)
+    sidecar.write(index, sidecar.LINES, sidecar.stat_file(path), 2, body, False)
     whole(path)
 
 
@@ -283,7 +283,7 @@ def index_that_claims_much(at: Path) -> None:
     path.write_text("1\n2\n")
     whole(path)
     sidecar.write(
-        sidecar.index_path(path, None), sidecar.LINES, sidecar.stat(path), 1 << 60, b"", False
+        sidecar.index_path(path, None), sidecar.LINES, sidecar.stat_file(path), 1 << 60, b"", False
     )
     whole(path)
 
@@ -685,7 +685,7 @@ if __name__ == "__main__":
     for size, codec in ((300, "gzip"), (600, "zlib")):  # made once, not by every child
         zeros(size << 20, codec)
     results: dict[str, tuple[str, list[str]]] = {}
-    with tempfile.TemporaryDirectory() as scratch, seams.pretend(disk=Careless()):
+    with tempfile.TemporaryDirectory() as scratch, seams.override_world(disk=Careless()):
         for name, item in ITEMS.items():
             at = Path(scratch, name, "x")
             at.mkdir(parents=True)

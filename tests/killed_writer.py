@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import penstock as ps
-from penstock.engine.base.seams import LocalDisk, pretend
+from penstock.engine.base.seams import LocalDisk, override_world
 from penstock.writing import ShardFormat, write
 
 
@@ -60,7 +60,7 @@ if __name__ == "__main__":
     while True:
         n = dice.randrange(1, 60)
         if (child := os.fork()) == 0:
-            with pretend(disk=LethalDisk(n)):
+            with override_world(disk=LethalDisk(n)):
                 write(documents(400), folder, format, shard=50, max_bytes=20_000)
             os._exit(0)
         status = os.waitpid(child, 0)[1]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock.errors import DISTRIBUTION, install_command, missing_extra
+from penstock.errors import DISTRIBUTION_NAME, install_command, make_missing_extra_error
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -85,13 +85,13 @@ def test_nothing_tells_anyone_to_install_a_foreign_package() -> None:
     names, violations = list[str](), list[str]()
     for name, text in texts():
         names.append(name)
-        violations += [f"{name}:{line}: say {DISTRIBUTION}" for line in foreign_installs(text)]
+        violations += [f"{name}:{line}: say {DISTRIBUTION_NAME}" for line in foreign_installs(text)]
     assert len(names) > 400 and "README.md" in names
     assert not violations, "\n" + "\n".join(violations)
 
 
 def test_pyproject_has_the_name_and_the_version_of_the_package() -> None:
-    assert PROJECT["project"]["name"] == DISTRIBUTION
+    assert PROJECT["project"]["name"] == DISTRIBUTION_NAME
     assert PROJECT["project"]["version"] == penstock.__version__
 
 
@@ -101,7 +101,7 @@ def test_the_project_requires_only_extras_of_its_own() -> None:
     assert own
     for requirement in own:
         name, _, extras = requirement.removesuffix("]").partition("[")
-        assert name == DISTRIBUTION and set(extras.split(",")) <= set(EXTRAS), requirement
+        assert name == DISTRIBUTION_NAME and set(extras.split(",")) <= set(EXTRAS), requirement
 
 
 def test_every_extra_that_an_error_names_exists() -> None:
@@ -113,7 +113,7 @@ def test_every_extra_that_an_error_names_exists() -> None:
 
 
 def test_an_error_about_a_missing_extra_names_the_distribution() -> None:
-    error = missing_extra("zstandard", "zstd", "reading a.zst")
+    error = make_missing_extra_error("zstandard", "zstd", "reading a.zst")
     command = "pip install 'penstock-data[zstd]'"
     assert str(error) == f"reading a.zst needs the package 'zstandard': {command}"
     assert install_command("zstd") == command
@@ -123,5 +123,5 @@ def test_the_bench_finds_the_version_of_penstock_without_an_installation() -> No
     from bench.machine import version
     from bench.peers.penstock import PEER
 
-    assert DISTRIBUTION in PEER.needs
-    assert version(DISTRIBUTION) == penstock.__version__
+    assert DISTRIBUTION_NAME in PEER.needs
+    assert version(DISTRIBUTION_NAME) == penstock.__version__

@@ -23,7 +23,7 @@ import pytest
 
 import penstock
 from helpers import FRAMEWORKS
-from penstock.sources.paths import KINDS, FormatName
+from penstock.sources.paths import ALL_FORMATS, FormatName
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "penstock"
@@ -521,7 +521,7 @@ def test_all_is_sorted_and_true() -> None:
 
 
 def test_choices_are_defined_once() -> None:
-    assert set(get_args(FormatName)) == {*KINDS, "energon"}
+    assert set(get_args(FormatName)) == {*ALL_FORMATS, "energon"}
 
 
 def test_the_package_is_typed_and_needs_little() -> None:

@@ -33,10 +33,10 @@ from helpers import through_json
 from leak_check import our_threads
 from observed_orders import Orders, model, plain, run
 from oracle import again, endless, indexed
-from penstock.engine.base.seams import pretend, write_whole
+from penstock.engine.base.seams import override_world, write_atomically
 from penstock.engine.graph.tail import has_tail
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
-from penstock.testing.asserts import difference
+from penstock.testing.asserts import describe_difference
 from penstock.testing.recipes import number
 from shared_processes import shared_processes
 from trees import Fuse, Interrupt
@@ -211,7 +211,7 @@ class Machine(RuleBasedStateMachine):
         self.topology = topology
         self.world = self.worlds[topology.ranks % len(self.worlds)]
         if topology.simulation is not None:
-            self.seams.enter_context(pretend(sched=SimSched(topology.simulation)))
+            self.seams.enter_context(override_world(sched=SimSched(topology.simulation)))
         usual: Any = {
             "workers": topology.workers,
             "executor": topology.executor,
@@ -264,7 +264,7 @@ class Machine(RuleBasedStateMachine):
             if (
                 whole
                 and all(x is not END for x in turn[:count])
-                and not difference(turn[:count], want[:count])
+                and not describe_difference(turn[:count], want[:count])
             ):
                 break
         else:
@@ -415,8 +415,8 @@ class Machine(RuleBasedStateMachine):
         self.disk.fail_at, self.disk.how = self.disk.effects + effect, "kill"
         died = False
         try:
-            with pretend(disk=self.disk):
-                write_whole(path, new)
+            with override_world(disk=self.disk):
+                write_atomically(path, new)
         except Crash:
             died = True
         self.disk.crash()
@@ -477,10 +477,10 @@ def test_no_order_of_tasks_changes_the_run(recipe: Any, seed: int) -> None:
     note(show(recipe))
     want = run(build(recipe), 0, 500)[0]
     with (
-        pretend(sched=SimSched(seed, twice=0.5)),
+        override_world(sched=SimSched(seed, twice=0.5)),
         ps.Loader(build(recipe), workers=3, prefetch=5) as loader,
     ):
-        assert not difference(list(loader), want)
+        assert not describe_difference(list(loader), want)
 
 
 @examples(40)
@@ -495,7 +495,7 @@ def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(
     with ps.Loader(build(recipe), lanes=4) as loader:
         want = list(loader)
     with (
-        pretend(sched=SimSched(seed, fail=0.2)),
+        override_world(sched=SimSched(seed, fail=0.2)),
         ps.Loader(build(recipe), workers=2, lanes=4) as loader,
     ):
         for _ in range(1000):
@@ -508,7 +508,7 @@ def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(
                 break
             except OSError:
                 state = state or through_json(loader.state_dict())
-    assert not difference(found, want)
+    assert not describe_difference(found, want)
 
 
 @pytest.mark.parametrize("how", ["error", "full", "kill"])
@@ -522,11 +522,11 @@ def test_whatever_fails_in_a_save_the_old_or_the_new_state_is_there(how: Any) ->
     for seed in range(20):
         for effect in range(1, 20):
             disk = TornDisk(seed)
-            with pretend(disk=disk):
-                write_whole(path, old)
+            with override_world(disk=disk):
+                write_atomically(path, old)
                 disk.fail_at, disk.how = disk.effects + effect, how
                 try:
-                    write_whole(path, new)
+                    write_atomically(path, new)
                 except (OSError, Crash):
                     pass
                 else:

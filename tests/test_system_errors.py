@@ -18,7 +18,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base import seams
-from penstock.errors import is_missing_file, storage_error
+from penstock.errors import is_missing_file, make_storage_error
 from penstock.testing import TornDisk
 from penstock.writing import write_rows
 
@@ -77,7 +77,7 @@ def test_a_path_that_cannot_be_is_an_error_of_ours_that_names_it(name: str, tmp_
 
 
 def test_a_full_disk_says_what_to_do() -> None:
-    with seams.pretend(disk=TornDisk(seed=0, fail_at=1, how="full")):
+    with seams.override_world(disk=TornDisk(seed=0, fail_at=1, how="full")):
         with pytest.raises(ps.StorageError, match=r"/run/step-0.*: free some space") as error:
             ps.save("/run", run())
     assert error.value.errno == errno.ENOSPC
@@ -148,7 +148,7 @@ def test_a_result_that_cannot_be_sent_names_its_sample() -> None:
 
 
 def test_every_remedy_ends_the_message() -> None:
-    error = storage_error(OSError(errno.ELOOP, "Too many levels of symbolic links"), "/data/x")
+    error = make_storage_error(OSError(errno.ELOOP, "Too many levels of symbolic links"), "/data/x")
     assert str(error) == (
         "/data/x: Too many levels of symbolic links: repair the symbolic links, which form a cycle"
     )

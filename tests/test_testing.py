@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from example_counts import examples
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.testing import (
     Crash,
     SimSched,
@@ -27,7 +27,7 @@ from penstock.testing import (
     pipelines,
     show,
 )
-from penstock.testing.asserts import difference
+from penstock.testing.asserts import describe_difference
 
 
 class Good:
@@ -189,16 +189,18 @@ def test_a_state_under_other_names_and_another_comparison() -> None:
 
 def test_differences_name_the_place() -> None:
     a = {"x": [np.arange(4), (1, "a")], "y": None}
-    assert difference(a, {"x": [np.arange(4), (1, "a")], "y": None}) == ""
+    assert describe_difference(a, {"x": [np.arange(4), (1, "a")], "y": None}) == ""
     assert (
-        difference({"x": [np.array([0, 1, 9, 3])]}, {"x": [np.arange(4)]})
+        describe_difference({"x": [np.array([0, 1, 9, 3])]}, {"x": [np.arange(4)]})
         == "at ['x'][0][2]: np.int64(9) instead of np.int64(2)"
     )
-    assert "the keys" in difference({"x": 1}, {"y": 1})
-    assert "int32[4] instead of int64[4]" in difference(np.arange(4, dtype=np.int32), np.arange(4))
-    assert "instead of" in difference((1, 2), [1, 2])
-    assert "instead of" in difference(1, True)
-    assert difference(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == ""
+    assert "the keys" in describe_difference({"x": 1}, {"y": 1})
+    assert "int32[4] instead of int64[4]" in describe_difference(
+        np.arange(4, dtype=np.int32), np.arange(4)
+    )
+    assert "instead of" in describe_difference((1, 2), [1, 2])
+    assert "instead of" in describe_difference(1, True)
+    assert describe_difference(np.array([np.nan, 1.0]), np.array([np.nan, 1.0])) == ""
 
 
 def test_other_runs_are_found() -> None:
@@ -314,7 +316,7 @@ def test_the_scheduler_reorders_repeats_and_fails_from_one_seed() -> None:
     def ran(seed: int, **options: Any) -> list[int]:
         order: list[int] = []
         sched = SimSched(seed, **options)
-        with pretend(sched=sched):
+        with override_world(sched=sched):
             hands = sched.spawn(3)
             futures = [hands.submit(lambda i=i: order.append(i)) for i in range(8)]
             for future in futures:

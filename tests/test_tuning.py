@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.tuning import Trial
+from penstock.tuning import TuningTrial
 
 MS = 10
 
@@ -206,6 +206,6 @@ def test_errors_of_the_data_are_raised_and_leave_nothing() -> None:
 
 
 def test_a_trial_in_words() -> None:
-    assert str(Trial("processes", 2, 16, 1234.5, 86_000_000)).split() == [
+    assert str(TuningTrial("processes", 2, 16, 1234.5, 86_000_000)).split() == [
         "processes,", "2", "workers,", "prefetch=16", "1,234.5", "items/s", "86", "MB",
     ]  # fmt: skip

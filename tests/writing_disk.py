@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.engine.base.seams import Entry, Stat
+from penstock.engine.base.seams import FolderEntry, Stat
 from penstock.testing.simulate import TornDisk
 
 
@@ -16,10 +16,12 @@ class Over:
     def __init__(self, disk: TornDisk) -> None:
         self.disk = disk
 
-    def list(self, pattern: str, /) -> list[Entry]:
+    def list(self, pattern: str, /) -> list[FolderEntry]:
         found = [path for path in self.disk.paths() if path.match(pattern)]
         hidden = Path(pattern).name[0] == "."
-        return [Entry(str(path), True, False) for path in found if (path.name[0] == ".") == hidden]
+        return [
+            FolderEntry(str(path), True, False) for path in found if (path.name[0] == ".") == hidden
+        ]
 
     def stat(self, path: str, /) -> Stat:
         return Stat(len(self.disk.read(Path(path))), 0)

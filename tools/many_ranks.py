@@ -136,7 +136,7 @@ def counted_locks() -> Generator[list[float]]:
                 waits.append(time.perf_counter() - began)
                 yield held
 
-    with seams.pretend(disk=Disk()):
+    with seams.override_world(disk=Disk()):
         yield waits
 
 

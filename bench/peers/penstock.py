@@ -372,7 +372,7 @@ def tars_in_order(work):
 def index_lines(work):
     import tempfile
 
-    from penstock.sources import index_lines as index
+    from penstock.sources import index_and_count_rows as index
 
     from .. import reading
 

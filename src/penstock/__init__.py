@@ -112,9 +112,9 @@ def __getattr__(name: str) -> Any:
         return value
     if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f".{name}", __name__)
-    from .engine.base.arguments import unknown_attribute
+    from .engine.base.arguments import make_attribute_error
 
-    raise unknown_attribute(__name__, name, __all__)
+    raise make_attribute_error(__name__, name, __all__)
 
 
 def __dir__() -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from .engine.base.arguments import no_dataset, validated
+from .engine.base.arguments import make_not_dataset_error, validate_arguments
 from .engine.base.contract import require_protocol
 from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
 from .engine.base.limits import BATCH
-from .engine.base.sized import length_if_known
+from .engine.base.sized import hide_unknown_length
 from .engine.base.tree import collate as default_collate
 from .engine.base.tree import leading_size
 from .engine.graph.batched import Batched, Collated, in_columns
@@ -69,21 +69,21 @@ from .engine.packing import (
     Overflow,
     Packing,
     Rebatch,
-    feature_packing,
+    build_feature_packing,
     join_parts,
 )
 from .engine.plan import Plan
 from .engine.runtime.iterator import DatasetIterator
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError
-from .sources.row_files import file_and_row
+from .sources.row_files import describe_row_location
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-@validated
+@validate_arguments
 class Dataset(Shows):
     """An immutable pipeline over samples; every method returns a new dataset.
 
@@ -153,7 +153,7 @@ class Dataset(Shows):
         """
         return Plan(self.compiled, self._with)
 
-    @length_if_known
+    @hide_unknown_length
     def __len__(self) -> int:
         require_indexed(
             self.flow,
@@ -200,7 +200,7 @@ class Dataset(Shows):
         except Failed as failure:
             leaf = self.compiled.builder.leaves[failure.leaf]
             cause = cause_of(failure, self.compiled.builder.leaves)
-            file = file_and_row(leaf.source, failure.index)
+            file = describe_row_location(leaf.source, failure.index)
             cause.add_note(
                 f"penstock: at index {failure.index} of source {leaf.name} (pass "
                 f"{failure.epoch}){file}"
@@ -667,7 +667,7 @@ class Dataset(Shows):
                 "after it"
             )
         batched_fn = Batched(
-            _function(fn, "map"),
+            _require_callable(fn, "map"),
             check_int(batched, "map(batched={})", 1),
             in_columns(self.flow, "map"),
         )
@@ -705,7 +705,7 @@ class Dataset(Shows):
         """
         if why_not(self.flow) is None:
             return self._apply("index", fn)
-        return Dataset(counter()).zip(self).map(OfPair(_function(fn, "map_with_index")))
+        return Dataset(counter()).zip(self).map(OfPair(_require_callable(fn, "map_with_index")))
 
     def random_map(
         self,
@@ -880,7 +880,7 @@ class Dataset(Shows):
             n = check_int(global_batch_size, "batch(global_batch_size={})", 1, BATCH)
         else:
             n = check_int(n, "batch({})", 1, BATCH)
-        stack = None if collate is None else _collate(collate)
+        stack = None if collate is None else _resolve_collate(collate)
         if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
             stack = Collated(stack)
         return self._with(batched(self.flow, Batch(n, drop_remainder, over_ranks), stack))
@@ -961,7 +961,7 @@ class Dataset(Shows):
             raise ConfigError(
                 f"bucket_by_length({bounds!r}): bounds must be ascending sizes such as (64, 256)"
             )
-        return self._fold(BucketByLength(tuple(bounds), n), size, _collate(collate))
+        return self._fold(BucketByLength(tuple(bounds), n), size, _resolve_collate(collate))
 
     def batch_by_tokens(
         self,
@@ -989,7 +989,7 @@ class Dataset(Shows):
         >>> list(batches)
         [['aa', 'b'], ['ccc']]
         """
-        return self._fold(BatchByTokens(max_tokens, padded), size, _collate(collate))
+        return self._fold(BatchByTokens(max_tokens, padded), size, _resolve_collate(collate))
 
     def pack(
         self,
@@ -1126,7 +1126,7 @@ class Dataset(Shows):
         >>> row["ask"].tolist(), row["say"].tolist(), row["say_segment_ids"].tolist()
         ([1, 2, 4, 0], [3, 5, 6], [1, 2, 2])
         """
-        fold, rows = feature_packing(
+        fold, rows = build_feature_packing(
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )
         return self._with(Each(Hold(self.flow, fold), "map", rows))
@@ -1168,10 +1168,14 @@ class Dataset(Shows):
         seed: int | None = None,
         name: str | None = None,
     ) -> Dataset:
-        sizer = Sizer(_function(size, "size"), by_length=size is len)
+        sizer = Sizer(_require_callable(size, "size"), by_length=size is len)
         groups = Hold(self.flow, require_protocol(fold, Fold, "fold()"), sizer, seed, name)
         return self._with(
-            Each(with_seed(groups, self._seed), "map", _Values(_function(build, "build")))
+            Each(
+                with_seed(groups, self._seed),
+                "map",
+                _ValueBuilder(_require_callable(build, "build")),
+            )
         )
 
     # ------------------------------------------------------------ helpers
@@ -1180,7 +1184,7 @@ class Dataset(Shows):
         self, kind: Kind, fn: Callable[..., Any], seed: int | None = None, name: str | None = None
     ) -> Dataset:
         return self._with(
-            Each(self.flow, kind, _function(fn, STEP[kind].partition("(")[0]), seed, name)
+            Each(self.flow, kind, _require_callable(fn, STEP[kind].partition("(")[0]), seed, name)
         )
 
     def _step_name(self, step: str, name: str | None) -> str | None:
@@ -1206,7 +1210,7 @@ class Dataset(Shows):
 # ---------------------------------------------------------------- picklable functions of the steps
 
 
-class _Values:
+class _ValueBuilder:
     """Apply a user's `build` to the values of the items of a group."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
@@ -1240,17 +1244,17 @@ def _only(values: list[Any]) -> Any:
     return values[0]
 
 
-def _function(fn: Any, step: str) -> Callable[..., Any]:
+def _require_callable(fn: Any, step: str) -> Callable[..., Any]:
     if not callable(fn):
         raise ConfigError(f"{step}({fn!r}): give a function, not a {type(fn).__name__}")
     return fn
 
 
-def _collate(fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any]:
-    return default_collate if fn is None else _function(fn, "collate")
+def _resolve_collate(fn: Callable[[list[Any]], Any] | None) -> Callable[[list[Any]], Any]:
+    return default_collate if fn is None else _require_callable(fn, "collate")
 
 
-def datasets_of(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ...]:
+def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ...]:
     """Check that the arguments of a step that joins datasets are datasets."""
     if not arguments:
         raise ConfigError(f"{step}(): no dataset; give at least one")
@@ -1262,12 +1266,12 @@ def datasets_of(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ...]:
                 f"{step}: a list of datasets is no dataset; unpack the list: {step}(*datasets)"
             )
         if not isinstance(argument, Dataset):
-            raise no_dataset(step, cast(object, argument))
+            raise make_not_dataset_error(step, cast(object, argument))
     return arguments
 
 
 def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:
-    datasets = datasets_of(step, datasets)
+    datasets = require_datasets(step, datasets)
     return Mix(
         tuple(dataset.flow for dataset in datasets),
         tuple(f"+{i}" for i in range(len(datasets))),

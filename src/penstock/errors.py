@@ -7,7 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 # The name on the package index; the import is `penstock`. pyproject.toml repeats it.
-DISTRIBUTION = "penstock-data"
+DISTRIBUTION_NAME = "penstock-data"
 
 _HEAD, _TAIL = 1400, 600
 
@@ -24,7 +24,7 @@ class PenstockError(Exception):
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_shorten(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_shorten_message(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigError(PenstockError, ValueError):
@@ -73,7 +73,7 @@ class StorageError(PenstockError, OSError):
     """Storage failure: worth a retry, never a reason to drop a sample."""
 
 
-_REMEDIES = {
+_REMEDY_BY_ERRNO = {
     errno.EACCES: "give this process permission, or name another path",
     errno.EPERM: "give this process permission, or name another path",
     errno.EROFS: "name a path that can be written to",
@@ -96,17 +96,17 @@ _REMEDIES = {
 }
 
 
-def storage_error(error: OSError, what: object) -> StorageError:
+def make_storage_error(error: OSError, what: object) -> StorageError:
     """Convert an error of the operating system to a `StorageError` with path, cause and remedy.
 
     Args:
         error: the error of the operating system.
         what: the path, or the description of the operation, for the message.
 
-    >>> print(storage_error(OSError(errno.ENOSPC, "No space left on device"), "/data/x"))
+    >>> print(make_storage_error(OSError(errno.ENOSPC, "No space left on device"), "/data/x"))
     /data/x: No space left on device: free some space, or name a folder on another disk
     """
-    remedy = _REMEDIES.get(error.errno or 0, "")
+    remedy = _REMEDY_BY_ERRNO.get(error.errno or 0, "")
     converted = StorageError(f"{what}: {error.strerror or error}{f': {remedy}' if remedy else ''}")
     converted.errno = error.errno
     return converted
@@ -127,7 +127,7 @@ def convert_storage_errors(what: object) -> Generator[None]:
     except (StorageError, BrokenPipeError):
         raise
     except OSError as error:
-        raise storage_error(error, what) from error
+        raise make_storage_error(error, what) from error
 
 
 class GivenUpError(StorageError):
@@ -153,14 +153,14 @@ def is_missing_file(error: BaseException) -> bool:
     return (
         isinstance(error, OSError)
         and not isinstance(error, StorageError)
-        and error.errno in _NO_FILE
+        and error.errno in _MISSING_FILE_ERRNOS
     )
 
 
-_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
+_MISSING_FILE_ERRNOS = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.ELOOP)
 
 
-MALFORMED = (
+MALFORMED_INPUT_ERRORS = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
 """The errors of reading fields of parsed JSON that has another structure than expected."""
@@ -187,7 +187,7 @@ def type_and_message(error: BaseException) -> str:
         return f"{type(error).__name__} (its __str__ raises {type(failure).__name__})"
 
 
-def no_end(error: Exception) -> Exception:
+def replace_stop_iteration(error: Exception) -> Exception:
     """Replace a `StopIteration` of a user's function by a `RuntimeError`.
 
     Python would take it for the end of the iterator, and drop the remaining samples silently.
@@ -195,7 +195,7 @@ def no_end(error: Exception) -> Exception:
     Args:
         error: the error of the function.
 
-    >>> no_end(StopIteration())
+    >>> replace_stop_iteration(StopIteration())
     RuntimeError('it raised StopIteration, as next() does at the end: give next() a default')
     """
     if not isinstance(error, StopIteration):
@@ -221,7 +221,7 @@ class Skip(PenstockError):
     """
 
 
-def _shorten(text: str) -> str:
+def _shorten_message(text: str) -> str:
     left_out = len(text) - _HEAD - _TAIL
     return (
         text
@@ -236,10 +236,10 @@ def install_command(extra: str) -> str:
     >>> install_command("zstd")
     "pip install 'penstock-data[zstd]'"
     """
-    return f"pip install '{DISTRIBUTION}[{extra}]'"
+    return f"pip install '{DISTRIBUTION_NAME}[{extra}]'"
 
 
-def missing_extra(package: str, extra: str, purpose: str) -> ImportError:
+def make_missing_extra_error(package: str, extra: str, purpose: str) -> ImportError:
     """Return the error for a missing optional package; it names the extra to install.
 
     Args:

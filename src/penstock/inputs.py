@@ -11,12 +11,12 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import Dataset, datasets_of
-from .engine.base.arguments import check_choice, no_dataset, validated
+from .dataset import Dataset, require_datasets
+from .engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
 from .engine.base.contract import require_protocol
-from .engine.base.dtypes import TOKENS
+from .engine.base.dtypes import TOKEN_DTYPE
 from .engine.base.integers import check_int
-from .engine.base.weights import by_name, json_number
+from .engine.base.weights import convert_to_json_number, sort_by_name
 from .engine.graph.draws import draws_of
 from .engine.graph.history import history
 from .engine.graph.indexed import why_not
@@ -27,8 +27,8 @@ from .engine.mixing import SHARE_OF, ShareOf, Stop
 from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, check_dtype
 from .errors import ConfigError
-from .schedule import COUNTED, Counted, Schedule
-from .sources import Counts, JoinedFiles, held_as_columns, hub, open_files
+from .schedule import COUNTED_UNITS, CountedUnit, Schedule
+from .sources import JoinedFiles, TokenCounter, hub, open_files, require_columnar
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
@@ -36,7 +36,7 @@ from .sources.tokens import Windows
 from .types import Mixing, Shards, Source
 
 
-@validated
+@validate_arguments
 def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     """Create a dataset from an object with `len` and `[i]`, or with `len` and `read(indices)`.
 
@@ -57,7 +57,7 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     return Dataset(Read(seq if isinstance(seq, Source) else Memory(seq), name or ""))
 
 
-@validated
+@validate_arguments
 def from_iterable(
     factory: Callable[[], Iterable[Any]] | Shards,
     name: str | None = None,
@@ -98,7 +98,7 @@ def from_iterable(
     return Dataset(Read(factory, name or ""))
 
 
-@validated
+@validate_arguments
 def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None = None) -> Dataset:
     """Create a dataset from a token store: a flat array of tokens and the offsets of documents.
 
@@ -128,14 +128,14 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
     return Dataset(Read(store, name or ""))
 
 
-@validated
+@validate_arguments
 def read(
     paths: str | Path | Iterable[str | Path],
     format: FormatName | str | Callable[[Path], Any] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
     cache: str | Path | None = None,
-    lengths: str | Counts | None = None,
+    lengths: str | TokenCounter | None = None,
     split: str | None = None,
     where: Mapping[str, Any] | None = None,
     dtype: TokenType | None = None,
@@ -195,11 +195,11 @@ def read(
     )
     check_choice(rows, ("dict", "columns"), "read(rows={})")
     if rows == "columns":
-        source.as_columns = held_as_columns(source)
+        source.as_columns = require_columnar(source)
     return Dataset(Read(source, name or getattr(source, "name", "")))
 
 
-@validated
+@validate_arguments
 def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     """Divide the joined tokens of a store into windows, the samples of nanoGPT and Megatron.
 
@@ -223,14 +223,14 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     >>> [window.tolist() for window in ds]
     [[0, 1, 2, 3], [3, 4, 5, 6]]
     """
-    leaf = leaf_of(datasets_of("windows", (store,))[0].flow)
+    leaf = leaf_of(require_datasets("windows", (store,))[0].flow)
     if leaf is None or not isinstance(leaf.source, JoinedFiles | Tokens):
         raise ConfigError(
             "windows: give a token store without steps, as in "
             "ps.windows(ps.read('train.bin', dtype='uint16'), 1024).shuffle()"
         )
     check_dtype(dtype, "windows")
-    kind = TOKENS if dtype is None else np.dtype(dtype)
+    kind = TOKEN_DTYPE if dtype is None else np.dtype(dtype)
     if kind.kind not in "iu":
         raise ConfigError(f"windows(dtype={dtype!r}): give an integer dtype, such as 'int64'")
     require_ids_fit(leaf, kind, "windows")
@@ -239,7 +239,7 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     )
 
 
-@validated
+@validate_arguments
 def concat(*datasets: Dataset) -> Dataset:
     """Concatenate datasets, one after the other: `a.concat(b, ...)`.
 
@@ -253,11 +253,11 @@ def concat(*datasets: Dataset) -> Dataset:
     >>> list(ps.concat(ps.from_sequence("ab"), ps.from_sequence("c")))
     ['a', 'b', 'c']
     """
-    first, *others = datasets_of("concat", datasets)
+    first, *others = require_datasets("concat", datasets)
     return first.concat(*others)
 
 
-@validated
+@validate_arguments
 def zip(*datasets: Dataset) -> Dataset:
     """Zip datasets into tuples of one sample each; the shortest ends a pass: `a.zip(b, ...)`.
 
@@ -271,11 +271,11 @@ def zip(*datasets: Dataset) -> Dataset:
     >>> list(ps.zip(ps.from_sequence("ab"), ps.from_sequence(range(9))))
     [('a', 0), ('b', 1)]
     """
-    first, *others = datasets_of("zip", datasets)
+    first, *others = require_datasets("zip", datasets)
     return first.zip(*others)
 
 
-@validated
+@validate_arguments
 def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
     """Interleave datasets, one sample of each in turn: `a.interleave(b, ..., width=width)`.
 
@@ -291,11 +291,11 @@ def interleave(*datasets: Dataset, width: int = 16) -> Dataset:
     >>> "".join(ps.interleave(a, b, c, width=2))
     'abaacc'
     """
-    first, *others = datasets_of("interleave", datasets)
+    first, *others = require_datasets("interleave", datasets)
     return first.interleave(*others, width=width)
 
 
-@validated
+@validate_arguments
 def mix(
     datasets: Mapping[str, Dataset],
     weights: Mapping[str, float] | Schedule | None = None,
@@ -303,7 +303,7 @@ def mix(
     seed: int = 0,
     block_size: int = 1,
     stop: Stop = "restart",
-    unit: Counted = "samples",
+    unit: CountedUnit = "samples",
     max_epochs: float | Mapping[str, float] | None = None,
     temperature: float | None = None,
     count: ShareOf = "drawn",
@@ -341,10 +341,10 @@ def mix(
     >>> len(ds), sum(ds)
     (40, 10)
     """
-    names = _names(datasets)
+    names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
-        if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _DEFAULTS:
+        if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _MIX_DEFAULTS:
             raise ConfigError(
                 "mix(rule=...): a rule replaces all other options; give only the datasets"
             )
@@ -360,13 +360,19 @@ def mix(
         raise ConfigError(
             f"mix: max_epochs is a {type(max_epochs).__name__}; give a number, or a mapping by name"
         )
-    check_choice(unit, COUNTED, "mix(unit={})")
+    check_choice(unit, COUNTED_UNITS, "mix(unit={})")
     check_choice(count, SHARE_OF, "mix(count={})")
-    shares = _sorted_items(weights) if isinstance(weights, Mapping) else weights
-    caps = _sorted_items(max_epochs) if isinstance(max_epochs, Mapping) else json_number(max_epochs)
+    shares = _sort_items(weights) if isinstance(weights, Mapping) else weights
+    caps = (
+        _sort_items(max_epochs)
+        if isinstance(max_epochs, Mapping)
+        else convert_to_json_number(max_epochs)
+    )
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
     key = check_int(seed, "mix(seed={})")
-    weighted = Weighted(shares, key, block, stop, unit, caps, json_number(temperature), count=count)
+    weighted = Weighted(
+        shares, key, block, stop, unit, caps, convert_to_json_number(temperature), count=count
+    )
     flow = Mix(flows, names, weighted)
     if count == "settled" and (
         why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)
@@ -386,11 +392,11 @@ def mix(
     return Dataset(flow)
 
 
-_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn")
+_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn")
 """Defaults of the arguments of `mix` that a custom rule replaces."""
 
 
-def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
+def _check_input_names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
     """Return the sorted names of the inputs; check that they map to datasets."""
     if not isinstance(datasets, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
@@ -403,9 +409,9 @@ def _names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:
                 f"mix: the name {name!r} is a {type(name).__name__}; names must be strings"
             )
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise no_dataset(f"mix: {name!r}", dataset)
+            raise make_not_dataset_error(f"mix: {name!r}", dataset)
     return tuple(sorted(datasets))
 
 
-def _sorted_items(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
-    return tuple(by_name(table).items())
+def _sort_items(table: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    return tuple(sort_by_name(table).items())

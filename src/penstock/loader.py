@@ -13,12 +13,12 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 
 from .dataset import Dataset
-from .engine.base.arguments import check_choice, no_dataset, validated
-from .engine.base.cursors import as_int
+from .engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
+from .engine.base.cursors import parse_cursor_int
 from .engine.base.integers import MAX_POSITION, check_int
-from .engine.base.machine import current_pid, make_lock, one_thread_at_a_time
+from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
-from .engine.base.sized import length_if_known
+from .engine.base.sized import hide_unknown_length
 from .engine.graph.going import going_on
 from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.shown import Shown, Shows, attempt, counted
@@ -48,10 +48,10 @@ from .types import Flags, Json
 
 T = TypeVar("T")
 
-_GIL = one_thread_at_a_time()
+_GIL_ENABLED = is_gil_enabled()
 
 
-@validated
+@validate_arguments
 class Loader(Shows):
     """Deliver the items of `iter(ds)`, prefetched by workers and sharded over ranks.
 
@@ -142,7 +142,7 @@ class Loader(Shows):
         pin_memory: bool | None = None,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise no_dataset("Loader", dataset)
+            raise make_not_dataset_error("Loader", dataset)
         workers = check_int(workers, "workers={}", 0, MAX_POSITION)
         check_choice(executor, EXECUTORS, "executor={}")
         prefetch = None if prefetch is None else check_int(prefetch, "prefetch={}", 1)
@@ -157,7 +157,7 @@ class Loader(Shows):
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length, self._remainder = epoch_length, remainder
         if global_batch_size is not None:
-            dataset = _in_global_batches(
+            dataset = _batch_globally(
                 dataset, check_int(global_batch_size, "global_batch_size={}", 1), world_size
             )
         self._shares_batches = shares_batches(dataset.flow)
@@ -172,11 +172,11 @@ class Loader(Shows):
         )  # the measurements tell which sample a thread hangs on
         self._closed = self._released = False
         self._watch = Watch(executor, self._workers, self._executor, timed)
-        self._pass: _Pass | None = None
+        self._pass: _PassIterator | None = None
         self._warned, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
         self._taking: Taking | None = None
-        self._lock, self._process = make_lock(), current_pid()
+        self._lock, self._process = make_lock(), get_pid()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
             self._session = Session(compiled, setting, self._executor)
@@ -189,7 +189,7 @@ class Loader(Shows):
     # ------------------------------------------------------------ a pass
 
     def __iter__(self) -> Iterator[Any]:
-        if not self._placed or current_pid() != self._process:
+        if not self._placed or get_pid() != self._process:
             refuse_copies("iter(loader)")
         if self._session.spread.whole or self._session.ledger.used:
             raise ConfigError(
@@ -206,10 +206,10 @@ class Loader(Shows):
             or self._session.spread.remainder == "pad"
             or self._copies is not None
         )
-        self._pass = _Pass(self, not needs_checks and _GIL)
+        self._pass = _PassIterator(self, not needs_checks and _GIL_ENABLED)
         return self._pass
 
-    @length_if_known
+    @hide_unknown_length
     def __len__(self) -> int:
         """Return the number of items that a `for` over a whole pass delivers on this rank.
 
@@ -248,7 +248,7 @@ class Loader(Shows):
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigError("the loader is closed; open a new one and load the state into it")
-        if (self._executor or self._copies) and current_pid() != self._process:
+        if (self._executor or self._copies) and get_pid() != self._process:
             raise ConfigError(
                 "the loader was opened before this process was forked, and its workers are in the "
                 "parent process; open a loader in each process"
@@ -288,7 +288,9 @@ class Loader(Shows):
                 "remainder='pad' marks the padding rows of a batch in 'valid', and the batch has a "
                 "key 'valid' already; rename that key with .rename(...)"
             )
-        valid: Any = session.spread.valid(as_int(out.before(offset)), session.epoch, session.rows())
+        valid: Any = session.spread.valid(
+            parse_cursor_int(out.before(offset)), session.epoch, session.rows()
+        )
         if self._form is not None:
             (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
@@ -677,7 +679,9 @@ class Loader(Shows):
         if not len(rows := out.rows()):
             return np.zeros(0, np.bool_)
         if session.spread.remainder == "pad":
-            return session.spread.valid(as_int(out.began()), session.epoch, session.rows())
+            return session.spread.valid(
+                parse_cursor_int(out.began()), session.epoch, session.rows()
+            )
         for _ in tail_of(session.base).batches:
             rows = rows.ungrouped()
         return np.ones(len(rows), np.bool_)
@@ -758,7 +762,7 @@ class Loader(Shows):
         self.close()
 
 
-def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
+def _batch_globally(dataset: Dataset, size: int, world_size: int) -> Dataset:
     """Batch the dataset by global batches; check the size of the batches it has already."""
     tail, shared = tail_of(dataset.flow), shares_batches(dataset.flow)
     if not tail.batches:
@@ -773,7 +777,7 @@ def _in_global_batches(dataset: Dataset, size: int, world_size: int) -> Dataset:
     return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
 
 
-class _Pass(Iterator[Any]):
+class _PassIterator(Iterator[Any]):
     """Iterator over the rest of the loader's pass; it stays exhausted after its end.
 
     `free` permits the fast path, which delivers buffered items without a call.
@@ -799,7 +803,7 @@ class _Pass(Iterator[Any]):
                 session = loader._session  # pyright: ignore[reportPrivateUsage]
                 out = session.out
                 values, used, value = self._peek(loader)
-                if not _GIL:
+                if not _GIL_ENABLED:
                     out.used, session.given = used + 1, session.given + step
                     return value
             # The stores follow the release of the lock: releasing is a call, and an interrupt in a

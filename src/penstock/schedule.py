@@ -18,30 +18,32 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from .engine.base.arguments import check_choice, did_you_mean, join_first, validated
-from .engine.base.weights import by_name, check_names, check_weights
+from .engine.base.arguments import check_choice, join_first, suggest_names, validate_arguments
+from .engine.base.weights import check_names, check_weights, sort_by_name
 from .errors import ConfigError
 from .types import Ints, Json
 
 Floats = npt.NDArray[np.float64]
 
 Interpolation: TypeAlias = Literal["step", "linear", "cosine"]
-Counted: TypeAlias = Literal["samples", "tokens"]
-ScheduleUnit: TypeAlias = Literal[Counted, "steps"]
+CountedUnit: TypeAlias = Literal["samples", "tokens"]
+ScheduleUnit: TypeAlias = Literal[CountedUnit, "steps"]
 
 INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
-COUNTED: tuple[Counted, ...] = get_args(Counted)
+COUNTED_UNITS: tuple[CountedUnit, ...] = get_args(CountedUnit)
 UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
 
 _MAX_STEP = 1 << 60
 
 _HALF_PI = 1.5707963267948966
-_SINE = [1.0]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
+_SINE_COEFFICIENTS = [
+    1.0
+]  # the Taylor series of sin(x)/x in x*x: 12 terms leave less than 1e-19 on [0, pi/2]
 for _n in range(1, 12):
-    _SINE.append(-_SINE[-1] / ((2 * _n) * (2 * _n + 1)))
+    _SINE_COEFFICIENTS.append(-_SINE_COEFFICIENTS[-1] / ((2 * _n) * (2 * _n + 1)))
 
 
-@validated
+@validate_arguments
 @dataclass(frozen=True)
 class Schedule:
     """Mixture weights as a function of the step; the last weights apply for ever.
@@ -74,7 +76,7 @@ class Schedule:
 
     def __post_init__(self) -> None:
         check_choice(self.unit, UNITS, "Schedule(unit={})")
-        points = [_point(point) for point in _points(self.points)]
+        points = [_parse_point(point) for point in _list_points(self.points)]
         if not points:
             raise ConfigError(
                 "a schedule needs at least one point: Schedule([(0, {name: weight, ...})])"
@@ -89,15 +91,17 @@ class Schedule:
             check_names(weights, names, f"the schedule's point at step {step}")
         object.__setattr__(self, "points", tuple(points))
         intervals = len(points) - 1
-        object.__setattr__(self, "interpolation", _interpolations(self.interpolation, intervals))
+        object.__setattr__(
+            self, "interpolation", _check_interpolations(self.interpolation, intervals)
+        )
         for field in ("start", "stop"):
             limits = cast("Mapping[str, int]", getattr(self, field) or {})
             for name, step in limits.items():
                 if name not in names:
-                    hint = did_you_mean(name, names) or f": {join_first(sorted(names))}"
+                    hint = suggest_names(name, names) or f": {join_first(sorted(names))}"
                     raise ConfigError(f"{field} names {name!r}, which is not in the schedule{hint}")
-                _step(step, f"{field} of {name!r}")
-            object.__setattr__(self, field, by_name(limits))
+                _check_step(step, f"{field} of {name!r}")
+            object.__setattr__(self, field, sort_by_name(limits))
         self._check_positive_weights()
 
     @classmethod
@@ -147,7 +151,7 @@ class Schedule:
             )
         if len(set(names)) != len(names) or not names:
             raise ConfigError("Schedule.window: name at least one source, and each source once")
-        _step(until, "until")
+        _check_step(until, "until")
         total, covered = fsum(widths), width * fsum(widths)
         ends = [fsum(widths[:number]) for number in range(len(widths) + 1)]
         distance = total - covered
@@ -181,7 +185,7 @@ class Schedule:
         interpolation = self._interpolation_after(before)
         eased = Fraction(0) if interpolation == "step" else t
         if interpolation == "cosine":
-            eased = Fraction(float(ease(np.asarray([float(t)]))[0]))
+            eased = Fraction(float(compute_cosine_ease(np.asarray([float(t)]))[0]))
         active = self._active(step, self.names)
         if not any(a for a, on in zip(first, active, strict=True) if on):
             first = last  # all rise from 0: the limit along the ramp
@@ -268,7 +272,7 @@ class Schedule:
             [(at, curve[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved
         )
 
-    def spans(self, names: Sequence[str]) -> tuple[Span, ...]:
+    def spans(self, names: Sequence[str]) -> tuple[InterpolationSpan, ...]:
         """Divide the run into spans of constant weights and ramps.
 
         Args:
@@ -285,7 +289,7 @@ class Schedule:
         raw = np.asarray([[float(weights[name]) for name in names] for _, weights in self.points])
         unit = raw / np.asarray([[fsum(row)] for row in raw.tolist()])
         edges: list[int | None] = [*sorted(knots), None]
-        out: list[Span] = []
+        out: list[InterpolationSpan] = []
         for begin, end in pairwise(edges):
             assert begin is not None
             before, after, _ = self._around(begin)
@@ -297,12 +301,16 @@ class Schedule:
                 or bool((unit[before] == unit[after]).all())
             ):
                 out.append(
-                    Span(begin, end, raw[before] * on, raw[before] * on, begin, begin, "step")
+                    InterpolationSpan(
+                        begin, end, raw[before] * on, raw[before] * on, begin, begin, "step"
+                    )
                 )
             else:
                 ends = self.points[before][0], self.points[after][0]
                 out.append(
-                    Span(begin, end, unit[before] * on, unit[after] * on, *ends, interpolation)
+                    InterpolationSpan(
+                        begin, end, unit[before] * on, unit[after] * on, *ends, interpolation
+                    )
                 )
         return tuple(out)
 
@@ -372,7 +380,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Span:
+class InterpolationSpan:
     """Interval `[begin, end)` of one interpolation.
 
     The weights are constant, or a ramp from `first` at step `origin` to `last` at step `target`.
@@ -391,7 +399,7 @@ class Span:
         """Return whether the weights are constant."""
         return self.interpolation == "step"
 
-    def over(self, active: npt.NDArray[np.bool_]) -> Span:
+    def over(self, active: npt.NDArray[np.bool_]) -> InterpolationSpan:
         """Restrict the span to active sources.
 
         If all of them begin or end at 0, their shares are constant.
@@ -421,32 +429,32 @@ class Span:
             # The mean of cos over n steps is cos at the middle times sin(n*h)/(n*sin(h)), h half
             # the angle of a step.
             n, h = blocks.astype(np.float64), np.asarray([min(1.0, block / length)])
-            shrink = np.where(blocks > 1, _sin(n * h) / (n * _sin(h)), 1.0)
-            t = 0.5 + shrink * (ease(t) - 0.5)
+            shrink = np.where(blocks > 1, _compute_sine(n * h) / (n * _compute_sine(h)), 1.0)
+            t = 0.5 + shrink * (compute_cosine_ease(t) - 0.5)
         return self.first + (self.last - self.first) * t[:, None]
 
 
-def ease(t: Floats) -> Floats:
+def compute_cosine_ease(t: Floats) -> Floats:
     """Compute `(1 - cos(pi t)) / 2` for t in [0, 1] to 1e-15, with + - * only.
 
     Args:
         t: relative distances between two points.
     """
     late = t > 0.5
-    s = _sin(np.where(late, 1.0 - t, t))
+    s = _compute_sine(np.where(late, 1.0 - t, t))
     return np.where(late, 1.0 - s * s, s * s)
 
 
-def _sin(t: Floats) -> Floats:
+def _compute_sine(t: Floats) -> Floats:
     """Compute `sin(pi/2 t)` for t in [0, 1], and slightly above, as a stair may exceed 1."""
     x = t * _HALF_PI
     square, out = x * x, np.zeros_like(x)
-    for c in reversed(_SINE):
+    for c in reversed(_SINE_COEFFICIENTS):
         out = out * square + c
     return out * x
 
 
-def _interpolations(value: Any, intervals: int) -> Interpolation | tuple[Interpolation, ...]:
+def _check_interpolations(value: Any, intervals: int) -> Interpolation | tuple[Interpolation, ...]:
     """Check interpolations; return one for all intervals, or a tuple if they differ."""
     laws = list(cast("Sequence[Any]", value)) if isinstance(value, list | tuple) else [value]
     for interpolation in laws:
@@ -459,7 +467,7 @@ def _interpolations(value: Any, intervals: int) -> Interpolation | tuple[Interpo
     return tuple(laws) if len(set(laws)) > 1 else laws[0] if laws else "step"
 
 
-def _points(points: Any) -> list[Any]:
+def _list_points(points: Any) -> list[Any]:
     if (
         getattr(points, "ndim", 1) == 0
         or isinstance(points, Mapping)
@@ -471,10 +479,10 @@ def _points(points: Any) -> list[Any]:
     return list(cast("Iterable[Any]", points))
 
 
-def _point(point: Any) -> tuple[int, dict[str, float]]:
+def _parse_point(point: Any) -> tuple[int, dict[str, float]]:
     match point:
         case (step, weights) if isinstance(weights, Mapping):
-            return _step(step, "a point"), by_name(cast("Mapping[str, Any]", weights))
+            return _check_step(step, "a point"), sort_by_name(cast("Mapping[str, Any]", weights))
         case _:
             raise ConfigError(
                 f"the point {point!r} of the schedule is no pair of a step and weights; give "
@@ -482,7 +490,7 @@ def _point(point: Any) -> tuple[int, dict[str, float]]:
             )
 
 
-def _step(value: Any, what: str) -> int:
+def _check_step(value: Any, what: str) -> int:
     try:
         step = index(value)
     except TypeError:

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from .dataset import Dataset
-from .engine.base.arguments import validated
+from .engine.base.arguments import validate_arguments
 from .engine.base.integers import check_int
-from .engine.base.machine import resident_memory
+from .engine.base.machine import measure_resident_memory
 from .engine.base.seams import world
 from .engine.runtime.executors import ExecutorName
 from .engine.runtime.setting import Setting
@@ -30,7 +30,7 @@ State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Trial:
+class TuningTrial:
     """Measurement with some options: items per second, and additional bytes of memory."""
 
     executor: ExecutorName
@@ -46,11 +46,11 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Choice:
+class TuningChoice:
     """Options for a `Loader`, with the measurements that led to them; `str()` is a table."""
 
     options: dict[str, Any]
-    trials: tuple[Trial, ...]
+    trials: tuple[TuningTrial, ...]
     why: str
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Choice:
         )
 
 
-@validated
+@validate_arguments
 def autotune(
     dataset: Dataset | Callable[..., Loader],
     *,
@@ -68,7 +68,7 @@ def autotune(
     ram_budget: int | None = None,
     max_workers: int = 64,
     state: State | None = None,
-) -> Choice:
+) -> TuningChoice:
     """Measure executors, numbers of workers and prefetching on the data, and choose the best.
 
     The options change no item and no state. `choice.options` is plain JSON, and `print(choice)`
@@ -105,22 +105,22 @@ def autotune(
     limit = check_int(max_workers, "autotune(max_workers={})", 1)
     budget = None if ram_budget is None else check_int(ram_budget, "autotune(ram_budget={})", 1)
     make = partial(Loader, dataset) if isinstance(dataset, Dataset) else dataset
-    return _Tuning(make, seconds, budget, limit, state).choose()
+    return _OptionSearch(make, seconds, budget, limit, state).choose()
 
 
 @dataclass
-class _Tuning:
+class _OptionSearch:
     make: Callable[..., Loader]
     seconds: float
     budget: int | None
     max_workers: int
     state: State | None
-    trials: list[Trial] = field(default_factory=list[Trial])
+    trials: list[TuningTrial] = field(default_factory=list[TuningTrial])
 
     def __post_init__(self) -> None:
-        self._initial_memory = resident_memory()
+        self._initial_memory = measure_resident_memory()
 
-    def choose(self) -> Choice:
+    def choose(self) -> TuningChoice:
         """Run trials, and return the best options."""
         inline = self._try("inline", 0)
         assert inline is not None
@@ -145,16 +145,16 @@ class _Tuning:
         )
         return self._choice(self._try_prefetch(threads), why)
 
-    def _choice(self, trial: Trial, why: str) -> Choice:
+    def _choice(self, trial: TuningTrial, why: str) -> TuningChoice:
         if self.budget is not None and trial.memory > self.budget:
             why += f"; it exceeds the memory budget of {self.budget / 1e6:,.0f} MB"
-        return Choice(
+        return TuningChoice(
             self._options(trial.executor, trial.workers, trial.prefetch), tuple(self.trials), why
         )
 
-    def _scale_workers(self, executor: ExecutorName, inline: Trial) -> Trial:
+    def _scale_workers(self, executor: ExecutorName, inline: TuningTrial) -> TuningTrial:
         """Double the workers while it pays; one worker counts as fast as inline."""
-        best, workers = Trial(executor, 1, None, inline.rate, inline.memory), 2
+        best, workers = TuningTrial(executor, 1, None, inline.rate, inline.memory), 2
         while workers <= self.max_workers:
             trial = self._try(executor, workers)
             if trial is None or not self._is_better(trial, best):
@@ -162,14 +162,14 @@ class _Tuning:
             best, workers = trial, 2 * workers
         return best
 
-    def _try_prefetch(self, best: Trial) -> Trial:
+    def _try_prefetch(self, best: TuningTrial) -> TuningTrial:
         """Try more prefetching, and return the better trial."""
         if best.workers <= 1:
             return best
         trial = self._try(best.executor, best.workers, 8 * best.workers)
         return trial if trial is not None and self._is_better(trial, best) else best
 
-    def _is_better(self, trial: Trial, best: Trial) -> bool:
+    def _is_better(self, trial: TuningTrial, best: TuningTrial) -> bool:
         if self.budget is not None and trial.memory > self.budget:
             return False
         return trial.rate >= _MIN_SPEEDUP * best.rate
@@ -186,7 +186,7 @@ class _Tuning:
 
     def _try(
         self, executor: ExecutorName, workers: int, prefetch: int | None = None
-    ) -> Trial | None:
+    ) -> TuningTrial | None:
         """Run a trial; `None` after the last one, or if the executor cannot run the pipeline."""
         if len(self.trials) == _MAX_TRIALS:
             return None
@@ -196,17 +196,17 @@ class _Tuning:
                     loader.load_state_dict(self.state)
                 in_flight = prefetch or 2 * workers
                 seconds = self.seconds / _MAX_TRIALS
-                rate, memory = _measure(loader, in_flight, seconds, self._initial_memory)
+                rate, memory = _measure_loader(loader, in_flight, seconds, self._initial_memory)
                 self.state = loader.state_dict()  # the next trial begins with unread data
         except (ConfigError, ImportError):
             if executor != "processes":
                 raise
             return None  # the pipeline cannot be pickled, or the extra is not installed
-        self.trials.append(Trial(executor, workers, prefetch, rate, memory))
+        self.trials.append(TuningTrial(executor, workers, prefetch, rate, memory))
         return self.trials[-1]
 
 
-def _measure(
+def _measure_loader(
     loader: Loader, in_flight: int, seconds: float, initial_memory: int
 ) -> tuple[float, int]:
     """Return items per second and the peak of additional memory, after a warm-up.
@@ -214,7 +214,7 @@ def _measure(
     During the warm-up all workers deliver items: `in_flight` items are begun before any is done.
     """
     items, next_check, memory = 0, 0.0, 0
-    steps = _endless(loader)
+    steps = _repeat_passes(loader)
     for _ in range(2 * in_flight + 1):
         next(steps)
     began = now = world.sched.now()
@@ -228,7 +228,7 @@ def _measure(
     return items / max(now - began, 1e-9), memory
 
 
-def _endless(loader: Loader) -> Iterator[Any]:
+def _repeat_passes(loader: Loader) -> Iterator[Any]:
     """Iterate over pass after pass; the first one may be at its end."""
     idle = 0
     while True:

@@ -229,12 +229,12 @@ INSIDE = {
     "index": "penstock.sources.index_files",
     "lint": "penstock.mixture_files.lint",
     "prepare": "penstock.writing.write",
-    "info": "penstock.cli.outline.outline",
+    "info": "penstock.cli.outline.describe_files",
     "preview": "penstock.read",
     "verify": "penstock.writing.verify",
-    "cache info": "penstock.stores.blocks.Blocks",
-    "cache clear": "penstock.stores.blocks.Blocks",
-    "cache verify": "penstock.stores.blocks.Blocks",
+    "cache info": "penstock.stores.blocks.BlockCache",
+    "cache clear": "penstock.stores.blocks.BlockCache",
+    "cache verify": "penstock.stores.blocks.BlockCache",
 }
 
 

@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from cli_world import Penstock
-from penstock.cli.live import tokens_in
+from penstock.cli.live import count_tokens
 from penstock.engine.runtime.saves import read_states
 
 
@@ -176,9 +176,9 @@ def test_a_bad_sample_stops_it_or_is_set_aside(mixture: Path, penstock: Penstock
 
 
 def test_tokens_are_counted_where_there_are_some() -> None:
-    assert tokens_in({"tokens": np.zeros((2, 8), np.int32), "segment_ids": np.eye(2, 8)}) == 2
-    assert tokens_in({"ids": np.zeros((2, 8), np.int64), "score": np.zeros(4)}) == 16
-    assert tokens_in(["a", 3, None]) == 0
+    assert count_tokens({"tokens": np.zeros((2, 8), np.int32), "segment_ids": np.eye(2, 8)}) == 2
+    assert count_tokens({"ids": np.zeros((2, 8), np.int64), "score": np.zeros(4)}) == 16
+    assert count_tokens(["a", 3, None]) == 0
 
 
 def test_a_run_of_several_ranks_has_the_steps_of_its_plan(

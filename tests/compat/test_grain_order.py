@@ -26,7 +26,7 @@ from penstock.compat.grain.order import (
     generator_at,
 )
 from penstock.errors import ConfigError
-from penstock.testing.asserts import difference
+from penstock.testing.asserts import describe_difference
 
 INLINE = ours.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 
@@ -308,7 +308,7 @@ def test_random_pipelines_equal_grain(seed: int, theirs: Any) -> None:
         if isinstance(wanted, np.ndarray):
             assert np.array_equal(got, wanted), number
         else:
-            assert not difference(int(got), int(wanted)), number
+            assert not describe_difference(int(got), int(wanted)), number
 
 
 @pytest.mark.parametrize("seed", range(60, 70))

@@ -8,7 +8,14 @@ from pathlib import Path
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from penstock.demo.data import LIMIT, PIECE, WrittenSource, build, documented_pairs, pieces
+from penstock.demo.data import (
+    MAX_PIECE_LENGTH,
+    PIECE_LENGTH,
+    WrittenSource,
+    build,
+    iter_documented_pairs,
+    pieces,
+)
 
 SOURCE = '''
 @decorator
@@ -33,7 +40,7 @@ def test_pieces_are_the_text() -> None:
     assert "".join(piece for _, piece in found) == text
     lines = text.splitlines()
     for first, piece in found:
-        assert len(piece) < PIECE + 60
+        assert len(piece) < PIECE_LENGTH + 60
         assert lines[first - 1] == piece.splitlines()[0] == "@decorator"
 
 
@@ -41,13 +48,13 @@ def test_a_text_without_good_places_is_cut_all_the_same() -> None:
     text = "x = 1\n" * 10_000
     found = list(pieces(text, starts=("def ",)))
     assert "".join(piece for _, piece in found) == text
-    assert max(len(piece) for _, piece in found) <= LIMIT + 6
+    assert max(len(piece) for _, piece in found) <= MAX_PIECE_LENGTH + 6
 
 
 def test_signatures_and_docstrings_make_pairs() -> None:
     found = {
         pair["instruction"]: pair["answer"]
-        for pair in documented_pairs(ast.parse(SOURCE).body, "m")
+        for pair in iter_documented_pairs(ast.parse(SOURCE).body, "m")
     }
     assert found == {
         "What does `m.first(a, *, b=1)` do?": "Add two numbers, or do not.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.demo.journal import Record, Tail, compare, write
+from penstock.demo.journal import JournalReader, Record, compare_runs, write
 
 
 def record(step: int, digest: str | None = None) -> Record:
@@ -15,7 +15,7 @@ def record(step: int, digest: str | None = None) -> Record:
 
 def test_tail_reads_what_is_whole(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    tail = Tail(path)
+    tail = JournalReader(path)
     assert tail.more() == []
     with path.open("a") as file:
         write(file, record(1))
@@ -33,7 +33,7 @@ def test_tail_reads_what_is_whole(tmp_path: Path) -> None:
 
 def test_equal_runs_are_equal() -> None:
     whole = [record(step) for step in range(1, 11)]
-    proof = compare(whole[:7], whole[4:], whole, 10)
+    proof = compare_runs(whole[:7], whole[4:], whole, 10)
     assert proof.holds
     assert (proof.equal, proof.again, proof.first, proof.last) == (10, 3, "d1", "d10")
 
@@ -42,14 +42,14 @@ def test_a_difference_is_found_wherever_it_is() -> None:
     whole = [record(step) for step in range(1, 11)]
     for wrong in range(1, 8):
         before = [record(step, "x" if step == wrong else None) for step in range(1, 8)]
-        assert compare(before, whole[4:], whole, 10).different == (wrong,)
+        assert compare_runs(before, whole[4:], whole, 10).different == (wrong,)
     for wrong in range(5, 11):
         after = [record(step, "x" if step == wrong else None) for step in range(5, 11)]
-        assert compare(whole[:7], after, whole, 10).different == (wrong,)
+        assert compare_runs(whole[:7], after, whole, 10).different == (wrong,)
 
 
 def test_a_missing_step_is_found() -> None:
     whole = [record(step) for step in range(1, 11)]
-    assert compare(whole[:3], whole[4:], whole, 10).missing == (4,)
-    assert compare(whole[:7], whole[4:9], whole, 10).missing == (10,)
-    assert not compare([], [], [], 0).holds
+    assert compare_runs(whole[:3], whole[4:], whole, 10).missing == (4,)
+    assert compare_runs(whole[:7], whole[4:9], whole, 10).missing == (10,)
+    assert not compare_runs([], [], [], 0).holds

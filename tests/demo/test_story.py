@@ -12,9 +12,9 @@ from rich.console import Console
 
 from helpers import through_json
 from penstock.demo import story
-from penstock.demo.journal import Tail
-from penstock.demo.queries import ask
-from penstock.demo.story import Settings, demo
+from penstock.demo.journal import JournalReader
+from penstock.demo.queries import query_plan
+from penstock.demo.story import DemoSettings, demo
 from penstock.report import open_target
 
 pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed
@@ -41,7 +41,7 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
 
     monkeypatch.setattr(story, "time", SimpleNamespace(sleep=late, monotonic=time.monotonic))
     console = Console(file=io.StringIO(), width=100)
-    outcome = demo(Settings(tmp_path, steps=100, workers=(0, 2, 1), save_every=25), console)
+    outcome = demo(DemoSettings(tmp_path, steps=100, workers=(0, 2, 1), save_every=25), console)
     found = outcome.as_json()
     assert found["equal_stream"] is True
     assert found["steps_equal"] == 100
@@ -60,10 +60,10 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     assert "What is in step" in said
 
     # The check can fail: a step with another document, and a document at another step, are found.
-    tail = Tail(tmp_path / "runs" / "untouched.jsonl")
+    tail = JournalReader(tmp_path / "runs" / "untouched.jsonl")
     records = list(tail.more())
     changed = replace_key(records, 40)
-    answers = ask(open_target(outcome.mixture), changed, 50)
+    answers = query_plan(open_target(outcome.mixture), changed, 50)
     assert answers.wrong_steps == [40] and not answers.hold
 
 

@@ -21,7 +21,7 @@ import penstock as ps
 from example_counts import examples
 from jax_ranks import crew
 from jax_tasks import LAYOUTS, rows
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.forms.jax import JaxForm
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.testing import SimSched
@@ -190,7 +190,7 @@ def test_resumes_anywhere_whatever_is_ahead(data: st.DataObject) -> None:
             found += [plain(item) for item in islice(batches, n - len(found))]
         return found
 
-    with pretend(sched=SimSched(data.draw(st.integers(0, 99)), twice=0.3)):
+    with override_world(sched=SimSched(data.draw(st.integers(0, 99)), twice=0.3)):
         first, again, alone = (sharded(name) for _ in range(3))
         given_out(first, many)
         state = first.state_dict()
@@ -327,7 +327,7 @@ def test_arrays_lie_on_a_device_where_no_layout_is_given() -> None:
 def test_copies_are_made_ahead() -> None:
     made = list[int]()
     ds = ps.from_sequence(range(40)).map(lambda x: made.append(x) or x).batch(1)
-    with pretend(sched=SimSched(1)), sharded(ds, prefetch=1) as batches:
+    with override_world(sched=SimSched(1)), sharded(ds, prefetch=1) as batches:
         assert np.asarray(next(iter(batches))).tolist() == [0]
         assert 3 <= len(made)
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.event_counts import EVENTS
-from penstock.engine.base.seams import LocalSched, LocalStore, pretend
+from penstock.engine.base.event_counts import EVENT_COUNTS
+from penstock.engine.base.seams import LocalSched, LocalStore, override_world
 from penstock.engine.runtime.metrics import TOLD, metrics_of
-from penstock.stores.blocks import Blocks
+from penstock.stores.blocks import BlockCache
 from penstock.stores.client import ObjectInfo
 
 
@@ -93,27 +93,27 @@ def test_reads_of_storage_that_are_made_again_are_counted(tmp_path: Path) -> Non
     assert len(list(ds)) == 2
     loader = ps.Loader(ds)
     before = loader.stats()["retries"]
-    with pretend(store=Failing(), sched=NoWait()):
+    with override_world(store=Failing(), sched=NoWait()):
         assert len(list(loader)) == 2
     assert loader.stats()["retries"] > before
 
 
 def test_blocks_of_the_cache_are_counted_as_hits_and_misses(tmp_path: Path) -> None:
-    before, found = EVENTS.totals(), ObjectInfo("http://x/a.bin", 3 << 20, "v1", 0)
+    before, found = EVENT_COUNTS.totals(), ObjectInfo("http://x/a.bin", 3 << 20, "v1", 0)
 
     def ask(start: int, stop: int) -> bytes:
         return bytes(stop - start)
 
     for _ in range(2):
-        Blocks(tmp_path).read(found, 0, 2 << 20, ask)
-    Blocks(tmp_path).read(found, 0, 3 << 20, ask)
-    after = EVENTS.totals()
+        BlockCache(tmp_path).read(found, 0, 2 << 20, ask)
+    BlockCache(tmp_path).read(found, 0, 3 << 20, ask)
+    after = EVENT_COUNTS.totals()
     assert [after[name] - before[name] for name in ("cache_hits", "cache_misses")] == [4, 3]
 
 
 def counts_once(x: int) -> int:
     if x == 0:
-        EVENTS.add("retries", 7)
+        EVENT_COUNTS.add("retries", 7)
     return x
 
 

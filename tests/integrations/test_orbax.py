@@ -19,7 +19,7 @@ import penstock as ps
 from jax_ranks import crew
 from jax_tasks import STEPS, WAYS, keys_of, opened, restore, restoring, save
 from penstock.errors import StateError
-from penstock.integrations.orbax import Checkpointable, Restore, Save, states
+from penstock.integrations.orbax import Checkpointable, Restore, Save, read_states
 
 pytestmark = pytest.mark.slow  # processes of jax.distributed
 
@@ -171,9 +171,9 @@ def test_processes_at_different_steps_are_refused_with_each_of_them(tmp_path: Pa
         StateError,
         match="process 0 was at step 4, process 1 at step 4, process 2 at step 5; save on all",
     ):
-        states(tmp_path)
+        read_states(tmp_path)
     (tmp_path / "process_2-of-3.json").write_bytes((tmp_path / "process_1-of-3.json").read_bytes())
-    assert len(states(tmp_path)) == 1
+    assert len(read_states(tmp_path)) == 1
 
 
 def test_what_was_copied_ahead_is_not_in_the_state(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from penstock.integrations.steering import (
     LossRatio,
     OnlineMixing,
     Steering,
-    limited,
+    limit_weights,
     replay,
 )
 
@@ -108,16 +108,18 @@ def test_limits_hold_whatever_is_proposed() -> None:
         )
         names = [str(number) for number in range(count)]
         even = dict.fromkeys(names, 1 / count)
-        before = limited(dict(zip(names, rng.random(count), strict=True)), even, floor, cap, 1.0)
+        before = limit_weights(
+            dict(zip(names, rng.random(count), strict=True)), even, floor, cap, 1.0
+        )
         proposed = dict(zip(names, (rng.exponential(1, count) ** 3).tolist(), strict=True))
-        new = limited(proposed, before, floor, cap, step)
+        new = limit_weights(proposed, before, floor, cap, step)
         assert abs(fsum(new.values()) - 1) < 1e-8
         assert all(floor - 1e-8 <= share <= cap + 1e-8 for share in new.values())
         assert all(abs(new[name] - before[name]) <= step + 1e-8 for name in new)
-    assert limited({"a": 3, "b": 1}, {"a": 0.5, "b": 0.5}, 0, 1, 1) == {"a": 0.75, "b": 0.25}
+    assert limit_weights({"a": 3, "b": 1}, {"a": 0.5, "b": 0.5}, 0, 1, 1) == {"a": 0.75, "b": 0.25}
     for wrong in ({"a": -1.0, "b": 2.0}, {"a": 0.0, "b": 0.0}, {"a": float("nan"), "b": 1.0}):
         with pytest.raises(ps.ConfigError, match="weights of at least 0"):
-            limited(wrong, {"a": 0.5, "b": 0.5}, 0, 1, 1)
+            limit_weights(wrong, {"a": 0.5, "b": 0.5}, 0, 1, 1)
 
 
 def test_the_bandit_draws_from_what_is_hard_and_forgets_nothing() -> None:

@@ -36,7 +36,7 @@ def asked(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> di
         module.__path__ = []
         monkeypatch.setitem(sys.modules, name, module if request.param.startswith(name) else None)
     sys.modules[request.param].BaseDataLoader = Base  # pyright: ignore[reportAttributeAccessIssue]
-    made: Callable[[], Any] = torchtitan._data_loader  # pyright: ignore[reportPrivateUsage]
+    made: Callable[[], Any] = torchtitan._define_loader_class  # pyright: ignore[reportPrivateUsage]
     made.cache_clear()  # pyright: ignore[reportFunctionMemberAccess]
     request.addfinalizer(made.cache_clear)  # pyright: ignore[reportFunctionMemberAccess]
     return PLACES[request.param]

@@ -20,10 +20,10 @@ from penstock.engine.runtime.states import stand_of
 from penstock.integrations.trainers import (
     AllRanks,
     EvalLoader,
+    gather_states,
+    iter_rest_or_next,
     require_one_step,
     require_ranks,
-    rest_or_next,
-    states_of_all,
 )
 
 pytest.importorskip("torch")
@@ -152,14 +152,15 @@ def test_saved_at_any_batch_of_passes_without_a_length(trainer: str, tmp_path: P
 def test_a_pass_that_was_counted_out_is_followed_by_the_next() -> None:
     loader = ps.Loader(ps.from_sequence(range(3)).shuffle())
     passes = [
-        [next(items) for _ in range(3)] for items in [rest_or_next(loader), rest_or_next(loader)]
+        [next(items) for _ in range(3)]
+        for items in [iter_rest_or_next(loader), iter_rest_or_next(loader)]
     ]
     assert [sorted(part) for part in passes] == [[0, 1, 2]] * 2
-    assert len(list(rest_or_next(loader))) == 3
-    items = rest_or_next(loader)
+    assert len(list(iter_rest_or_next(loader))) == 3
+    items = iter_rest_or_next(loader)
     first = next(items)
-    assert sorted([first, *rest_or_next(loader)]) == [0, 1, 2]
-    assert list(rest_or_next(ps.Loader(ps.from_sequence([])))) == []
+    assert sorted([first, *iter_rest_or_next(loader)]) == [0, 1, 2]
+    assert list(iter_rest_or_next(ps.Loader(ps.from_sequence([])))) == []
 
 
 @pytest.mark.parametrize("drop", [False, True])
@@ -197,12 +198,12 @@ def test_every_evaluation_is_a_whole_pass_after_a_few_items_and_after_all_of_the
 def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     rows = ps.from_sequence(range(100)).repeat()
     alike = ps.Loader(rows, rank=0, world_size=2).state_dict()
-    assert states_of_all(alike, 2) == [alike]
+    assert gather_states(alike, 2) == [alike]
     lanes = ps.Loader(rows.filter(lambda x: x % 2), rank=0, world_size=2)
     with pytest.raises(ps.ConfigError, match="not initialised: save the state_dict"):
         AllRanks(lanes).state_dict()
     alone = ps.Loader(rows.filter(lambda x: x % 2)).state_dict()
-    assert states_of_all(alone, 1) == [alone]
+    assert gather_states(alone, 1) == [alone]
     many = ps.Loader(rows.filter(lambda x: x % 2), lanes=128)
     assert len(AllRanks(many).state_dict()["ranks"]) == 1
     taken = ps.Loader(rows, rank=0, world_size=2)

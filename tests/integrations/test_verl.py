@@ -61,9 +61,9 @@ def verl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.setitem(sys.modules, dataset.__name__, dataset)
     from penstock.integrations import verl as module
 
-    module._classes.cache_clear()
+    module._define_classes.cache_clear()
     yield module
-    module._classes.cache_clear()
+    module._define_classes.cache_clear()
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(verl: Any, file: Path) -> None:
 def test_without_verl_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from penstock.integrations import verl as module
 
-    module._classes.cache_clear()
+    module._define_classes.cache_clear()
     monkeypatch.setitem(sys.modules, "verl", None)
     with pytest.raises(ImportError, match="verl"):
         _ = module.Prompts

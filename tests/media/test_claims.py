@@ -469,7 +469,7 @@ def test_the_journal_names_file_and_row_and_nothing_of_this_process(tmp_path: Pa
 
 
 def test_pillow_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(images, "_import_simplejpeg", lambda: None)
     body = stored("jpeg")
     for part in cuts(body):
         with pytest.raises(DataError):

@@ -19,7 +19,7 @@ import pytest
 from PIL import Image as Pillow
 
 import penstock as ps
-from penstock.engine.base.seams import LocalStore, pretend
+from penstock.engine.base.seams import LocalStore, override_world
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.media import Audio, Blob, Image, Lazy, Limits, Pdf, Video, images
 
@@ -74,7 +74,7 @@ def test_nothing_is_read_before_it_is_used(tmp_path: Path) -> None:
     rows = [{"__key__": "1", "photo": "a.jpg", "n": 3}, {"__key__": "2", "photo": None, "n": 4}]
     ds = ps.from_sequence(rows).map(Lazy({"photo": "image"}, root=tmp_path))
     store = Counting()
-    with pretend(store=store):
+    with override_world(store=store):
         first, second = ds[0], ds[1]
         assert store.bytes == 0 and second["photo"] is None
         again = pickle.loads(pickle.dumps(first["photo"]))
@@ -185,7 +185,7 @@ def test_scaled_pictures_are_the_same_by_both_decoders(
     picture = Image(Blob(stored(smooth(99, 133).convert(mode), "jpeg")))
     kind = "rgb8" if mode == "RGB" else "l8"
     found = [picture.decode(kind, least=least)]
-    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(images, "_import_simplejpeg", lambda: None)
     found.append(picture.decode(kind, least=least))
     assert np.array_equal(*found) and min(found[0].shape[:2]) >= min(least, 99)
     assert (
@@ -345,9 +345,9 @@ def test_what_is_missing_is_named(
     from penstock.media import handles, video
 
     monkeypatch.setitem(sys.modules, package, None)
-    for cached in (handles._module, video._av):
+    for cached in (handles._import_package, video._import_av):
         cached.cache_clear()
     with pytest.raises(ImportError, match=rf"penstock-data\[{extra}\]"):
         use()
-    for cached in (handles._module, video._av):
+    for cached in (handles._import_package, video._import_av):
         cached.cache_clear()

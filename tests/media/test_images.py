@@ -16,7 +16,7 @@ import penstock as ps
 from helpers import pairwise_first
 from penstock.errors import ConfigError, DataError
 from penstock.media import images
-from penstock.media.images import KINDS, Decode, decode_image, decode_part
+from penstock.media.images import IMAGE_KINDS, Decode, decode_image, decode_part
 
 RNG = np.random.default_rng(5)
 
@@ -57,11 +57,11 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Any:
     def hide(*names: str) -> None:
         for name in names:
             monkeypatch.setitem(sys.modules, name, None)
-        for cached in (images._pillow, images._simplejpeg, images._torch):
+        for cached in (images._import_pillow, images._import_simplejpeg, images._import_torch):
             cached.cache_clear()
 
     yield hide
-    for cached in (images._pillow, images._simplejpeg, images._torch):
+    for cached in (images._import_pillow, images._import_simplejpeg, images._import_torch):
         cached.cache_clear()
 
 
@@ -69,8 +69,8 @@ def without(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_what_webdataset_decodes(name: str) -> None:
     from webdataset.autodecode import imagehandler, imagespecs
 
-    assert set(imagespecs) == set(KINDS)
-    for kind in sorted(KINDS):
+    assert set(imagespecs) == set(IMAGE_KINDS)
+    for kind in sorted(IMAGE_KINDS):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             theirs: Any = imagehandler(kind)(name, SAMPLES[name])
@@ -96,10 +96,10 @@ def test_jpeg_gives_the_same_pixels_with_and_without_simplejpeg(
     whole = picture(*size)
     options = {"subsampling": subsampling, "progressive": progressive, "quality": 83}
     files = [stored(image, "jpeg", **options) for image in (whole, whole.convert("L"))]
-    assert images._simplejpeg() is not None
+    assert images._import_simplejpeg() is not None
     fast = [decode_image(data, kind) for data in files]
     without("simplejpeg")
-    assert images._simplejpeg() is None
+    assert images._import_simplejpeg() is None
     for data, pixels in zip(files, fast, strict=True):
         np.testing.assert_array_equal(pixels, decode_image(data, kind))
 

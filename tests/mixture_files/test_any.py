@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.compat.mixtures import KINDS, convert_with_keys
-from penstock.mixture_files import lint, read_model, schema
-from penstock.mixture_files.reading import Notes, read_text
+from penstock.mixture_files import build_schema, lint, read_model
+from penstock.mixture_files.reading import ProblemLog, read_text
 
-DEFINITIONS = [schema(), *schema()["$defs"].values()]
+DEFINITIONS = [build_schema(), *build_schema()["$defs"].values()]
 KEYS = sorted(
     {
         name
@@ -163,7 +163,7 @@ def _put(tree: Any, key: str, value: Any) -> Any:
 @examples(100)
 @given(st.text(st.sampled_from("ab:-{}[]&*!|>'\"#%@`?, \n\t0"), max_size=30))
 def test_any_text(text: str) -> None:
-    notes = Notes()
+    notes = ProblemLog()
     assert read_text(text, "here", notes) is not None or notes.problems
 
 

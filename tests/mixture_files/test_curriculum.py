@@ -20,7 +20,7 @@ from penstock.report import Target, open_target, shares
 from penstock.report.blame import blame
 from penstock.report.step_ranges import RangeMeter
 from penstock.sources import JoinedFiles
-from penstock.sources.select import Selected
+from penstock.sources.select import SelectedRows
 
 GROUPS = {"web": 30, "code": 16, "math": 8, "wiki": 6}
 LENGTH, BATCH = 64, 8
@@ -182,7 +182,7 @@ def test_loading_and_planning_read_no_sample(path: Path, monkeypatch: pytest.Mon
     def never(*_: Any) -> Any:
         raise AssertionError("a sample was read")
 
-    for source in (JoinedFiles, Selected):
+    for source in (JoinedFiles, SelectedRows):
         monkeypatch.setattr(source, "read", never)
     ds = ps.load(path)
     assert len(ds) and ds.plan.at(len(ds) - 1) and ds.plan.find("web_05", 3) is not None

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.canonical_json import fingerprint
+from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.graph.recipe import describe
-from penstock.mixture_files import build, dump, model_of, read_model
-from penstock.mixture_files.reading import Notes, read_text
-from penstock.mixture_files.write import text_of
+from penstock.mixture_files import build, describe_dataset, dump, read_model
+from penstock.mixture_files.reading import ProblemLog, read_text
+from penstock.mixture_files.write import format_yaml
 
 
 def round_trip(ds: ps.Dataset, path: Path) -> str:
     ps.dump(ds, path)
     again = ps.load(path)
-    assert fingerprint(describe(again.flow)) == fingerprint(describe(ds.flow))
+    assert compute_fingerprint(describe(again.flow)) == compute_fingerprint(describe(ds.flow))
     for got, want in zip(islice(again, 60), islice(ds, 60), strict=True):
         np.testing.assert_equal(got, want)
     return path.read_text()
@@ -146,7 +146,7 @@ def test_a_description_comes_back(data: Path, write: Any) -> None:
 
 def test_a_model_of_a_dataset_builds_to_it(data: Path) -> None:
     ds = ps.mix(sources(data))
-    assert describe(build(model_of(ds)).flow) == describe(ds.flow)
+    assert describe(build(describe_dataset(ds)).flow) == describe(ds.flow)
 
 
 SCALARS = st.one_of(
@@ -192,8 +192,8 @@ SCALARS = st.one_of(
     )
 )
 def test_values_come_back(tree: dict[str, list[Any]]) -> None:
-    notes = Notes()
-    node = read_text(text_of({"all": tree}), "here", notes)
+    notes = ProblemLog()
+    node = read_text(format_yaml({"all": tree}), "here", notes)
     assert node is not None and not notes.problems
     top = node.value
     assert isinstance(top, dict)

@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from foreign_formats import mds, saved, tfrecord
 from penstock.mixture_files import dump, lint
-from penstock.testing.asserts import compare, difference
+from penstock.testing.asserts import assert_same_events, describe_difference
 
 SOURCES = "sources:\n  m: {path: mds, weight: 1}\n  s: {path: both, split: train, weight: 1}\n  t: {path: examples.tfrecord, weight: 1}\n"
 
@@ -34,9 +34,9 @@ def test_they_are_checked_loaded_and_written(folder: Path) -> None:
     for i in range(50):
         (sample,) = loaded.plan.at(i)
         name, _, index = sample.key
-        assert not difference(loaded[i], inputs[str(name)][index])
+        assert not describe_difference(loaded[i], inputs[str(name)][index])
     dump(ps.mix(inputs, seed=3), folder / "again.yaml")
-    compare(
+    assert_same_events(
         [ps.load(folder / "again.yaml")[i] for i in range(50)],
         [ps.mix(inputs, seed=3)[i] for i in range(50)],
     )

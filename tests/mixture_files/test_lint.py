@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.mixture_files import lint
-from penstock.mixture_files.readers import Readers
+from penstock.mixture_files.readers import ReaderRegistry
 from relative_time import clocked
 
 
@@ -247,7 +247,7 @@ def test_a_shuffle_that_reads_a_row_group_a_sample(
         )
     path = write('sources: {a: {path: "wide-*.parquet"}}\nhorizon: {samples: 10}')
     assert found(path) == [], "it stays in memory"
-    monkeypatch.setattr(sys.modules["penstock.mixture_files.lint"], "DECODED_MEMORY", 100_000)
+    monkeypatch.setattr(sys.modules["penstock.mixture_files.lint"], "DECODED_MEMORY_LIMIT", 100_000)
     ((line, severity, key, said),) = found(path)
     assert (line, severity, key) == (1, "warning", "sources.a.path")
     assert re.search(
@@ -350,19 +350,19 @@ def test_leaks_between_files(write: Any) -> None:
     held.write_text(
         "split: {held_out: 20%, part: held_out}\nsources: {a: {path: code}, b: {path: text}}"
     )
-    readers = Readers()
+    readers = ReaderRegistry()
     assert [*lint(train, readers=readers), *lint(held, readers=readers)] == []
     held.write_text(
         "split: {held_out: 20%, part: held_out}\nsources: {a: {path: code/0.parquet}, b: {path: text}}"
     )
-    readers = Readers()
+    readers = ReaderRegistry()
     assert lint(train, readers=readers) == []
     (problem,) = lint(held, readers=readers)
     assert (
         problem.key == "sources.a.path"
         and f"trained on by {train}, sources.a: their splits differ" in problem.message
     )
-    assert lint(train, readers=Readers()) == []
+    assert lint(train, readers=ReaderRegistry()) == []
 
 
 def test_what_is_refused_of_the_whole_is_found_where_files_are_indexed(

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.cli.settings import with_weights
+from penstock.cli.settings import override_weights
 from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import MixtureFile, RunPosition, SourceEntry, Stage, lint, read_model
-from penstock.mixture_files.stages import stage_schedule
+from penstock.mixture_files.stages import build_stage_schedule
 
 SOURCES = "sources: {a: {path: code}, b: {path: text}, c: {path: code/0.parquet}}\n"
 GROUPED = (
@@ -113,7 +113,7 @@ def test_each_stage_has_its_weights_where_it_says(stages: list[Stage], data: st.
         rows.append(dict(wanted))
     if not all(any(row.values()) for row in rows):
         return
-    made, start = stage_schedule(model, own, None), 0
+    made, start = build_stage_schedule(model, own, None), 0
     for stage, end, row in zip(placed, ends, rows, strict=True):
         shares = {name: weight / sum(row.values()) for name, weight in row.items()}
         places = (start, end - 1) if stage.interpolation == "step" else (end - 1,)
@@ -210,7 +210,7 @@ def test_lint_counts_stages_and_groups(write: Any) -> None:
 def test_other_weights_than_those_of_groups(write: Any) -> None:
     model, _ = read_model(write(GROUPED))
     assert model is not None and model.shares() == {"a": 0.2, "b": 0.7, "c": 0.1}
-    new = with_weights(model, ["b=0"], [])
+    new = override_weights(model, ["b=0"], [])
     assert new.shares() == {"a": 2 / 3, "b": 0.0, "c": 1 / 3} and not new.groups
 
 

@@ -12,20 +12,20 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.report.page import html, save
-from penstock.report.picture import BANDS, Course, spread_labels
-from penstock.report.svg import Strip, drawing
+from penstock.report.picture import MAX_BANDS, RunCounts, spread_labels
+from penstock.report.svg import EventStrip, render_svg
 
 
-def course(sources: int, sizes: int | None = 100) -> Course:
+def course(sources: int, sizes: int | None = 100) -> RunCounts:
     steps = np.arange(0, 101, 10)
     counts = steps[:, None] * np.arange(1, sources + 1)
-    return Course(
+    return RunCounts(
         [f"s{i}" for i in range(sources)], [sizes] * sources, steps, counts, [(50, "s0 repeats")]
     )
 
 
 def test_svg_names_every_source_and_mark(tmp_path: Path) -> None:
-    strip = Strip([(0, "warm-up"), (50, "stable")], [None, 40, None], [None, None, 90])
+    strip = EventStrip([(0, "warm-up"), (50, "stable")], [None, 40, None], [None, None, 90])
     save(course(3), tmp_path / "deep" / "plan.svg", "A title & more", strip=strip)
     text = (tmp_path / "deep" / "plan.svg").read_text()
     assert text.startswith("<svg") and text.rstrip().endswith("</svg>")
@@ -63,10 +63,10 @@ def test_other_kinds_are_refused(tmp_path: Path) -> None:
 def test_many_sources_are_put_together_and_nothing_is_lost() -> None:
     many = course(40)
     few = many.merged()
-    assert len(few.names) == BANDS + 1 and few.names[-1] == "30 others"
+    assert len(few.names) == MAX_BANDS + 1 and few.names[-1] == "30 others"
     assert (few.counts.sum(axis=1) == many.counts.sum(axis=1)).all()
     assert few.sizes[-1] == 3_000
-    assert course(BANDS + 1).merged().names == course(BANDS + 1).names
+    assert course(MAX_BANDS + 1).merged().names == course(MAX_BANDS + 1).names
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
@@ -85,7 +85,7 @@ def test_nothing_overlaps_at_either_width() -> None:
     groups = [f"a_rather_long_group_{i % 5}" for i in range(60)]
     order = sorted(range(60), key=lambda i: groups[i])
     counts = steps[:, None] * np.array([1, *[1000] * 59])
-    made = Course(
+    made = RunCounts(
         [names[i] for i in order],
         [500] * 60,
         steps,
@@ -95,9 +95,9 @@ def test_nothing_overlaps_at_either_width() -> None:
         [groups[i] for i in order],
     )
     stages = [(step, f"stage of step {step}") for step in range(0, 1_000, 80)]
-    strip = Strip(stages, [10 * i for i in range(60)], [None] * 60)
+    strip = EventStrip(stages, [10 * i for i in range(60)], [None] * 60)
     for width in (1300, 640):
-        tree = ElementTree.fromstring(drawing(made, "A title", strip, width))
+        tree = ElementTree.fromstring(render_svg(made, "A title", strip, width))
         boxes = list[tuple[float, float, float, float, str]]()
         for text in tree.iter("{http://www.w3.org/2000/svg}text"):
             wide, x, y = (
@@ -121,9 +121,9 @@ def test_nothing_overlaps_at_either_width() -> None:
 
 
 def test_many_sources_without_groups_are_drawn_together() -> None:
-    text = drawing(course(44), "A title")
+    text = render_svg(course(44), "A title")
     assert "34 others" in text and text.count("<polygon") == 44
-    assert "no source has a known length" in drawing(course(3, sizes=None), "A title")
+    assert "no source has a known length" in render_svg(course(3, sizes=None), "A title")
 
 
 def test_a_page_escapes_its_title() -> None:

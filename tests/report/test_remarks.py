@@ -10,7 +10,7 @@ import pytest
 import penstock as ps
 from cli_world import Penstock
 from penstock.report import Row, open_target, shares
-from penstock.report.remarks import remarks
+from penstock.report.remarks import collect_remarks
 
 
 def row(
@@ -34,14 +34,14 @@ def test_the_most_important_comes_first() -> None:
         row("tiny", 1e-4, 0.0, 0),
         row("off", 0.0, 0.0, 0),
     ]
-    told = remarks(found)
+    told = collect_remarks(found)
     assert [source for source, _ in told] == ["starved", "less", "often", "tiny", "more", "off"]
     assert dict(told)["less"] == "used up at 70, gets 10.00% where 20.00% is asked"
 
 
 def test_what_is_rounding_is_not_told() -> None:
-    assert remarks([row("a", 0.5, 0.4, 4), row("b", 0.5, 0.6, 6)]) == []
-    assert remarks([row("a", 0.02, 0.0, 0), row("b", 0.98, 1.0, 60)]) == []
+    assert collect_remarks([row("a", 0.5, 0.4, 4), row("b", 0.5, 0.6, 6)]) == []
+    assert collect_remarks([row("a", 0.02, 0.0, 0), row("b", 0.98, 1.0, 60)]) == []
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ def test_groups_come_first_and_sources_within(file: Path, penstock: Penstock) ->
         "a",
         "d",
     ]
-    rows = shares.in_groups(shares.rows(open_target(file), 600))
+    rows = shares.insert_group_rows(shares.rows(open_target(file), 600))
     web, code = (each for each in rows if not each.source.startswith(" "))
     assert web.samples + code.samples == 600 and web.requested + code.requested == pytest.approx(1)
     assert web.requested == pytest.approx(0.75)

@@ -11,8 +11,8 @@ import pytest
 
 from foreign_formats import example, example_rows
 from penstock.errors import ConfigError, DataError
-from penstock.sources import index_lines, open_files
-from penstock.testing.asserts import difference
+from penstock.sources import index_and_count_rows, open_files
+from penstock.testing.asserts import describe_difference
 
 module: Any = pytest.importorskip("array_record.python.array_record_module")
 
@@ -40,7 +40,7 @@ def test_examples_in_them(tmp_path: Path) -> None:
         records = [example(row) for row in rows[3 * part : 3 * part + 3]]
         write(tmp_path / f"set-train.array_record-0000{part}-of-00002", records)
     source = open_files(tmp_path / "set*", columns=["tokens", "id"])
-    assert not difference(
+    assert not describe_difference(
         source.read(np.arange(6)), [{"tokens": row["tokens"], "id": row["id"]} for row in rows]
     )
     write(tmp_path / "b.array_record", [b"none"])
@@ -57,4 +57,4 @@ def test_what_is_none_and_what_is_empty(tmp_path: Path) -> None:
         open_files(tmp_path / "a.array_record")
     assert len(open_files(write(tmp_path / "b.array_record", []))) == 0
     with pytest.raises(ConfigError, match="array_record files carry their own index"):
-        index_lines(tmp_path / "b.array_record")
+        index_and_count_rows(tmp_path / "b.array_record")

@@ -12,8 +12,8 @@ import pytest
 
 from penstock.errors import ConfigError, DataError
 from penstock.sources import arrays as reader
-from penstock.sources import index_lines, open_files
-from penstock.testing.asserts import difference
+from penstock.sources import index_and_count_rows, open_files
+from penstock.testing.asserts import describe_difference
 
 Write = Callable[[Path, dict[str, Any]], Path]
 
@@ -55,7 +55,7 @@ def test_numbers_of_every_kind(write: Write, kind: str, tmp_path: Path) -> None:
     assert [row["one"] for row in found] == values.tolist() and type(found[3]["one"]) is type(
         values[:1].tolist()[0]
     )
-    assert not difference(
+    assert not describe_difference(
         [row["two"] for row in found],
         list(values.astype(values.dtype.newbyteorder("=")).reshape(20, 2).repeat(2, 0)),
     )
@@ -66,7 +66,7 @@ def test_any_order_and_repeats(write: Write, tmp_path: Path) -> None:
     values = np.random.default_rng(0).integers(0, 1 << 30, (50, 3))
     source = open_files(write(tmp_path / "a", {"x": values}))
     asked = np.random.default_rng(1).integers(0, 50, 200)
-    assert not difference([row["x"] for row in source.read(asked)], list(values[asked]))
+    assert not describe_difference([row["x"] for row in source.read(asked)], list(values[asked]))
     assert source.read(np.zeros(0, np.int64)) == []
 
 
@@ -86,7 +86,7 @@ def test_groups_columns_and_lengths_that_differ(write: Write, tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"there is no array 'in' with rows"):
         open_files(path, columns=["in"])
     with pytest.raises(ConfigError, match="carry their own index"):
-        index_lines(path)
+        index_and_count_rows(path)
 
 
 @both

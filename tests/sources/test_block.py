@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.columnar import Columnar
+from penstock.engine.base.columnar import ColumnarSamples
 from penstock.engine.base.tree import collate
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.block import Columns
-from penstock.sources.rows import numpy_dtype
+from penstock.sources.rows import to_numpy_dtype
 from tables import WRITERS, arrow_file, parquet, same, table, write
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -40,7 +40,7 @@ def simple() -> Any:
     """Columns that stack: numbers of every width, texts, lists of one length, some without and some with nulls."""
     rng = np.random.default_rng(3)
     columns = {
-        str(kind): pa.array(rng.integers(0, 100, N).astype(numpy_dtype(kind)), kind)
+        str(kind): pa.array(rng.integers(0, 100, N).astype(to_numpy_dtype(kind)), kind)
         for kind in (
             pa.int8(),
             pa.int16(),
@@ -82,12 +82,16 @@ def test_a_batch_of_columns_is_the_batch_of_its_rows(tmp_path: Path, kind: str) 
         np.repeat(3, 5),
     ):
         block, rows = source.block(indices), source.read(indices)
-        assert isinstance(block, Columnar) and len(block) == len(rows) and same(list(block), rows)
+        assert (
+            isinstance(block, ColumnarSamples)
+            and len(block) == len(rows)
+            and same(list(block), rows)
+        )
         assert alike(collate(source.block(indices)), collate(rows))
         half = source.block(indices)[1:]
         if len(half):
             assert (
-                isinstance(half, Columnar)
+                isinstance(half, ColumnarSamples)
                 and alike(collate(half), collate(rows[1:]))
                 and same(list(half), rows[1:])
             )
@@ -100,7 +104,7 @@ def test_far_rows_of_a_mapped_file_are_those_that_arrow_takes(tmp_path: Path) ->
     for indices in (rng.integers(0, N, 5), rng.permutation(N)):
         found = open_files(path).block(indices)
         wanted = simple().take(pa.array(indices)).combine_chunks().to_batches()[0]
-        assert isinstance(found, Columnar)
+        assert isinstance(found, ColumnarSamples)
         assert found.columns().arrow.to_pylist() == wanted.to_pylist()  # type: ignore[attr-defined]
         found.columns().arrow.validate(full=True)  # type: ignore[attr-defined]
 

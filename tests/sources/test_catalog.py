@@ -24,7 +24,7 @@ from helpers import through_json
 from penstock.engine.base import machine, seams
 from penstock.engine.base.seams import LocalDisk, LocalStore
 from penstock.errors import ConfigError, DataError
-from penstock.sources import catalog, index_lines, open_files, outlined
+from penstock.sources import catalog, count_catalog_rows, index_and_count_rows, open_files
 
 MANY = 40
 
@@ -100,7 +100,7 @@ def other(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
     def become() -> None:
         number = next(numbers)
-        monkeypatch.setattr(machine, "current_pid", lambda: number)
+        monkeypatch.setattr(machine, "get_pid", lambda: number)
 
     return become
 
@@ -117,10 +117,10 @@ def test_rows_are_those_of_the_files(
     assert all_of(source) == rows
     other()
     store = Counting()
-    with seams.pretend(store=store):
+    with seams.override_world(store=store):
         again = open_files(folder, cache=tmp_path / "cache")
         described = again.describe()
-    assert (store.stats, store.reads) == (catalog._SOME, 0)
+    assert (store.stats, store.reads) == (catalog._CHECKED_FILES, 0)
     assert described == source.describe()
     order = np.random.default_rng(0).permutation(len(rows))
     assert again.read(order) == [rows[index] for index in order.tolist()]
@@ -193,7 +193,7 @@ def test_tiny_files_have_no_indexes_of_their_own_and_large_ones_do(tmp_path: Pat
 
 
 def test_few_files_have_no_catalog(tmp_path: Path) -> None:
-    folder, _ = written(tmp_path / "data", files=catalog.MANY - 1)
+    folder, _ = written(tmp_path / "data", files=catalog.MIN_CATALOG_FILES - 1)
     open_files(folder)
     assert not list(folder.glob(".*penstock-files"))
 
@@ -204,7 +204,7 @@ def test_where_nothing_can_be_kept_files_are_read_all_the_same(tmp_path: Path) -
             raise PermissionError(13, "Permission denied")
 
     folder, rows = written(tmp_path / "data")
-    with seams.pretend(disk=Closed()):
+    with seams.override_world(disk=Closed()):
         assert all_of(open_files(folder)) == rows
 
 
@@ -217,7 +217,7 @@ def test_a_damaged_catalog_is_refused_and_made_again(tmp_path: Path) -> None:
         kept.write_bytes(damaged)
         with pytest.raises(DataError, match="is damaged, or Penstock did not write it: delete it"):
             open_files(folder)
-    assert index_lines(folder, rebuild=True) == len(rows)
+    assert index_and_count_rows(folder, rebuild=True) == len(rows)
     assert all_of(open_files(folder)) == rows
 
 
@@ -225,14 +225,14 @@ def test_an_index_made_ahead_is_the_one_that_is_used(
     tmp_path: Path, other: Callable[[], None]
 ) -> None:
     folder, rows = written(tmp_path / "data")
-    assert outlined(sorted(folder.glob("*.jsonl")), "jsonl", None) is None
-    assert index_lines(folder) == len(rows)
+    assert count_catalog_rows(sorted(folder.glob("*.jsonl")), "jsonl", None) is None
+    assert index_and_count_rows(folder) == len(rows)
     other()
     store = Counting()
-    with seams.pretend(store=store):
+    with seams.override_world(store=store):
         open_files(f"{folder}/*.jsonl")
-    assert (store.stats, store.reads) == (catalog._SOME, 0)
-    assert outlined(sorted(folder.glob("*.jsonl")), "jsonl", None) == len(rows)
+    assert (store.stats, store.reads) == (catalog._CHECKED_FILES, 0)
+    assert count_catalog_rows(sorted(folder.glob("*.jsonl")), "jsonl", None) == len(rows)
 
 
 # ---------------------------------------------------------------- what changes
@@ -251,7 +251,7 @@ def test_a_catalog_of_files_that_changed_is_made_again(
     open_files(folder)
     path = grown(folder)
     for _ in range(2):
-        assert len(open_files(folder)) == index_lines(folder) == len(rows) - 2 + 9
+        assert len(open_files(folder)) == index_and_count_rows(folder) == len(rows) - 2 + 9
     (record,) = caplog.records
     assert record.getMessage().endswith(f"done again: {path}")
     os.utime(path, ns=(0, 0))
@@ -268,7 +268,7 @@ def test_tables_that_changed_are_looked_at_anew(tmp_path: Path) -> None:
 def test_who_trusts_another_one_finds_a_change_when_he_reads(
     tmp_path: Path, other: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalog, "_SOME", 1)
+    monkeypatch.setattr(catalog, "_CHECKED_FILES", 1)
     folder, rows = written(tmp_path / "data")
     open_files(folder)
     grown(folder)
@@ -306,16 +306,16 @@ def test_after_a_minute_the_files_are_looked_at_again(
 ) -> None:
     folder, _ = written(tmp_path / "data")
     open_files(folder)
-    now = machine.wall_time()
+    now = machine.read_wall_time()
     for late, stats in (
-        (59, catalog._SOME),
+        (59, catalog._CHECKED_FILES),
         (61, MANY),
         (-5, MANY),
     ):  # a process that compares all files writes the note again
         other()
-        monkeypatch.setattr(machine, "wall_time", lambda at=now + late: at)
+        monkeypatch.setattr(machine, "read_wall_time", lambda at=now + late: at)
         store = Counting()
-        with seams.pretend(store=store):
+        with seams.override_world(store=store):
             open_files(folder)
         assert store.stats == stats
 
@@ -344,7 +344,7 @@ def stat(path, *args, **options):
 os.stat = stat
 
 store = Counting()
-with seams.pretend(store=store):
+with seams.override_world(store=store):
     it = iter(ps.read(sys.argv[1], cache=sys.argv[2], name="m").shuffle())
     opened = store.reads
     sample = next(it)

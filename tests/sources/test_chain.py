@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.sources.chain import by_part, starts_of
+from penstock.sources.chain import compute_offsets, read_by_part
 from penstock.types import Ints
 
 
@@ -21,6 +21,6 @@ def test_rows_come_from_their_parts_in_the_order_asked(
         visited.append(part)
         return [parts[part][row] for row in rows.tolist()]
 
-    got = by_part(starts_of(sizes), np.asarray(wanted, np.int64), read)
+    got = read_by_part(compute_offsets(sizes), np.asarray(wanted, np.int64), read)
     assert got == [flat[index] for index in wanted]
     assert len(visited) == len(set(visited))

@@ -94,7 +94,9 @@ def test_several_files_and_batches_without_rows(tmp_path: Path, kind: str) -> No
 
 
 def test_pickling_and_threads(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.DECODED", 30_000)  # so that row groups come and go
+    monkeypatch.setattr(
+        "penstock.sources.DECODED_CACHE_BYTES", 30_000
+    )  # so that row groups come and go
     source, rows = open_files(write(tmp_path, kind, table())), expected(table())
     source.read(np.arange(N))
     again = pickle.loads(pickle.dumps(source))
@@ -142,8 +144,8 @@ def test_no_file_is_held_open(tmp_path: Path, kind: str) -> None:
 def test_both_ways_of_reading_give_the_same(
     tmp_path: Path, kind: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block, "FEW", few)
-    monkeypatch.setattr(block, "_GATHERED", few)
+    monkeypatch.setattr(block, "MAX_JOINED_ROWS_PER_PART", few)
+    monkeypatch.setattr(block, "_MAX_GATHERED_PER_PART", few)
     source, rows = open_files(write(tmp_path, kind, table())), expected(table())
     order = np.random.default_rng(3).integers(0, N, 200)
     assert same(source.read(order), [rows[index] for index in order.tolist()])

@@ -17,7 +17,7 @@ import pytest
 from penstock.engine.base import seams
 from penstock.engine.base.seams import LocalDisk
 from penstock.errors import DataError, StorageError
-from penstock.sources import convert, index_lines, open_files
+from penstock.sources import convert, index_and_count_rows, open_files
 from penstock.sources import csv as csv_module
 
 zstandard: Any = pytest.importorskip("zstandard")
@@ -70,7 +70,7 @@ def test_archives_are_unpacked_once(
         "code.jsonl.penstock-stamp",
     ]
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
-    monkeypatch.setattr(convert, "_members", lambda *_: pytest.fail("unpacked again"))
+    monkeypatch.setattr(convert, "_unpack_members", lambda *_: pytest.fail("unpacked again"))
     source = pickle.loads(pickle.dumps(open_files(path)))
     assert source.read(np.array([2999, 0, 17])) == [rows[2999], rows[0], rows[17]]
     assert source.name == "code"
@@ -84,7 +84,7 @@ def test_members_and_padding(tmp_path: Path, suffix: str) -> None:
     assert [row["text"] for row in whole(path)] == ["one", "two", "three"]
     if suffix == ".gz":
         path.write_bytes(path.read_bytes() + b"\0" * 512)
-        index_lines(path, rebuild=True)
+        index_and_count_rows(path, rebuild=True)
         assert len(whole(path)) == 3
 
 
@@ -156,7 +156,7 @@ def test_the_disk_is_asked_before_it_is_filled(tmp_path: Path, home: Path, suffi
             return 10
 
     with (
-        seams.pretend(disk=Full()),
+        seams.override_world(disk=Full()),
         pytest.raises(StorageError, match=r"0 MiB free.*cache= a folder on another disk"),
     ):
         open_files(packed(tmp_path, suffix))
@@ -172,10 +172,10 @@ def test_the_disk_is_asked_again_on_the_way(
         def free(self, path: Path, /) -> int:
             return next(self.left)
 
-    monkeypatch.setattr(convert, "_CHECK", 4 << 20)
+    monkeypatch.setattr(convert, "_SPACE_CHECK_BYTES", 4 << 20)
     bomb = packed(tmp_path, ".gz", bytes(120 << 20), "x.txt")
     with (
-        seams.pretend(disk=Filling()),
+        seams.override_world(disk=Filling()),
         pytest.raises(StorageError, match=r"1 MiB free, \d+ MiB are needed"),
     ):
         open_files(bomb)
@@ -211,7 +211,7 @@ def test_every_effect_of_unpacking_may_fail(tmp_path: Path, home: Path, suffix: 
     for nth in range(50):
         disk = Failing(nth)
         try:
-            with seams.pretend(disk=disk):
+            with seams.override_world(disk=disk):
                 rows = whole(path)
         except StorageError:
             assert not [name for name in kept(home) if name.endswith(".tmp")]
@@ -266,14 +266,16 @@ def csv(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
 def test_csv_is_typed(csv: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole(csv) == [{**row, "none": None} for row in ROWS]
     assert kept(home) == [f"{csv.name}.arrow", f"{csv.name}.arrow.penstock-stamp"]
-    monkeypatch.setattr(csv_module, "_convert", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(
+        csv_module, "_convert_until_types_fit", lambda *_: pytest.fail("converted again")
+    )
     source = open_files(csv, columns=["score", "id"])
     assert pickle.loads(pickle.dumps(source)).read(np.array([2, 0])) == [
         {"score": 1000.0, "id": None},
         {"score": 0.5, "id": 1},
     ]
     assert source.describe() == {"format": "csv", "rows": 3, "columns": ["score", "id"]}
-    assert index_lines(csv) == 3
+    assert index_and_count_rows(csv) == 3
 
 
 def test_csv_that_was_exported_again_is_converted_again(
@@ -340,7 +342,9 @@ def test_the_types_of_columns_are_settled_over_all_files(
     ]
     assert whole(tmp_path / "*.csv") == expected
     assert whole([tmp_path / f"{number}.csv" for number in range(3)]) == expected
-    monkeypatch.setattr(csv_module, "_convert", lambda *_: pytest.fail("converted again"))
+    monkeypatch.setattr(
+        csv_module, "_convert_until_types_fit", lambda *_: pytest.fail("converted again")
+    )
     assert whole(tmp_path / "*.csv") == expected
 
 

@@ -261,8 +261,8 @@ TOOLS: dict[str, Tool] = {
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing was said before, and the disk need not last."""
-    monkeypatch.setattr(metadata, "_LOGGED", set[str]())
-    with seams.pretend(disk=Careless()):
+    monkeypatch.setattr(metadata, "_LOGGED_MESSAGES", set[str]())
+    with seams.override_world(disk=Careless()):
         yield
 
 
@@ -534,7 +534,7 @@ def test_a_file_that_is_replaced_between_two_looks_is_never_read_as_the_old_one(
         if asked % 2:  # the index is there
             read(tool, folder, pattern)
         body = (tmp_path / "new" / path.name).read_bytes()
-        with seams.pretend(store=Swapping(path, body, asked)):
+        with seams.override_world(store=Swapping(path, body, asked)):
             never_others(read(tool, folder, pattern), OLD, new)
 
 

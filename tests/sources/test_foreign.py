@@ -40,7 +40,7 @@ def padded(body: bytes) -> bytes:
     """An Arrow file whose first message begins at byte 64, as Rust's writer aligns it."""
     length = struct.unpack_from("<i", body, len(body) - 10)[0]
     head, footer = body[: -10 - length], bytearray(body[-10 - length : -10])
-    for start, _ in arrow_index.index_of(pa.py_buffer(body), file=True).ranges:
+    for start, _ in arrow_index.index_record_batches(pa.py_buffer(body), file=True).ranges:
         at = footer.index(struct.pack("<q", start))
         footer[at : at + 8] = struct.pack("<q", start + 56)
     return head[:8] + bytes(56) + head[8:] + bytes(footer) + body[-10:]
@@ -83,7 +83,8 @@ def test_an_arrow_file_of_polars_that_was_cut_is_refused(tmp_path: Path) -> None
 def test_a_footer_that_names_a_batch_twice_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     first, second = (
-        start for start, _ in arrow_index.index_of(pa.py_buffer(POLARS), file=True).ranges
+        start
+        for start, _ in arrow_index.index_record_batches(pa.py_buffer(POLARS), file=True).ranges
     )
     at = POLARS.rindex(struct.pack("<q", second))
     path.write_bytes(POLARS[:at] + struct.pack("<q", first) + POLARS[at + 8 :])

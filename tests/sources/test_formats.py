@@ -14,7 +14,7 @@ from foreign_formats import Made
 from native_writers import TOOLS
 from penstock.sources import open_files
 from penstock.testing import assert_resumes
-from penstock.testing.asserts import compare, difference
+from penstock.testing.asserts import assert_same_events, describe_difference
 from penstock.testing.parts import assert_source
 
 FORMATS = {**foreign_formats.FORMATS, **TOOLS}
@@ -44,9 +44,9 @@ def read(made: Made, **options: Any) -> ps.Dataset:
 def test_the_rows_are_those_that_were_written(made: Made) -> None:
     ds = read(made)
     assert len(ds) == len(made.rows)
-    compare(list(ds), made.rows)
+    assert_same_events(list(ds), made.rows)
     asked = np.random.default_rng(0).integers(0, len(ds), 50)
-    compare(ds[asked], [made.rows[index] for index in asked])
+    assert_same_events(ds[asked], [made.rows[index] for index in asked])
     assert_source(open_files(made.path, cache=made.path.parent / "cache", **made.options))
 
 
@@ -54,7 +54,7 @@ def test_shuffled_each_row_comes_once(made: Made) -> None:
     ds = read(made).shuffle(seed=3)
     order = [index for key in range(len(ds)) for _, _, index in [ds.plan.at(key)[0].key]]
     assert sorted(order) == list(range(len(made.rows))) != order
-    compare(list(ds), [made.rows[index] for index in order])
+    assert_same_events(list(ds), [made.rows[index] for index in order])
 
 
 def test_only_the_columns_that_are_asked_for(made: Made) -> None:
@@ -64,7 +64,7 @@ def test_only_the_columns_that_are_asked_for(made: Made) -> None:
     names = [
         name for name in made.rows[0] if name == column or name.startswith("__")
     ]  # of tars, with keys
-    compare(
+    assert_same_events(
         list(read(made, columns=[column])),
         [{name: row[name] for name in names} for row in made.rows],
     )
@@ -75,14 +75,14 @@ def test_only_the_columns_that_are_asked_for(made: Made) -> None:
 def test_a_state_knows_the_data(made: Made) -> None:
     source = open_files(made.path, cache=made.path.parent / "cache", **made.options)
     again = pickle.loads(pickle.dumps(source))
-    compare(again.read(np.arange(len(again))), made.rows)
+    assert_same_events(again.read(np.arange(len(again))), made.rows)
     assert again.digest() == source.digest() and set(source.digest()) == {"files", "rows"}
     assert source.name == made.path.name.partition(".")[0]
 
 
 def test_it_goes_on_from_every_position(made: Made) -> None:
     few: Any = lambda: ps.Loader(read(made).shuffle(seed=1)[:6].batch(2, collate=list))  # noqa: E731
-    assert_resumes(few, same=lambda a, b: not difference(a, b))
+    assert_resumes(few, same=lambda a, b: not describe_difference(a, b))
 
 
 def mixed(every: dict[str, Made]) -> ps.Dataset:
@@ -105,13 +105,13 @@ def test_all_of_them_mixed_are_the_same_by_any_workers(
 ) -> None:
     ds = mixed(every)
     alone = items(ds, "inline", 60)
-    compare(items(ds, executor, 60), alone)
+    assert_same_events(items(ds, executor, 60), alone)
     seen = dict.fromkeys(every, 0)
     for step, batch in enumerate(alone):
         for sample, row in zip(ds.plan.at(step), batch, strict=True):
             name, _, index = sample.key
             seen[str(name)] += 1
-            assert not difference(row, every[str(name)].rows[index])
+            assert not describe_difference(row, every[str(name)].rows[index])
     assert min(seen.values()) > 0
 
 
@@ -121,5 +121,5 @@ def test_all_of_them_mixed_go_on_from_every_position(every: dict[str, Made]) -> 
         lambda: ps.Loader(mixed(every)),
         steps=20,
         at_most=20,
-        same=lambda a, b: not difference(a, b),
+        same=lambda a, b: not describe_difference(a, b),
     )

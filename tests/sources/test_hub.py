@@ -11,8 +11,8 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.sources.hub import described_rows
-from penstock.sources.identity import row_digests
+from penstock.sources.hub import make_stored_row_reader
+from penstock.sources.identity import digest_few_rows
 from penstock.testing import assert_covers, assert_resumes
 
 datasets: Any = pytest.importorskip("datasets")
@@ -204,9 +204,9 @@ def test_rows_are_compared_as_they_are_stored() -> None:
         raise AssertionError("nothing is decoded or transformed")
 
     data = table()
-    assert row_digests(described_rows(data.with_transform(fail)), 40) == row_digests(
-        described_rows(data), 40
-    )
+    assert digest_few_rows(
+        make_stored_row_reader(data.with_transform(fail)), 40
+    ) == digest_few_rows(make_stored_row_reader(data), 40)
 
 
 def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.sources.identity import copy_for_reading, row_digests, same_sample
+from penstock.sources.identity import compare_row_digests, copy_for_reading, digest_few_rows
 from penstock.sources.memory import Memory
 from penstock.types import Ints
 
@@ -26,17 +26,29 @@ def test_few_rows_are_read_the_first_and_the_last_among_them() -> None:
         read.extend(indices.tolist())
         return indices.tolist()
 
-    assert len(row_digests(rows, 1_000_000).split()) == 8
+    assert len(digest_few_rows(rows, 1_000_000).split()) == 8
     assert {0, 999_999} <= set(read) and len(set(read)) == 8
-    assert row_digests(rows, 0) == "" and len(row_digests(rows, 3).split()) == 3
+    assert digest_few_rows(rows, 0) == "" and len(digest_few_rows(rows, 3).split()) == 3
 
 
 def test_a_shuffle_shows() -> None:
     rows = list(range(200))
     other = random.Random(0).sample(rows, 200)
-    assert same_sample(row_digests(read_of(rows), 200), row_digests(read_of([*rows]), 200))
-    assert same_sample(row_digests(read_of(rows), 200), row_digests(read_of(other), 200)) is False
-    assert same_sample(row_digests(read_of(rows), 200), row_digests(read_of(rows), 199)) is False
+    assert compare_row_digests(
+        digest_few_rows(read_of(rows), 200), digest_few_rows(read_of([*rows]), 200)
+    )
+    assert (
+        compare_row_digests(
+            digest_few_rows(read_of(rows), 200), digest_few_rows(read_of(other), 200)
+        )
+        is False
+    )
+    assert (
+        compare_row_digests(
+            digest_few_rows(read_of(rows), 200), digest_few_rows(read_of(rows), 199)
+        )
+        is False
+    )
 
 
 def test_random_details_are_drawn_alike_and_the_generators_stay_where_they_are() -> None:
@@ -50,7 +62,7 @@ def test_random_details_are_drawn_alike_and_the_generators_stay_where_they_are()
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
-        found.append(row_digests(rows, 50))
+        found.append(digest_few_rows(rows, 50))
         drawn = random.random(), np.random.rand(), float(torch.rand(1))
         random.seed(seed)
         np.random.seed(seed)
@@ -67,11 +79,11 @@ def test_rows_that_fail_or_are_others_each_time_are_not_compared() -> None:
             raise ValueError("a bad row")
         return [float(rng.random())] if indices[0] == 9 else [int(indices[0])]
 
-    one, other = row_digests(rows, 10), row_digests(rows, 10)
+    one, other = digest_few_rows(rows, 10), digest_few_rows(rows, 10)
     assert one == other and one.split().count("-") == 2
-    assert same_sample(one, other)
-    assert same_sample("- - -", "- 1 -") is None
-    assert same_sample("1 - 2", "- 7 2") and same_sample("1 - 2", "- 7 3") is False
+    assert compare_row_digests(one, other)
+    assert compare_row_digests("- - -", "- 1 -") is None
+    assert compare_row_digests("1 - 2", "- 7 2") and compare_row_digests("1 - 2", "- 7 3") is False
 
 
 class Inner:
@@ -153,7 +165,9 @@ def test_what_a_generator_of_the_object_draws_is_the_same_in_every_process() -> 
     for make in (random.Random, np.random.default_rng, np.random.RandomState):
         assert rows_of(range(100), make(1)) == rows_of(range(100), make(2))
         assert (
-            same_sample(rows_of(range(100), make(1)), rows_of(reversed(range(100)), make(2)))
+            compare_row_digests(
+                rows_of(range(100), make(1)), rows_of(reversed(range(100)), make(2))
+            )
             is False
         )
         used = make(1)

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError
-from penstock.sources import index_lines, line_index, lines, open_files
-from penstock.sources.sums import compute
+from penstock.sources import index_and_count_rows, line_index, lines, open_files
+from penstock.sources.sums import compute_checksums
 
 ROWS = [{"n": number, "text": "wörd \u2028 " * (number % 7)} for number in range(500)]
 
@@ -98,19 +98,19 @@ def test_the_index_is_that_of_a_plain_loop(
             expected.append(at)
         at += len(line) + 1
     with pytest.MonkeyPatch.context() as patch, tmp_file(body) as path:
-        patch.setattr(line_index, "_CHUNK", 8 * words)
-        patch.setattr("penstock.sources.sums.BLOCK", 8)
+        patch.setattr(line_index, "_CHUNK_BYTES", 8 * words)
+        patch.setattr("penstock.sources.sums.BLOCK_BYTES", 8)
         if many:
-            patch.setattr(line_index, "_LARGE", 0)
+            patch.setattr(line_index, "_MIN_THREADED_BYTES", 0)
             patch.setattr(line_index, "_CHUNKS_PER_TASK", 2)
             patch.setattr(line_index, "count_cores", lambda: 2)
-            patch.setattr(line_index, "_FEW", 0)
-        offsets, sums = line_index.offsets_of(path, lines.sidecar.stat(path))
+            patch.setattr(line_index, "_MAX_SINGLE_CHECKS", 0)
+        offsets, sums = line_index.find_row_offsets(path, lines.sidecar.stat(path))
     assert offsets.tolist() == [*expected, len(body)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.sources.sums.BLOCK", 8)
+        patch.setattr("penstock.sources.sums.BLOCK_BYTES", 8)
         assert sums.tolist() == [
-            int(compute([body[at : at + 8]])[0]) for at in range(0, len(body), 8)
+            int(compute_checksums([body[at : at + 8]])[0]) for at in range(0, len(body), 8)
         ]
 
 
@@ -134,7 +134,7 @@ def test_rows_far_apart_and_rows_longer_than_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "gap_of", lambda _: 50)  # pyright: ignore[reportUnknownLambdaType]
-    monkeypatch.setattr(lines, "_BLOCK", 300)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 300)
     expected = [{"n": number, "pad": "x" * (number * 37 % 700)} for number in range(200)]
     path = write(tmp_path / "x.jsonl", "\n\n".join(map(json.dumps, expected)))
     source = open_files(path)
@@ -192,7 +192,7 @@ def test_a_json_file_may_be_an_array_or_lines(tmp_path: Path) -> None:
         rows(array, columns=["y"])
     assert not list(tmp_path.glob(".*penstock*"))
     assert rows(pickle.loads(pickle.dumps(array))) == rows(array)
-    assert index_lines(array) == 2
+    assert index_and_count_rows(array) == 2
     of_objects = write(tmp_path / "b.json", '{"x": 1}\n{"x": 2}\n')
     assert rows(of_objects) == [{"x": 1}, {"x": 2}]
     assert rows(write(tmp_path / "c.json", "[1, 2]\n[3]\n")) == [[1, 2], [3]]
@@ -254,7 +254,7 @@ def test_data_that_changes_under_a_run_is_refused(data: Path) -> None:
 
 
 def test_progress_counts_bytes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_index, "_CHUNK", 4096)
+    monkeypatch.setattr(line_index, "_CHUNK_BYTES", 4096)
     seen: list[int] = []
     monkeypatch.setattr(Progress, "tell", lambda self, done: seen.append(done))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     line_index.make_index(data, data, cache=None)

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from foreign_formats import LEAVES, each_lit_row, lit_rows, write_litdata
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
-from penstock.sources.litdata import decoder
+from penstock.sources.litdata import make_leaf_decoder
 from penstock.sources.litdata_json import decode_value
-from penstock.testing.asserts import difference
+from penstock.testing.asserts import describe_difference
 
 # What the serializers of litdata 0.2.76 made of these values.
 VALUES: list[tuple[str, bytes, Any]] = [
@@ -45,7 +45,7 @@ VALUES: list[tuple[str, bytes, Any]] = [
 
 @pytest.mark.parametrize(("written", "data", "value"), VALUES, ids=[each[0] for each in VALUES])
 def test_leaves_of_every_kind(written: str, data: bytes, value: Any) -> None:
-    assert not difference(decoder(written, Path("x.bin"))(data), value)
+    assert not describe_difference(make_leaf_decoder(written, Path("x.bin"))(data), value)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ VALUE = st.recursive(
 @given(VALUE)
 def test_nested_values_of_the_tool(value: Any) -> None:
     serializers: Any = pytest.importorskip("litdata.streaming.serializers")
-    assert not difference(decode_value(serializers._nested_dumps(value)), value)
+    assert not describe_difference(decode_value(serializers._nested_dumps(value)), value)
 
 
 @given(st.binary(max_size=40))
@@ -144,7 +144,7 @@ def test_chunks_of_tokens(tmp_path: Path) -> None:
     }
     chunk = {"chunk_bytes": 0, "chunk_size": 6, "dim": 15, "filename": "chunk-0-0.bin"}
     (folder / "index.json").write_text(json.dumps({"chunks": [chunk], "config": config}))
-    assert not difference(open_files(folder).read(np.arange(6)), rows)
+    assert not describe_difference(open_files(folder).read(np.arange(6)), rows)
 
 
 def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:

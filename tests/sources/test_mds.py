@@ -15,9 +15,9 @@ from foreign_formats import MDS, mds_rows, write_mds
 from native_writers import streaming
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_files, open_files
-from penstock.sources.mds import decoder
-from penstock.sources.mds_index import Column
-from penstock.testing.asserts import difference
+from penstock.sources.mds import make_column_decoder
+from penstock.sources.mds_index import ShardColumn
+from penstock.testing.asserts import describe_difference
 
 
 def _list(values: list[bytes], head: bytes = b"") -> bytes:
@@ -55,8 +55,8 @@ VALUES: list[tuple[str, bytes, Any]] = [
 
 @pytest.mark.parametrize(("encoding", "data", "value"), VALUES, ids=[each[0] for each in VALUES])
 def test_values_of_every_encoding(encoding: str, data: bytes, value: Any) -> None:
-    decode = decoder(Column("x", encoding, 0), Path("x.mds"))
-    assert not difference(decode(data), value)
+    decode = make_column_decoder(ShardColumn("x", encoding, 0), Path("x.mds"))
+    assert not describe_difference(decode(data), value)
     if encoding not in ("bytes", "str", "jpeg", "png", "str_int", "str_float", "str_decimal"):
         for cut in range(len(data)):
             with pytest.raises((ValueError, LookupError, struct.error)):
@@ -89,9 +89,9 @@ def test_pictures_are_those_that_pillow_made(tmp_path: Path) -> None:
             else made
         )
         data = struct.pack("<3I", 3, 2, len(mode)) + mode.encode() + made.tobytes()
-        assert not difference(decoder(Column("x", "pil", 0), tmp_path)(data), np.asarray(made)), (
-            mode
-        )
+        assert not describe_difference(
+            make_column_decoder(ShardColumn("x", "pil", 0), tmp_path)(data), np.asarray(made)
+        ), mode
 
 
 @pytest.mark.parametrize("width", [1, 8, 11])
@@ -99,8 +99,8 @@ def test_pictures_of_single_bits_are_those_that_pillow_made(tmp_path: Path, widt
     image: Any = pytest.importorskip("PIL.Image")
     made = image.frombytes("1", (width, 3), bytes(range(120, 120 + 3 * -(-width // 8))))
     data = struct.pack("<3I", width, 3, 1) + b"1" + made.tobytes()
-    decode = decoder(Column("x", "pil", 0), tmp_path)
-    assert not difference(decode(data), np.asarray(made))
+    decode = make_column_decoder(ShardColumn("x", "pil", 0), tmp_path)
+    assert not describe_difference(decode(data), np.asarray(made))
     with pytest.raises(ValueError, match="cannot reshape"):
         decode(data[:-1])
 
@@ -205,7 +205,7 @@ def test_shards_of_folders_that_were_merged(tmp_path: Path) -> None:
             listed.append(shard)
     (tmp_path / "mds" / "index.json").write_text(json.dumps({"shards": listed, "version": 2}))
     source = open_files(tmp_path / "mds")
-    assert not difference(source.read(np.arange(20)), mds_rows(10) + mds_rows(10))
+    assert not describe_difference(source.read(np.arange(20)), mds_rows(10) + mds_rows(10))
 
 
 @pytest.mark.parametrize("depth", [1, 3])
@@ -222,7 +222,7 @@ def test_an_index_above_the_folders_of_the_shards_is_enough(depth: int, tmp_path
     (tmp_path / "index.json").write_text('{"of": "another tool"}')
     (tmp_path / "data" / "index.json").write_text(json.dumps({"version": 2, "shards": shards}))
     rows = open_files(tmp_path / "data").read(np.arange(20))
-    assert not difference(rows, mds_rows(10) + mds_rows(10))
+    assert not describe_difference(rows, mds_rows(10) + mds_rows(10))
     assert len(open_files(sorted(folder.glob("*.mds")))) == 10
     assert index_files([*folder.glob("*.mds")], checksum=True)
     shards[-1]["raw_data"]["basename"] = "elsewhere.mds"

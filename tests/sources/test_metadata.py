@@ -27,7 +27,7 @@ BESIDE = (
 
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metadata, "_LOGGED", set[str]())
+    monkeypatch.setattr(metadata, "_LOGGED_MESSAGES", set[str]())
 
 
 def beside(folder: Path) -> Path:

@@ -5,13 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import penstock as ps
-from penstock.sources.names import name_of
+from penstock.sources.names import choose_source_name
 
 
 def test_names() -> None:
-    assert name_of(["x/*"], [Path("x/code.parquet")]) == "code"
-    assert name_of(["x/*"], [Path("x/code.v2.csv.gz")]) == "code.v2"
-    assert name_of(["x/**"], [Path("x/code/0.parquet"), Path("x/code/1.parquet")]) == "code"
+    assert choose_source_name(["x/*"], [Path("x/code.parquet")]) == "code"
+    assert choose_source_name(["x/*"], [Path("x/code.v2.csv.gz")]) == "code.v2"
+    assert (
+        choose_source_name(["x/**"], [Path("x/code/0.parquet"), Path("x/code/1.parquet")]) == "code"
+    )
 
 
 def test_a_folder_is_called_the_same_however_its_data_is_cut(tmp_path: Path) -> None:
@@ -24,4 +26,4 @@ def test_a_folder_is_called_the_same_however_its_data_is_cut(tmp_path: Path) -> 
 
 
 def test_a_file_whose_name_is_no_text_has_a_name_that_is() -> None:
-    assert name_of(["*"], [Path("a\udcff.jsonl")]) == "a\\xff"
+    assert choose_source_name(["*"], [Path("a\udcff.jsonl")]) == "a\\xff"

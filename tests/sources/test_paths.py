@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.sources.braces import braces
-from penstock.sources.paths import find, format_of, one_format
+from penstock.sources.braces import expand_braces
+from penstock.sources.paths import detect_format, find, require_one_format
 
 
 @pytest.fixture
@@ -78,19 +78,19 @@ def test_braces_are_expanded_before_globs(data: Path) -> None:
     ],
 )
 def test_braces(pattern: str, expected: list[str]) -> None:
-    assert list(braces(pattern)) == expected
+    assert list(expand_braces(pattern)) == expected
 
 
 @given(st.integers(0, 99), st.integers(0, 99), st.integers(1, 4))
 def test_a_brace_range_has_all_its_numbers(first: int, last: int, width: int) -> None:
-    found = list(braces(f"x{{{first:0{width}d}..{last:0{width}d}}}"))
+    found = list(expand_braces(f"x{{{first:0{width}d}..{last:0{width}d}}}"))
     low, high = sorted((first, last))
     assert sorted(int(name[1:]) for name in found) == list(range(low, high + 1))
 
 
 def test_a_huge_brace_range_is_refused() -> None:
     with pytest.raises(ConfigError, match="more than 1,000,000 names"):
-        list(braces("{0..99999999999}"))
+        list(expand_braces("{0..99999999999}"))
 
 
 def test_the_missing_file_of_a_range_is_named(data: Path) -> None:
@@ -180,24 +180,24 @@ def test_folders_that_are_named_like_a_scheme_are_folders(
     ],
 )
 def test_format_of(name: str, format: str | None) -> None:
-    assert format_of(Path(name)) == format
+    assert detect_format(Path(name)) == format
 
 
 def test_formats_must_agree_and_be_known() -> None:
-    assert one_format([Path("a.json"), Path("b.jsonl.gz")], None) == "jsonl"
-    assert one_format([Path("a.log"), Path("b.jsonl")], "text") == "text"
+    assert require_one_format([Path("a.json"), Path("b.jsonl.gz")], None) == "jsonl"
+    assert require_one_format([Path("a.log"), Path("b.jsonl")], "text") == "text"
     with pytest.raises(ConfigError, match=r"mixed formats: a\.csv is csv, b\.jsonl is jsonl"):
-        one_format([Path("a.csv"), Path("b.jsonl")], None)
+        require_one_format([Path("a.csv"), Path("b.jsonl")], None)
     with pytest.raises(
         ConfigError, match=r"b\.xyz: the extension '\.xyz' names no format; known are \.parquet"
     ):
-        one_format([Path("a.csv"), Path("b.xyz")], None)
+        require_one_format([Path("a.csv"), Path("b.xyz")], None)
     with pytest.raises(
         ConfigError, match="format='avro'.*choose .*'arrow', 'csv', .*'parquet', 'tar'"
     ):
-        one_format([Path("a.csv")], "avro")
+        require_one_format([Path("a.csv")], "avro")
     with pytest.raises(ConfigError, match="parquet files cannot be read through .gz"):
-        one_format([Path("a.parquet.gz")], "parquet")
+        require_one_format([Path("a.parquet.gz")], "parquet")
 
 
 def test_a_file_whose_name_begins_with_a_tilde_is_found(

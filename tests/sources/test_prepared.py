@@ -130,7 +130,7 @@ def test_a_run_over_a_prepared_folder_resumes(energon: Path) -> None:
 
 def test_our_offsets_are_those_of_energon(energon: Path) -> None:
     for path in (energon / "captions").rglob("*.tar"):
-        starts = tar_index.pass_over(path, path.stat().st_size, str(path)).starts
+        starts = tar_index.scan_headers(path, path.stat().st_size, str(path)).starts
         assert np.fromfile(f"{path}.idx", "=u8").tolist() == starts
 
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.sources.rows import python_values
-from penstock.sources.unify import readable_type
+from penstock.sources.rows import to_python_values
+from penstock.sources.unify import choose_readable_type
 
 TIME = 3_723_123_456_789
 KINDS = {
@@ -68,9 +68,9 @@ def test_a_time_with_nanoseconds_is_a_bad_sample_of_its_file(tmp_path: Path) -> 
 def test_values_are_not_cut_off_by_the_types_of_python() -> None:
     """An extension is looked at as it is stored; null values, and rows beside those asked for, count nowhere."""
     with pytest.raises(ps.DataError, match="its time of day"):
-        python_values(pa.array([86_400_005], pa.date64()))
+        to_python_values(pa.array([86_400_005], pa.date64()))
     with pytest.raises(ps.DataError, match="nanoseconds"):
-        python_values(
+        to_python_values(
             pa.ExtensionArray.from_storage(
                 pa.opaque(pa.time64("ns"), "t", "v"), column("plain", TIME)
             )
@@ -79,8 +79,8 @@ def test_values_are_not_cut_off_by_the_types_of_python() -> None:
         ps.from_sequence(pa.table({"x": pa.array([1 << 40], pa.timestamp("s"))}))[0]
     for kind in KINDS:
         held = column(kind, TIME, 5_000, TIME).slice(1, 1)
-        assert python_values(held) == held.to_pylist()
-    assert python_values(pa.array([None, 86_400_000], pa.date64()))[0] is None
+        assert to_python_values(held) == held.to_pylist()
+    assert to_python_values(pa.array([None, 86_400_000], pa.date64()))[0] is None
 
 
 FINE = np.datetime64(10**18 + 1, "ns")
@@ -127,7 +127,7 @@ def test_nanoseconds_in_dictionaries_are_those_of_numpy() -> None:
     coded = pa.DictionaryArray.from_arrays(
         pa.array([1, 0, None]), pa.array([1, 2], pa.timestamp("ns"))
     )
-    assert python_values(coded) == [np.datetime64(2, "ns"), np.datetime64(1, "ns"), None]
+    assert to_python_values(coded) == [np.datetime64(2, "ns"), np.datetime64(1, "ns"), None]
 
 
 def test_a_batch_of_times_has_nat_for_null(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_views_and_runs_are_read_together(
 ) -> None:
     """Arrow takes no rows from them, so they were read one by one, a slice each."""
     table = pa.table({"x": VIEWS[kind]})
-    assert readable_type(table.schema.field("x").type) != table.schema.field("x").type
+    assert choose_readable_type(table.schema.field("x").type) != table.schema.field("x").type
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
         writer.write_table(table)
     wanted = table["x"].to_pylist()

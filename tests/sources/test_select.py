@@ -17,8 +17,8 @@ from pyarrow import csv
 
 import penstock as ps
 from example_counts import examples
-from penstock.sources import Selected, open_files
-from penstock.sources.select import normal
+from penstock.sources import SelectedRows, open_files
+from penstock.sources.select import normalize_selection
 
 ROWS = [
     {
@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def fits(row: dict[str, Any], where: dict[str, Any]) -> bool:
     """Evaluate a selection on one row, as the page on mixture files defines it."""
-    for column, condition in normal(where).items():
+    for column, condition in normalize_selection(where).items():
         value = row[column]
         if isinstance(condition, list):
             if value not in condition:
@@ -129,7 +129,7 @@ def test_csv(folder: Path) -> None:
 
 def test_a_selection_is_part_of_what_a_dataset_is(folder: Path) -> None:
     source = open_files(folder / "0.parquet", where={"lang": "py"}, cache=folder / "cache")
-    assert isinstance(source, Selected)
+    assert isinstance(source, SelectedRows)
     assert source.describe() == {
         "format": "parquet",
         "rows": 5,

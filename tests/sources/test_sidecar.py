@@ -27,7 +27,7 @@ from penstock.engine.base import machine, seams
 from penstock.engine.base.progress import Progress
 from penstock.engine.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
-from penstock.sources import index_files, index_lines, open_files, sidecar
+from penstock.sources import index_and_count_rows, index_files, open_files, sidecar
 
 
 class Failing(LocalDisk):
@@ -83,7 +83,7 @@ def test_the_index_is_made_once_beside_the_data(
     assert whole(data) == list(range(100))
     assert beside(data).stat().st_size == 96 + 8 * 101 + 4
     monkeypatch.setattr(
-        "penstock.sources.line_index.offsets_of", lambda *_: pytest.fail("made again")
+        "penstock.sources.line_index.find_row_offsets", lambda *_: pytest.fail("made again")
     )
     assert whole(data) == list(range(100))
 
@@ -91,13 +91,15 @@ def test_the_index_is_made_once_beside_the_data(
 def test_index_lines_takes_what_open_files_takes(data: Path) -> None:
     data.with_name("more.jsonl").write_text("1\n2\n")
     assert (
-        index_lines(data.parent) == index_lines(str(data.parent / "*.jsonl"), rebuild=True) == 102
+        index_and_count_rows(data.parent)
+        == index_and_count_rows(str(data.parent / "*.jsonl"), rebuild=True)
+        == 102
     )
     data.with_name("x.parquet").touch()
     with pytest.raises(ConfigError, match="carry their own index"):
-        index_lines(data.with_name("x.parquet"))
+        index_and_count_rows(data.with_name("x.parquet"))
     data.with_name("x.json").write_text("[1,\n2]")
-    assert index_lines(data.with_name("x.json"), format="text") == 2
+    assert index_and_count_rows(data.with_name("x.json"), format="text") == 2
 
 
 def stale_size(data: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_stale_index_is_made_again(
     change(data)
     rows = len(data.read_text().split())
     for _ in range(2):
-        assert len(whole(data)) == rows == index_lines(data)
+        assert len(whole(data)) == rows == index_and_count_rows(data)
     said = [record.getMessage() for record in caplog.records]
     assert said == (
         [f"changed since indexed or converted, so this is done again: {data}"]
@@ -148,7 +150,7 @@ def test_a_folder_that_was_copied_is_read_without_a_word(
 ) -> None:
     write_tar(data.with_name("x.tar"), [("a.txt", b"a"), ("b.txt", b"b")])
     pq.write_table(pa.table({"x": [1, 2]}), data.with_name("x.parquet"))
-    index_lines(data.with_name("x.tar"))
+    index_and_count_rows(data.with_name("x.tar"))
     index_files([data.with_name("x.parquet")], checksum=True)
     whole(data)
     there = tmp_path / "there"
@@ -191,7 +193,7 @@ def test_a_damaged_index_is_refused(data: Path, damage: Callable[[bytes], bytes]
     with pytest.raises(DataError, match="damaged, or Penstock did not write it") as caught:
         open_files(data)
     assert str(beside(data)) in str(caught.value)
-    index_lines(data, rebuild=True)
+    index_and_count_rows(data, rebuild=True)
     assert whole(data) == list(range(100))
 
 
@@ -212,7 +214,7 @@ def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int
     body = (
         bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])
     )  # made to deceive: its digest is right
-    sidecar.write(beside(data), sidecar.LINES, sidecar.stat(data), rows, body, False)
+    sidecar.write(beside(data), sidecar.LINES, sidecar.stat_file(data), rows, body, False)
     source = open_files(data)
     with pytest.raises(DataError, match="do not fit this file"):
         source.read(np.array([0, 1]))
@@ -277,7 +279,7 @@ def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
             not (locks := Path("/proc/locks")).exists() or not locks.read_text()
         ):  # a sandbox that tells none
             return
-        index = threading.Thread(target=index_lines, args=(data,))
+        index = threading.Thread(target=index_and_count_rows, args=(data,))
         index.start()
         assert waited.wait(60)
     index.join()
@@ -285,14 +287,14 @@ def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
 
 
 def test_a_read_only_folder_uses_the_cache(data: Path, home: Path) -> None:
-    with seams.pretend(disk=Failing(closed=data.parent)):
+    with seams.override_world(disk=Failing(closed=data.parent)):
         assert whole(data) == list(range(100))
         assert whole(data) == list(range(100))
     assert not beside(data).exists()
     (kept,) = (home / ".cache" / "penstock").rglob("*.penstock-lines")
     assert whole(data) == list(range(100))
     data.write_text("7\n")
-    with seams.pretend(disk=Failing(closed=data.parent)):
+    with seams.override_world(disk=Failing(closed=data.parent)):
         assert whole(data) == whole(data) == [7]
     assert kept.exists() and not beside(data).exists()
 
@@ -301,7 +303,7 @@ def test_a_stale_index_in_a_read_only_folder_is_made_again_in_the_cache(data: Pa
     whole(data)
     data.write_text("7\n")
     before = beside(data).read_bytes()
-    with seams.pretend(disk=Failing(closed=data.parent)):
+    with seams.override_world(disk=Failing(closed=data.parent)):
         assert whole(data) == whole(data) == [7]
     assert beside(data).read_bytes() == before
 
@@ -310,12 +312,12 @@ def test_a_cache_that_was_given_is_used(data: Path, tmp_path: Path) -> None:
     assert whole(data, tmp_path / "cache") == list(range(100))
     assert not beside(data).exists()
     assert len(list((tmp_path / "cache").rglob("*.penstock-lines"))) == 1
-    assert index_lines(data, cache=tmp_path / "cache") == 100
+    assert index_and_count_rows(data, cache=tmp_path / "cache") == 100
 
 
 def test_a_read_only_cache_is_said(data: Path, tmp_path: Path) -> None:
     with (
-        seams.pretend(disk=Failing(closed=tmp_path)),
+        seams.override_world(disk=Failing(closed=tmp_path)),
         pytest.raises(
             StorageError,
             match=r"penstock-lines cannot be written \(Permission denied\).*cache=FOLDER",
@@ -328,22 +330,22 @@ def test_a_stale_index_in_a_read_only_folder_is_not_hidden(data: Path) -> None:
     whole(data)
     age(data)
     with (
-        seams.pretend(disk=Failing(closed=data.parent)),
+        seams.override_world(disk=Failing(closed=data.parent)),
         pytest.raises(StorageError, match="cannot be written"),
     ):
-        index_lines(data, rebuild=True)
+        index_and_count_rows(data, rebuild=True)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 def test_every_effect_of_writing_an_index_may_fail(data: Path, error: int) -> None:
     for nth in range(3):
         with (
-            seams.pretend(disk=Failing(nth, error)),
+            seams.override_world(disk=Failing(nth, error)),
             pytest.raises(StorageError, match="cannot be written"),
         ):
             open_files(data)
         assert [path.name for path in data.parent.iterdir()] == ["code.jsonl"]
-    with seams.pretend(disk=Failing(99)):
+    with seams.override_world(disk=Failing(99)):
         assert whole(data) == list(range(100))
 
 
@@ -370,7 +372,7 @@ def test_data_that_changes_while_it_is_indexed_is_refused(
 def test_nothing_is_kept_in_folders_of_the_system_or_of_others(
     data: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar, "_SYSTEM", (data.parent,))
+    monkeypatch.setattr(sidecar, "_SYSTEM_FOLDERS", (data.parent,))
     assert whole(data) == list(range(100))
     assert [one.name for one in data.parent.iterdir()] == [data.name]
     monkeypatch.undo()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.text import Tokenise
 
 DOCUMENTS = [list(range(n)) for n in (3, 0, 7, 12, 1, 5, 9, 4)]
@@ -277,7 +277,7 @@ class Screen:
 def test_how_much_has_to_be_counted_is_told_once_before_it_begins(
     tmp_path: Path, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr("penstock.sources.sizes._LARGE", 40)
+    monkeypatch.setattr("penstock.sources.sizes._MIN_ANNOUNCED_BYTES", 40)
     calls = list[int]()
 
     def split(texts: list[str]) -> list[list[int]]:
@@ -288,7 +288,7 @@ def test_how_much_has_to_be_counted_is_told_once_before_it_begins(
     for path in paths:
         path.write_text(json.dumps({"text": "to be or not to be"}) + "\n")
     screen = Screen()
-    with pretend(screen=screen):
+    with override_world(screen=screen):
         lengths_by(tmp_path, Tokenise(split))
     assert screen.lines == [
         "the tokens of a.jsonl and 2 more files (0 MB) have to be counted by tokenising them, every time it is opened"

@@ -19,8 +19,8 @@ from archives import FORMATS, expected, gnu_tar, samples, some, special, write
 from penstock.engine.base import seams
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError
-from penstock.sources import index_lines, open_files, tar_file, tar_index
-from penstock.sources.tar import Members
+from penstock.sources import index_and_count_rows, open_files, tar_file, tar_index
+from penstock.sources.tar import MemberIterator
 from penstock.testing import assert_covers, assert_elastic, assert_resumes
 
 
@@ -135,7 +135,7 @@ def test_members_lie_where_tarfile_says(
         format,
     )
     whole = path.read_bytes()
-    members = Members(lambda at, length: whole[at : at + length], 0, len(whole), "x.tar")
+    members = MemberIterator(lambda at, length: whole[at : at + length], 0, len(whole), "x.tar")
     ours = [(one.name, one.start, one.data, one.size) for one in members]
     with tarfile.open(path) as archive:
         assert ours == [(one.name, one.offset, one.offset_data, one.size) for one in archive]
@@ -216,7 +216,7 @@ def test_only_the_parts_asked_for_are_read(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "x.tar", members)
     store = Counting()
-    with seams.pretend(store=store):
+    with seams.override_world(store=store):
         source = open_files(path, columns=["json", "cls"])
         indexed, store.bytes = store.bytes, 0
         found = source.read(np.array([3, 1]))
@@ -289,7 +289,7 @@ def test_names_are_never_paths(tmp_path: Path) -> None:
 def test_keys_are_found(tmp_path: Path) -> None:
     members = some(50)
     path = write(tmp_path / "x.tar", members)
-    index_lines(path)
+    index_and_count_rows(path)
     file = tar_file.open_tar(path, path, columns=None, cache=None, cached=tar_file.LRUCache(4))
     assert file.find(["00049", "nothing", "00000", "00007", "00007"]) == {
         "00049": 49,
@@ -352,11 +352,11 @@ def test_indexes_are_made_ahead_of_a_run(tmp_path: Path) -> None:
 
 
 def test_progress_counts_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tar_index, "_CHUNK", 8192)
+    monkeypatch.setattr(tar_index, "_DENSE_READ_BYTES", 8192)
     path = write(tmp_path / "x.tar", some(40))
     seen: list[int] = []
     monkeypatch.setattr(Progress, "tell", lambda self, done: seen.append(done))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
-    tar_index.ensure(path, path, cache=None)
+    tar_index.ensure_tar_index(path, path, cache=None)
     assert len(seen) > 5 and seen == sorted(seen) and seen[-1] < path.stat().st_size
 
 
@@ -406,7 +406,7 @@ def test_files_that_a_dot_makes_one_sample_are_said_with_an_index_of_energon(
     tmp_path: Path,
 ) -> None:
     path = write(tmp_path / "x.tar", [("22.0.jpg", b""), ("23.0.jpg", b""), ("23.1.jpg", b"")])
-    found = tar_index.pass_over(path, path.stat().st_size, "x.tar")
+    found = tar_index.scan_headers(path, path.stat().st_size, "x.tar")
     np.asarray(found.starts, "=u8").tofile(tmp_path / "x.tar.idx")
     source = open_files(path)
     assert not list(tmp_path.glob(".*"))

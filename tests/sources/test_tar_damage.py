@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from archives import expected, samples, some, special, write
 from penstock.engine.base import seams
 from penstock.errors import DataError, PenstockError
-from penstock.sources import index_lines, open_files, sidecar, tar_index
+from penstock.sources import index_and_count_rows, open_files, sidecar, tar_index
 from penstock.sources.lru import LRUCache
 from penstock.sources.tar_file import open_tar
 
@@ -109,7 +109,7 @@ def test_any_bytes_give_samples_or_an_error_and_no_large_read(
         fix[148:156] = b" " * 8
         body[start + 148 : start + 156] = b"%06o\0 " % sum(fix)  # hostile data has right checksums
     path.write_bytes(body[: data.draw(st.sampled_from([len(body), len(body) - 2000]))])
-    with seams.pretend(store=Bounded()):
+    with seams.override_world(store=Bounded()):
         try:
             for sample in samples(path):
                 assert sample["__key__"]
@@ -130,7 +130,7 @@ def test_a_size_that_is_a_lie(tmp_path: Path, size: int, kind: bytes) -> None:
     header[148:156] = b"%06o\0 " % sum(header)
     (tmp_path / "x.tar").write_bytes(header + bytes(10240))
     with (
-        seams.pretend(store=Bounded()),
+        seams.override_world(store=Bounded()),
         pytest.raises(DataError, match="cut off: '1.txt' has|a long name or pax header has"),
     ):
         open_files(tmp_path / "x.tar")
@@ -268,7 +268,7 @@ def test_data_that_changes_under_a_run_is_refused(tmp_path: Path) -> None:
 def test_an_index_of_another_version_is_made_again(tmp_path: Path) -> None:
     path = write(tmp_path / "x.tar", some(3))
     index = tmp_path / ".x.tar.penstock-tar"
-    assert index_lines(path) == 3 and index.exists()
+    assert index_and_count_rows(path) == 3 and index.exists()
     write(path, some(5))
     assert samples(path) == expected(some(5), "x.tar")
     index.write_bytes(index.read_bytes()[:-8])
@@ -280,10 +280,10 @@ def poisoned(path: Path, at: int, kind: str, value: int) -> None:
     """A number in the index of an archive, `at` bytes behind its stamp, and a digest that fits."""
     index = path.with_name(f".{path.name}.penstock-tar")
     whole = bytearray(index.read_bytes())
-    stamp, start = sidecar.decode(bytes(whole[: sidecar.HEADER])), sidecar.HEADER + at
+    stamp, start = sidecar.decode(bytes(whole[: sidecar.HEADER_BYTES])), sidecar.HEADER_BYTES + at
     assert stamp is not None
     whole[start : start + np.dtype(kind).itemsize] = np.asarray(value, kind).tobytes()
-    body = bytes(whole[sidecar.HEADER :])
+    body = bytes(whole[sidecar.HEADER_BYTES :])
     index.write_bytes(sidecar.encode(stamp._replace(crc=zlib.crc32(body))) + body)
 
 
@@ -318,7 +318,7 @@ NAMES = ["1.jpg", "1.txt", "2.jpg", "2.txt", "3.jpg", "3.txt", "4.jpg", "4.txt"]
 def energon_index(
     path: Path, change: Callable[[list[int]], list[int]] = lambda offsets: offsets
 ) -> Path:
-    starts = tar_index.pass_over(path, path.stat().st_size, str(path)).starts
+    starts = tar_index.scan_headers(path, path.stat().st_size, str(path)).starts
     index = path.with_name(f"{path.name}.idx")
     index.write_bytes(np.asarray(change(starts), "=u8").tobytes())
     return index
@@ -334,7 +334,7 @@ def test_an_index_of_energon_serves(tmp_path: Path) -> None:
     energon_index(path)
     assert samples(path) == expected(LONG, "x.tar")
     assert not ours(path)
-    assert index_lines(path) == len(expected(LONG, "x.tar")) and ours(path)
+    assert index_and_count_rows(path) == len(expected(LONG, "x.tar")) and ours(path)
     assert samples(path) == expected(LONG, "x.tar")
 
 
@@ -369,7 +369,7 @@ def test_an_index_of_energon_cannot_hide_that_an_archive_was_cut(tmp_path: Path)
     # `energon prepare` reads with tarfile: a bad header ends the archive, and the index with it.
     path = write(tmp_path / "x.tar", some(8))
     body = bytearray(path.read_bytes())
-    starts = tar_index.pass_over(path, len(body), "x.tar").starts
+    starts = tar_index.scan_headers(path, len(body), "x.tar").starts
     body[starts[5]] ^= 1
     path.write_bytes(body)
     path.with_name("x.tar.idx").write_bytes(np.asarray(starts[:6], "=u8").tobytes())

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from example_counts import examples
 from foreign_formats import example, example_rows, message, record, varint, write_tfrecord
 from penstock.errors import ConfigError, DataError
-from penstock.sources import index_lines, open_files, tfrecord
-from penstock.sources.crc32c import crc32c
-from penstock.sources.example import Examples
-from penstock.testing.asserts import difference
+from penstock.sources import index_and_count_rows, open_files, tfrecord
+from penstock.sources.crc32c import compute_crc32c
+from penstock.sources.example import ExampleDecoder
+from penstock.testing.asserts import describe_difference
 
 RECORDS = [b"", b"a", b"abc", bytes(1000), b"long " * 400]
 
@@ -45,7 +45,7 @@ def test_sums_are_those_of_the_definition(sizes: list[int], seed: int, times: in
     ends = np.cumsum([0, *sizes], dtype=np.int64)
     data = np.frombuffer(b"".join(pieces), np.uint8)
     want = [plain(piece) for piece in pieces]
-    got = crc32c(data, np.tile(ends[:-1], times), np.tile(ends[1:], times))
+    got = compute_crc32c(data, np.tile(ends[:-1], times), np.tile(ends[1:], times))
     assert got.tolist() == want * times
 
 
@@ -56,7 +56,7 @@ def test_the_sums_that_the_standard_gives() -> None:
         (b"\xff" * 32, 0x62A8AB43),
         (bytes(range(32)), 0x46DD794E),
     ]:
-        found = crc32c(np.frombuffer(data, np.uint8), np.array([0]), np.array([32]))
+        found = compute_crc32c(np.frombuffer(data, np.uint8), np.array([0]), np.array([32]))
         assert found.tolist() == [want]
 
 
@@ -73,7 +73,7 @@ def test_records_as_they_are(tmp_path: Path) -> None:
 def test_records_that_lie_over_the_ends_of_chunks(
     chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tfrecord, "_CHUNK", chunk)
+    monkeypatch.setattr(tfrecord, "_CHUNK_BYTES", chunk)
     path = write_tfrecord(tmp_path / "a.tfrecord", RECORDS * 3)
     assert [row["__record__"] for row in rows(path, columns=["__record__"])] == RECORDS * 3
     whole = path.read_bytes()
@@ -83,7 +83,7 @@ def test_records_that_lie_over_the_ends_of_chunks(
         if length in {0, *ends.tolist()}:
             continue
         with pytest.raises(DataError, match=r"a\.tfrecord.*cut off"):
-            index_lines(path, rebuild=True)
+            index_and_count_rows(path, rebuild=True)
 
 
 def test_a_claimed_length_is_no_memory(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_packed_files_and_names_with_numbers(tmp_path: Path) -> None:
         (tmp_path / f"{part}.tfrecord.gz").write_bytes(gzip.compress(data))
     cache = tmp_path / "cache"
     for pattern in ("set-train.*", "*.gz"):
-        assert not difference(rows(tmp_path / pattern, cache=cache), example_rows(6))
+        assert not describe_difference(rows(tmp_path / pattern, cache=cache), example_rows(6))
     (tmp_path / "x.tfrecord").write_bytes((tmp_path / "0.tfrecord.gz").read_bytes())
     with pytest.raises(
         DataError, match=r"x\.tfrecord: the file is compressed: rename it x\.tfrecord\.gz"
@@ -150,7 +150,7 @@ def test_many_files_and_none(tmp_path: Path) -> None:
             tmp_path / f"{part:02d}.tfrecord",
             [example(row) for row in example_rows(40)[part : part + 1]],
         )
-    assert not difference(rows(tmp_path, cache=tmp_path / "cache"), example_rows(40))
+    assert not describe_difference(rows(tmp_path, cache=tmp_path / "cache"), example_rows(40))
     (tmp_path / "empty.tfrecords").write_bytes(b"")
     assert rows(tmp_path / "empty.tfrecords") == []
 
@@ -185,14 +185,14 @@ def test_numbers_that_are_not_packed_and_lists_in_pieces() -> None:
         3, b"\x08" + varint(5), b"\x08" + varint(-1), message(1, varint(7) + varint(300))
     )
     floats = feature(2, b"\x0d" + struct.pack("<f", 0.5), message(1, struct.pack("<2f", 1, 2)))
-    found = Examples()(message(1, entry("i", ints) + entry("f", floats) + entry("none", b"")))
+    found = ExampleDecoder()(message(1, entry("i", ints) + entry("f", floats) + entry("none", b"")))
     want = {"f": np.array([0.5, 1, 2], np.float32), "i": np.array([5, -1, 7, 300]), "none": None}
-    assert not difference(found, want)
+    assert not describe_difference(found, want)
 
 
 def test_the_last_of_two_features_of_a_name_counts_and_unknown_fields_do_not() -> None:
     unknown = varint(9 << 3) + varint(1) + message(10, b"x") + varint(11 << 3 | 1) + bytes(8)
-    found = Examples()(
+    found = ExampleDecoder()(
         message(
             1, entry("x", feature(3, message(1, b"\1"))) + entry("x", feature(1, message(1, b"b")))
         )
@@ -203,21 +203,23 @@ def test_the_last_of_two_features_of_a_name_counts_and_unknown_fields_do_not() -
 
 def test_a_sequence_example() -> None:
     steps = b"".join(message(1, feature(3, message(1, varint(step)))) for step in range(3))
-    found = Examples()(
+    found = ExampleDecoder()(
         message(1, entry("id", feature(1, message(1, b"a")))) + message(2, entry("steps", steps))
     )
-    assert not difference(found, {"id": [b"a"], "steps": [np.array([step]) for step in range(3)]})
+    assert not describe_difference(
+        found, {"id": [b"a"], "steps": [np.array([step]) for step in range(3)]}
+    )
 
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_an_example_or_an_error(data: bytes) -> None:
     try:
-        assert isinstance(Examples()(data), dict)
+        assert isinstance(ExampleDecoder()(data), dict)
     except ValueError as error:
         assert "no tf.train.Example" in str(error)
 
 
 @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31, 2**63 - 1, -1, -(2**63)])
 def test_integers_of_every_length(value: int) -> None:
-    found = Examples()(message(1, entry("x", feature(3, message(1, varint(value) * 3)))))
+    found = ExampleDecoder()(message(1, entry("x", feature(3, message(1, varint(value) * 3)))))
     assert found["x"].tolist() == [value] * 3

@@ -110,9 +110,9 @@ def test_where_documents_end_is_found_once(stores: Path, monkeypatch: pytest.Mon
     path, scans = stores / "olmo.npy", list[Path]()
     from penstock.sources.tokens import forms
 
-    real = forms._eos_ends
+    real = forms._find_eos_ends
     monkeypatch.setattr(
-        forms, "_eos_ends", lambda path, *rest: scans.append(path) or real(path, *rest)
+        forms, "_find_eos_ends", lambda path, *rest: scans.append(path) or real(path, *rest)
     )
     for _ in range(3):
         assert len(open_files(path, dtype="uint32", eos=EOS)) == len(DOCUMENTS)
@@ -143,7 +143,7 @@ def test_indexes_go_to_the_cache(stores: Path, tmp_path: Path) -> None:
 
 
 def test_many_files(tmp_path: Path) -> None:
-    parts = [DOCUMENTS[i % 10 : i % 10 + 1 + i % 3] for i in range(catalog.MANY + 3)]
+    parts = [DOCUMENTS[i % 10 : i % 10 + 1 + i % 3] for i in range(catalog.MIN_CATALOG_FILES + 3)]
     for number, part in enumerate(parts):
         np.concatenate([np.asarray(ids, np.uint16) for ids in part]).tofile(
             tmp_path / f"{number:03d}.bin"
@@ -181,7 +181,7 @@ def test_ends_by_an_id_are_those_of_a_plain_loop(
     path = tmp_path_factory.mktemp("ids") / ("x.npy" if npy else "x.bin")
     np.save(path, joined) if npy else joined.tofile(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.sources.tokens.forms._CHUNK", chunk)
+        patch.setattr("penstock.sources.tokens.forms._SCAN_BYTES", chunk)
         source = open_files(path, dtype=None if npy else dtype, eos=np.int64(EOS))  # pyright: ignore[reportArgumentType]
     assert [x.tolist() for x in source.read(np.arange(len(source)))] == want
     lengths = source.lengths()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from penstock.sources.totals import Added, Mapped, Totals
+from penstock.sources.totals import BlockSums, BlockTotals, MappedBlockTotals
 
 
 class Counting:
@@ -18,16 +18,16 @@ class Counting:
     def __init__(self, sums: np.ndarray) -> None:
         self.sums, self.made = sums, 0
 
-    def __call__(self) -> Added:
+    def __call__(self) -> BlockSums:
         self.made += 1
-        return Added(self.sums, 3)
+        return BlockSums(self.sums, 3)
 
 
-def mapped(folder: Path, make: Counting, run: int) -> Mapped:
+def mapped(folder: Path, make: Counting, run: int) -> MappedBlockTotals:
     origin = folder / "what.json"
     if not origin.exists():
         origin.write_text("{}")
-    return Mapped(folder / "sums", origin, make, run)
+    return MappedBlockTotals(folder / "sums", origin, make, run)
 
 
 @examples(200)
@@ -38,7 +38,7 @@ def mapped(folder: Path, make: Counting, run: int) -> Mapped:
 def test_sums_before_blocks_and_blocks_of_tokens(each: list[tuple[int, int]], run: int) -> None:
     sums = np.asarray(each)
     begins = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])
-    found = Totals(Added(sums, 0), run)
+    found = BlockTotals(BlockSums(sums, 0), run)
     assert len(found) == len(each) and found.whole.tolist() == begins[-1].tolist()
     for block in range(len(each) + 1):
         assert found.before(block).tolist() == begins[block].tolist()
@@ -51,7 +51,11 @@ def test_sums_before_blocks_and_blocks_of_tokens(each: list[tuple[int, int]], ru
 
 def test_a_file_holds_the_same_and_is_made_once(tmp_path: Path) -> None:
     make = Counting(np.random.default_rng(1).integers(0, 1 << 40, (5_003, 1)))
-    held, there, again = Totals(make(), 70), mapped(tmp_path, make, 70), mapped(tmp_path, make, 70)
+    held, there, again = (
+        BlockTotals(make(), 70),
+        mapped(tmp_path, make, 70),
+        mapped(tmp_path, make, 70),
+    )
     assert make.made == 2
     for totals in (there, again):
         assert totals.least == 3 and totals.run == 70 and totals.whole == held.whole

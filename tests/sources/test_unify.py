@@ -82,8 +82,8 @@ def test_safe_differences_are_cast(
 ) -> None:
     columns, expected = CASTS[name]
     write(tmp_path, suffix, *({"x": column, "i": range(len(column))} for column in columns))
-    for many in (catalog.MANY, 1, 1):  # the last one reads a catalog that is there
-        monkeypatch.setattr(catalog, "MANY", many)
+    for many in (catalog.MIN_CATALOG_FILES, 1, 1):  # the last one reads a catalog that is there
+        monkeypatch.setattr(catalog, "MIN_CATALOG_FILES", many)
         found = values(tmp_path)
         assert found == expected and [type(value) for value in found] == [
             type(value) for value in expected

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.sources import identity
-from penstock.sources.identity import memory_digest, value_digest
+from penstock.sources.identity import digest_memory, digest_value
 
 
 class Color(Enum):
@@ -99,54 +99,54 @@ PAIRS: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("value", "other"), PAIRS, ids=lambda value: type(value).__name__)
 def test_values_are_told_apart_by_what_they_hold(value: Any, other: Any) -> None:
-    assert value_digest(value) == value_digest(value) != value_digest(other)
+    assert digest_value(value) == digest_value(value) != digest_value(other)
 
 
 def test_series_of_pandas_count_by_their_labels_too() -> None:
     series: Any = pytest.importorskip("pandas").Series
-    assert value_digest(series([1, 2], index=[5, 6])) != value_digest(series([1, 2], index=[6, 5]))
+    assert digest_value(series([1, 2], index=[5, 6])) != digest_value(series([1, 2], index=[6, 5]))
 
 
 def test_equal_values_are_equal_whatever_their_order_their_caches_and_their_folder() -> None:
-    assert value_digest({"a": 1, "b": 2}) == value_digest({"b": 2, "a": 1})
+    assert digest_value({"a": 1, "b": 2}) == digest_value({"b": 2, "a": 1})
     page = Page("abc")
-    before = value_digest(page)
+    before = digest_value(page)
     assert page.size == 3
-    assert value_digest(page) == before == value_digest(Page("abc"))
-    assert value_digest(Document("a", cache=object())) == value_digest(Document("a"))
-    assert value_digest(Path("/here/a/1.jpg")) == value_digest(Path("/there/a/1.jpg"))
+    assert digest_value(page) == before == digest_value(Page("abc"))
+    assert digest_value(Document("a", cache=object())) == digest_value(Document("a"))
+    assert digest_value(Path("/here/a/1.jpg")) == digest_value(Path("/there/a/1.jpg"))
 
 
 def test_what_holds_itself_or_holds_nothing_that_can_be_read_counts_by_its_type() -> None:
     cycle: list[Any] = [1]
     cycle.append(cycle)
-    assert value_digest(cycle) == value_digest(cycle)
-    assert value_digest(object()) == value_digest(object()) != value_digest(lambda: 0)
+    assert digest_value(cycle) == digest_value(cycle)
+    assert digest_value(object()) == digest_value(object()) != digest_value(lambda: 0)
 
 
 def test_tensors_count_by_their_values() -> None:
     torch = pytest.importorskip("torch")
     one = torch.arange(6, dtype=torch.bfloat16).reshape(2, 3)
-    assert value_digest(one) == value_digest(one.clone()) != value_digest(one + 1)
-    assert value_digest(one.t()) == value_digest(one.t().contiguous()) != value_digest(one)
-    assert value_digest(torch.tensor(1.0, requires_grad=True)) != value_digest(torch.tensor(2.0))
+    assert digest_value(one) == digest_value(one.clone()) != digest_value(one + 1)
+    assert digest_value(one.t()) == digest_value(one.t().contiguous()) != digest_value(one)
+    assert digest_value(torch.tensor(1.0, requires_grad=True)) != digest_value(torch.tensor(2.0))
 
 
 def test_images_count_by_their_pixels() -> None:
     images = pytest.importorskip("PIL.Image")
     black, white = images.new("RGB", (2, 2)), images.new("RGB", (2, 2), "white")
-    assert value_digest(black) == value_digest(black.copy()) != value_digest(white)
+    assert digest_value(black) == digest_value(black.copy()) != digest_value(white)
 
 
 def test_a_list_of_objects_in_another_order_is_another_list() -> None:
     documents = [Document(str(i)) for i in range(100)]
-    assert memory_digest(documents) == memory_digest([*documents]) != memory_digest(documents[::-1])
+    assert digest_memory(documents) == digest_memory([*documents]) != digest_memory(documents[::-1])
 
 
 def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED", 1 << 22)
+    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED_BYTES", 1 << 22)
     documents = [Document(str(i)) for i in range(5_000)]
-    assert memory_digest(documents) == memory_digest([*documents]) != memory_digest(documents[::-1])
+    assert digest_memory(documents) == digest_memory([*documents]) != digest_memory(documents[::-1])
 
 
 _CODE = "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.value_digest, [a for a, _ in t.PAIRS]))"
@@ -162,7 +162,7 @@ def test_another_process_spells_them_alike() -> None:
         text=True,
         check=True,
     )
-    assert found.stdout.split() == [value_digest(value) for value, _ in PAIRS]
+    assert found.stdout.split() == [digest_value(value) for value, _ in PAIRS]
 
 
 # ---------------------------------------------------------------- what hides what it holds, and what holds much
@@ -211,7 +211,7 @@ HIDING = {
 def test_objects_without_public_attributes_in_another_order_are_another_list(kind: str) -> None:
     make = HIDING[kind]
     one, other = ([make(index) for index in range(40)] for _ in range(2))
-    assert memory_digest(one) == memory_digest(other) != memory_digest(other[::-1])
+    assert digest_memory(one) == digest_memory(other) != digest_memory(other[::-1])
 
 
 @pytest.mark.parametrize(
@@ -225,8 +225,8 @@ def test_objects_without_public_attributes_in_another_order_are_another_list(kin
     ],
 )
 def test_another_type_is_another_value(value: Any, other: Any) -> None:
-    assert memory_digest([value]) == memory_digest([value]) != memory_digest([other])
-    assert value_digest({"a": value}) != value_digest({"a": other})
+    assert digest_memory([value]) == digest_memory([value]) != digest_memory([other])
+    assert digest_value({"a": value}) != digest_value({"a": other})
 
 
 class Node:
@@ -244,24 +244,24 @@ def test_objects_that_refer_to_each_other_are_spelled_in_bounded_time(kind: Any)
 
     before = time.process_time()
     one, other = graph(), graph()
-    assert memory_digest(one) == memory_digest(other) != memory_digest(other[::-1])
+    assert digest_memory(one) == digest_memory(other) != digest_memory(other[::-1])
     assert time.process_time() - before < 10
 
 
 def test_a_large_item_is_looked_through_whole() -> None:
     rows = [[index, index] for index in range(5_000)]
     item = {1: "a key that is no text", "rows": rows}
-    assert value_digest(item) != value_digest({**item, "rows": [*rows[:-1], [0, 0]]})
+    assert digest_value(item) != digest_value({**item, "rows": [*rows[:-1], [0, 0]]})
 
 
 def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = list[int]()
-    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED", 1 << 20)
-    original = identity.memory_digest
+    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED_BYTES", 1 << 20)
+    original = identity.digest_memory
     monkeypatch.setattr(
-        "penstock.sources.identity.memory_digest", lambda x: [hashed.append(1), original(x)][1]
+        "penstock.sources.identity.digest_memory", lambda x: [hashed.append(1), original(x)][1]
     )
-    identity._items(identity._Hash(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
+    identity._hash_items(identity._HashBuilder(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
     assert len(hashed) < 2_000
 
 
@@ -273,17 +273,17 @@ def test_bytes_that_hold_no_value_do_not_count() -> None:
         rows["a"], rows["b"] = 1, 2
         return rows
 
-    assert memory_digest(records(0)) == memory_digest(records(7))
+    assert digest_memory(records(0)) == digest_memory(records(7))
     changed = records(0)
     changed["b"][3] = 5
-    assert memory_digest(changed) != memory_digest(records(0))
+    assert digest_memory(changed) != digest_memory(records(0))
 
     def third(fill: int, number: int = 1) -> Any:
         values = np.frombuffer(bytes([fill]) * 64, np.longdouble).copy()
         values[:] = np.longdouble(number) / 3
         return values
 
-    assert memory_digest(third(0)) == memory_digest(third(7)) != memory_digest(third(0, 2))
+    assert digest_memory(third(0)) == digest_memory(third(7)) != digest_memory(third(0, 2))
 
 
 def test_a_part_that_cannot_be_read_does_not_hide_the_others() -> None:
@@ -292,7 +292,7 @@ def test_a_part_that_cannot_be_read_does_not_hide_the_others() -> None:
         def __dict__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
             raise RuntimeError("it is closed")
 
-    assert value_digest({"id": 1, "x": Failing()}) != value_digest({"id": 2, "x": Failing()})
+    assert digest_value({"id": 1, "x": Failing()}) != digest_value({"id": 2, "x": Failing()})
 
 
 def test_lazy_and_nested_tensors_count_by_their_values() -> None:
@@ -307,14 +307,14 @@ def test_lazy_and_nested_tensors_count_by_their_values() -> None:
         return torch.tensor([complex(1, number)]).conj()
 
     for make in (nested, conjugate, lambda number: conjugate(number).imag):
-        assert value_digest(make(1)) == value_digest(make(1)) != value_digest(make(2))
+        assert digest_value(make(1)) == digest_value(make(1)) != digest_value(make(2))
 
 
 def test_empty_tensors_and_views_of_one_element_hide_nothing() -> None:
     torch = pytest.importorskip("torch")
     for part in (torch.zeros(0, 4), torch.arange(6).reshape(2, 3)[:1, 1]):
-        assert value_digest({"id": 1, "x": part}) != value_digest({"id": 2, "x": part})
-    assert value_digest(torch.zeros(0, 4)) != value_digest(torch.zeros(0, 5))
+        assert digest_value({"id": 1, "x": part}) != digest_value({"id": 2, "x": part})
+    assert digest_value(torch.zeros(0, 4)) != digest_value(torch.zeros(0, 5))
 
 
 def test_palettes_count() -> None:
@@ -325,7 +325,7 @@ def test_palettes_count() -> None:
         image.putpalette([color] * 768)
         return image
 
-    assert value_digest(painted(1)) == value_digest(painted(1)) != value_digest(painted(2))
+    assert digest_value(painted(1)) == digest_value(painted(1)) != digest_value(painted(2))
 
 
 class Sealed:
@@ -398,8 +398,8 @@ class Turns(Sequence[Any]):
     ],
 )
 def test_nothing_that_an_object_holds_hides_the_rest(value: Any, other: Any) -> None:
-    assert memory_digest([value]) == memory_digest([value])
-    assert memory_digest([value]) != memory_digest([other])
+    assert digest_memory([value]) == digest_memory([value])
+    assert digest_memory([value]) != digest_memory([other])
 
 
 def test_tables_of_pandas_count_by_names_labels_and_categories() -> None:
@@ -413,7 +413,7 @@ def test_tables_of_pandas_count_by_names_labels_and_categories() -> None:
         (pd.DataFrame({"a": [1]}).rename_axis("a"), pd.DataFrame({"a": [1]}).rename_axis("b")),
         (pd.DataFrame({1: [1]}), pd.DataFrame({"1": [1]})),
     ):
-        assert memory_digest([value]) == memory_digest([value]) != memory_digest([other])
+        assert digest_memory([value]) == digest_memory([value]) != digest_memory([other])
 
 
 class Public(Sealed):
@@ -423,14 +423,14 @@ class Public(Sealed):
 
 
 def test_public_attributes_hide_no_private_ones() -> None:
-    assert memory_digest([Public(1)]) == memory_digest([Public(1)]) != memory_digest([Public(2)])
+    assert digest_memory([Public(1)]) == digest_memory([Public(1)]) != digest_memory([Public(2)])
 
 
 def test_caches_generators_and_hashes_of_objects_do_not_count() -> None:
     read = Filled(1)
     read.words()
     read._hash += 1
-    assert memory_digest([read]) == memory_digest([Filled(1)])
+    assert digest_memory([read]) == digest_memory([Filled(1)])
 
 
 def test_values_of_attrs_pydantic_and_torch_count_by_all_that_they_hold() -> None:
@@ -438,20 +438,20 @@ def test_values_of_attrs_pydantic_and_torch_count_by_all_that_they_hold() -> Non
     sample = attrs.make_class("Sample", ["key", "_body"])
     model = pydantic.create_model("Open", __config__=pydantic.ConfigDict(extra="allow"), key=int)
     assert (
-        memory_digest([sample(1, [1])])
-        == memory_digest([sample(1, [1])])
-        != memory_digest([sample(1, [2])])
+        digest_memory([sample(1, [1])])
+        == digest_memory([sample(1, [1])])
+        != digest_memory([sample(1, [2])])
     )
     assert (
-        memory_digest([model(key=1, more=1)])
-        == memory_digest([model(key=1, more=1)])
-        != memory_digest([model(key=1, more=2)])
+        digest_memory([model(key=1, more=1)])
+        == digest_memory([model(key=1, more=1)])
+        != digest_memory([model(key=1, more=2)])
     )
     empty = torch.empty(2, device="meta")
     assert (
-        memory_digest([empty])
-        == memory_digest([empty])
-        != memory_digest([torch.empty(2, device="meta", dtype=torch.int32)])
+        digest_memory([empty])
+        == digest_memory([empty])
+        != digest_memory([torch.empty(2, device="meta", dtype=torch.int32)])
     )
 
 
@@ -467,5 +467,5 @@ class _FileSystem:
 
 
 def test_objects_that_say_what_makes_them_again_count_by_that() -> None:
-    assert value_digest([_FileSystem("a")]) == value_digest([_FileSystem("a")])
-    assert value_digest([_FileSystem("a")]) != value_digest([_FileSystem("b")])
+    assert digest_value([_FileSystem("a")]) == digest_value([_FileSystem("a")])
+    assert digest_value([_FileSystem("a")]) != digest_value([_FileSystem("b")])

@@ -68,7 +68,7 @@ def test_a_flipped_bit_is_noticed_by_checksums(tmp_path: Path) -> None:
         def stat(self, path: str, /) -> seams.Stat:
             return stat if path.endswith("a.vortex") else super().stat(path)
 
-    with seams.pretend(store=Rotten()):
+    with seams.override_world(store=Rotten()):
         path.write_bytes(bytes([body[0] ^ 1]) + body[1:200] + bytes([body[200] ^ 1]) + body[201:])
         with pytest.raises(
             DataError, match=r"a\.vortex: bytes 0 to 4,095 changed since the file was indexed"
@@ -87,7 +87,7 @@ def test_storage_that_fails_is_no_fault_of_the_sample(tmp_path: Path) -> None:
                 raise OSError(5, "Input/output error")
             return super().read(path, at, size)
 
-    with seams.pretend(store=Gone()):
+    with seams.override_world(store=Gone()):
         source = open_files(path)
         gone = True
         with pytest.raises(StorageError, match=r"a\.vortex: Input/output error"):

@@ -22,7 +22,7 @@ from penstock.cli.app import app
 from penstock.engine.base import seams
 from penstock.errors import ConfigError
 from penstock.stores import blocks as module
-from penstock.stores.blocks import Blocks, encode_block, parse_size, read_block
+from penstock.stores.blocks import BlockCache, encode_block, parse_size, read_block
 from penstock.stores.client import ObjectInfo
 
 from . import servers
@@ -35,7 +35,7 @@ KIB = 1 << 10
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SIZE", 16 * KIB)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 16 * KIB)
 
 
 class Far:
@@ -50,22 +50,22 @@ class Far:
 
 
 def test_bytes_are_asked_once(tmp_path: Path) -> None:
-    ask, cache = Far(), Blocks(tmp_path)
+    ask, cache = Far(), BlockCache(tmp_path)
     for seed in range(200):
         start, stop = sorted(random.Random(seed).sample(range(len(DATA) + 1), 2))
         assert bytes(cache.read(FOUND, start, stop, ask)) == DATA[start:stop]
     assert sum(stop - start for start, stop in ask.asked) == len(DATA)
     again = Far()
-    assert bytes(Blocks(tmp_path).read(FOUND, 0, len(DATA), again)) == DATA and not again.asked
+    assert bytes(BlockCache(tmp_path).read(FOUND, 0, len(DATA), again)) == DATA and not again.asked
     # Another version of the object is another object.
     assert (
-        bytes(Blocks(tmp_path).read(FOUND._replace(etag="new"), 5, 9, again)) == DATA[5:9]
+        bytes(BlockCache(tmp_path).read(FOUND._replace(etag="new"), 5, 9, again)) == DATA[5:9]
         and again.asked
     )
 
 
 def test_no_name_tells_of_what_is_kept(tmp_path: Path) -> None:
-    Blocks(tmp_path).read(FOUND, 0, len(DATA), Far())
+    BlockCache(tmp_path).read(FOUND, 0, len(DATA), Far())
     assert not any("bucket" in str(path) or "tag" in str(path) for path in tmp_path.rglob("*"))
     assert (tmp_path / "blocks").stat().st_mode & 0o77 == 0
 
@@ -73,8 +73,8 @@ def test_no_name_tells_of_what_is_kept(tmp_path: Path) -> None:
 def test_the_limit_is_held_and_the_oldest_go(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(module.LIMIT, str(100 * KIB))
-    cache, ask = Blocks(tmp_path), Far()
+    monkeypatch.setenv(module.CACHE_LIMIT_VARIABLE, str(100 * KIB))
+    cache, ask = BlockCache(tmp_path), Far()
     for seed in range(60):
         start = random.Random(seed).randrange(len(DATA) - 100)
         assert bytes(cache.read(FOUND, start, start + 100, ask)) == DATA[start : start + 100]
@@ -82,9 +82,9 @@ def test_the_limit_is_held_and_the_oldest_go(
     last = len(ask.asked)
     cache.read(FOUND, start, start + 100, ask)  # what was wanted last is here
     assert len(ask.asked) == last
-    monkeypatch.setenv(module.LIMIT, "1KB")  # less than a block: nothing is kept
-    assert bytes(Blocks(tmp_path).read(FOUND, 0, 5, Far())) == DATA[:5]
-    monkeypatch.setenv(module.LIMIT, "much")
+    monkeypatch.setenv(module.CACHE_LIMIT_VARIABLE, "1KB")  # less than a block: nothing is kept
+    assert bytes(BlockCache(tmp_path).read(FOUND, 0, 5, Far())) == DATA[:5]
+    monkeypatch.setenv(module.CACHE_LIMIT_VARIABLE, "much")
     with pytest.raises(ConfigError, match="not a size"):
         cache.limit(0)
 
@@ -106,7 +106,7 @@ def test_every_flipped_bit_and_every_cut_is_noticed(tmp_path: Path) -> None:
 
 
 def test_damage_is_fetched_anew(tmp_path: Path) -> None:
-    cache = Blocks(tmp_path)
+    cache = BlockCache(tmp_path)
     cache.read(FOUND, 0, len(DATA), Far())
     for number, block in enumerate(sorted(cache.all())):
         data = bytearray(block.path.read_bytes())
@@ -135,7 +135,7 @@ def test_what_is_no_file_is_no_block(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # names of sockets are short
-    cache = Blocks("c")
+    cache = BlockCache("c")
     cache.read(FOUND, 0, len(DATA), Far())
     block, size = next(cache.all()).path, sum(one.size for one in cache.all())
     for path in (block, cache.folder / "used"):
@@ -146,7 +146,7 @@ def test_what_is_no_file_is_no_block(
             assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
         (cache.folder / "used").rmdir()
         with pytest.warns(UserWarning, match=f"{block} is a folder: delete it"):
-            assert bytes(Blocks("c").read(FOUND, 0, len(DATA), Far())) == DATA
+            assert bytes(BlockCache("c").read(FOUND, 0, len(DATA), Far())) == DATA
         with pytest.raises(OSError, match=str(block)):
             cache.verify()
         return
@@ -159,10 +159,10 @@ def test_what_is_no_file_is_no_block(
 
 
 def test_a_block_at_the_place_of_another_is_none(tmp_path: Path) -> None:
-    cache = Blocks(tmp_path)
+    cache = BlockCache(tmp_path)
     cache.read(FOUND, 0, len(DATA), Far())
     here = {block.path.name[-1]: block.path for block in cache.all() if block.path.name[-2] == "-"}
-    other = Blocks(tmp_path / "other")  # of another version of the object
+    other = BlockCache(tmp_path / "other")  # of another version of the object
     other.read(FOUND._replace(etag="new"), 0, len(DATA), lambda a, b: bytes(b - a))
     version = next(block.path for block in other.all() if block.path.name.endswith("-4"))
     for stray in (here["3"].read_bytes(), version.read_bytes()):
@@ -186,8 +186,8 @@ def test_a_full_disk_is_read_through(tmp_path: Path, clock: Clock) -> None:
                 Full.room -= len(data)
             super().write(path, data)
 
-    cache = Blocks(tmp_path)
-    with seams.pretend(disk=Full()), warnings.catch_warnings(record=True) as said:
+    cache = BlockCache(tmp_path)
+    with seams.override_world(disk=Full()), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(3):
             assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
@@ -196,14 +196,14 @@ def test_a_full_disk_is_read_through(tmp_path: Path, clock: Clock) -> None:
         Full.room = 1 << 30
         clock.sleep(61)
         cache.read(FOUND, 0, len(DATA), Far())
-    assert len(list(cache.all())) == -(-len(DATA) // module.SIZE)
+    assert len(list(cache.all())) == -(-len(DATA) // module.BLOCK_BYTES)
 
 
 def test_a_folder_that_cannot_be_written_is_read_through(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        assert bytes(Blocks(tmp_path / "file").read(FOUND, 3, 9, Far())) == DATA[3:9]
+        assert bytes(BlockCache(tmp_path / "file").read(FOUND, 3, 9, Far())) == DATA[3:9]
 
 
 @pytest.mark.parametrize("why", ["limit", "folder", "read-only", "full", "quota"])
@@ -220,15 +220,15 @@ def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
             super().write(path, data)
 
     if why == "limit":
-        monkeypatch.setenv(module.LIMIT, "0")
+        monkeypatch.setenv(module.CACHE_LIMIT_VARIABLE, "0")
     (tmp_path / "file").write_text("")
     cache, ask, dice, needed = (
-        Blocks(tmp_path / ("file" if why == "folder" else "cache")),
+        BlockCache(tmp_path / ("file" if why == "folder" else "cache")),
         Far(),
         random.Random(3),
         0,
     )
-    with seams.pretend(disk=Disk()), warnings.catch_warnings():
+    with seams.override_world(disk=Disk()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cache.read(FOUND, 0, 1, Far())  # where writing alone tells that nothing is kept
         for _ in range(100):
@@ -247,8 +247,8 @@ def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
 def test_what_is_wanted_at_once_and_does_not_fit_takes_the_place_of_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(module.LIMIT, str(70 * KIB))
-    cache, ask = Blocks(tmp_path), Far()
+    monkeypatch.setenv(module.CACHE_LIMIT_VARIABLE, str(70 * KIB))
+    cache, ask = BlockCache(tmp_path), Far()
     cache.read(FOUND, 0, 40 * KIB, Far())
     assert bytes(cache.read(FOUND, 64 * KIB + 5, len(DATA), ask)) == DATA[64 * KIB + 5 :]
     assert len(list(cache.all())) == 3 and ask.asked[0][0] == 64 * KIB + 5
@@ -309,7 +309,7 @@ print("done")
 @pytest.mark.slow  # processes that are killed
 def test_processes_share_a_folder_and_are_killed(tmp_path: Path) -> None:
     rounds = "400" if os.environ.get("SOAK") else "12"
-    env = {**os.environ, module.LIMIT: str(120 * KIB)}
+    env = {**os.environ, module.CACHE_LIMIT_VARIABLE: str(120 * KIB)}
     command = [sys.executable, "-c", CREW, str(tmp_path), rounds]
     done = subprocess.run(
         command, capture_output=True, text=True, env=env, check=False, timeout=1500
@@ -330,11 +330,13 @@ def test_sizes(text: str, size: int) -> None:
 def test_a_limit_that_is_no_size_is_refused(
     told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(module.LIMIT, told)
+    monkeypatch.setenv(module.CACHE_LIMIT_VARIABLE, told)
     with pytest.raises(
         ConfigError, match=f"PENSTOCK_CACHE_LIMIT in the environment: '{told}' is not a size"
     ):
-        Blocks(tmp_path).read(ObjectInfo("s3://bucket/x", 5, "1"), 0, 5, lambda a, b: bytes(b - a))
+        BlockCache(tmp_path).read(
+            ObjectInfo("s3://bucket/x", 5, "1"), 0, 5, lambda a, b: bytes(b - a)
+        )
 
 
 def run(*words: str) -> Callable[[], tuple[int, Any]]:
@@ -343,7 +345,7 @@ def run(*words: str) -> Callable[[], tuple[int, Any]]:
 
 
 def test_the_command_line(tmp_path: Path) -> None:
-    cache = Blocks(tmp_path)
+    cache = BlockCache(tmp_path)
     cache.read(FOUND, 0, 40 * KIB, Far())
     code, told = run("info", str(tmp_path))()
     assert (

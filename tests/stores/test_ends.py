@@ -19,7 +19,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base import seams
-from penstock.stores import Range, Stores
+from penstock.stores import ByteRange, CompositeStore
 
 from . import servers
 
@@ -97,9 +97,9 @@ def test_letting_go_waits_for_no_store(
     ds = ps.read(f"{site.url}/x.parquet", cache=tmp_path / "cache")
     whole = (tmp_path / "x.parquet").stat().st_size
     store = seams.world.store
-    assert isinstance(store, Stores)
+    assert isinstance(store, CompositeStore)
     store.prefetch(
-        [Range(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)]
+        [ByteRange(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)]
     )
     until_silent(site)
     began = time.monotonic()

@@ -183,7 +183,9 @@ def test_any_letter_may_be_in_a_query(site: servers.Site, clock: Clock) -> None:
 def test_a_store_may_say_by_the_clock_when_to_come_back(site: servers.Site, clock: Clock) -> None:
     for after, least, most in (
         (
-            format_datetime(datetime.fromtimestamp(machine.wall_time() + 20, UTC), usegmt=True),
+            format_datetime(
+                datetime.fromtimestamp(machine.read_wall_time() + 20, UTC), usegmt=True
+            ),
             15,
             20,
         ),
@@ -344,7 +346,9 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
 
     def read(at_once: int, seconds: float, of: bytes = whole) -> int:
         connection: Any = Slow(of, at_once, seconds, clock)
-        answer = module._timed_response(clock.now() + module._timeout(), connection)
+        answer = module._build_timed_response(
+            clock.now() + module._get_timeout_seconds(), connection
+        )
         answer.begin()
         return len(answer.read(2_000_001))
 
@@ -368,7 +372,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
 def test_an_answer_that_stops_half_way_is_given_up(
     site: servers.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_SECONDS", 0.1)
+    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.1)
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "1")
     over = threading.Event()
 

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.engine.base import seams
 from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
-from penstock.stores import Stores, fsspec_client, resolve_beside
+from penstock.stores import CompositeStore, fsspec_client, resolve_beside
 from penstock.stores import blocks as module
 from penstock.stores.client import UnresolvedHost
 from penstock.stores.fsspec_client import FsspecClient
@@ -36,9 +36,9 @@ def memory() -> Iterator[Any]:
 def test_nothing_is_kept_of_what_changed_since(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SIZE", 1 << 10)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 10)
     store = seams.world.store
-    assert isinstance(store, Stores)
+    assert isinstance(store, CompositeStore)
     memory.pipe_file("/d/x", b"a" * 4096)
     with store.looking(str(tmp_path)):
         store.look(["memory://d/x"])
@@ -52,7 +52,8 @@ def test_nothing_is_kept_of_what_changed_since(
 
 def test_what_counts_as_an_etag() -> None:
     assert (
-        fsspec_client._object_info("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag == "4f1c"
+        fsspec_client._build_object_info("github://o:r@main/x", {"size": 3, "sha": "4f1c"}).etag
+        == "4f1c"
     )  # pyright: ignore[reportPrivateUsage]
 
 
@@ -143,8 +144,8 @@ def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> No
         assert list(ds) == rows[: len(ds)] and len(ds) >= 2 and "pw" not in repr(ds)
     with pytest.raises(ConfigError, match="no object 'sftp://far/e#~"):
         ps.read("sftp://me:pw@far/e")
-    again = Stores(seams.LocalStore())
-    with seams.pretend(store=again):
+    again = CompositeStore(seams.LocalStore())
+    with seams.override_world(store=again):
         again.learn_url("sftp://far/d/0.jsonl", "sftp://far/d/0.jsonl")
         with pytest.raises(ConfigError, match="give the full URL"):
             find(found[1])

@@ -94,7 +94,7 @@ def test_a_run_over_nginx_is_the_run_over_the_folder(nginx: Nginx, tmp_path: Pat
 
 
 def test_a_server_that_is_stopped_and_started(nginx: Nginx, tmp_path: Path) -> None:
-    with seams.pretend(sched=seams.LocalSched()):
+    with seams.override_world(sched=seams.LocalSched()):
         ds = ps.read(f"{nginx.url}/{{0..2}}.jsonl", name="x").shuffle()
         expected = [
             row["id"] for row in ps.read(str(tmp_path / "www" / "*.jsonl"), name="x").shuffle()

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base import seams
-from penstock.stores import Range, Stores
+from penstock.stores import ByteRange, CompositeStore
 from penstock.stores.prefetch import Prefetcher, merge_ranges
 
 from . import servers
@@ -124,27 +124,30 @@ class Sched(seams.LocalSched):
 def test_any_reads_over_any_announcements_give_the_bytes() -> None:
     data = bytes(random.Random(0).randbytes(5_000))
     for seed in range(150):
-        dice, asked = random.Random(seed), list[Range]()
+        dice, asked = random.Random(seed), list[ByteRange]()
 
-        def ask(wanted: Range, asked: list[Range] = asked, dice: random.Random = dice) -> bytes:
+        def ask(
+            wanted: ByteRange, asked: list[ByteRange] = asked, dice: random.Random = dice
+        ) -> bytes:
             asked.append(wanted)
             if dice.random() < 0.05:
                 raise OSError("lost")
             return data[wanted.start : wanted.stop]
 
-        with seams.pretend(sched=Sched()):
+        with seams.override_world(sched=Sched()):
             prefetcher = Prefetcher(ask)
             for _ in range(30):
                 spans = [sorted(dice.sample(range(5_001), 2)) for _ in range(dice.randint(1, 5))]
                 if dice.random() < 0.5:
-                    prefetcher.begin(Range("a", *span) for span in spans)
+                    prefetcher.begin(ByteRange("a", *span) for span in spans)
                 elif dice.random() < 0.05:
                     prefetcher.forget("a")
                 else:
                     for start, stop in spans:
                         try:
                             assert (
-                                bytes(prefetcher.read(Range("a", start, stop))) == data[start:stop]
+                                bytes(prefetcher.read(ByteRange("a", start, stop)))
+                                == data[start:stop]
                             )
                         except OSError as error:
                             assert str(error) == "lost"
@@ -152,29 +155,29 @@ def test_any_reads_over_any_announcements_give_the_bytes() -> None:
 
 def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
-    with seams.pretend(sched=Sched()):
+    with seams.override_world(sched=Sched()):
         prefetcher = Prefetcher(lambda wanted: bytes(wanted.stop - wanted.start))
-        assert prefetcher.begin([Range("a", n, n + 90) for n in range(0, 1_000, 100)])
-        assert not prefetcher.begin([Range("a", 5_000, 5_500)])
-        assert not prefetcher.begin([Range("b", 0, 200)])
+        assert prefetcher.begin([ByteRange("a", n, n + 90) for n in range(0, 1_000, 100)])
+        assert not prefetcher.begin([ByteRange("a", 5_000, 5_500)])
+        assert not prefetcher.begin([ByteRange("b", 0, 200)])
         assert prefetcher.begin(
-            [Range("b", 0, 200)], now=True
+            [ByteRange("b", 0, 200)], now=True
         )  # what waits for the longest time is let go of
-        assert prefetcher.begin([Range("b", 0, 200), Range("a", 500, 590)])
-        assert not prefetcher.begin([Range("a", 0, 90), Range("a", 5_000, 5_500)])
-        assert prefetcher.begin([Range("a", 5_000, 5_500)], now=True)
+        assert prefetcher.begin([ByteRange("b", 0, 200), ByteRange("a", 500, 590)])
+        assert not prefetcher.begin([ByteRange("a", 0, 90), ByteRange("a", 5_000, 5_500)])
+        assert prefetcher.begin([ByteRange("a", 5_000, 5_500)], now=True)
 
 
 def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
-    asked = list[Range]()
+    asked = list[ByteRange]()
 
-    def ask(wanted: Range) -> bytes:
+    def ask(wanted: ByteRange) -> bytes:
         asked.append(wanted)
         return bytes(wanted.stop - wanted.start)
 
-    with seams.pretend(sched=Sched()):
-        assert Prefetcher(ask).begin([Range("a", n, n + 300) for n in range(0, 9_000, 400)])
+    with seams.override_world(sched=Sched()):
+        assert Prefetcher(ask).begin([ByteRange("a", n, n + 300) for n in range(0, 9_000, 400)])
     assert len(asked) == 3
 
 
@@ -195,12 +198,12 @@ def test_what_another_thread_let_go_of_is_asked_for_again() -> None:
         def spawn(self, workers: int, /) -> Any:
             return next(pools)
 
-    with seams.pretend(sched=Pools()):
+    with seams.override_world(sched=Pools()):
         assert prefetcher.each(lambda item: 2 * item, range(5)) == [0, 2, 4, 6, 8]
 
 
 def test_ranges_are_joined() -> None:
-    assert merge_ranges([Range("a", 3, 5), Range("a", 0, 4)]) == [Range("a", 0, 5)]
+    assert merge_ranges([ByteRange("a", 3, 5), ByteRange("a", 0, 4)]) == [ByteRange("a", 0, 5)]
 
 
 def test_ranks_of_a_node_list_once(
@@ -213,9 +216,9 @@ def test_ranks_of_a_node_list_once(
     site.asked.clear()
     for rank in range(16):
         monkeypatch.setenv("RANK", str(rank))
-        monkeypatch.setattr(machine, "current_pid", lambda rank=rank: 1_000_000 + rank)
-        store = Stores(seams.LocalStore())
-        with seams.pretend(store=store):
+        monkeypatch.setattr(machine, "get_pid", lambda rank=rank: 1_000_000 + rank)
+        store = CompositeStore(seams.LocalStore())
+        with seams.override_world(store=store):
             assert len(ps.read(f"{site.url}/{{0..1}}.jsonl", cache=tmp_path)) == ROWS
         store.close()
     assert sum(method == "HEAD" for method, *_ in site.asked) == 2
@@ -236,11 +239,11 @@ def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -
 
     asked, found = list[int](), [ObjectInfo("s3://a/b", 7, "etag")]
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with seams.pretend(disk=Fleeting()):
+    with seams.override_world(disk=Fleeting()):
         for process in (1_000_000, 1_000_001):
-            monkeypatch.setattr(machine, "current_pid", lambda process=process: process)
+            monkeypatch.setattr(machine, "get_pid", lambda process=process: process)
             assert (
-                listings.shared_listing(
+                listings.share_listing(
                     ["s3://a/*"], lambda process=process: asked.append(process) or found
                 )
                 == found

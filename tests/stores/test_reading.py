@@ -21,10 +21,10 @@ from penstock.cli.app import app
 from penstock.engine.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.mixture_files import read_model
-from penstock.report.changes import changes
+from penstock.report.changes import list_changes
 from penstock.sources import open_files
 from penstock.sources.paths import find
-from penstock.stores import Range, Stores, display_path
+from penstock.stores import ByteRange, CompositeStore, display_path
 from penstock.text import Tokenise
 
 from . import servers
@@ -139,7 +139,7 @@ def test_an_address_in_brackets_is_no_glob(
 
 def test_threads_that_open_at_once_keep_to_their_own_caches(memory: str) -> None:
     store, begun, over = seams.world.store, threading.Event(), threading.Event()
-    assert isinstance(store, Stores)
+    assert isinstance(store, CompositeStore)
 
     def other() -> None:
         with store.looking("theirs"):
@@ -273,7 +273,7 @@ def test_workers_open_stores_themselves(web: servers.Site, data: Path, tmp_path:
     list(ds)
     web.asked.clear()
     with (
-        seams.pretend(sched=seams.LocalSched()),
+        seams.override_world(sched=seams.LocalSched()),
         ps.Loader(ds, workers=2, executor="processes") as loader,
     ):
         found = list(loader)
@@ -343,7 +343,7 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
         assert len(list(again)) == 5 and not any(method == "GET" for method, *_ in site.asked)
         name = display_path(urls[0])
         with (
-            seams.pretend(store=Stores(seams.LocalStore())),
+            seams.override_world(store=CompositeStore(seams.LocalStore())),
             pytest.raises(ConfigError, match="give the full URL"),
         ):
             ps.read(name)
@@ -351,7 +351,7 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
 
 def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
     path, store = tmp_path / "x.bin", seams.world.store
-    assert isinstance(store, Stores)
+    assert isinstance(store, CompositeStore)
     with servers.site(tmp_path) as site:
         site.always = servers.told(dict)
         for body in (b"a" * 100, b"b" * 100):
@@ -359,7 +359,7 @@ def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
             with store.looking(str(tmp_path / "cache")):
                 store.look([f"{site.url}/x.bin"])
             store.prefetch(
-                [Range(f"{site.url}/x.bin", 0, 100)]
+                [ByteRange(f"{site.url}/x.bin", 0, 100)]
             )  # forgotten when the object is read again
             assert store.read(f"{site.url}/x.bin") == body
     assert not (tmp_path / "cache").exists()
@@ -405,7 +405,7 @@ def test_a_mixture_file_gives_its_login_to_what_is_beside_it(tmp_path: Path) -> 
         ) as caught:
             ps.load(f"{url}/bad.yaml")
         assert "p%40w" not in str(caught.value) + repr(ds)
-        told = changes(*(read_model(f"{place}/mix.yaml")[0] for place in (url, other.url)))  # type: ignore[arg-type]
+        told = list_changes(*(read_model(f"{place}/mix.yaml")[0] for place in (url, other.url)))  # type: ignore[arg-type]
         assert told and "p%40w" not in str(told)
         (www / "far.yaml").write_text(f"sources: {{a: {{path: '{other.url}/d/0.jsonl'}}}}\n")
         other.always = lambda handler: bool(

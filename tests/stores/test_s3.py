@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.engine.base import seams
 from penstock.errors import StorageError
 from penstock.sources.paths import find
-from penstock.stores import Stores, obstore_client
+from penstock.stores import CompositeStore, obstore_client
 from penstock.stores.client import NotFound, RetryableError
 
 from . import servers
@@ -138,7 +138,7 @@ def test_what_only_writes_folders_is_no_file(by: str, bucket: servers.Site) -> N
 
 def test_a_glob_of_one_folder_lists_that_folder(by: str, bucket: servers.Site) -> None:
     put(bucket, "flat", "d/x.jsonl", *(f"d/{number}.jsonl/part" for number in range(9)))
-    assert isinstance(seams.world.store, Stores)
+    assert isinstance(seams.world.store, CompositeStore)
     for glob, lists in {
         "x*.jsonl": 1,
         "*.jsonl": 2,

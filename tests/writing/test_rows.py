@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.testing.simulate import TornDisk
 from penstock.writing import write_rows
 from penstock.writing.rows import ROW_FORMATS
@@ -35,7 +35,7 @@ def test_what_is_there_is_whole_whatever_fails(how: Any) -> None:
     rows = [{"x": i} for i in range(30)]
 
     def written(disk: TornDisk) -> None:
-        with pretend(disk=disk, store=Over(disk)):
+        with override_world(disk=disk, store=Over(disk)):
             write_rows(rows, "/out", "jsonl", max_bytes=100, overwrite=True)
 
     plain = TornDisk(0)

@@ -22,7 +22,7 @@ import penstock as ps
 from example_counts import done, examples
 from helpers import pairwise_first
 from killed_writer import documents
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.executors import EXECUTORS
 from penstock.testing.simulate import Crash, TornDisk
 from penstock.writing import write
@@ -354,7 +354,7 @@ def test_every_effect_of_the_disk_may_fail(how: Any, format: Any) -> None:
     ds, place = documents(10), Path("/out")
 
     def written(disk: TornDisk) -> None:
-        with pretend(disk=disk, store=Over(disk)):
+        with override_world(disk=disk, store=Over(disk)):
             write(ds, place, shard=4, format=format)
 
     plain = TornDisk(0)

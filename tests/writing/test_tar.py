@@ -15,7 +15,7 @@ import penstock as ps
 from archives import samples
 from example_counts import examples
 from penstock.media import Decode
-from penstock.writing.tar import TarEncoder, header
+from penstock.writing.tar import TarEncoder, encode_header
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 PLAIN = st.recursive(
@@ -49,7 +49,7 @@ def test_headers_are_those_of_python(name: str, size: int) -> None:
     about = tarfile.TarInfo(name)
     about.size = size
     assume("\0" not in name)
-    assert header(name, size) == about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
+    assert encode_header(name, size) == about.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
 @examples(60)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import sys
 
-from penstock.errors import missing_extra
+from penstock.errors import make_missing_extra_error
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     except ImportError as error:
         if error.name not in ("typer", "rich"):
             raise
-        sys.exit(f"penstock: {missing_extra(error.name, 'cli', 'the command line')}")
+        sys.exit(f"penstock: {make_missing_extra_error(error.name, 'cli', 'the command line')}")
     # Names of files and sources may hold what the encoding of the terminal lacks.
     stdout: object = sys.stdout
     if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":

@@ -12,14 +12,21 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.errors import ConfigError, PenstockError, missing_extra
+from penstock.errors import ConfigError, PenstockError, make_missing_extra_error
 
 from . import plan
 from .audit import audit
 from .blame import blame
 from .cache import cache as cache_app
 from .check import lint
-from .common import Json, failure, handle_errors, local_path, print_result, print_text
+from .common import (
+    JsonOption,
+    handle_errors,
+    parse_local_path,
+    print_result,
+    print_text,
+    report_error,
+)
 from .convert import convert
 from .edit import edit
 from .find import find
@@ -46,7 +53,7 @@ class Commands(TyperGroup):
             code = super().main(args, *more, **{**options, "standalone_mode": False})
         except _UsageError as error:
             usage_error: Any = error
-            code = failure(
+            code = report_error(
                 usage_error.format_message(), usage_error.exit_code, "UsageError", True
             ).exit_code
         sys.exit(code or 0)
@@ -88,11 +95,11 @@ def demo(
     out: Annotated[
         Path,
         typer.Option(
-            parser=local_path, metavar="PATH", help="Folder for data, journals and pictures."
+            parser=parse_local_path, metavar="PATH", help="Folder for data, journals and pictures."
         ),
     ] = Path("demo-data"),
     steps: Annotated[int, typer.Option(min=40, help="Number of training steps.")] = 400,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Kill and resume a small run, and prove that its stream is exact.
 
@@ -102,21 +109,24 @@ def demo(
     from rich.console import Console
 
     try:
-        from penstock.demo.story import Failed, Settings
+        from penstock.demo.story import DemoSettings, TrainingProcessError
         from penstock.demo.story import demo as play
     except ImportError as error:
         if error.name != "tokenizers":
             raise
-        raise failure(
-            str(missing_extra(error.name, "demo", "penstock demo")), 2, "ImportError", as_json
+        raise report_error(
+            str(make_missing_extra_error(error.name, "demo", "penstock demo")),
+            2,
+            "ImportError",
+            as_json,
         ) from None
     console = Console(quiet=as_json)
     try:
-        outcome = play(Settings(out, steps=steps), console)
-    except (Failed, PenstockError) as error:
-        raise failure(str(error), 1, type(error).__name__, as_json) from None
+        outcome = play(DemoSettings(out, steps=steps), console)
+    except (TrainingProcessError, PenstockError) as error:
+        raise report_error(str(error), 1, type(error).__name__, as_json) from None
     except KeyboardInterrupt:
-        raise failure(
+        raise report_error(
             "stopped; all training processes were terminated", 130, "KeyboardInterrupt", as_json
         ) from None
     print_result(outcome.as_json(), lambda _: outcome.tell(console), as_json)
@@ -130,7 +140,7 @@ def index(
     cache: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="Folder for the indexes; default: beside the data.",
         ),
@@ -166,7 +176,7 @@ def index(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Number of workers; default: one for each CPU core.")
     ] = None,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Build indexes and checksums for files ahead of a run.
 
@@ -178,7 +188,7 @@ def index(
     from penstock.engine.runtime.engine import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
-    from penstock.sources.paths import TokenType, format_of
+    from penstock.sources.paths import TokenType, detect_format
     from penstock.sources.paths import find as find_files
     from penstock.text import Tokenise
 
@@ -203,8 +213,8 @@ def index(
     make = partial(index_files, rebuild=rebuild, cache=cache, each=map_files, **options)
     rows: dict[str, int] = {}
     files = find_files(paths)
-    for file_format in dict.fromkeys(map(format_of, files)):
-        paths_of_format = [path for path in files if format_of(path) == file_format]
+    for file_format in dict.fromkeys(map(detect_format, files)):
+        paths_of_format = [path for path in files if detect_format(path) == file_format]
         rows |= {str(path): n for path, n in make(paths_of_format).items()}
 
     def tell(console: Any) -> None:
@@ -215,13 +225,13 @@ def index(
 
 
 # The headings of `penstock --help`, in the order in which they are printed.
-COMMANDS: dict[str, tuple[Any, ...]] = {
+COMMANDS_BY_HEADING: dict[str, tuple[Any, ...]] = {
     "Author": (lint, convert, plan.simulate, plan.diff, plan.report),
     "Inspect": (plan.plan, plan.at, find, audit, seen, leaks, blame, replay),
     "Run": (run, edit, demo),
     "Data": (info, preview, index, prepare, verify),
 }
-for heading, commands in COMMANDS.items():
+for heading, commands in COMMANDS_BY_HEADING.items():
     for command in commands:
         app.command(rich_help_panel=heading)(command)
 app.add_typer(cache_app, name="cache", rich_help_panel="Data")

@@ -11,19 +11,19 @@ import typer
 from penstock.errors import ConfigError
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    State,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StateOption,
     handle_errors,
-    local_path,
     open_run,
+    parse_local_path,
     parse_steps,
     print_result,
     print_text,
 )
 
-StepRange = Annotated[
+StepRangeOption = Annotated[
     str | None,
     typer.Option("--steps", help="FIRST:STOP, steps counted from 0; default: the whole run."),
 ]
@@ -31,14 +31,14 @@ StepRange = Annotated[
 
 @handle_errors
 def audit(
-    mixture: Mixture,
-    steps: StepRange = None,
+    mixture: MixtureArgument,
+    steps: StepRangeOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="A .parquet, .arrow, .csv or .jsonl file; default: JSON lines on stdout.",
         ),
@@ -55,9 +55,9 @@ def audit(
             min=1, help="World size for a global_batch_size; not with --state, which knows it."
         ),
     ] = None,
-    state: State = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    state: StateOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write one record per sample: step, rank, source, index, file.
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    State,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StateOption,
     handle_errors,
     open_run,
     parse_steps,
@@ -22,11 +22,11 @@ from .common import (
 
 @handle_errors
 def blame(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to examine.")],
-    state: State = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    state: StateOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Report anomalies of some steps, the strongest first.
 

@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .common import Json, handle_errors, local_path, print_result, print_text
+from .common import JsonOption, handle_errors, parse_local_path, print_result, print_text
 
 if TYPE_CHECKING:
-    from penstock.stores.blocks import Blocks
+    from penstock.stores.blocks import BlockCache
 
 cache = typer.Typer(
     no_args_is_help=True, help="Inspect, clear or verify the cache of data from object stores."
 )
 
-Folder = Annotated[
+CacheFolderArgument = Annotated[
     Path | None,
     typer.Argument(
-        parser=local_path,
+        parser=parse_local_path,
         metavar="PATH",
         help="Cache folder; default: PENSTOCK_CACHE, or ~/.cache/penstock.",
     ),
 ]
 
 
-def _blocks(folder: Path | None) -> Blocks:
-    from penstock.stores import default_cache
-    from penstock.stores.blocks import Blocks
+def _open_block_cache(folder: Path | None) -> BlockCache:
+    from penstock.stores import get_default_cache
+    from penstock.stores.blocks import BlockCache
 
-    return Blocks(default_cache() if folder is None else folder)
+    return BlockCache(get_default_cache() if folder is None else folder)
 
 
 @cache.command()
 @handle_errors
-def info(folder: Folder = None, as_json: Json = False) -> None:
+def info(folder: CacheFolderArgument = None, as_json: JsonOption = False) -> None:
     """Print the size of the cache and its limit."""
-    blocks = _blocks(folder)
+    blocks = _open_block_cache(folder)
     cached = list(blocks.all())
     size = sum(block.size for block in cached)
     result = {
@@ -46,17 +46,17 @@ def info(folder: Folder = None, as_json: Json = False) -> None:
         "bytes": size,
         "limit": blocks.limit(size),
     }
-    print_result(result, lambda console: _tell(console, result), as_json)
+    print_result(result, lambda console: _print_usage(console, result), as_json)
 
 
 @cache.command()
 @handle_errors
-def clear(folder: Folder = None, as_json: Json = False) -> None:
+def clear(folder: CacheFolderArgument = None, as_json: JsonOption = False) -> None:
     """Delete all cached blocks.
 
     Runs that use the cache continue and fetch the blocks again.
     """
-    blocks = _blocks(folder)
+    blocks = _open_block_cache(folder)
     result = {"folder": str(blocks.folder), "freed": blocks.clear()}
     print_result(
         result,
@@ -67,14 +67,14 @@ def clear(folder: Folder = None, as_json: Json = False) -> None:
 
 @cache.command()
 @handle_errors
-def verify(folder: Folder = None, as_json: Json = False) -> None:
+def verify(folder: CacheFolderArgument = None, as_json: JsonOption = False) -> None:
     """Check every block against its checksums and delete damaged ones.
 
     Exit code 1 if a block was damaged.
     """
     from penstock.engine.graph.shown import counted
 
-    blocks = _blocks(folder)
+    blocks = _open_block_cache(folder)
     block_count, damaged = blocks.verify()
     result = {
         "folder": str(blocks.folder),
@@ -94,7 +94,7 @@ def verify(folder: Folder = None, as_json: Json = False) -> None:
     raise typer.Exit(1 if damaged else 0)
 
 
-def _tell(console: Any, result: dict[str, Any]) -> None:
+def _print_usage(console: Any, result: dict[str, Any]) -> None:
     from penstock.engine.graph.shown import counted
 
     usage = (

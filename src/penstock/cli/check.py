@@ -9,19 +9,26 @@ from typing import Annotated, Any
 
 import typer
 
-from .common import Allow, Json, handle_errors, mixture_file, print_result, print_text
+from .common import (
+    AllowOption,
+    JsonOption,
+    handle_errors,
+    parse_mixture_file,
+    print_result,
+    print_text,
+)
 
-STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
+SEVERITY_STYLES = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
 
 @handle_errors
 def lint(
     mixtures: Annotated[
-        list[Path], typer.Argument(parser=mixture_file, help="Mixture files or their URLs.")
+        list[Path], typer.Argument(parser=parse_mixture_file, help="Mixture files or their URLs.")
     ],
     strict: Annotated[bool, typer.Option(help="Exit with code 1 for warnings too.")] = False,
-    allow: Allow = None,
-    as_json: Json = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Report all problems of mixture files, with file and line.
 
@@ -29,9 +36,9 @@ def lint(
     code 1 if a file cannot be loaded.
     """
     from penstock.mixture_files import lint as problems_of
-    from penstock.mixture_files.readers import Readers
+    from penstock.mixture_files.readers import ReaderRegistry
 
-    readers = Readers()
+    readers = ReaderRegistry()
     problems = [
         problem
         for mixture in mixtures
@@ -41,10 +48,10 @@ def lint(
 
     def tell(console: Any) -> None:
         for problem in problems:
-            print_text(console, f"{problem.severity} {problem}", STYLES[problem.severity])
+            print_text(console, f"{problem.severity} {problem}", SEVERITY_STYLES[problem.severity])
         summary = [
             f"{counts[kind]} {kind}{'s' if counts[kind] > 1 else ''}"
-            for kind in STYLES
+            for kind in SEVERITY_STYLES
             if counts[kind]
         ]
         print_text(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from penstock.errors import ConfigError, PenstockError, storage_error
+from penstock.errors import ConfigError, PenstockError, make_storage_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-VERSION = 1
+JSON_OUTPUT_VERSION = 1
 """Version of the `--json` output; incremented if a key is removed or changes its meaning."""
 
 _PIPE_WIDTH = 10_000  # characters; output to a pipe is not wrapped
 _MIN_WIDTH = 20  # characters
-_NBSP = "\u00a0"
+_NO_BREAK_SPACE = "\u00a0"
 
 
-def mixture_file(text: str) -> Path:
+def parse_mixture_file(text: str) -> Path:
     """Parse the argument MIXTURE: an existing local file, or a URL that is opened later."""
     from penstock.stores import is_remote, parse_location
 
@@ -51,7 +51,7 @@ def mixture_file(text: str) -> Path:
     raise typer.BadParameter(f"File {str(path)!r} {problem}.")
 
 
-def local_path(text: str) -> Path:
+def parse_local_path(text: str) -> Path:
     """Parse a local path; reject URLs, which would create a folder named `s3:`."""
     from penstock.engine.base.urls import require_local
 
@@ -61,21 +61,23 @@ def local_path(text: str) -> Path:
         raise typer.BadParameter(str(error)) from None
 
 
-Mixture = Annotated[Path, typer.Argument(parser=mixture_file, help="Mixture file, or its URL.")]
-Steps = Annotated[
+MixtureArgument = Annotated[
+    Path, typer.Argument(parser=parse_mixture_file, help="Mixture file, or its URL.")
+]
+StepsOption = Annotated[
     int | None,
     typer.Option("--steps", min=1, help="Length of the run; default: the horizon of the file."),
 ]
-State = Annotated[
+StateOption = Annotated[
     Path | None,
     typer.Option(
         "--state",
-        parser=local_path,
+        parser=parse_local_path,
         metavar="PATH",
         help="Folder of saved states: answer for that run, with its edits.",
     ),
 ]
-Allow = Annotated[
+AllowOption = Annotated[
     list[str] | None,
     typer.Option(
         "--allow",
@@ -83,7 +85,7 @@ Allow = Annotated[
         help="Permit a mixture file from a URL to use env, local_files or cache; repeatable.",
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON only.")]
 
 
 def open_run(
@@ -124,7 +126,7 @@ def parse_steps(target: Target, text: str | None) -> range:
 def print_result(result: dict[str, Any], tell: Callable[[Any], None], as_json: bool) -> None:
     """Print a result: as JSON, or as text by calling `tell(console)`."""
     if as_json:
-        print(json.dumps({"version": VERSION, **result}, indent=2))
+        print(json.dumps({"version": JSON_OUTPUT_VERSION, **result}, indent=2))
         return
     tell(make_console())
 
@@ -143,14 +145,14 @@ def print_text(console: Console, text: str, style: str | None = None) -> None:
     for line in text.split("\n"):
         indent = line[: len(line) - len(line.lstrip())]
         console.print(
-            "\n".join(_wrapped(line, console.width, f"{indent}  ")),
+            "\n".join(_wrap_line(line, console.width, f"{indent}  ")),
             style=style,
             markup=False,
             soft_wrap=True,
         )
 
 
-def _wrapped(line: str, width: int, indent: str) -> list[str]:
+def _wrap_line(line: str, width: int, indent: str) -> list[str]:
     if len(line) <= width:
         return [line]
     return wrap(
@@ -179,29 +181,34 @@ def print_table(console: Console, table: Table) -> None:
         print_text(console, name, style or "bold")
         # Non-breaking spaces keep a heading and its cell on one line.
         pairs = [
-            f"{heading} {cell}".replace(" ", _NBSP)
+            f"{heading} {cell}".replace(" ", _NO_BREAK_SPACE)
             for heading, cell in zip(headings[1:], cells, strict=True)
             if cell
         ]
-        for line in _wrapped(f"    {', '.join(pairs)}", console.width, "    "):
-            console.print(line.replace(_NBSP, " "), style=style, markup=False, soft_wrap=True)
+        for line in _wrap_line(f"    {', '.join(pairs)}", console.width, "    "):
+            console.print(
+                line.replace(_NO_BREAK_SPACE, " "), style=style, markup=False, soft_wrap=True
+            )
 
 
-def fail(message: str, code: int = 2) -> typer.Exit:
+def print_error(message: str, code: int = 2) -> typer.Exit:
     """Print an error on stderr; return the exit to raise."""
     typer.echo(f"penstock: {message}", err=True)
     return typer.Exit(code)
 
 
-def failure(message: str, code: int, kind: str, as_json: bool) -> typer.Exit:
+def report_error(message: str, code: int, kind: str, as_json: bool) -> typer.Exit:
     """Report an error as text or JSON; return the exit to raise."""
     if not as_json:
-        return fail(message, code)
-    answer = {"version": VERSION, "error": {"kind": kind, "message": message, "exit_code": code}}
+        return print_error(message, code)
+    answer = {
+        "version": JSON_OUTPUT_VERSION,
+        "error": {"kind": kind, "message": message, "exit_code": code},
+    }
     try:
         print(json.dumps(answer, indent=2), flush=True)
     except OSError:  # such as a full disk
-        return fail(message, code)
+        return print_error(message, code)
     return typer.Exit(code)
 
 
@@ -219,12 +226,12 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
             raise typer.Exit(141) from None
         except (PenstockError, OSError, IndexError, ImportError) as error:
             if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.errno:
-                error = storage_error(error, error.filename or command.__name__)
-            raise failure(
+                error = make_storage_error(error, error.filename or command.__name__)
+            raise report_error(
                 str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))
             ) from None
         except KeyboardInterrupt:
-            raise failure(
+            raise report_error(
                 "stopped", 130, "KeyboardInterrupt", bool(kwargs.get("as_json"))
             ) from None
 

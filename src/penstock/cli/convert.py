@@ -10,7 +10,7 @@ import typer
 
 from penstock.errors import ConfigError
 
-from .common import Json, handle_errors, local_path, print_result, print_text
+from .common import JsonOption, handle_errors, parse_local_path, print_result, print_text
 
 
 @handle_errors
@@ -21,7 +21,7 @@ def convert(
     out: Annotated[
         Path,
         typer.Option(
-            "-o", "--out", parser=local_path, metavar="PATH", help="Mixture file to write."
+            "-o", "--out", parser=parse_local_path, metavar="PATH", help="Mixture file to write."
         ),
     ],
     kind: Annotated[
@@ -51,7 +51,7 @@ def convert(
     lossy: Annotated[
         bool, typer.Option("--lossy", help="Write the mixture even if settings are lost.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Convert a mixture of another project to a mixture file.
 

@@ -11,12 +11,12 @@ import typer
 from penstock.errors import ConfigError
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
     handle_errors,
-    local_path,
     open_run,
+    parse_local_path,
     print_result,
     print_text,
 )
@@ -24,7 +24,7 @@ from .common import (
 
 @handle_errors
 def edit(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     state: Annotated[
         Path, typer.Argument(exists=True, file_okay=False, help="Folder of the run's states.")
     ],
@@ -48,13 +48,13 @@ def edit(
         typer.Option(
             "-o",
             "--out",
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="Folder for the new state; default: replace the state.",
         ),
     ] = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Remove steps or samples from the rest of a run.
 

@@ -11,10 +11,10 @@ import typer
 from penstock.errors import ConfigError
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    State,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StateOption,
     handle_errors,
     make_console,
     open_run,
@@ -32,7 +32,7 @@ _COUNT_WORDS = {0: "not", 1: "once", 2: "twice"}
 
 @handle_errors
 def find(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     source: Annotated[str | None, typer.Argument(help="Name of a source.")] = None,
     index: Annotated[
         int | None, typer.Argument(min=0, help="Index of the sample in the source.")
@@ -48,9 +48,9 @@ def find(
     every: Annotated[
         bool, typer.Option("--all", help="Print all steps, not only the first fifty.")
     ] = False,
-    state: State = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    state: StateOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the steps that deliver a sample.
 
@@ -68,7 +68,7 @@ def find(
     steps = range(start, stop)
     samples = _select_samples(target, source, index, name, words)
     if as_json:
-        results = [_sample_facts(target, source, index, steps) for source, index in samples]
+        results = [_describe_sample(target, source, index, steps) for source, index in samples]
         return print_result(
             {"unit": target.unit, "from": start, "to": stop, "samples": results},
             lambda _: None,
@@ -76,7 +76,7 @@ def find(
         )
     console, no_match = make_console(), True
     for sample_source, sample_index in samples:
-        no_match, views = False, _views(target, sample_source, sample_index, steps)
+        no_match, views = False, _iter_deliveries(target, sample_source, sample_index, steps)
         first = list(islice(views, 1))
         print_text(
             console, f"{sample_source}[{sample_index}] in {target.unit}s {start:,} to {stop:,}"
@@ -86,7 +86,7 @@ def find(
         print_text(console, f"no such sample in {'any source' if source is None else source}")
 
 
-def _views(
+def _iter_deliveries(
     target: Target, source: str, index: int, steps: range
 ) -> Iterator[tuple[int, Sample | None]]:
     """Yield the steps that deliver a sample; for packed rows, one entry per piece."""
@@ -105,9 +105,9 @@ def _views(
         )
 
 
-def _sample_facts(target: Target, source: str, index: int, within: range) -> dict[str, Any]:
+def _describe_sample(target: Target, source: str, index: int, within: range) -> dict[str, Any]:
     """Return the steps and pieces of a sample as JSON values."""
-    views = list(_views(target, source, index, within))
+    views = list(_iter_deliveries(target, source, index, within))
     facts: dict[str, Any] = {
         "source": source,
         "index": index,
@@ -149,10 +149,12 @@ def _select_samples(
     target: Any, source: str | None, index: int | None, name: str | None, words: str | None
 ) -> Iterator[tuple[str, int]]:
     """Return source and index of the samples that the options select."""
-    from penstock.report.inspect import by_name, by_words
+    from penstock.report.inspect import find_by_name, find_by_words
 
     if source is not None and index is not None:
         return iter([(source, index)])
     return (
-        by_name(target, name, source) if name is not None else by_words(target, words or "", source)
+        find_by_name(target, name, source)
+        if name is not None
+        else find_by_words(target, words or "", source)
     )

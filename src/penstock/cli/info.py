@@ -9,20 +9,25 @@ import typer
 
 import penstock as ps
 
-from .common import Json, handle_errors, print_result, print_text
-from .verify import Cache, Format, Paths
+from .common import JsonOption, handle_errors, print_result, print_text
+from .verify import CacheOption, Format, PathsArgument
 
 _PIPE_WIDTH = 1_000  # characters of a line if the output is no terminal
 
 
 @handle_errors
-def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json = False) -> None:
+def info(
+    paths: PathsArgument,
+    format: Format = None,
+    cache: CacheOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Print format, samples, columns, sizes, tokens and checksums."""
     from penstock.engine.graph.shown import counted
 
-    from .outline import outline
+    from .outline import describe_files
 
-    facts = outline(paths, format, cache)
+    facts = describe_files(paths, format, cache)
 
     def tell(console: Any) -> None:
         lines = [
@@ -54,18 +59,18 @@ def info(paths: Paths, format: Format = None, cache: Cache = None, as_json: Json
 
 @handle_errors
 def preview(
-    paths: Paths,
+    paths: PathsArgument,
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="Number of samples.")] = 3,
     at: Annotated[int, typer.Option(min=0, help="Index of the first sample.")] = 0,
     format: Format = None,
-    cache: Cache = None,
-    as_json: Json = False,
+    cache: CacheOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print some samples, shortened to the width of the terminal.
 
     Arrays appear as type and shape, media as kind and size.
     """
-    from penstock.report.values import jsonable, sample_lines
+    from penstock.report.values import convert_to_json, format_sample
 
     dataset = ps.read(list(paths), format=format, cache=cache)
     if at >= len(dataset):
@@ -79,13 +84,14 @@ def preview(
     def tell(console: Any) -> None:
         for index, sample in zip(indices, samples, strict=True):
             console.print(f"sample {index:,} of {len(dataset):,}", style="bold", markup=False)
-            for line in sample_lines(sample, width):
+            for line in format_sample(sample, width):
                 console.print(line, markup=False, soft_wrap=True)
 
     print_result(
         {
             "samples": [
-                {"index": i, "sample": jsonable(s)} for i, s in zip(indices, samples, strict=True)
+                {"index": i, "sample": convert_to_json(s)}
+                for i, s in zip(indices, samples, strict=True)
             ]
         },
         tell,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.machine import resident_memory
+from penstock.engine.base.machine import measure_resident_memory
 from penstock.loader import Loader
 
 from .common import print_table, print_text
@@ -27,37 +27,37 @@ Redraw: TypeAlias = Callable[[Loader], None]
 REFRESH_SECONDS = 0.2  # on a terminal
 
 
-def tokens_in(item: Any) -> int:
+def count_tokens(item: Any) -> int:
     """Count the tokens of an item.
 
     Counts the positions of packed rows that hold a document, else the elements of the largest
     integer array.
 
-    >>> tokens_in({"tokens": np.zeros((2, 4), np.int32), "segment_ids": np.array([[1, 1, 0, 0], [1, 1, 1, 1]])})
+    >>> count_tokens({"tokens": np.zeros((2, 4), np.int32), "segment_ids": np.array([[1, 1, 0, 0], [1, 1, 1, 1]])})
     6
-    >>> tokens_in([np.arange(3), np.arange(4)]), tokens_in("text")
+    >>> count_tokens([np.arange(3), np.arange(4)]), count_tokens("text")
     (7, 0)
     """
     if isinstance(item, Mapping):
         columns = cast("Mapping[str, Any]", item)
         if "segment_ids" in columns:
             return int(np.count_nonzero(columns["segment_ids"]))
-        return max(map(tokens_in, columns.values()), default=0)
+        return max(map(count_tokens, columns.values()), default=0)
     if isinstance(item, list | tuple):
-        return sum(map(tokens_in, cast("list[Any]", item)))
+        return sum(map(count_tokens, cast("list[Any]", item)))
     if not isinstance(item, np.ndarray):
         return 0
     array = cast("npt.NDArray[Any]", item)
     return array.size if array.ndim and array.dtype.kind in "iu" else 0
 
 
-def documents_begun(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[str] | None:
+def count_begun_documents(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[str] | None:
     """Count the documents of each source that begin in packed rows.
 
     Returns None if the rows lack `segment_ids` or `positions`, or do not match `keys`.
 
     >>> row = {"segment_ids": np.array([1, 1, 2, 2, 0]), "positions": np.array([7, 8, 0, 1, 0])}
-    >>> documents_begun(row, [("a", 0, 3), ("b", 0, 0)])
+    >>> count_begun_documents(row, [("a", 0, 3), ("b", 0, 0)])
     Counter({'b': 1, 'a': 0})
     """
     columns: Mapping[str, Any] = (
@@ -81,7 +81,7 @@ def documents_begun(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[
     return counts
 
 
-class Meter:
+class RunMeter:
     """Running totals of a run: steps, samples, tokens, waiting time and memory."""
 
     def __init__(self, target: Target, first: int, last: int) -> None:
@@ -90,21 +90,21 @@ class Meter:
         self.documents: Counter[str] | None = (
             None if target.model.pack is None or target.packed else Counter()
         )
-        self.peak = resident_memory()
+        self.peak = measure_resident_memory()
         self._began = monotonic()
 
     def count_step(self, item: Any, keys: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
         """Count a step: its tokens and, for packed rows, its documents."""
         self.step += 1
-        self.tokens += tokens_in(item)
+        self.tokens += count_tokens(item)
         if self.documents is not None:
-            begun = documents_begun(item, keys())
+            begun = count_begun_documents(item, keys())
             self.documents = None if begun is None else self.documents + begun
 
     def update(self, stats: Mapping[str, Any]) -> None:
         """Take over the counts of `loader.stats()` and measure memory."""
         self.samples, self.waited = dict(stats["samples"]), float(stats["waited_s"])
-        self.peak = max(self.peak, resident_memory())
+        self.peak = max(self.peak, measure_resident_memory())
 
     @property
     def seconds(self) -> float:
@@ -119,7 +119,7 @@ class Meter:
 
     def shares(self) -> list[tuple[str, int, float, float]]:
         """Return (source, samples, share, requested share) rows of this run, largest first."""
-        from penstock.report.shares import in_tokens
+        from penstock.report.shares import convert_to_tokens
 
         amounts: Mapping[str, int] = self.samples if self.documents is None else self.documents
         requested = self.target.requested_shares(
@@ -128,7 +128,7 @@ class Meter:
         if self.unit == "tokens":
             before, now = self.target.tokens(self.first), self.target.tokens(self.step)
             amounts = {name: tokens - before[name] for name, tokens in now.items()}
-            requested = in_tokens(self.target, requested)
+            requested = convert_to_tokens(self.target, requested)
         total = max(1, sum(amounts.values()))
         rows = [
             (name, count, amounts[name] / total, requested.get(name, 0.0))
@@ -208,7 +208,7 @@ class Meter:
 
 
 @contextmanager
-def live(meter: Meter, console: Console) -> Generator[Redraw]:
+def show_live_totals(meter: RunMeter, console: Console) -> Generator[Redraw]:
     """Redraw the totals several times a second; without a terminal, print a line every 10 s."""
     interval = REFRESH_SECONDS if console.is_terminal else 10.0
     last_draw = monotonic()

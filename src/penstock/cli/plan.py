@@ -14,50 +14,50 @@ import typer
 from penstock.errors import ConfigError
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    State,
-    Steps,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StateOption,
+    StepsOption,
     handle_errors,
-    local_path,
-    mixture_file,
     open_run,
+    parse_local_path,
+    parse_mixture_file,
     print_result,
     print_table,
     print_text,
 )
 
-Picture = Annotated[
+PictureOption = Annotated[
     Path | None,
     typer.Option(
         "-o",
         "--out",
-        parser=local_path,
+        parser=parse_local_path,
         metavar="PATH",
         help="Write a picture: a .svg, .png or .html file.",
     ),
 ]
 
 
-Every = Annotated[
+AllRemarksOption = Annotated[
     bool, typer.Option("--all", help="Print all remarks, not only the ten most important.")
 ]
-_FEW = 10  # remarks
+_MAX_REMARKS = 10  # remarks
 
 
 @handle_errors
 def plan(
-    mixture: Mixture,
-    steps: Steps = None,
-    out: Picture = None,
-    state: State = None,
-    every: Every = False,
+    mixture: MixtureArgument,
+    steps: StepsOption = None,
+    out: PictureOption = None,
+    state: StateOption = None,
+    every: AllRemarksOption = False,
     digest: Annotated[
         bool, typer.Option(help="Fingerprint the data too; reads 64 rows of every source.")
     ] = False,
-    allow: Allow = None,
-    as_json: Json = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print shares, epochs, first repeats and ends of all sources.
 
@@ -71,9 +71,9 @@ def plan(
     if out is not None:
         from penstock.report.page import save
 
-        lines = shares.lines(rows, target.packed)
-        course = shares.counts_by_step(target, horizon)
-        strip = shares.stage_marks(target, horizon, course.names)
+        lines = shares.format_rows(rows, target.packed)
+        course = shares.count_by_step(target, horizon)
+        strip = shares.mark_stages(target, horizon, course.names)
         save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
     samples, fingerprints = sum(row.samples for row in rows), target.fingerprint(digest)
     result = {
@@ -82,7 +82,7 @@ def plan(
         "steps": horizon,
         "samples": samples,
         "fingerprint": fingerprints,
-        "sources": shares.as_json(rows),
+        "sources": shares.convert_to_json(rows),
         "picture": str(out) if out else None,
     }
     packing = target.plan.packing() if target.packed else None
@@ -107,7 +107,7 @@ def plan(
                 "\nRows are packed during the run, so no step has fixed samples: all counts are of "
                 "samples.",
             )
-        _remark(console, rows, every)
+        _print_remarks(console, rows, every)
         print_text(
             console,
             f"fingerprint: {', '.join(f'{kind} {value}' for kind, value in fingerprints.items())}",
@@ -118,12 +118,16 @@ def plan(
     print_result(result, tell, as_json)
 
 
-def _remark(console: Any, rows: Any, every: bool) -> None:
+def _print_remarks(console: Any, rows: Any, every: bool) -> None:
     """Print remarks on sources, the most important ones first."""
-    from penstock.report.remarks import remarks
+    from penstock.report.remarks import collect_remarks
 
-    all_remarks = remarks(rows)
-    shown = all_remarks if every or len(all_remarks) <= _FEW else all_remarks[: _FEW - 1]
+    all_remarks = collect_remarks(rows)
+    shown = (
+        all_remarks
+        if every or len(all_remarks) <= _MAX_REMARKS
+        else all_remarks[: _MAX_REMARKS - 1]
+    )
     for source, text in shown:
         print_text(console, f"  {source}: {text}", "yellow")
     if more := len(all_remarks) - len(shown):
@@ -132,17 +136,21 @@ def _remark(console: Any, rows: Any, every: bool) -> None:
 
 @handle_errors
 def report(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     out: Annotated[
         Path,
         typer.Option(
-            "-o", "--out", parser=local_path, metavar="PATH", help="Page to write, a .html file."
+            "-o",
+            "--out",
+            parser=parse_local_path,
+            metavar="PATH",
+            help="Page to write, a .html file.",
         ),
     ],
-    steps: Steps = None,
-    state: State = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    steps: StepsOption = None,
+    state: StateOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write the plan as one HTML page, for a pull request.
 
@@ -160,7 +168,7 @@ def report(
 
 @handle_errors
 def at(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     step: Annotated[int, typer.Argument(min=0, help="Step, counted from 0.")],
     until: Annotated[
         int | None, typer.Option("--to", help="Print all steps up to this one, exclusive.")
@@ -168,9 +176,9 @@ def at(
     read: Annotated[
         bool, typer.Option(help="Read the samples and print their first characters.")
     ] = False,
-    state: State = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    state: StateOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """List the samples of a step."""
 
@@ -199,11 +207,13 @@ def at(
                 row["text"] = target.text(sample.source, sample.index)
             rows.append(row)
     print_result(
-        {"unit": target.unit, "samples": rows}, lambda console: _list(console, rows), as_json
+        {"unit": target.unit, "samples": rows},
+        lambda console: _print_samples(console, rows),
+        as_json,
     )
 
 
-def _list(console: Any, rows: list[dict[str, Any]]) -> None:
+def _print_samples(console: Any, rows: list[dict[str, Any]]) -> None:
     """Print samples as a table."""
     from rich.table import Table
 
@@ -219,20 +229,21 @@ def _list(console: Any, rows: list[dict[str, Any]]) -> None:
 
 @handle_errors
 def diff(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     other: Annotated[
-        Path, typer.Argument(parser=mixture_file, help="Mixture file to compare with, or its URL.")
+        Path,
+        typer.Argument(parser=parse_mixture_file, help="Mixture file to compare with, or its URL."),
     ],
-    steps: Steps = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    steps: StepsOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Compare two mixtures: their settings, and the samples they give.
 
     Prints the first step with other samples. Exit code 1 if the mixtures differ.
     """
     from penstock.engine.graph.recipe import describe, difference
-    from penstock.report.changes import changes
+    from penstock.report.changes import list_changes
     from penstock.report.target import open_target
 
     first_target, second_target = open_target(mixture, allow=allow), open_target(other, allow=allow)
@@ -240,7 +251,7 @@ def diff(
     horizon = min(ends)
     common_rows = range(0, min(first_target.row(horizon), second_target.row(horizon)))
     order_diff = first_target.rows.diff(second_target.rows, common_rows)
-    setting_changes = changes(first_target.model, second_target.model)
+    setting_changes = list_changes(first_target.model, second_target.model)
     changed_sizes = {
         name: (size, second_target.sizes[name])
         for name, size in first_target.sizes.items()
@@ -284,29 +295,33 @@ def diff(
     raise typer.Exit(1 if setting_changes or order_diff else 0)
 
 
-Changes = Annotated[list[str] | None, typer.Option("--weight", help="NAME=WEIGHT; repeatable.")]
-Settings = Annotated[
+WeightsOption = Annotated[
+    list[str] | None, typer.Option("--weight", help="NAME=WEIGHT; repeatable.")
+]
+SettingsOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set", help="KEY=VALUE: stages.anneal.weights.math=30, horizon.steps=5k; repeatable."
     ),
 ]
-Caps = Annotated[list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS; repeatable.")]
+MaxEpochsOption = Annotated[
+    list[str] | None, typer.Option("--max-epochs", help="NAME=EPOCHS; repeatable.")
+]
 
 
 @handle_errors
 def simulate(
-    mixture: Mixture,
-    weight: Changes = None,
-    max_epochs: Caps = None,
-    settings: Settings = None,
+    mixture: MixtureArgument,
+    weight: WeightsOption = None,
+    max_epochs: MaxEpochsOption = None,
+    settings: SettingsOption = None,
     batch: Annotated[int | None, typer.Option(min=1, help="New batch size.")] = None,
     stop: Annotated[str | None, typer.Option(help="New stop rule.")] = None,
-    steps: Steps = None,
-    out: Picture = None,
-    every: Every = False,
-    allow: Allow = None,
-    as_json: Json = False,
+    steps: StepsOption = None,
+    out: PictureOption = None,
+    every: AllRemarksOption = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Print the plan with other settings, beside the plan of the file.
 
@@ -315,11 +330,11 @@ def simulate(
     from penstock.report import shares
     from penstock.report.target import open_target
 
-    from .settings import with_settings, with_weights
+    from .settings import override_settings, override_weights
 
     before = open_target(mixture, allow=allow)
-    model = with_settings(
-        with_weights(before.model, weight or [], max_epochs or []), settings or []
+    model = override_settings(
+        override_weights(before.model, weight or [], max_epochs or []), settings or []
     )
     if batch is not None:
         if model.batch is None:
@@ -334,20 +349,20 @@ def simulate(
     if out is not None:
         from penstock.report.page import save
 
-        lines = shares.lines(rows[1], after.packed)
-        course = shares.counts_by_step(after, horizon[1])
-        strip = shares.stage_marks(after, horizon[1], course.names)
+        lines = shares.format_rows(rows[1], after.packed)
+        course = shares.count_by_step(after, horizon[1])
+        strip = shares.mark_stages(after, horizon[1], course.names)
         save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
     result = {
-        name: {"steps": n, "unit": target.unit, "sources": shares.as_json(sources)}
+        name: {"steps": n, "unit": target.unit, "sources": shares.convert_to_json(sources)}
         for name, n, target, sources in zip(
             ("as_it_is", "changed"), horizon, (before, after), rows, strict=True
         )
     }
 
     def tell(console: Any) -> None:
-        print_table(console, shares.side_by_side(rows[0], rows[1]))
-        _remark(console, rows[1], every)
+        print_table(console, shares.compare_plans(rows[0], rows[1]))
+        _print_remarks(console, rows[1], every)
         if out:
             print_text(console, f"picture: {out}")
 

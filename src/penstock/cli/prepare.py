@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import penstock as ps
-from penstock.errors import ConfigError, missing_extra
+from penstock.errors import ConfigError, make_missing_extra_error
 
-from .common import Json, handle_errors, local_path, print_result, print_text
-from .verify import Cache, Engine, Format, Workers, parse_executor
+from .common import JsonOption, handle_errors, parse_local_path, print_result, print_text
+from .verify import CacheOption, ExecutorOption, Format, WorkersOption, parse_executor
 
 if TYPE_CHECKING:
     from penstock.writing import ShardFormat
 
-KINDS = ("auto", "data", "files", "list", "hub")
+INPUT_KINDS = ("auto", "data", "files", "list", "hub")
 
 
 @handle_errors
@@ -30,7 +30,7 @@ def prepare(
     out: Annotated[
         Path,
         typer.Option(
-            "-o", "--out", parser=local_path, metavar="PATH", help="Folder for the shards."
+            "-o", "--out", parser=parse_local_path, metavar="PATH", help="Folder for the shards."
         ),
     ],
     kind: Annotated[
@@ -51,10 +51,10 @@ def prepare(
     ] = None,
     split: Annotated[str | None, typer.Option(help="Split of the data, such as train.")] = None,
     format: Format = None,
-    cache: Cache = None,
-    engine: Engine = "inline",
-    workers: Workers = None,
-    as_json: Json = False,
+    cache: CacheOption = None,
+    engine: ExecutorOption = "inline",
+    workers: WorkersOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Write data of any kind as shards; resumable after a crash.
 
@@ -64,13 +64,13 @@ def prepare(
     from penstock.engine.graph.shown import counted
     from penstock.writing import write
 
-    check_choice(kind, KINDS, "--from {}")
+    check_choice(kind, INPUT_KINDS, "--from {}")
     executor = parse_executor(engine)
     column_names = None if columns is None else [name.strip() for name in columns.split(",")]
     dataset = _open_dataset(kind, paths, format, column_names, cache, split)
     if shuffle is not None:
         dataset = dataset.shuffle(seed=shuffle)
-    shard_format = cast("ShardFormat", to) if to else _default_format(dataset)
+    shard_format = cast("ShardFormat", to) if to else _choose_format(dataset)
     files = write(dataset, out, shard_format, shard, max_bytes, executor, workers)
     size = sum(file.stat().st_size for file in files)
 
@@ -129,7 +129,7 @@ def _load_hub_dataset(name: str, split: str) -> ps.Dataset:
     try:
         datasets: Any = importlib.import_module("datasets")
     except ModuleNotFoundError:
-        raise missing_extra("datasets", "hf", "penstock prepare --from hub") from None
+        raise make_missing_extra_error("datasets", "hf", "penstock prepare --from hub") from None
     return ps.from_sequence(datasets.load_dataset(name, split=split), name=name.rpartition("/")[2])
 
 
@@ -148,7 +148,7 @@ def _select_columns(dataset: ps.Dataset, columns: list[str] | None) -> ps.Datase
     return dataset if columns is None else dataset.map(SelectColumns(columns))
 
 
-def _default_format(dataset: ps.Dataset) -> ShardFormat:
+def _choose_format(dataset: ps.Dataset) -> ShardFormat:
     """Return the format that suits the first sample: tar (bytes), arrow (columns) or jsonl."""
     if not len(dataset):
         raise ConfigError("prepare: the input has no samples")

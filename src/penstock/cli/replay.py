@@ -15,13 +15,13 @@ import typer
 from penstock.errors import ConfigError, DataError
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    State,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StateOption,
     handle_errors,
-    local_path,
     open_run,
+    parse_local_path,
     parse_steps,
     print_result,
     print_text,
@@ -32,14 +32,14 @@ _MAX_RANGES = 10  # in a message
 
 @handle_errors
 def replay(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     steps: Annotated[str, typer.Option("--steps", help="FIRST:STOP, the steps to read again.")],
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="A .jsonl file for the samples; default: JSON lines on stdout.",
         ),
@@ -50,9 +50,9 @@ def replay(
             exists=True, dir_okay=False, help="File of `penstock run --dump` to compare with."
         ),
     ] = None,
-    state: State = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    state: StateOption = None,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Read the samples of past steps again, in the order of the run.
 
@@ -67,7 +67,7 @@ def replay(
         )
     target = open_run(mixture, state, allow=allow)
     step_range = parse_steps(target, steps)
-    lines = _lines(target, step_range)
+    lines = _iter_records(target, step_range)
     expected = None if against is None else _read_dump(against)
     actual, samples, different, missing = (
         dict[int, list[tuple[Any, ...]]](),
@@ -83,7 +83,7 @@ def replay(
                 (line["source"], line["epoch"], line["index"])
             )
             samples += 1
-            yield (json.dumps(line, default=_jsonable) + "\n").encode()
+            yield (json.dumps(line, default=_convert_to_json) + "\n").encode()
 
     if out is not None:
         with open_output(out) as file:
@@ -128,7 +128,7 @@ def replay(
                     console, f"the samples differ from {against}, first in step {different[0]:,}"
                 )
             if missing:
-                print_text(console, f"{against} lacks {target.unit}s {_ranges_text(missing)}")
+                print_text(console, f"{against} lacks {target.unit}s {_format_ranges(missing)}")
             if not (different or missing):
                 print_text(console, f"same samples as {against}")
 
@@ -136,7 +136,7 @@ def replay(
     raise typer.Exit(1 if different or missing else 0)
 
 
-def _lines(target: Any, steps: range) -> Iterator[dict[str, Any]]:
+def _iter_records(target: Any, steps: range) -> Iterator[dict[str, Any]]:
     """Yield the audit record of every sample, with the value that its source reads."""
     import numpy as np
 
@@ -150,7 +150,7 @@ def _lines(target: Any, steps: range) -> Iterator[dict[str, Any]]:
             yield {name: cell for name, cell in line.items() if cell is not None} | {"value": value}
 
 
-def _ranges_text(steps: list[int]) -> str:
+def _format_ranges(steps: list[int]) -> str:
     """Return ascending steps as `FIRST:STOP` ranges."""
     firsts = [step for before, step in pairwise([-2, *steps]) if step != before + 1]
     lasts = [step for step, after in pairwise([*steps, -2]) if after != step + 1]
@@ -178,7 +178,7 @@ def _read_dump(path: Path) -> dict[int, list[tuple[Any, ...]]]:
     return keys_by_step
 
 
-def _jsonable(value: Any) -> Any:
+def _convert_to_json(value: Any) -> Any:
     """Convert a value that JSON cannot represent."""
     import numpy as np
 

@@ -17,13 +17,13 @@ import typer
 import penstock as ps
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    Steps,
-    fail,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StepsOption,
     handle_errors,
-    local_path,
+    parse_local_path,
+    print_error,
     print_result,
     print_text,
 )
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from penstock.engine.streams.journal import OnError
     from penstock.report import Target
 
-    from .live import Meter, Redraw
+    from .live import Redraw, RunMeter
 
 
 @handle_errors
 def run(
-    mixture: Mixture,
-    steps: Steps = None,
+    mixture: MixtureArgument,
+    steps: StepsOption = None,
     workers: Annotated[int, typer.Option(min=0, help="Prefetching threads.")] = 0,
     state: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="Folder of states: resume from it and save to it.",
         ),
@@ -55,7 +55,7 @@ def run(
     dump: Annotated[
         Path | None,
         typer.Option(
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="File for the sample keys of every step, as JSON lines.",
         ),
@@ -63,8 +63,8 @@ def run(
     on_error: Annotated[
         str, typer.Option(help="Policy for bad samples: raise or quarantine.")
     ] = "raise",
-    allow: Allow = None,
-    as_json: Json = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Drive a mixture as a training would, and measure its speed.
 
@@ -77,7 +77,7 @@ def run(
     from penstock.engine.streams.journal import POLICIES
     from penstock.report.target import open_target
 
-    from .live import Meter, live
+    from .live import RunMeter, show_live_totals
 
     check_choice(on_error, POLICIES, "--on-error {}")
     target = _merge_ranks(open_target(mixture, allow=allow))
@@ -92,16 +92,16 @@ def run(
         if state and first and target.indexed:  # removed steps shorten the run
             plan = target.plan.for_state(state)
             target = replace(target, plan=plan, rows=plan.rows())
-        last = max(first, _last_step(target, steps))
-        meter = Meter(target, first, last)
-        finished = _drive(
+        last = max(first, _compute_last_step(target, steps))
+        meter = RunMeter(target, first, last)
+        finished = _take_steps(
             loader,
             meter,
             file,
-            stack.enter_context(live(meter, console)),
+            stack.enter_context(show_live_totals(meter, console)),
             SimulatedTraining(state, save_every, pause),
         )
-        _save(loader, state, meter.step)
+        _save_state(loader, state, meter.step)
         result = meter.figures(loader.stats())
     result |= {
         "mixture": str(mixture),
@@ -114,14 +114,14 @@ def run(
             print_text(
                 out,
                 f"nothing to do: the state in {state} is after step {first:,}, "
-                f"{_why_finished(target, steps)}",
+                f"{_explain_finish(target, steps)}",
             )
         else:
             meter.print_summary(out, result)
 
     print_result(result, tell, as_json)
     if not finished:
-        raise fail(
+        raise print_error(
             f"stopped before step {meter.step:,}"
             + (f"; resume with --state {state}" if state else ""),
             130,
@@ -148,9 +148,9 @@ def _merge_ranks(target: Target) -> Target:
     return open_target(target.path, replace(target.model, batch=global_batch))
 
 
-def _drive(
+def _take_steps(
     loader: ps.Loader,
-    meter: Meter,
+    meter: RunMeter,
     dump: IO[str] | None,
     redraw: Redraw,
     training: SimulatedTraining,
@@ -159,7 +159,7 @@ def _drive(
     from penstock.engine.base.seams import world
 
     try:
-        for item in _interruptible(_items(loader, meter)):
+        for item in _yield_until_interrupt(_iter_items(loader, meter)):
             if dump is not None:
                 dump.write(json.dumps({"step": meter.step, "keys": loader.keys()}) + "\n")
             meter.count_step(item, loader.keys)
@@ -171,13 +171,13 @@ def _drive(
                 if dump is not None:
                     dump.flush()
                     os.fsync(dump.fileno())
-                _save(loader, training.state, meter.step)
+                _save_state(loader, training.state, meter.step)
     except KeyboardInterrupt:
         return False
     return True
 
 
-def _interruptible(items: Iterator[Any]) -> Iterator[Any]:
+def _yield_until_interrupt(items: Iterator[Any]) -> Iterator[Any]:
     """Yield the items; the first Ctrl-C takes effect after the step, the second at once."""
     if threading.current_thread() is not threading.main_thread():
         yield from items
@@ -200,7 +200,7 @@ def _interruptible(items: Iterator[Any]) -> Iterator[Any]:
         signal.signal(signal.SIGINT, old_handler)
 
 
-def _items(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
+def _iter_items(loader: ps.Loader, meter: RunMeter) -> Iterator[Any]:
     """Yield items up to the last step or the horizon; without a horizon, repeat passes."""
     while meter.step < meter.last:
         first_step = meter.step
@@ -217,21 +217,21 @@ def _items(loader: ps.Loader, meter: Meter) -> Iterator[Any]:
             return
 
 
-def _last_step(target: Target, steps: int | None) -> int:
+def _compute_last_step(target: Target, steps: int | None) -> int:
     """Return the step to stop before: `steps`, but at most the horizon."""
     if steps is None:
-        return _described_steps(target)
+        return _count_described_steps(target)
     # Without a horizon, passes repeat until --steps.
     return (
-        min(steps, _described_steps(target))
+        min(steps, _count_described_steps(target))
         if target.indexed and target.model.horizon is not None
         else steps
     )
 
 
-def _why_finished(target: Target, steps: int | None) -> str:
+def _explain_finish(target: Target, steps: int | None) -> str:
     """Explain why no step is left."""
-    end = _last_step(target, steps)
+    end = _compute_last_step(target, steps)
     return (
         f"and --steps {steps} ends at or before it"
         if end == steps
@@ -239,16 +239,16 @@ def _why_finished(target: Target, steps: int | None) -> str:
     )
 
 
-def _described_steps(target: Target) -> int:
+def _count_described_steps(target: Target) -> int:
     """Return the number of items of the run that the file describes: steps, if it makes batches."""
-    from penstock.mixture_files.horizon import steps_of
+    from penstock.mixture_files.horizon import count_steps
 
-    if target.indexed or (steps := steps_of(target.model)) is None:
+    if target.indexed or (steps := count_steps(target.model)) is None:
         return target.horizon(None)
     return steps
 
 
-def _save(loader: ps.Loader, state: Path | None, step: int) -> None:
+def _save_state(loader: ps.Loader, state: Path | None, step: int) -> None:
     if state is not None:
         ps.save(state, loader, step=step, keep=1)
 

@@ -10,14 +10,14 @@ import typer
 from penstock.errors import ConfigError
 
 from .common import (
-    Allow,
-    Json,
-    Mixture,
-    State,
+    AllowOption,
+    JsonOption,
+    MixtureArgument,
+    StateOption,
     handle_errors,
-    local_path,
-    mixture_file,
     open_run,
+    parse_local_path,
+    parse_mixture_file,
     print_result,
     print_table,
     print_text,
@@ -26,7 +26,7 @@ from .common import (
 
 @handle_errors
 def seen(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     before: Annotated[
         int | None,
         typer.Option(
@@ -34,19 +34,19 @@ def seen(
             help="Count the steps before this one; default: up to the state, or the whole run.",
         ),
     ] = None,
-    state: State = None,
+    state: StateOption = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "-o",
             "--out",
-            parser=local_path,
+            parser=parse_local_path,
             metavar="PATH",
             help="A .parquet, .arrow, .csv or .jsonl file, one record per document.",
         ),
     ] = None,
-    allow: Allow = None,
-    as_json: Json = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Count the documents seen before a step or by a saved state.
 
@@ -88,10 +88,10 @@ def seen(
         ],
         "out": str(out) if out else None,
     }
-    print_result(result, lambda console: _tell(console, result), as_json)
+    print_result(result, lambda console: _print_seen_documents(console, result), as_json)
 
 
-def _tell(console: Any, result: dict[str, Any]) -> None:
+def _print_seen_documents(console: Any, result: dict[str, Any]) -> None:
     from rich.table import Table
 
     scope = (
@@ -121,11 +121,11 @@ def _tell(console: Any, result: dict[str, Any]) -> None:
 
 @handle_errors
 def leaks(
-    mixture: Mixture,
+    mixture: MixtureArgument,
     other: Annotated[
         Path | None,
         typer.Argument(
-            parser=mixture_file,
+            parser=parse_mixture_file,
             help="Mixture to compare with; default: the held-out part of MIXTURE.",
         ),
     ] = None,
@@ -133,8 +133,8 @@ def leaks(
         str,
         typer.Option(help="Identity of documents: content, place (file and row), or a column."),
     ] = "content",
-    allow: Allow = None,
-    as_json: Json = False,
+    allow: AllowOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Find documents that two mixtures, or both sides of a split, share.
 

@@ -10,20 +10,22 @@ from typing import Any, cast
 
 from yaml import safe_load
 
-from penstock.engine.base.arguments import did_you_mean, join_first
+from penstock.engine.base.arguments import join_first, suggest_names
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile, read_model
-from penstock.mixture_files.write import text_of, tree_of
+from penstock.mixture_files.write import convert_model, format_yaml
 
 
-def with_weights(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]) -> MixtureFile:
+def override_weights(
+    model: MixtureFile, weights: Sequence[str], caps: Sequence[str]
+) -> MixtureFile:
     """Return the mixture with other weights and caps.
 
     New weights replace stages, groups, amounts and a temperature.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
-    >>> with_weights(model, ["a=3"], []).shares()
+    >>> override_weights(model, ["a=3"], []).shares()
     {'a': 0.75, 'b': 0.25}
     """
     groups = model.groups or {}
@@ -78,19 +80,19 @@ def with_weights(model: MixtureFile, weights: Sequence[str], caps: Sequence[str]
     return replace(model, sources=tuple(sources))
 
 
-def with_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFile:
+def override_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFile:
     """Return the mixture with settings changed by key, such as `stages.anneal.weights.math=30`.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", path=("a.jsonl",), weight=1.0),), horizon=("steps", 300))
-    >>> new = with_settings(model, ["horizon.steps=400", "sources.a.max_epochs=2", "batch={size: 8}"])
+    >>> new = override_settings(model, ["horizon.steps=400", "sources.a.max_epochs=2", "batch={size: 8}"])
     >>> new.horizon, new.sources[0].max_epochs, new.batch.size
     (('steps', 400), 2, 8)
     """
     if not settings:
         return model
     with TemporaryDirectory() as folder:
-        path, tree = Path(folder) / "changed.yaml", tree_of(model, Path(folder))
+        path, tree = Path(folder) / "changed.yaml", convert_model(model, Path(folder))
         for text in settings:
             key, sign, value = text.partition("=")
             if not sign or not key:
@@ -100,9 +102,9 @@ def with_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFile:
             *parents, last = key.split(".")
             parent = tree
             for name in parents:
-                parent = _child(parent, name, text)
+                parent = _get_child(parent, name, text)
             _set_key(parent, last, safe_load(value), text)
-        path.write_text(text_of(tree), encoding="utf-8")
+        path.write_text(format_yaml(tree), encoding="utf-8")
         new_model, problems = read_model(path)
     errors = [problem for problem in problems if problem.severity == "error"]
     if new_model is None or errors:
@@ -112,14 +114,14 @@ def with_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFile:
     return new_model
 
 
-def _child(tree: object, name: str, text: str) -> Any:
+def _get_child(tree: object, name: str, text: str) -> Any:
     """Return the child of a mapping by key, or of a list by number (from 1) or by stage name."""
     if isinstance(tree, dict):
         table = cast("dict[Any, Any]", tree)
         names = {str(key): key for key in table}
         if name in names:
             return table[names[name]]
-        hint = did_you_mean(name, names) or f"; there are {join_first(names)}"
+        hint = suggest_names(name, names) or f"; there are {join_first(names)}"
         raise ConfigError(f"--set {text}: there is no key {name!r}{hint}")
     items: list[Any] = cast("list[Any]", tree) if isinstance(tree, list) else []
     for number, item in enumerate(items, 1):
@@ -154,7 +156,7 @@ def _parse_numbers(
         if not sign:
             raise ConfigError(f"{option} {text}: write NAME=NUMBER")
         if name not in known:
-            hint = did_you_mean(name, known) or f"; it has {join_first(known)}"
+            hint = suggest_names(name, known) or f"; it has {join_first(known)}"
             kind = "source or group" if groups else "source"
             raise ConfigError(f"{option} {text}: the mixture has no {kind} {name!r}{hint}")
         try:

@@ -7,27 +7,27 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from .common import Json, handle_errors, local_path, print_result, print_text
+from .common import JsonOption, handle_errors, parse_local_path, print_result, print_text
 
 if TYPE_CHECKING:
     from penstock.engine.runtime.executors import ExecutorName
     from penstock.writing.verify import Damage
 
-Paths = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges or folders.")]
+PathsArgument = Annotated[list[str], typer.Argument(help="Files, globs, brace ranges or folders.")]
 Format = Annotated[
     str | None, typer.Option(help="Format of the files; default: detected from their names.")
 ]
-Cache = Annotated[
+CacheOption = Annotated[
     Path | None,
     typer.Option(
-        parser=local_path,
+        parser=parse_local_path,
         metavar="PATH",
         help="Folder of indexes and copies; default: beside the data.",
     ),
 ]
-Engine = Annotated[str, typer.Option(help="Executor: inline, threads, processes or ray.")]
-_MAX_DAMAGE = 20  # printed kinds of damage
-Workers = Annotated[
+ExecutorOption = Annotated[str, typer.Option(help="Executor: inline, threads, processes or ray.")]
+_MAX_DAMAGE_LINES = 20  # printed kinds of damage
+WorkersOption = Annotated[
     int | None, typer.Option(min=1, help="Number of workers; default: one for each CPU core.")
 ]
 
@@ -41,28 +41,28 @@ def parse_executor(name: str) -> ExecutorName:
     return cast("ExecutorName", name)
 
 
-def _location(file: str, row: int | None) -> str:
+def _format_location(file: str, row: int | None) -> str:
     return file if row is None else f"{file}, sample {row}"
 
 
-def _damage_line(damage: Damage) -> str:
+def _format_damage(damage: Damage) -> str:
     """Describe one kind of damage in one line."""
     if damage.samples < 2:
-        return f"{_location(damage.file, damage.first)}: {damage.message}"
+        return f"{_format_location(damage.file, damage.first)}: {damage.message}"
     return f"{damage.file}, {damage.samples:,} samples from {damage.first} to {damage.last}: {damage.message}"
 
 
 @handle_errors
 def verify(
-    paths: Paths,
+    paths: PathsArgument,
     format: Format = None,
-    cache: Cache = None,
-    engine: Engine = "inline",
-    workers: Workers = None,
+    cache: CacheOption = None,
+    engine: ExecutorOption = "inline",
+    workers: WorkersOption = None,
     every: Annotated[
         bool, typer.Option("--all", help="Print every bad sample, not one line per kind of damage.")
     ] = False,
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Read every sample and compare all checksums.
 
@@ -75,15 +75,15 @@ def verify(
     report = verify_files(paths, format, cache, parse_executor(engine), workers)
 
     def tell(console: Any) -> None:
-        lines = [_damage_line(damage) for damage in report.damage]
+        lines = [_format_damage(damage) for damage in report.damage]
         if every:
             lines = [
-                _location(problem.file, problem.row) + f": {problem.message}"
+                _format_location(problem.file, problem.row) + f": {problem.message}"
                 for problem in report.problems
             ]
-        elif len(lines) > _MAX_DAMAGE:
-            lines[_MAX_DAMAGE:] = [
-                f"and {len(lines) - _MAX_DAMAGE:,} more kinds of damage (--all prints all)"
+        elif len(lines) > _MAX_DAMAGE_LINES:
+            lines[_MAX_DAMAGE_LINES:] = [
+                f"and {len(lines) - _MAX_DAMAGE_LINES:,} more kinds of damage (--all prints all)"
             ]
         for line in [*lines, *([f"and {report.more:,} more"] if every and report.more else ())]:
             print_text(console, line, "red")

@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-PIECE = 2_000  # characters after which a text is cut at the next boundary
-LIMIT = 4 * PIECE  # characters after which a text is cut at any line end
-SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+PIECE_LENGTH = 2_000  # characters after which a text is cut at the next boundary
+MAX_PIECE_LENGTH = 4 * PIECE_LENGTH  # characters after which a text is cut at any line end
+SKIPPED_FOLDERS = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
 PROSE_NAMES = ("license", "licence", "copying", "notice", "authors", "readme", "metadata")
 
-Row = Mapping[str, str]
+TextRow = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -40,27 +40,27 @@ class WrittenSource:
 
 def build(folder: Path) -> Iterator[WrittenSource]:
     """Write `code/*.parquet`, `prose/*.jsonl` and `pairs/*.arrow` below `folder`, one by one."""
-    sources = dict(_sources())
-    yield _write(folder / "code", "Parquet", _code(sources), files=6)
-    yield _write(folder / "prose", "JSONL", _prose(), files=3)
-    yield _write(folder / "pairs", "Arrow", _pairs(sources), files=2)
+    sources = dict(_iter_stdlib_sources())
+    yield _write_source(folder / "code", "Parquet", _iter_code_rows(sources), files=6)
+    yield _write_source(folder / "prose", "JSONL", _iter_prose_rows(), files=3)
+    yield _write_source(folder / "pairs", "Arrow", _iter_pair_rows(sources), files=2)
 
 
 # ---------------------------------------------------------------- reading
 
 
-def _sources() -> Iterator[tuple[str, str]]:
+def _iter_stdlib_sources() -> Iterator[tuple[str, str]]:
     """Yield name and text of the standard library's source files, sorted by name."""
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(root.rglob("*.py")):
         relative = path.relative_to(root)
-        if SKIPPED.isdisjoint(relative.parts):
-            text = _text(path)
+        if SKIPPED_FOLDERS.isdisjoint(relative.parts):
+            text = _read_text(path)
             if text:
                 yield relative.as_posix(), text
 
 
-def _text(path: Path) -> str:
+def _read_text(path: Path) -> str:
     """Return the text of a file, or "" if it is missing, unreadable or not UTF-8."""
     try:
         return path.read_text(encoding="utf-8")
@@ -68,15 +68,15 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _code(sources: Mapping[str, str]) -> Iterator[Row]:
+def _iter_code_rows(sources: Mapping[str, str]) -> Iterator[TextRow]:
     for name, text in sources.items():
         for line, piece in pieces(text, starts=("def ", "class ", "async ", "@")):
             yield {"path": name, "line": str(line), "text": piece}
 
 
-def _prose() -> Iterator[Row]:
+def _iter_prose_rows() -> Iterator[TextRow]:
     seen: set[str] = set()
-    for title, text in _texts():
+    for title, text in _iter_prose_texts():
         # Many packages ship the same licence text.
         if text in seen:
             continue
@@ -85,15 +85,15 @@ def _prose() -> Iterator[Row]:
             yield {"title": title, "text": piece}
 
 
-def _texts() -> Iterator[tuple[str, str]]:
+def _iter_prose_texts() -> Iterator[tuple[str, str]]:
     from pydoc_data.topics import topics
 
     for topic, text in sorted(topics.items()):
         yield f"Python: {topic}", text
     root = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(path for kind in ("*.txt", "*.rst", "*.md") for path in root.rglob(kind)):
-        if SKIPPED.isdisjoint(path.relative_to(root).parts):
-            yield f"Python: {path.relative_to(root).as_posix()}", _text(path)
+        if SKIPPED_FOLDERS.isdisjoint(path.relative_to(root).parts):
+            yield f"Python: {path.relative_to(root).as_posix()}", _read_text(path)
     packages = {dist.name: dist for dist in metadata.distributions()}
     for name, dist in sorted(packages.items()):
         for file in sorted(dist.files or [], key=str):
@@ -103,7 +103,7 @@ def _texts() -> Iterator[tuple[str, str]]:
                 ".md",
                 ".rst",
             ):
-                yield f"{name}: {file.name}", _text(Path(str(file.locate())))
+                yield f"{name}: {file.name}", _read_text(Path(str(file.locate())))
 
 
 def pieces(text: str, starts: tuple[str, ...] | None) -> Iterator[tuple[int, str]]:
@@ -113,7 +113,9 @@ def pieces(text: str, starts: tuple[str, ...] | None) -> Iterator[tuple[int, str
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         is_boundary = line.startswith(starts) if starts else bool(lines) and not lines[-1].strip()
         # Keep a decorator with its function.
-        if (is_boundary and size >= PIECE and not lines[-1].startswith("@")) or size >= LIMIT:
+        if (
+            is_boundary and size >= PIECE_LENGTH and not lines[-1].startswith("@")
+        ) or size >= MAX_PIECE_LENGTH:
             yield first, "".join(lines)
             lines, first, size = [], number, 0
         lines.append(line)
@@ -122,7 +124,7 @@ def pieces(text: str, starts: tuple[str, ...] | None) -> Iterator[tuple[int, str
         yield first, "".join(lines)
 
 
-def _pairs(sources: Mapping[str, str]) -> Iterator[Row]:
+def _iter_pair_rows(sources: Mapping[str, str]) -> Iterator[TextRow]:
     for name, text in sources.items():
         module = name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         try:
@@ -131,10 +133,10 @@ def _pairs(sources: Mapping[str, str]) -> Iterator[Row]:
                 tree = ast.parse(text)
         except SyntaxError:
             continue
-        yield from documented_pairs(tree.body, module)
+        yield from iter_documented_pairs(tree.body, module)
 
 
-def documented_pairs(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
+def iter_documented_pairs(body: Sequence[ast.stmt], path: str) -> Iterator[TextRow]:
     """Yield a pair for every function, method and class with a docstring."""
     for node in body:
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -145,13 +147,13 @@ def documented_pairs(body: Sequence[ast.stmt], path: str) -> Iterator[Row]:
             call = full if isinstance(node, ast.ClassDef) else f"{full}({ast.unparse(node.args)})"
             yield {"instruction": f"What does `{call}` do?", "answer": answer}
         if isinstance(node, ast.ClassDef):
-            yield from documented_pairs(node.body, full)
+            yield from iter_documented_pairs(node.body, full)
 
 
 # ---------------------------------------------------------------- writing
 
 
-def _write(folder: Path, format: str, rows: Iterable[Row], files: int) -> WrittenSource:
+def _write_source(folder: Path, format: str, rows: Iterable[TextRow], files: int) -> WrittenSource:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     samples = list(rows)

@@ -30,7 +30,7 @@ def write(file: IO[str], record: Record) -> None:
     file.flush()
 
 
-class Tail:
+class JournalReader:
     """Reads the records of a growing journal; ignores a line truncated by a kill."""
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class Tail:
         )
 
 
-class Proof(NamedTuple):
+class RunComparison(NamedTuple):
     """Step-by-step comparison of two runs."""
 
     equal: int
@@ -78,9 +78,9 @@ class Proof(NamedTuple):
         return self.equal > 0 and not self.different and not self.missing
 
 
-def compare(
+def compare_runs(
     before: Sequence[Record], after: Sequence[Record], undisturbed: Sequence[Record], steps: int
-) -> Proof:
+) -> RunComparison:
     """Compare a run that was killed and resumed with an undisturbed run (`undisturbed`)."""
     expected = {record.step: record.digest for record in undisturbed}
     digests_by_step = {record.step: {record.digest} for record in before}
@@ -96,7 +96,7 @@ def compare(
         if step not in missing and digests_by_step[step] != {expected[step]}
     )
     twice = {record.step for record in before} & {record.step for record in after}
-    return Proof(
+    return RunComparison(
         equal=steps - len(missing) - len(different),
         again=len(twice - set(different)),
         different=different,

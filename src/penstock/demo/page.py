@@ -8,17 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.engine.base.integers import distinct_values
+from penstock.engine.base.integers import find_distinct_values
 from penstock.report import Row, Target, shares
-from penstock.report.page import html, pictures
-from penstock.report.picture import Course
-from penstock.report.svg import Strip
+from penstock.report.page import html, render_pictures
+from penstock.report.picture import RunCounts
+from penstock.report.svg import EventStrip
 
 from .journal import Record
-from .queries import Answers
+from .queries import PlanAnswers
 
 
-def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str]) -> Course:
+def measure_run_counts(
+    target: Target, records: Sequence[Record], marks: Mapping[int, str]
+) -> RunCounts:
     """Return the tokens of each source as the run delivered them."""
     names = list(target.plan.sources)
     delivered_tokens = np.array(
@@ -27,24 +29,24 @@ def course_of(target: Target, records: Sequence[Record], marks: Mapping[int, str
     counts = np.concatenate(
         [np.zeros((1, len(names)), np.int64), np.cumsum(delivered_tokens, axis=0)]
     )
-    steps = distinct_values(
-        np.linspace(0, len(records), min(len(records), shares.GRID) + 1).astype(np.int64)
+    steps = find_distinct_values(
+        np.linspace(0, len(records), min(len(records), shares.CURVE_POINTS) + 1).astype(np.int64)
     )
     sizes = [target.all_tokens[name] for name in names]
-    return Course(names, sizes, steps, counts[steps], sorted(marks.items()), "tokens")
+    return RunCounts(names, sizes, steps, counts[steps], sorted(marks.items()), "tokens")
 
 
 def write(
     path: Path,
     target: Target,
     rows: Sequence[Row],
-    run: Course,
-    answers: Answers,
+    run: RunCounts,
+    answers: PlanAnswers,
     proof: Sequence[str],
 ) -> None:
     """Write the report."""
-    planned = shares.counts_by_step(target, int(run.steps[-1]))
-    strip = shares.stage_marks(target, int(run.steps[-1]), planned.names)
+    planned = shares.count_by_step(target, int(run.steps[-1]))
+    strip = shares.mark_stages(target, int(run.steps[-1]), planned.names)
     listed = "\n".join(answers.step_in_words())
     checked = (
         f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of "
@@ -56,8 +58,13 @@ def write(
     )
     parts = [
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
-        ("The plan, known before the run", pictures(planned, "As planned", strip)),
-        ("The run", pictures(run, "As it ran", Strip([(step, said) for step, said in run.marks]))),
+        ("The plan, known before the run", render_pictures(planned, "As planned", strip)),
+        (
+            "The run",
+            render_pictures(
+                run, "As it ran", EventStrip([(step, said) for step, said in run.marks])
+            ),
+        ),
         (f"What was in step {answers.step}?", f"<pre>{escape(listed)}</pre>"),
         (
             "When is a document seen?",
@@ -65,5 +72,5 @@ def write(
         ),
         ("The proof", "<pre>" + escape("\n".join(proof)) + "</pre>"),
     ]
-    table = shares.lines(rows, target.packed)
+    table = shares.format_rows(rows, target.packed)
     path.write_text(html("Penstock demo", parts, table), encoding="utf-8")

@@ -15,15 +15,15 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 import penstock as ps
 
-END = "<|end|>"
-VOCABULARY = 8_192
-GROUP = 512  # texts per tokeniser batch
-SOURCES = ("code", "prose", "pairs")
+END_TOKEN = "<|end|>"
+VOCABULARY_SIZE = 8_192
+TOKENISER_BATCH_SIZE = 512  # texts per tokeniser batch
+SOURCE_NAMES = ("code", "prose", "pairs")
 MIXTURE = "mixture.yaml"
-RAMP = 400  # steps over which the weights change
+RAMP_STEPS = 400  # steps over which the weights change
 
 # The share of code shrinks, those of prose and pairs grow; the pairs are used up before the end.
-TEXT = """\
+MIXTURE_TEMPLATE = """\
 # The data of the demo. Query it with:
 #   penstock plan {name}
 #   penstock at {name} 83
@@ -56,7 +56,7 @@ def texts(folder: Path) -> dict[str, ps.Dataset]:
     }
 
 
-def text_of(sample: Mapping[str, Any]) -> str:
+def extract_text(sample: Mapping[str, Any]) -> str:
     """Return the text of a sample, for any of the three sources."""
     return sample["text"] if "text" in sample else f"{sample['instruction']}\n{sample['answer']}"
 
@@ -66,14 +66,14 @@ def train_tokenizer(folder: Path, samples: int = 600) -> Path:
 
     def sampled() -> Iterator[str]:
         for dataset in texts(folder).values():
-            yield from (text_of(sample) for sample in dataset.shuffle(seed=0)[:samples])
+            yield from (extract_text(sample) for sample in dataset.shuffle(seed=0)[:samples])
 
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        special_tokens=[END],
+        vocab_size=VOCABULARY_SIZE,
+        special_tokens=[END_TOKEN],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
@@ -92,8 +92,8 @@ def tokenise(folder: Path) -> int:
     (folder / "tokens").mkdir()
     total = 0
     for name, dataset in texts(folder).items():
-        with _writer(folder / "tokens" / name, schema, parquet=name == "code") as writer:
-            for group in dataset.map(text_of).batch(GROUP, collate=list):
+        with _open_writer(folder / "tokens" / name, schema, parquet=name == "code") as writer:
+            for group in dataset.map(extract_text).batch(TOKENISER_BATCH_SIZE, collate=list):
                 ids = [encoded.ids for encoded in tokenizer.encode_batch(group)]
                 columns: dict[str, Any] = {"tokens": pa.array(ids, schema.field("tokens").type)}
                 writer.write_table(pa.table(columns))
@@ -102,7 +102,7 @@ def tokenise(folder: Path) -> int:
 
 
 @contextmanager
-def _writer(path: Path, schema: Any, parquet: bool) -> Generator[Any]:
+def _open_writer(path: Path, schema: Any, parquet: bool) -> Generator[Any]:
     if parquet:
         with pq.ParquetWriter(path.with_suffix(".parquet"), schema) as writer:
             yield writer
@@ -118,8 +118,9 @@ def write_mixture(folder: Path, steps: int, seed: int = 42) -> Path:
     """Write the demo's mixture file."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     path = folder / MIXTURE
-    end = tokenizer.token_to_id(END)
+    end = tokenizer.token_to_id(END_TOKEN)
     path.write_text(
-        TEXT.format(name=path, seed=seed, end=end, last=RAMP, steps=steps), encoding="utf-8"
+        MIXTURE_TEMPLATE.format(name=path, seed=seed, end=end, last=RAMP_STEPS, steps=steps),
+        encoding="utf-8",
     )
     return path

@@ -11,11 +11,11 @@ from penstock.report import Target
 
 from .journal import Record
 
-DOCUMENTS = 200  # compared with the run
+COMPARED_DOCUMENTS = 200  # compared with the run
 
 
 @dataclass(frozen=True)
-class Answers:
+class PlanAnswers:
     """Answers of the plan, and deviations of the run; steps count from 0, as in the CLI."""
 
     step: int
@@ -47,7 +47,7 @@ class Answers:
         )
 
 
-def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
+def query_plan(target: Target, records: Sequence[Record], step: int) -> PlanAnswers:
     """Query every step and the steps of 200 documents; compare them with the run's records."""
     plan, steps = target.plan, len(records)
     planned = defaultdict[int, list[tuple[str, int, int]]](list)
@@ -58,12 +58,14 @@ def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
         for record in records
         if planned[record.step - 1] != [tuple(key) for key in record.keys]
     ]
-    delivered_steps = delivered(records)
-    documents = sorted(delivered_steps)[:: max(1, len(delivered_steps) // DOCUMENTS)][:DOCUMENTS]
+    delivered_steps = find_delivery_steps(records)
+    documents = sorted(delivered_steps)[:: max(1, len(delivered_steps) // COMPARED_DOCUMENTS)][
+        :COMPARED_DOCUMENTS
+    ]
     planned_steps = {document: plan.find(*document, within=range(steps)) for document in documents}
     samples = plan.at(step)
     document = samples[0].source, samples[0].index
-    return Answers(
+    return PlanAnswers(
         step=step,
         samples=samples,
         document=document,
@@ -78,7 +80,7 @@ def ask(target: Target, records: Sequence[Record], step: int) -> Answers:
     )
 
 
-def delivered(records: Sequence[Record]) -> Mapping[tuple[str, int], list[int]]:
+def find_delivery_steps(records: Sequence[Record]) -> Mapping[tuple[str, int], list[int]]:
     """Return the steps at which a run delivered each document."""
     steps_by_document = defaultdict[tuple[str, int], set[int]](set)
     for record in records:

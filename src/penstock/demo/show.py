@@ -15,20 +15,20 @@ from rich.text import Text
 
 from .journal import Record
 
-WINDOW = 24  # steps per share
-SECONDS = 3.0  # window of the speed; workers finish several steps at once
-BARS = "▁▂▃▄▅▆▇█"
-GLYPHS = "█▒░▓▚"  # distinguishable without colour
-TERMINAL = ("blue", "dark_orange", "green", "magenta", "red")
+SHARE_WINDOW_STEPS = 24  # steps per share
+SPEED_WINDOW_SECONDS = 3.0  # window of the speed; workers finish several steps at once
+BAR_GLYPHS = "▁▂▃▄▅▆▇█"
+SOURCE_GLYPHS = "█▒░▓▚"  # distinguishable without colour
+SOURCE_COLOURS = ("blue", "dark_orange", "green", "magenta", "red")
 
-Shares = Mapping[str, Sequence[float]]
+SharesBySource = Mapping[str, Sequence[float]]
 
-Plan = Callable[[int], Mapping[str, float]]
+PlannedShares = Callable[[int], Mapping[str, float]]
 """Maps a number of samples to the planned shares at that position."""
 
 
 @dataclass
-class Run:
+class DemoProcess:
     """One process of the demo."""
 
     name: str
@@ -44,24 +44,24 @@ class Run:
 
 
 @dataclass
-class Board:
+class DemoScreen:
     """The contents of the screen, updated record by record."""
 
     steps: int
     sizes: Mapping[str, int]
     caps: Mapping[str, float]
-    plan: Plan
+    plan: PlannedShares
     console: Console
-    runs: list[Run] = field(default_factory=list[Run])
+    runs: list[DemoProcess] = field(default_factory=list[DemoProcess])
     message: str = ""
-    _recent: deque[Record] = field(default_factory=lambda: deque[Record](maxlen=WINDOW))
+    _recent: deque[Record] = field(default_factory=lambda: deque[Record](maxlen=SHARE_WINDOW_STEPS))
     _timed: deque[Record] = field(default_factory=deque[Record])
     _totals: Counter[str] = field(default_factory=Counter[str])
     _speeds: deque[float] = field(default_factory=lambda: deque[float](maxlen=40))
     _memory: deque[float] = field(default_factory=lambda: deque[float](maxlen=40))
     _live: Live | None = None
 
-    def __enter__(self) -> Board:
+    def __enter__(self) -> DemoScreen:
         if self.console.is_terminal:
             self._live = Live(
                 self.render(), console=self.console, refresh_per_second=12, transient=False
@@ -75,7 +75,7 @@ class Board:
             self._live.__exit__(None, None, None)
             self._live = None
 
-    def begin(self, run: Run, totals: Mapping[str, int]) -> None:
+    def begin(self, run: DemoProcess, totals: Mapping[str, int]) -> None:
         """Start the display of another process; `totals` are the samples of the steps before."""
         self.runs.append(run)
         self._recent.clear()
@@ -101,7 +101,7 @@ class Board:
         run.step = record.step
         self._recent.append(record)
         self._timed.append(record)
-        while self._timed[0].seconds < record.seconds - SECONDS:
+        while self._timed[0].seconds < record.seconds - SPEED_WINDOW_SECONDS:
             self._timed.popleft()
         self._totals.update(record.samples)
         if record.step % 4 == 0:
@@ -119,7 +119,7 @@ class Board:
 
     def _speed(self) -> tuple[float, float]:
         """Return samples and tokens per second."""
-        span = max(min(SECONDS, self._timed[-1].seconds), 1e-3)
+        span = max(min(SPEED_WINDOW_SECONDS, self._timed[-1].seconds), 1e-3)
         samples = sum(sum(record.samples.values()) for record in self._timed)
         return samples / span, sum(record.tokens for record in self._timed) / span
 
@@ -180,7 +180,7 @@ class Board:
         table = Table.grid(padding=(0, 2))
         cells = max(10, width - 62)
         shares, plan = self._shares(), self._planned()
-        for (name, size), colour in zip(self.sizes.items(), TERMINAL, strict=False):
+        for (name, size), colour in zip(self.sizes.items(), SOURCE_COLOURS, strict=False):
             full, tick = round(shares[name] * cells), min(cells - 1, round(plan[name] * cells))
             bar = Text("█" * full + "·" * (cells - full), style="grey30")
             bar.stylize(colour, 0, full)
@@ -201,38 +201,38 @@ class Board:
         samples, tokens = self._speed()
         table.add_row(
             "speed",
-            Text(spark(self._speeds), style="cyan"),
+            Text(format_sparkline(self._speeds), style="cyan"),
             f"{tokens:,.0f} tokens/s, {samples:,.0f} samples/s",
         )
         table.add_row(
             "memory",
-            Text(spark(self._memory), style="magenta"),
+            Text(format_sparkline(self._memory), style="magenta"),
             f"{self._recent[-1].memory / 1e6:,.0f} MB",
         )
         return table
 
 
-def spark(values: deque[float]) -> str:
+def format_sparkline(values: deque[float]) -> str:
     """Return a line of small bars, scaled to the largest value."""
     top = max(values, default=0) or 1
-    return "".join(BARS[min(7, int(value / top * 7.999))] for value in values)
+    return "".join(BAR_GLYPHS[min(7, int(value / top * 7.999))] for value in values)
 
 
-def draw_shares(console: Console, real: Shares, width: int = 72, height: int = 12) -> None:
+def draw_shares(console: Console, real: SharesBySource, width: int = 72, height: int = 12) -> None:
     """Draw the shares over the run as stacked bands."""
     names = list(real)
     for row, cells in enumerate(columns(real, width, height)):
         line = Text("100% " if row == 0 else "  0% " if row == height - 1 else "     ")
         for cell, group in groupby(cells):
-            line.append(GLYPHS[cell] * len(list(group)), style=TERMINAL[cell])
+            line.append(SOURCE_GLYPHS[cell] * len(list(group)), style=SOURCE_COLOURS[cell])
         console.print(line)
     legend = Text("     ")
     for number, name in enumerate(names):
-        legend.append(f"{GLYPHS[number]} {name}  ", style=TERMINAL[number])
+        legend.append(f"{SOURCE_GLYPHS[number]} {name}  ", style=SOURCE_COLOURS[number])
     console.print(legend)
 
 
-def columns(real: Shares, width: int, height: int) -> list[list[int]]:
+def columns(real: SharesBySource, width: int, height: int) -> list[list[int]]:
     """Return a stacked chart as rows of source numbers, top row first.
 
     >>> columns({"a": [0.25, 0.5], "b": [0.75, 0.5]}, width=4, height=4)
@@ -245,11 +245,11 @@ def columns(real: Shares, width: int, height: int) -> list[list[int]]:
         stacks = (
             [shares[column * count // width] for shares in real.values()] for column in range(width)
         )
-        cells.append([_at(stack, level) for stack in stacks])
+        cells.append([_find_source_at(stack, level) for stack in stacks])
     return cells
 
 
-def _at(shares: Sequence[float], level: float) -> int:
+def _find_source_at(shares: Sequence[float], level: float) -> int:
     """Return the source whose band holds `level`."""
     top = 0.0
     for number, share in enumerate(shares):

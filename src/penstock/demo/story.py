@@ -22,15 +22,15 @@ from penstock.report import Target, open_target, rows, shares
 
 from . import page
 from .data import build
-from .journal import Proof, Record, Tail, compare
+from .journal import JournalReader, Record, RunComparison, compare_runs
 from .pipeline import tokenise, train_tokenizer, write_mixture
-from .queries import Answers, ask
-from .show import Board, Run, draw_shares
-from .train import states_of
+from .queries import PlanAnswers, query_plan
+from .show import DemoProcess, DemoScreen, draw_shares
+from .train import get_states_folder
 
 
 @dataclass(frozen=True)
-class Settings:
+class DemoSettings:
     """Settings of the demo: folder, steps, workers and saves."""
 
     folder: Path
@@ -40,11 +40,11 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DemoResult:
     """Results of the demo."""
 
-    proof: Proof
-    answers: Answers
+    proof: RunComparison
+    answers: PlanAnswers
     killed_at: int
     resumed_from: int
     samples: dict[str, int]
@@ -52,7 +52,7 @@ class Outcome:
     seconds: float
     mixture: Path
     report: Path
-    settings: Settings
+    settings: DemoSettings
 
     @property
     def holds(self) -> bool:
@@ -127,32 +127,32 @@ class Outcome:
         ]
 
 
-class Failed(Exception):
+class TrainingProcessError(Exception):
     """A training process failed; the message holds its stderr."""
 
 
-def demo(settings: Settings, console: Console) -> Outcome:
+def demo(settings: DemoSettings, console: Console) -> DemoResult:
     """Run the demo and return its results."""
     begin = time.monotonic()
     folder = settings.folder
     runs = folder / "runs"
     shutil.rmtree(runs, ignore_errors=True)
     runs.mkdir(parents=True)
-    target = _prepare(settings, console)
-    with _board(target, settings, console) as board:
+    target = _prepare_data(settings, console)
+    with _create_screen(target, settings, console) as board:
         before, saved = _run_until_killed(settings, board)
-        after = _resume(settings, board, before, saved)
+        after = _resume_run(settings, board, before, saved)
         undisturbed = _run_undisturbed(
             settings, board, {record.step: record.digest for record in (*before, *after)}
         )
-        proof = compare(before, after, undisturbed, settings.steps)
+        proof = compare_runs(before, after, undisturbed, settings.steps)
         board.say("every step equal" if proof.holds else "THE RUNS DIFFER")
     killed, resumed = before[-1].step, after[0].step - 1
-    answers = ask(target, undisturbed, min(killed, settings.steps - 1))
+    answers = query_plan(target, undisturbed, min(killed, settings.steps - 1))
     samples = Counter[str]()
     for record in undisturbed:
         samples.update(record.samples)
-    outcome = Outcome(
+    outcome = DemoResult(
         proof=proof,
         answers=answers,
         killed_at=killed,
@@ -168,13 +168,13 @@ def demo(settings: Settings, console: Console) -> Outcome:
     return outcome
 
 
-def _board(target: Target, settings: Settings, console: Console) -> Board:
+def _create_screen(target: Target, settings: DemoSettings, console: Console) -> DemoScreen:
     caps = {source.name: source.max_epochs for source in target.model.sources if source.max_epochs}
-    return Board(settings.steps, target.sizes, caps, target.in_force, console)
+    return DemoScreen(settings.steps, target.sizes, caps, target.in_force, console)
 
 
 def _show_results(
-    outcome: Outcome, target: Target, undisturbed: Sequence[Record], console: Console
+    outcome: DemoResult, target: Target, undisturbed: Sequence[Record], console: Console
 ) -> None:
     """Print the run as a picture and the answers, and write the report."""
     last = len(undisturbed)
@@ -186,7 +186,7 @@ def _show_results(
         for name, exhaustion in target.exhaustion.items()
         if exhaustion.ends and exhaustion.ends < last
     }
-    run = page.course_of(target, undisturbed, marks)
+    run = page.measure_run_counts(target, undisturbed, marks)
     page.write(outcome.report, target, rows(target, last), run, outcome.answers, outcome.facts())
     delivered_tokens = np.diff(run.counts, axis=0)
     console.print("\nShare of the tokens over the run", style="bold")
@@ -216,7 +216,7 @@ def _show_results(
 # ---------------------------------------------------------------- runs
 
 
-def _prepare(settings: Settings, console: Console) -> Target:
+def _prepare_data(settings: DemoSettings, console: Console) -> Target:
     folder = settings.folder
     console.print(f"Data from this machine, into {folder}", style="bold", highlight=False)
     for source in build(folder):
@@ -236,7 +236,9 @@ def _prepare(settings: Settings, console: Console) -> Target:
     target = open_target(write_mixture(folder, settings.steps))
     size = target.plan.size
     if size is not None and size < settings.steps:
-        raise Failed(f"the data lasts for {size} steps; lower --steps {settings.steps}")
+        raise TrainingProcessError(
+            f"the data lasts for {size} steps; lower --steps {settings.steps}"
+        )
     console.print()
     title = f"The plan of {target.path}: {settings.steps} steps of 8 x 1,024 tokens"
     console.print(shares.table(rows(target, settings.steps), title, target.packed))
@@ -244,15 +246,18 @@ def _prepare(settings: Settings, console: Console) -> Target:
     return target
 
 
-def _run_until_killed(settings: Settings, board: Board) -> tuple[list[Record], Path]:
-    run = Run("first run", settings.workers[0], start=0)
+def _run_until_killed(settings: DemoSettings, board: DemoScreen) -> tuple[list[Record], Path]:
+    run = DemoProcess("first run", settings.workers[0], start=0)
     # Kill half-way between two saves, so that some steps must be repeated. The process waits before
     # the second save, so that it is still running when the kill comes late.
     fatal = settings.steps // 2
     hold_at = (fatal // settings.save_every + 1) * settings.save_every - 1
     board.begin(run, {})
-    with _training_process(settings, "first", run.workers, hold_at=hold_at) as (process, tail):
-        for _ in _watch(process, tail, board):
+    with _start_training_process(settings, "first", run.workers, hold_at=hold_at) as (
+        process,
+        tail,
+    ):
+        for _ in _follow_process(process, tail, board):
             step = tail.records[-1].step if tail.records else 0
             if step >= fatal and step % settings.save_every >= settings.save_every // 4:
                 break
@@ -262,34 +267,36 @@ def _run_until_killed(settings: Settings, board: Board) -> tuple[list[Record], P
         board.feed(record)
     run.note = f"killed at {run.step}"
     board.say(f"SIGKILL at step {run.step}; no cleanup ran")
-    return tail.records, states_of(settings.folder / "runs" / "first")
+    return tail.records, get_states_folder(settings.folder / "runs" / "first")
 
 
-def _resume(
-    settings: Settings, board: Board, before: Sequence[Record], state: Path
+def _resume_run(
+    settings: DemoSettings, board: DemoScreen, before: Sequence[Record], state: Path
 ) -> list[Record]:
     step, _ = read_states(state)
-    run = Run("resumed", settings.workers[1], start=step, step=step)
-    board.begin(run, _totals(before, step))
-    with _training_process(settings, "resumed", run.workers, state) as (process, tail):
-        for _ in _watch(process, tail, board):
+    run = DemoProcess("resumed", settings.workers[1], start=step, step=step)
+    board.begin(run, _count_samples(before, step))
+    with _start_training_process(settings, "resumed", run.workers, state) as (process, tail):
+        for _ in _follow_process(process, tail, board):
             pass
     run.note, run.over = f"from {step}", True
     return tail.records
 
 
-def _run_undisturbed(settings: Settings, board: Board, known: Mapping[int, str]) -> list[Record]:
-    run = Run("untouched", settings.workers[2], start=0)
+def _run_undisturbed(
+    settings: DemoSettings, board: DemoScreen, known: Mapping[int, str]
+) -> list[Record]:
+    run = DemoProcess("untouched", settings.workers[2], start=0)
     board.begin(run, {})
-    with _training_process(settings, "untouched", run.workers) as (process, tail):
-        for _ in _watch(process, tail, board):
+    with _start_training_process(settings, "untouched", run.workers) as (process, tail):
+        for _ in _follow_process(process, tail, board):
             equal = sum(known.get(record.step) == record.digest for record in tail.records)
             board.message = f"{equal} of {len(tail.records)} steps so far equal to those of the killed and resumed run"
     run.note, run.over = "never stopped", True
     return tail.records
 
 
-def _totals(records: Sequence[Record], step: int) -> Counter[str]:
+def _count_samples(records: Sequence[Record], step: int) -> Counter[str]:
     totals = Counter[str]()
     for record in records[:step]:
         totals.update(record.samples)
@@ -300,13 +307,13 @@ def _totals(records: Sequence[Record], step: int) -> Counter[str]:
 
 
 @contextmanager
-def _training_process(
-    settings: Settings,
+def _start_training_process(
+    settings: DemoSettings,
     name: str,
     workers: int,
     state: Path | None = None,
     hold_at: int | None = None,
-) -> Generator[tuple[subprocess.Popen[bytes], Tail]]:
+) -> Generator[tuple[subprocess.Popen[bytes], JournalReader]]:
     """Start a training process; kill it when the block ends."""
     run = settings.folder / "runs" / name
     command = [sys.executable, "-m", "penstock.demo.train", str(settings.folder), str(run)]
@@ -329,13 +336,15 @@ def _training_process(
         ) as process,
     ):
         try:
-            yield process, Tail(run.with_suffix(".jsonl"))
+            yield process, JournalReader(run.with_suffix(".jsonl"))
         finally:
             process.kill()
 
 
-def _watch(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> Iterator[None]:
-    """Update the board until the process ends; raise `Failed` if it fails."""
+def _follow_process(
+    process: subprocess.Popen[bytes], tail: JournalReader, board: DemoScreen
+) -> Iterator[None]:
+    """Update the board until the process ends; raise `TrainingProcessError` if it fails."""
     while True:
         ended = process.poll() is not None
         for record in tail.more():
@@ -346,6 +355,6 @@ def _watch(process: subprocess.Popen[bytes], tail: Tail, board: Board) -> Iterat
             break
         time.sleep(0.05)
     if process.returncode:
-        raise Failed(
+        raise TrainingProcessError(
             f"a training process ended with exit code {process.returncode}\n{tail.errors()}"
         )

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.engine.base.machine import resident_memory
+from penstock.engine.base.machine import measure_resident_memory
 
 from .journal import Record, write
-from .pipeline import MIXTURE, SOURCES
+from .pipeline import MIXTURE, SOURCE_NAMES
 
 STEP = 0.01  # seconds of a simulated training step
 
 Batch = Mapping[str, Any]
-Key = tuple[str, int, int]  # source, epoch, index
+SampleKey = tuple[str, int, int]  # source, epoch, index
 
 
-def digest(batch: Batch, keys: Sequence[Key]) -> str:
+def digest(batch: Batch, keys: Sequence[SampleKey]) -> str:
     """Return the SHA-256 of all arrays of a batch and the keys of its samples."""
     sha256 = hashlib.sha256(repr(keys).encode())
     for name in sorted(batch):
@@ -38,7 +38,9 @@ def digest(batch: Batch, keys: Sequence[Key]) -> str:
     return sha256.hexdigest()
 
 
-def count_by_source(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], dict[str, int]]:
+def count_by_source(
+    batch: Batch, keys: Sequence[SampleKey]
+) -> tuple[dict[str, int], dict[str, int]]:
     """Return samples that begin in the batch, and tokens, by source.
 
     A split document began in an earlier batch.
@@ -54,10 +56,12 @@ def count_by_source(batch: Batch, keys: Sequence[Key]) -> tuple[dict[str, int], 
     tokens = Counter[str]()
     for (source, _, _), length in zip(keys, lengths.tolist(), strict=True):
         tokens[source] += length
-    return {name: samples[name] for name in SOURCES}, {name: tokens[name] for name in SOURCES}
+    return {name: samples[name] for name in SOURCE_NAMES}, {
+        name: tokens[name] for name in SOURCE_NAMES
+    }
 
 
-def states_of(run: Path) -> Path:
+def get_states_folder(run: Path) -> Path:
     """Return the folder of a run's states."""
     return run.with_suffix(".states")
 
@@ -92,12 +96,12 @@ def train(
                         keys,
                         *count_by_source(batch, keys),
                         seconds,
-                        resident_memory(),
+                        measure_resident_memory(),
                     ),
                 )
                 time.sleep(STEP)
                 if step % save_every == 0:
-                    ps.save(states_of(run), loader, keep=2)
+                    ps.save(get_states_folder(run), loader, keep=2)
                 if step == hold_at:
                     sys.stdin.read()
                 if step == steps:

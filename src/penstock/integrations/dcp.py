@@ -17,10 +17,10 @@ from typing import Any, NoReturn
 from ..engine.runtime.cursor import unseal
 from ..engine.runtime.saves import Savable
 from ..engine.runtime.states import OnMismatch, ranks_differ, stand_of
-from ..errors import ConfigError, StateError, missing_extra
+from ..errors import ConfigError, StateError, make_missing_extra_error
 from .trainers import gather_objects, require_one_step
 
-_KEY = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
+_STATE_KEY_PATTERN = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
 
 
 class LoaderState:
@@ -67,7 +67,7 @@ class LoaderState:
     ) -> None:
         self._run, self._group = run, process_group
         self._on_mismatch: OnMismatch = on_mismatch
-        self._pending_keys = [] if checkpoint is None else _keys(checkpoint, name)
+        self._pending_keys = [] if checkpoint is None else _list_state_keys(checkpoint, name)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the run as text, or the keys to load from `checkpoint`.
@@ -121,18 +121,18 @@ class _PendingState:
         )
 
 
-def _keys(checkpoint: Any, name: str | None) -> list[str]:
+def _list_state_keys(checkpoint: Any, name: str | None) -> list[str]:
     """Return the keys of a run's states in a checkpoint."""
     if isinstance(checkpoint, str | Path):
         try:
             from torch.distributed.checkpoint.filesystem import FileSystemReader
         except ImportError as error:
-            raise missing_extra(
+            raise make_missing_extra_error(
                 "torch", "torch", "a checkpoint of torch.distributed.checkpoint"
             ) from error
         checkpoint = FileSystemReader(checkpoint)
     keys_by_run = dict[str, dict[str, re.Match[str]]]()
-    for match in map(_KEY.fullmatch, checkpoint.read_metadata().state_dict_metadata):
+    for match in map(_STATE_KEY_PATTERN.fullmatch, checkpoint.read_metadata().state_dict_metadata):
         if match and name in (None, match[1]):
             keys_by_run.setdefault(match[1] or "", {})[match[2]] = match
     if len(keys_by_run) != 1:

@@ -6,14 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from ..errors import ConfigError, StateError, missing_extra
+from ..errors import ConfigError, StateError, make_missing_extra_error
 from ..loader import Loader
-from .trainers import require_ranks, rest_or_next, states_of_all
+from .trainers import gather_states, iter_rest_or_next, require_ranks
 
 try:
     from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
 except ImportError:
-    raise missing_extra("lightning", "trainers", "penstock.integrations.lightning") from None
+    raise make_missing_extra_error(
+        "lightning", "trainers", "penstock.integrations.lightning"
+    ) from None
 
 _Callback = cast(Any, Callback)
 
@@ -70,7 +72,7 @@ class TrainLoader(_Callback):
     def __iter__(self) -> Iterator[Any]:
         if self._fetched:  # fetched but not trained: serve these batches again
             self._restore([self._trained()])
-        for batch in rest_or_next(self.loader):
+        for batch in iter_rest_or_next(self.loader):
             self._fetched.append(self._snapshot())
             yield batch
 
@@ -93,7 +95,7 @@ class TrainLoader(_Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all ranks after the last trained batch."""
         return (
-            {"ranks": states_of_all(self._trained(), self.loader.world_size)}
+            {"ranks": gather_states(self._trained(), self.loader.world_size)}
             if self._loader
             else {}
         )

@@ -23,13 +23,13 @@ from ..engine.runtime.executors import ExecutorName
 from ..errors import ConfigError, DataError
 from ..loader import Loader
 
-Iterators = Callable[[Any, Any, Sequence[int]], Any]
+IteratorFactory = Callable[[Any, Any, Sequence[int]], Any]
 """`(config, mesh, process_indices)` -> an iterator of global batches: an entry in MaxText's table."""
 
 
 def train_iterator(
     dataset: Dataset, *, workers: int = 0, executor: ExecutorName = "threads"
-) -> Iterators:
+) -> IteratorFactory:
     """Return the function that MaxText calls for its training data.
 
     Each process that loads data yields its rows of the global batch, `global_batch_size_to_load` in
@@ -42,12 +42,12 @@ def train_iterator(
         workers: as in `Loader`.
         executor: as in `Loader`.
     """
-    return _entry(dataset, workers, executor, "generate_padding_batch_train")
+    return _make_entry_point(dataset, workers, executor, "generate_padding_batch_train")
 
 
 def eval_iterator(
     dataset: Dataset, *, workers: int = 0, executor: ExecutorName = "threads"
-) -> Iterators:
+) -> IteratorFactory:
     """Return the function that MaxText calls for its evaluation data.
 
     Every evaluation begins at the first row.
@@ -57,10 +57,12 @@ def eval_iterator(
         workers: as in `Loader`.
         executor: as in `Loader`.
     """
-    return _entry(dataset, workers, executor, "generate_padding_batch_eval")
+    return _make_entry_point(dataset, workers, executor, "generate_padding_batch_eval")
 
 
-def _entry(dataset: Dataset, workers: int, executor: ExecutorName, padding: str) -> Iterators:
+def _make_entry_point(
+    dataset: Dataset, workers: int, executor: ExecutorName, padding: str
+) -> IteratorFactory:
     def make(config: Any, mesh: Any, process_indices: Sequence[int]) -> Any:
         jax, multihost = (
             import_module("jax"),
@@ -84,7 +86,9 @@ def _entry(dataset: Dataset, workers: int, executor: ExecutorName, padding: str)
         loader = Loader(
             batches, workers=workers, executor=executor, rank=rank, world_size=len(process_indices)
         )
-        return multihost.MultiHostDataLoadIterator(_Batches(loader), mesh, getattr(config, padding))
+        return multihost.MultiHostDataLoadIterator(
+            _MaxTextIterator(loader), mesh, getattr(config, padding)
+        )
 
     return make
 
@@ -107,7 +111,7 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
     ([6, 7, 8, 0, 0], [1, 0, 2, 0, 0])
     """
     tokens, segments, positions = (
-        _int32(batch, name) for name in ("tokens", "segment_ids", "positions")
+        _cast_to_int32(batch, name) for name in ("tokens", "segment_ids", "positions")
     )
     targets, trained = np.zeros_like(tokens), np.zeros_like(segments)
     targets[..., :-1] = tokens[..., 1:]
@@ -122,14 +126,14 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
     }
 
 
-def _int32(batch: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int32]:
+def _cast_to_int32(batch: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[np.int32]:
     try:
         return cast_array(np.asarray(batch[name]), np.dtype(np.int32)).astype(np.int32, copy=False)
     except OverflowError as error:
         raise DataError(f"{name!r} does not fit into int32, which MaxText takes: {error}") from None
 
 
-class _Batches(Iterator[Any]):
+class _MaxTextIterator(Iterator[Any]):
     """Adapt a loader to MaxText's local iterator: `iter` restarts it, states are bytes."""
 
     def __init__(self, loader: Loader) -> None:

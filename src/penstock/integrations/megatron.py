@@ -55,13 +55,13 @@ class PlannedRows:
         return row
 
 
-Provider = Callable[..., tuple[PlannedRows | None, PlannedRows | None, PlannedRows | None]]
+DatasetsProvider = Callable[..., tuple[PlannedRows | None, PlannedRows | None, PlannedRows | None]]
 """`(train_val_test_num_samples, vp_stage=None)` -> datasets to train, validate and test on."""
 
 
 def datasets_provider(
     train: Dataset, valid: Dataset | None = None, test: Dataset | None = None
-) -> Provider:
+) -> DatasetsProvider:
     """Return the provider for `pretrain(datasets_provider(train, valid), ...)`.
 
     Megatron calls it with the number of rows that its run takes.

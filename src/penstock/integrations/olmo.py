@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import missing_extra
+from ..errors import make_missing_extra_error
 from ..loader import Loader
-from .trainers import AllRanks, rest_or_next
+from .trainers import AllRanks, iter_rest_or_next
 
 
 def data_loader(loader: Loader, work_dir: str | Path, global_batch_size: int) -> Any:
@@ -31,15 +31,17 @@ def data_loader(loader: Loader, work_dir: str | Path, global_batch_size: int) ->
     >>> train = data_loader(ps.Loader(rows), "/tmp/olmo", global_batch_size=4096)  # doctest: +SKIP
     >>> TrainerConfig(save_folder="checkpoints").build(train_module, train).fit()  # doctest: +SKIP
     """
-    return _data_loader()(loader, work_dir, global_batch_size)
+    return _define_loader_class()(loader, work_dir, global_batch_size)
 
 
 @cache
-def _data_loader() -> Any:
+def _define_loader_class() -> Any:
     try:
         from olmo_core.data.data_loader import DataLoaderBase  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
     except ImportError:
-        raise missing_extra("ai2-olmo-core", "olmo", "penstock.integrations.olmo") from None
+        raise make_missing_extra_error(
+            "ai2-olmo-core", "olmo", "penstock.integrations.olmo"
+        ) from None
 
     base = cast(Any, DataLoaderBase)
 
@@ -63,7 +65,7 @@ def _data_loader() -> Any:
             self._epoch = epoch
 
         def _iter_batches(self) -> Iterator[Any]:
-            return rest_or_next(self._loader)
+            return iter_rest_or_next(self._loader)
 
         def state_dict(self) -> dict[str, Any]:
             return {

@@ -15,13 +15,13 @@ from typing import Any, Protocol, cast
 
 from ..engine.runtime.cursor import unseal
 from ..engine.runtime.states import OnMismatch, require_equal_stands, stand_of
-from ..errors import StateError, missing_extra
+from ..errors import StateError, make_missing_extra_error
 
 try:
     import jax
     import orbax.checkpoint  # pyright: ignore[reportMissingTypeStubs]
 except ImportError as error:
-    raise missing_extra("orbax-checkpoint", "jax", "checkpointing with Orbax") from error
+    raise make_missing_extra_error("orbax-checkpoint", "jax", "checkpointing with Orbax") from error
 
 _jax, _ocp = cast("Any", jax), cast("Any", orbax.checkpoint)
 _EVERY_HOST = _ocp.options.MultiprocessingOptions(primary_host=None)
@@ -40,7 +40,7 @@ class Handler(_ocp.JsonCheckpointHandler):  # pyright: ignore[reportUntypedBaseC
     """Checkpoint handler that Orbax calls for `Save` and `Restore`."""
 
     def __init__(self) -> None:
-        super().__init__(_file(), multiprocessing_options=_EVERY_HOST)  # pyright: ignore[reportUnknownMemberType]
+        super().__init__(_get_state_file_name(), multiprocessing_options=_EVERY_HOST)  # pyright: ignore[reportUnknownMemberType]
 
     async def async_save(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Take the state now, and write it once the folder exists.
@@ -67,7 +67,7 @@ class Handler(_ocp.JsonCheckpointHandler):  # pyright: ignore[reportUntypedBaseC
         Returns:
             The loader.
         """
-        args.loader.load_state_dict(states(directory), args.on_mismatch)
+        args.loader.load_state_dict(read_states(directory), args.on_mismatch)
         return args.loader
 
 
@@ -141,7 +141,7 @@ class Checkpointable:
 
         async def write() -> None:
             folder = await directory.await_creation()
-            await asyncio.to_thread((folder / _file()).write_text, state)
+            await asyncio.to_thread((folder / _get_state_file_name()).write_text, state)
 
         return write()
 
@@ -160,13 +160,13 @@ class Checkpointable:
 
         async def read() -> None:
             self._loader.load_state_dict(
-                await asyncio.to_thread(states, directory), self._on_mismatch
+                await asyncio.to_thread(read_states, directory), self._on_mismatch
             )
 
         return read()
 
 
-def states(directory: Any) -> list[dict[str, Any]]:
+def read_states(directory: Any) -> list[dict[str, Any]]:
     """Return the states in a folder: one per process, or a single one if all are equal.
 
     Args:
@@ -185,7 +185,7 @@ def states(directory: Any) -> list[dict[str, Any]]:
             f"{directory}: {missing[0]} is missing, found {present}; every process writes its own "
             "file: use a complete checkpoint"
         )
-    loaded = [_read(directory / name) for name in expected]
+    loaded = [_read_json(directory / name) for name in expected]
     require_equal_stands(
         {process: stand_of(unseal(state)) for process, state in enumerate(loaded)}, "process"
     )
@@ -194,7 +194,7 @@ def states(directory: Any) -> list[dict[str, Any]]:
     ]  # deduplicated: several processes may hold the same rows
 
 
-def _read(file: Any) -> dict[str, Any]:
+def _read_json(file: Any) -> dict[str, Any]:
     try:
         return json.loads(file.read_text())
     except (ValueError, RecursionError) as error:
@@ -203,5 +203,5 @@ def _read(file: Any) -> dict[str, Any]:
         ) from error
 
 
-def _file() -> str:
+def _get_state_file_name() -> str:
     return f"process_{_jax.process_index()}-of-{_jax.process_count()}.json"

@@ -7,7 +7,7 @@ from typing import Any
 from weakref import ref
 
 from ..engine.runtime.metrics import TOLD, metrics_of
-from ..errors import missing_extra
+from ..errors import make_missing_extra_error
 from ..loader import Loader
 
 
@@ -32,7 +32,7 @@ def observe(loaders: Mapping[str, Loader], meter: Any = None) -> None:
     try:
         from opentelemetry import metrics
     except ImportError:
-        raise missing_extra("opentelemetry-api", "metrics", "observe") from None
+        raise make_missing_extra_error("opentelemetry-api", "metrics", "observe") from None
     meter = meter or metrics.get_meter("penstock")
     references = {name: ref(loader) for name, loader in loaders.items()}
 

@@ -8,7 +8,7 @@ from typing import Any
 from weakref import ref
 
 from ..engine.runtime.metrics import TOLD, metrics_of, of_all
-from ..errors import missing_extra
+from ..errors import make_missing_extra_error
 from ..loader import Loader
 
 
@@ -38,7 +38,9 @@ class LoaderCollector:
         try:
             from prometheus_client import core
         except ImportError:
-            raise missing_extra("prometheus_client", "metrics", "LoaderCollector") from None
+            raise make_missing_extra_error(
+                "prometheus_client", "metrics", "LoaderCollector"
+            ) from None
         self._core, self._loaders = core, {name: ref(loader) for name, loader in loaders.items()}
 
     def collect(self) -> Iterator[Any]:

@@ -267,7 +267,7 @@ class Steering:
             raise ConfigError(
                 f"Steering: give weights for {', '.join(self.weights)}, not {', '.join(proposed)}"
             )
-        new = limited(proposed, self.weights, self.floor, self.cap, self.largest_step)
+        new = limit_weights(proposed, self.weights, self.floor, self.cap, self.largest_step)
         if new == self.weights:
             return
         at = cast("int | None", getattr(self.controller, "at", None))
@@ -304,7 +304,7 @@ class Steering:
             cast("Any", self.controller).load_state_dict(state["controller"])
 
 
-def limited(
+def limit_weights(
     proposed: Mapping[str, float],
     before: Mapping[str, float],
     floor: float,
@@ -323,7 +323,7 @@ def limited(
     Raises:
         ConfigError: for weights that are negative, all zero, or not finite.
 
-    >>> limited({"a": 1, "b": 0, "c": 0}, {"a": 0.4, "b": 0.3, "c": 0.3}, 0.1, 0.5, 0.05)
+    >>> limit_weights({"a": 1, "b": 0, "c": 0}, {"a": 0.4, "b": 0.3, "c": 0.3}, 0.1, 0.5, 0.05)
     {'a': 0.45, 'b': 0.275, 'c': 0.275}
     """
     total = fsum(proposed.values())

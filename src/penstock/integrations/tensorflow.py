@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base.machine import make_lock
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError, make_missing_extra_error
 from ..loader import Loader
 
 
@@ -47,9 +47,9 @@ class TensorFlowData:
         spec: Any = None,
         then: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._tf = _tensorflow()
+        self._tf = _import_tensorflow()
         self._loader, self._prefetch, self._then = loader, prefetch, then
-        self._spec = _spec_of_next(self._tf, loader) if spec is None else spec
+        self._spec = _infer_next_spec(self._tf, loader) if spec is None else spec
         self._lock, self._run = make_lock(), 0
         self._in_flight = deque[Callable[[], dict[str, Any]]]()  # states after the items in flight
         self._last: Callable[[], dict[str, Any]] | None = None
@@ -131,7 +131,7 @@ def tracked(data: TensorFlowData) -> Any:
 
     >>> place = tracked(data)  # doctest: +SKIP
     """
-    base: Any = _tensorflow().train.experimental.PythonState
+    base: Any = _import_tensorflow().train.experimental.PythonState
 
     class TrackedState(base):
         def serialize(self) -> str:
@@ -143,16 +143,16 @@ def tracked(data: TensorFlowData) -> Any:
     return TrackedState()
 
 
-def _tensorflow() -> Any:
+def _import_tensorflow() -> Any:
     try:
         return import_module("tensorflow")
     except ImportError:
-        raise missing_extra(
+        raise make_missing_extra_error(
             "tensorflow", "tensorflow", "penstock.integrations.tensorflow"
         ) from None
 
 
-def _spec_of_next(tf: Any, loader: Loader) -> Any:
+def _infer_next_spec(tf: Any, loader: Loader) -> Any:
     """Return the signature of the next item, without advancing the loader."""
     before = loader.state_dict()
     try:
@@ -162,14 +162,16 @@ def _spec_of_next(tf: Any, loader: Loader) -> Any:
             "the loader has no item to derive a signature from: pass TensorFlowData(spec=)"
         ) from None
     loader.load_state_dict(before)
-    return _spec_of(tf, item)
+    return _infer_spec(tf, item)
 
 
-def _spec_of(tf: Any, item: Any) -> Any:
+def _infer_spec(tf: Any, item: Any) -> Any:
     if isinstance(item, Mapping):
-        return {name: _spec_of(tf, part) for name, part in cast("Mapping[str, Any]", item).items()}
+        return {
+            name: _infer_spec(tf, part) for name, part in cast("Mapping[str, Any]", item).items()
+        }
     if isinstance(item, tuple):
-        return tuple(_spec_of(tf, part) for part in cast("tuple[Any, ...]", item))
+        return tuple(_infer_spec(tf, part) for part in cast("tuple[Any, ...]", item))
     array = np.asarray(item)
     if array.dtype == object:
         raise ConfigError(

@@ -14,9 +14,9 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError, make_missing_extra_error
 from ..loader import Loader
-from .trainers import AllRanks, rest_or_next
+from .trainers import AllRanks, iter_rest_or_next
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def data_loader(make: Callable[[ProcessInfo], Loader]) -> Any:
     ...     return ps.Loader(rows(place.seq_len).batch(place.batch_size), rank=place.rank, world_size=place.world_size)
     >>> config = Trainer.Config(dataloader=data_loader(make), ...)  # doctest: +SKIP
     """
-    return _data_loader().Config(make=make)
+    return _define_loader_class().Config(make=make)
 
 
 @cache
-def _data_loader() -> Any:
-    base: Any = _base()
+def _define_loader_class() -> Any:
+    base: Any = _import_base_class()
 
     class PenstockDataLoader(base):
         @dataclass(kw_only=True, slots=True)
@@ -82,11 +82,11 @@ def _data_loader() -> Any:
             **kwargs: Any,
         ) -> None:
             self._loader = config.make(
-                ProcessInfo(dp_rank, dp_world_size, *_sizes(kwargs), tokenizer)
+                ProcessInfo(dp_rank, dp_world_size, *_read_batch_sizes(kwargs), tokenizer)
             )
 
         def __iter__(self) -> Iterator[Any]:
-            return rest_or_next(self._loader)
+            return iter_rest_or_next(self._loader)
 
         def state_dict(self) -> dict[str, Any]:
             # DCP fills only the keys of a fresh state: use a single key, equal on every rank.
@@ -101,16 +101,16 @@ def _data_loader() -> Any:
     return PenstockDataLoader
 
 
-def _base() -> Any:
+def _import_base_class() -> Any:
     for name in ("torchtitan.components.data.loader", "torchtitan.components.dataloader"):
         try:
             return import_module(name).BaseDataLoader
         except (ImportError, AttributeError):
             continue
-    raise missing_extra("torchtitan", "torchtitan", "penstock.integrations.torchtitan")
+    raise make_missing_extra_error("torchtitan", "torchtitan", "penstock.integrations.torchtitan")
 
 
-def _sizes(arguments: Mapping[str, Any]) -> tuple[int, int]:
+def _read_batch_sizes(arguments: Mapping[str, Any]) -> tuple[int, int]:
     """Return rows per batch and tokens per row, from either form of torchtitan's arguments."""
     if "seq_len" in arguments:
         return arguments["local_batch_size"], arguments["seq_len"]

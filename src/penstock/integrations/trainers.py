@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..engine.base.sized import length_if_known
+from ..engine.base.sized import hide_unknown_length
 from ..engine.graph.ends import endless
 from ..engine.runtime.cursor import unseal
 from ..engine.runtime.session import Session
@@ -16,7 +16,7 @@ from ..errors import ConfigError, StateError
 from ..loader import Loader
 
 
-def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
+def gather_states(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
     """Return the states of all ranks, for `Loader.load_state_dict`; one state if it suffices.
 
     Ranks differ in lane cursors, journals of bad samples and leases. torch.distributed gathers the
@@ -33,7 +33,7 @@ def states_of_all(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(10)), rank=0, world_size=2)
-    >>> len(states_of_all(loader.state_dict(), loader.world_size))
+    >>> len(gather_states(loader.state_dict(), loader.world_size))
     1
     """
     differ = ranks_differ(state, ranks)
@@ -114,7 +114,7 @@ class AllRanks:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all ranks, plain JSON."""
-        return {"ranks": states_of_all(self._loader.state_dict(), self._loader.world_size)}
+        return {"ranks": gather_states(self._loader.state_dict(), self._loader.world_size)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the states of all ranks.
@@ -133,7 +133,7 @@ class AllRanks:
         self._loader.load_state_dict(state_dict["ranks"])
 
 
-def rest_or_next(loader: Iterable[Any]) -> Iterator[Any]:
+def iter_rest_or_next(loader: Iterable[Any]) -> Iterator[Any]:
     """Yield the rest of the pass, or the next pass if nothing is left.
 
     Trainers count the items of a pass and never request one more. They therefore begin a pass with
@@ -144,7 +144,7 @@ def rest_or_next(loader: Iterable[Any]) -> Iterator[Any]:
 
     >>> import penstock as ps
     >>> loader = ps.Loader(ps.from_sequence(range(3)))
-    >>> [[next(items) for _ in range(3)] for items in (rest_or_next(loader), rest_or_next(loader))]
+    >>> [[next(items) for _ in range(3)] for items in (iter_rest_or_next(loader), iter_rest_or_next(loader))]
     [[0, 1, 2], [0, 1, 2]]
     """
     has_items = False
@@ -212,7 +212,7 @@ class EvalLoader:
         self.loader.load_state_dict(self._initial_state)
         return iter(self.loader)
 
-    @length_if_known
+    @hide_unknown_length
     def __len__(self) -> int:
         return len(self.loader)
 

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..dataset import Dataset as Samples
-from ..engine.base.arguments import no_dataset
-from ..engine.base.seams import write_whole
+from ..engine.base.arguments import make_not_dataset_error
+from ..engine.base.seams import write_atomically
 from ..engine.runtime.session import Session
 from ..engine.runtime.setting import Setting
-from ..errors import DataError, StateError, missing_extra
+from ..errors import DataError, StateError, make_missing_extra_error
 from ..loader import Loader
-from .trainers import EvalLoader, require_ranks, rest_or_next, states_of_all
+from .trainers import EvalLoader, gather_states, iter_rest_or_next, require_ranks
 
 try:
     from torch import Generator
@@ -26,7 +26,7 @@ try:
     from transformers import TrainerCallback
     from transformers.trainer_utils import get_last_checkpoint  # pyright: ignore[reportUnknownVariableType]
 except ImportError as error:
-    raise missing_extra(
+    raise make_missing_extra_error(
         error.name or "transformers", "trainers", "penstock.integrations.transformers"
     ) from None
 
@@ -74,8 +74,10 @@ class FromLoader(_Trainer):
             train_loader = kwargs.pop("train_dataset")
         data = kwargs.get("eval_dataset") if eval_loader is None else eval_loader
         if isinstance(data, Mapping):
-            data = {name: _for_eval(part) for name, part in cast("Mapping[str, Any]", data).items()}
-        data = _for_eval(data)
+            data = {
+                name: _wrap_for_eval(part) for name, part in cast("Mapping[str, Any]", data).items()
+            }
+        data = _wrap_for_eval(data)
         if _is_for_eval(data):
             # TRL's trainers preprocess eval_dataset: pass the training dataset in its place.
             kwargs["eval_dataset"] = kwargs.get("train_dataset", data)
@@ -85,7 +87,7 @@ class FromLoader(_Trainer):
         self._loader = train_loader
         if train_loader is not None:
             require_ranks(train_loader, self.args.world_size)
-            self.add_callback(_SaveStates(train_loader))
+            self.add_callback(_StateSaver(train_loader))
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         """Return the loader as a `DataLoader`.
@@ -95,7 +97,7 @@ class FromLoader(_Trainer):
         if self._loader is None:
             trainer: Any = super()
             return trainer.get_train_dataloader()
-        return _batches_of(self._loader)
+        return _create_data_loader(self._loader)
 
     def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
         """Return one pass of an eval loader as a `DataLoader`.
@@ -106,12 +108,12 @@ class FromLoader(_Trainer):
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(data, str):
             data = self.eval_dataset[data]
-        data = _for_eval(data)
+        data = _wrap_for_eval(data)
         if not isinstance(data, EvalLoader):
             trainer: Any = super()
             return trainer.get_eval_dataloader(eval_dataset)
         require_ranks(data.loader, self.args.world_size)
-        return _batches_of(data)
+        return _create_data_loader(data)
 
     def get_test_dataloader(self, test_dataset: Any) -> DataLoader[Any]:
         """Return one pass of the loader passed to `predict` as a `DataLoader`.
@@ -146,7 +148,7 @@ class FromLoader(_Trainer):
                 cast(str | None, get_last_checkpoint(self.args.output_dir)) or True
             )
         if isinstance(resume_from_checkpoint, str) and self._loader is not None:
-            self._loader.load_state_dict(_saved_in(Path(resume_from_checkpoint)))
+            self._loader.load_state_dict(_load_saved_states(Path(resume_from_checkpoint)))
         trainer: Any = super()  # the Trainer's own method
         return trainer.train(resume_from_checkpoint, *args, **kwargs)
 
@@ -177,11 +179,11 @@ def hf_dataset(dataset: Samples) -> Any:
         import datasets  # pyright: ignore[reportMissingTypeStubs]
         from datasets.iterable_dataset import ExamplesIterable  # pyright: ignore[reportMissingTypeStubs]
     except ImportError:
-        raise missing_extra(
+        raise make_missing_extra_error(
             "datasets", "hf", "penstock.integrations.transformers.hf_dataset"
         ) from None
     if not isinstance(dataset, Samples):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise no_dataset("hf_dataset", dataset)
+        raise make_not_dataset_error("hf_dataset", dataset)
     return datasets.IterableDataset(ExamplesIterable(_Passes(dataset), {}))
 
 
@@ -212,22 +214,22 @@ class _Passes:
         self._completed += 1
 
 
-class _SaveStates(TrainerCallback):
+class _StateSaver(TrainerCallback):
     """Write the states of all ranks into every checkpoint."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        states = states_of_all(self._loader.state_dict(), self._loader.world_size)
+        states = gather_states(self._loader.state_dict(), self._loader.world_size)
         if args.should_save:
-            write_whole(
+            write_atomically(
                 Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE,
                 json.dumps(states).encode(),
             )
 
 
-def _saved_in(folder: Path) -> list[dict[str, Any]]:
+def _load_saved_states(folder: Path) -> list[dict[str, Any]]:
     file = folder / FILE
     if not file.exists():
         raise StateError(
@@ -242,7 +244,7 @@ def _saved_in(folder: Path) -> list[dict[str, Any]]:
         ) from error
 
 
-def _for_eval(data: Any) -> Any:
+def _wrap_for_eval(data: Any) -> Any:
     return EvalLoader(data) if isinstance(data, Loader) else data
 
 
@@ -251,17 +253,17 @@ def _is_for_eval(data: Any) -> bool:
     return any(isinstance(part, EvalLoader) for part in parts)
 
 
-def _batches_of(loader: Loader | EvalLoader) -> DataLoader[Any]:
+def _create_data_loader(loader: Loader | EvalLoader) -> DataLoader[Any]:
     generator = (
         Generator()
     )  # a DataLoader would draw from the global generator, and a resumed run would differ
-    sampler = BatchSampler(_Steps(loader), batch_size=1, drop_last=False)
+    sampler = BatchSampler(_StepSampler(loader), batch_size=1, drop_last=False)
     return DataLoader(
-        _Batches(loader), batch_sampler=sampler, collate_fn=_as_it_is, generator=generator
+        _BatchDataset(loader), batch_sampler=sampler, collate_fn=_return_batch, generator=generator
     )
 
 
-class _Steps(Sampler[int]):
+class _StepSampler(Sampler[int]):
     """Number the batches of a pass; the batches end it."""
 
     def __init__(self, loader: Loader | EvalLoader) -> None:
@@ -274,7 +276,7 @@ class _Steps(Sampler[int]):
         return len(self._loader)
 
 
-class _Batches(Dataset[Any]):
+class _BatchDataset(Dataset[Any]):
     """Return the next batch of the loader for any index; index 0 begins a pass."""
 
     def __init__(self, loader: Loader | EvalLoader) -> None:
@@ -283,9 +285,9 @@ class _Batches(Dataset[Any]):
 
     def __getitems__(self, steps: Sequence[int]) -> Any:
         if self._items is None or steps[0] == 0:
-            self._items = rest_or_next(self._loader)
+            self._items = iter_rest_or_next(self._loader)
         return next(self._items)
 
 
-def _as_it_is(batch: Any) -> Any:
+def _return_batch(batch: Any) -> Any:
     return batch

@@ -16,12 +16,12 @@ from ..mixture_files import load
 
 def __getattr__(name: str) -> Any:
     if name in ("Prompts", "Passes"):
-        return _classes()[name]
+        return _define_classes()[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 @cache
-def _classes() -> Mapping[str, Any]:
+def _define_classes() -> Mapping[str, Any]:
     """Return both classes; imports verl."""
     try:
         from verl.experimental.dataset.sampler import AbstractSampler  # pyright: ignore[reportMissingImports, reportUnknownVariableType]

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from .blob import Blob, Limits
 from .handles import Audio, Image, Lazy, Pdf
-from .images import KINDS, Decode, decode_image, decode_part
+from .images import IMAGE_KINDS, Decode, decode_image, decode_part
 from .video import Video
 
 __all__ = [
-    "KINDS",
+    "IMAGE_KINDS",
     "Audio",
     "Blob",
     "Decode",

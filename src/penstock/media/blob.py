@@ -14,7 +14,7 @@ from ..engine.base.urls import is_url
 from ..errors import DataError, PenstockError, StorageError, is_missing_file
 from ..stores import is_remote, parse_location
 
-_BLOCK = 1 << 18  # bytes read at a time
+_READ_BYTES = 1 << 18  # bytes read at a time
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Blob:
         if isinstance(value, bytes | bytearray | memoryview):
             return cls(bytes(value))  # pyright: ignore[reportUnknownArgumentType]
         if isinstance(value, str | Path):
-            return cls(None, _join(value, root))
+            return cls(None, _join_root(value, root))
         raise DataError(
             f"a {type(value).__name__} is no media: give bytes, the path of a file, or a mapping of one"  # pyright: ignore[reportUnknownArgumentType]
         )
@@ -160,7 +160,7 @@ class Blob:
         """
         if self.data is not None and not patches:
             return io.BytesIO(self.data)
-        return io.BufferedReader(_BlobFile(self, patches or {}), _BLOCK)
+        return io.BufferedReader(_BlobFile(self, patches or {}), _READ_BYTES)
 
 
 def _read_error(path: str, error: OSError) -> PenstockError:
@@ -170,7 +170,7 @@ def _read_error(path: str, error: OSError) -> PenstockError:
     return StorageError(f"{path}: {error.strerror or error}")
 
 
-def _join(path: str | Path, root: str | Path | None) -> str:
+def _join_root(path: str | Path, root: str | Path | None) -> str:
     """Join a path or URL with its root; `Path` would drop a slash of a URL."""
     if is_remote(path) or (root is None and is_url(str(path))):
         return str(parse_location(path))

@@ -11,25 +11,30 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-_UNWRITTEN = 0x7FFFF000
+_MIN_PLACEHOLDER_SIZE = 0x7FFFF000
 """Sizes of 32 bits from here on are placeholders (SoX, arecord, GStreamer, FFmpeg)."""
 _PNG_TAIL = 1 << 16  # bytes at the end of a PNG that hold its last chunk
 _LONGEST_PAGE = 48_000 * 16  # the most samples of Opus in a page of Ogg
-_W64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+_W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
-_ASF = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c"
+_ASF_MAGIC = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c"
 _ASF_FILE = b"\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65"
-_PACKETS = (188, 192)  # packet sizes of MPEG transport streams, without and with a 4-byte clock
+_PACKET_SIZES = (
+    188,
+    192,
+)  # packet sizes of MPEG transport streams, without and with a 4-byte clock
 _END_OF_PNG = b"IEND\xaeB\x60\x82"
-_PACK = b"\x00\x00\x01\xba"  # start of a pack in an MPEG program stream
-_TAIL = 1 << 18  # bytes at the end of a program stream that hold the start of a pack
+_PACK_START = b"\x00\x00\x01\xba"  # start of a pack in an MPEG program stream
+_PROGRAM_STREAM_TAIL = 1 << 18  # bytes at the end of a program stream that hold the start of a pack
 _NUT_INDEX = b"NX\xddg/#\xe6N"
-_MAT4 = {struct.pack(f"{order}3i", kind, 1, 1): order for order, kind in (("<", 0), (">", 1000))}
+_MAT4_BYTE_ORDERS = {
+    struct.pack(f"{order}3i", kind, 1, 1): order for order, kind in (("<", 0), (">", 1000))
+}
 _MAT4_BYTES = (8, 4, 4, 2, 2, 1)  # bytes of a number, by matrix type
-_BOXES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp")
+_MP4_BOX_NAMES = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide", b"pnot", b"styp")
 
 
-class Part(NamedTuple):
+class FileChunk(NamedTuple):
     """A chunk of a RIFF or AIFF file: its name, the offset of its data, and its claimed size."""
 
     name: bytes
@@ -51,27 +56,27 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
     patches = dict[int, bytes]()
     claimed = 0
     if head[:4] in (b"RIFF", b"RF64", b"BW64") and head[8:12] == b"WAVE":
-        claimed, patches = _wave_end(file, size, head)
+        claimed, patches = _find_wave_end(file, size, head)
     elif head[:4] == b"RIFF":
         claimed = 8 + int.from_bytes(head[4:8], "little")
     elif head[:4] == b"FORM" and head[8:12] in (b"AIFF", b"AIFC", b"8SVX", b"16SV"):
         ends = [
             part.start + part.size
-            for part in _chunks(file, 12, size, ">4sI")
+            for part in _iterate_chunks(file, 12, size, ">4sI")
             if part.name in (b"SSND", b"BODY")
         ]
         claimed = max(ends, default=0)
     elif head[:4] == b"caff":
         claimed = max(
-            (part.start + part.size for part in _chunks(file, 8, size, ">4sq")), default=0
+            (part.start + part.size for part in _iterate_chunks(file, 8, size, ">4sq")), default=0
         )
-    elif head == _W64:
+    elif head == _W64_MAGIC:
         claimed = int.from_bytes(_read_at(file, 16, 8), "little")
     elif head[:4] == b".snd":
         start, length = struct.unpack(">II", head[4:12])
-        claimed = start + length if length < _UNWRITTEN else 0
+        claimed = start + length if length < _MIN_PLACEHOLDER_SIZE else 0
     elif head[:8] == b"NIST_1A\n":
-        claimed = _sphere_end(_read_at(file, 0, 1024))
+        claimed = _find_sphere_end(_read_at(file, 0, 1024))
     elif head[:4] == b"2BIT":
         channels, bits, frames = struct.unpack(">HH10xI", _read_at(file, 12, 18))
         claimed = 128 + frames * (2 if channels else 1) * (bits // 8)
@@ -83,11 +88,11 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
     elif head[:2] == b"\xf0\x7e":  # a MIDI sample dump: packets of 127 bytes
         claimed = 21 + -(-(size - 21) // 127) * 127
     elif head == b"Creative Voice F":
-        claimed = _voc_end(file, size)
-    elif head[:12] in _MAT4:
-        claimed = _mat4_end(file, size, _MAT4[head[:12]])
+        claimed = _find_voc_end(file, size)
+    elif head[:12] in _MAT4_BYTE_ORDERS:
+        claimed = _find_mat4_end(file, size, _MAT4_BYTE_ORDERS[head[:12]])
     elif head[:10] == b"MATLAB 5.0":
-        claimed = _mat5_end(file, size)
+        claimed = _find_mat5_end(file, size)
     elif head[:4] == b"GIF8":
         require_end_of_gif(file, size)
     elif head[:8] == b"\x89PNG\r\n\x1a\n" and _END_OF_PNG not in _read_at(
@@ -97,22 +102,22 @@ def check_size(file: Any, size: int) -> dict[int, bytes]:
     elif head[:3] == b"FWS":  # Flash
         claimed = int.from_bytes(head[4:8], "little")
     elif head[:4] == b"DKIF":
-        claimed = _ivf_end(file, size)
+        claimed = _find_ivf_end(file, size)
     elif head == b"nut/multimedia c":
         _require_index(file, size)
-    elif head[:4] == _PACK:
-        claimed = _program_stream_end(file, size)
+    elif head[:4] == _PACK_START:
+        claimed = _find_program_stream_end(file, size)
     elif head[:4] == b"OggS":
         _require_complete_ogg(file, size)
     elif head[:4] == _EBML:
-        claimed = _matroska_end(file)
-    elif head[4:8] in _BOXES:
-        claimed = _mp4_end(file, size)
-    elif head == _ASF:
-        claimed = _asf_size(_read_at(file, 0, 64 << 10))
+        claimed = _find_matroska_end(file)
+    elif head[4:8] in _MP4_BOX_NAMES:
+        claimed = _find_mp4_end(file, size)
+    elif head == _ASF_MAGIC:
+        claimed = _read_asf_size(_read_at(file, 0, 64 << 10))
     elif head[:3] == b"FLV":
-        claimed = _flash_size(file, size)
-    elif (packet := _packet_size(file)) and (
+        claimed = _read_flash_size(file, size)
+    elif (packet := _detect_packet_size(file)) and (
         size % packet or _read_at(file, size - 188, 1) != b"G"
     ):
         claimed = size // packet * packet + packet
@@ -129,22 +134,22 @@ def _read_at(file: Any, start: int, length: int) -> bytes:
     return file.read(length)
 
 
-def _chunks(file: Any, offset: int, size: int, header_format: str) -> Iterator[Part]:
+def _iterate_chunks(file: Any, offset: int, size: int, header_format: str) -> Iterator[FileChunk]:
     """Yield the chunks of a file; the last one may end beyond it."""
     header = struct.Struct(header_format)
     while offset + header.size <= size:
         name, length = header.unpack(_read_at(file, offset, header.size))
-        yield Part(name, offset + header.size, max(length, 0))
+        yield FileChunk(name, offset + header.size, max(length, 0))
         padded = length + (length & 1 if header.size == 8 else 0)
         if length < 0 or offset + header.size + padded <= offset:
             return
         offset += header.size + padded
 
 
-def _wave_end(file: Any, size: int, head: bytes) -> tuple[int, dict[int, bytes]]:
+def _find_wave_end(file: Any, size: int, head: bytes) -> tuple[int, dict[int, bytes]]:
     """Return the claimed end of the samples of a WAV file, and patches for a missing length."""
     long = 0
-    for part in _chunks(file, 12, size, "<4sI"):
+    for part in _iterate_chunks(file, 12, size, "<4sI"):
         if part.name == b"ds64" and head[:4] != b"RIFF":
             long = int.from_bytes(_read_at(file, part.start + 8, 8), "little")
         if part.name != b"data":
@@ -153,18 +158,18 @@ def _wave_end(file: Any, size: int, head: bytes) -> tuple[int, dict[int, bytes]]
             return part.start + long, {}
         if part.size == 0 and part.start < size and not _ends_with_chunks(file, part.start, size):
             return 0, {part.start - 4: b"\xff" * 4}
-        return (part.start + part.size if part.size < _UNWRITTEN else 0), {}
+        return (part.start + part.size if part.size < _MIN_PLACEHOLDER_SIZE else 0), {}
     raise ValueError("it is cut off: it has no chunk of samples")
 
 
 def _ends_with_chunks(file: Any, offset: int, size: int) -> bool:
     """Return whether chunks alone fill a file from an offset to its end."""
-    parts = list(_chunks(file, offset, size, "<4sI"))
+    parts = list(_iterate_chunks(file, offset, size, "<4sI"))
     named = all(32 <= letter < 127 for part in parts for letter in part.name)
     return bool(parts) and named and parts[-1].start + parts[-1].size in (size - 1, size)
 
 
-def _sphere_end(head: bytes) -> int:
+def _find_sphere_end(head: bytes) -> int:
     """Return the claimed end of the samples in a NIST SPHERE header."""
     fields = dict[bytes, bytes]()
     for line in head.split(b"\n")[2:]:
@@ -180,7 +185,7 @@ def _sphere_end(head: bytes) -> int:
         return 0
 
 
-class _Page(NamedTuple):
+class _OggPage(NamedTuple):
     """A page of Ogg: its end, flags, the position of its last sample, and its stream."""
 
     end: int
@@ -189,7 +194,7 @@ class _Page(NamedTuple):
     stream: int
 
 
-def _ogg_pages(file: Any, size: int) -> Iterator[_Page]:
+def _iterate_ogg_pages(file: Any, size: int) -> Iterator[_OggPage]:
     """Yield the pages of an Ogg file, up to the first offset without one."""
     offset = 0
     while offset < size:
@@ -197,7 +202,7 @@ def _ogg_pages(file: Any, size: int) -> Iterator[_Page]:
         if len(head) < 27 or head[:4] != b"OggS":
             return
         offset += 27 + head[26] + sum(head[27 : 27 + head[26]])
-        yield _Page(
+        yield _OggPage(
             offset,
             head[5],
             int.from_bytes(head[6:14], "little", signed=True),
@@ -208,7 +213,7 @@ def _ogg_pages(file: Any, size: int) -> Iterator[_Page]:
 def _require_complete_ogg(file: Any, size: int) -> None:
     """Raise `ValueError` for Ogg data that has a gap, lacks last pages, or is concatenated."""
     running, ended, end = set[int](), False, 0
-    for page in _ogg_pages(file, size):
+    for page in _iterate_ogg_pages(file, size):
         if page.flags & 2:
             if ended and not running:
                 raise ValueError(
@@ -226,14 +231,14 @@ def _require_complete_ogg(file: Any, size: int) -> None:
         )
 
 
-def samples_of_ogg(file: Any, size: int, rate: int) -> int:
+def count_ogg_samples(file: Any, size: int, rate: int) -> int:
     """Return the samples that the last page of Vorbis or Opus claims; 0 if unknown.
 
     A decoder skips a page with a wrong checksum and takes the rest for the whole sound.
     """
     head = _read_at(file, 0, 27 + 255 + 16)
     identity = head[27 + head[26] :]
-    if not (pages := list(_ogg_pages(file, size))):
+    if not (pages := list(_iterate_ogg_pages(file, size))):
         return 0
     position = max((page.position for page in pages if page.stream == pages[0].stream), default=0)
     if identity[:7] == b"\x01vorbis":
@@ -245,19 +250,19 @@ def samples_of_ogg(file: Any, size: int, rate: int) -> int:
     return (position - int.from_bytes(identity[10:12], "little")) * rate // 48_000
 
 
-def _matroska_end(file: Any) -> int:
+def _find_matroska_end(file: Any) -> int:
     """Return the claimed end of a Matroska or WebM file; 0 if it was streamed."""
     offset = 4
-    header, length = _vint(_read_at(file, offset, 8))
+    header, length = _parse_vint(_read_at(file, offset, 8))
     offset += length + header
     name = _read_at(file, offset, 4)
-    claimed, length = _vint(_read_at(file, offset + 4, 8))
+    claimed, length = _parse_vint(_read_at(file, offset + 4, 8))
     return (
         0 if name != _SEGMENT or claimed == (1 << 7 * length) - 1 else offset + 4 + length + claimed
     )
 
 
-def _vint(data: bytes) -> tuple[int, int]:
+def _parse_vint(data: bytes) -> tuple[int, int]:
     """Return an EBML number and its length in bytes."""
     if not data or not data[0]:
         raise ValueError("it is cut off, or damaged: a length is missing")
@@ -265,7 +270,7 @@ def _vint(data: bytes) -> tuple[int, int]:
     return int.from_bytes(data[:length], "big") & ((1 << 7 * length) - 1), length
 
 
-def _mp4_end(file: Any, size: int) -> int:
+def _find_mp4_end(file: Any, size: int) -> int:
     """Return the end of the last box of an MP4 or QuickTime file."""
     offset, fragmented = 0, False
     while offset + 8 <= size:
@@ -288,22 +293,22 @@ def _mp4_end(file: Any, size: int) -> int:
     return offset
 
 
-def _packet_size(file: Any) -> int:
+def _detect_packet_size(file: Any) -> int:
     """Return the packet size of an MPEG transport stream; 0 for other files."""
-    head = _read_at(file, 0, 8 * max(_PACKETS))
+    head = _read_at(file, 0, 8 * max(_PACKET_SIZES))
     return next(
-        (size for size in _PACKETS if set(head[size - 188 : 8 * size : size]) == set(b"G")), 0
+        (size for size in _PACKET_SIZES if set(head[size - 188 : 8 * size : size]) == set(b"G")), 0
     )
 
 
-def _asf_size(head: bytes) -> int:
+def _read_asf_size(head: bytes) -> int:
     """Return the size in the properties of a Windows Media file; 0 if it was broadcast."""
     properties = head[head.find(_ASF_FILE) :] if _ASF_FILE in head else b""
     live = len(properties) < 92 or properties[88] & 1
     return 0 if live else int.from_bytes(properties[40:48], "little")
 
 
-def _flash_size(file: Any, size: int) -> int:
+def _read_flash_size(file: Any, size: int) -> int:
     """Return the size in the metadata of a Flash video, or 0.
 
     Raises:
@@ -320,7 +325,7 @@ def _flash_size(file: Any, size: int) -> int:
     return int(struct.unpack(">d", encoded)[0]) if len(encoded) == 8 else 0
 
 
-def _voc_end(file: Any, size: int) -> int:
+def _find_voc_end(file: Any, size: int) -> int:
     """Return the claimed end of the first sound block of a VOC file."""
     offset = int.from_bytes(_read_at(file, 20, 2), "little")
     while offset + 4 <= size:
@@ -334,7 +339,7 @@ def _voc_end(file: Any, size: int) -> int:
     return 0
 
 
-def _mat4_end(file: Any, size: int, order: str) -> int:
+def _find_mat4_end(file: Any, size: int, order: str) -> int:
     """Return the claimed end of the last matrix of a MATLAB 4 file."""
     offset = 0
     while offset + 20 <= size:
@@ -347,7 +352,7 @@ def _mat4_end(file: Any, size: int, order: str) -> int:
     return offset
 
 
-def _mat5_end(file: Any, size: int) -> int:
+def _find_mat5_end(file: Any, size: int) -> int:
     """Return the claimed end of the last element of a MATLAB 5 file.
 
     Elements of a matrix are checked one by one.
@@ -357,24 +362,28 @@ def _mat5_end(file: Any, size: int) -> int:
     while offset + 8 <= size:
         kind, length = struct.unpack(f"{order}II", _read_at(file, offset, 8))
         offset += 8
-        if kind != _MATRIX and not kind >> 16:  # a short element has its data in its header
+        if (
+            kind != _MAT5_MATRIX_TYPE and not kind >> 16
+        ):  # a short element has its data in its header
             claimed = offset + length
             offset += -(-length // 8) * 8
     return claimed
 
 
-_MATRIX = 14
+_MAT5_MATRIX_TYPE = 14
 
 
 def require_end_of_gif(file: Any, size: int) -> None:
     """Raise `ValueError` for a GIF whose blocks do not lead to its end marker."""
-    offset, end = 13 + _colour_table_bytes(_read_at(file, 10, 1)), b""
+    offset, end = 13 + _count_colour_table_bytes(_read_at(file, 10, 1)), b""
     while offset < size and end != b";":
         end = _read_at(file, offset, 1)
         if end not in (b"!", b","):
             offset += 1
             continue
-        offset += 2 if end == b"!" else 11 + _colour_table_bytes(_read_at(file, offset + 9, 1))
+        offset += (
+            2 if end == b"!" else 11 + _count_colour_table_bytes(_read_at(file, offset + 9, 1))
+        )
         while length := int.from_bytes(_read_at(file, offset, 1), "big"):
             offset += 1 + length
         offset += 1
@@ -382,12 +391,12 @@ def require_end_of_gif(file: Any, size: int) -> None:
         raise ValueError("it is cut off: it does not end with the mark that ends a GIF")
 
 
-def _colour_table_bytes(flags: bytes) -> int:
+def _count_colour_table_bytes(flags: bytes) -> int:
     """Return the size of a colour table in bytes."""
     return 3 << (flags[0] & 7) + 1 if flags and flags[0] & 128 else 0
 
 
-def _ivf_end(file: Any, size: int) -> int:
+def _find_ivf_end(file: Any, size: int) -> int:
     """Return the claimed end of the last frame of an IVF file."""
     offset = int.from_bytes(_read_at(file, 6, 2), "little")
     while offset < size:
@@ -408,16 +417,16 @@ def _require_index(file: Any, size: int) -> None:
         )
 
 
-def _program_stream_end(file: Any, size: int) -> int:
+def _find_program_stream_end(file: Any, size: int) -> int:
     """Return the claimed end of the last packet of an MPEG program stream."""
-    begin = max(size - _TAIL, 0)
-    tail = _read_at(file, begin, _TAIL)
-    offset = tail.rfind(_PACK)
+    begin = max(size - _PROGRAM_STREAM_TAIL, 0)
+    tail = _read_at(file, begin, _PROGRAM_STREAM_TAIL)
+    offset = tail.rfind(_PACK_START)
     while 0 <= offset < len(tail):
         head = tail[offset : offset + 14]
-        if head[:3] != _PACK[:3]:
+        if head[:3] != _PACK_START[:3]:
             return begin + offset
-        if head[:4] != _PACK:
+        if head[:4] != _PACK_START:
             offset += 6 + int.from_bytes(head[4:6], "big") if head[3] != 0xB9 else 4
         elif len(head) == 14 and head[4] >> 6 == 1:  # MPEG 2
             offset += 14 + (head[13] & 7)

@@ -15,17 +15,17 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.machine import current_pid, make_lock
-from ..errors import ConfigError, DataError, missing_extra
+from ..engine.base.machine import get_pid, make_lock
+from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
-from .claims import check_size, samples_of_ogg
-from .images import decode_image, kind_of_image, open_image, scaled_jpeg
-from .mp3 import SPARE, count_samples, tells_length
+from .claims import check_size, count_ogg_samples
+from .images import decode_image, decode_scaled_jpeg, open_image, parse_image_kind
+from .mp3 import SAMPLE_TOLERANCE, count_samples, has_length_mark
 from .video import Video
 
-_HEAD = 64 << 10  # bytes that hold the first frame of an MP3 file, after its tags
+_MP3_HEAD_BYTES = 64 << 10  # bytes that hold the first frame of an MP3 file, after its tags
 _UNKNOWN_LENGTH = 1 << 60  # samples; libsndfile reports the largest number for an unknown length
-_TAIL = 4 << 10  # bytes that hold the end of a PDF; some writers append a few bytes
+_PDF_TAIL_BYTES = 4 << 10  # bytes that hold the end of a PDF; some writers append a few bytes
 
 
 @dataclass(frozen=True)
@@ -74,13 +74,13 @@ class Image:
             ConfigError: for an unknown `kind`.
             DataError: if the image is invalid, corrupted or too large; for a crop outside of it.
         """
-        kind_of_image(kind)
+        parse_image_kind(kind)
         with sample_errors("image", self.key):
             with self.blob.file() as file:
                 width, height = open_image(file).size
             self.limits.check("pixels", width * height)
             data = self.blob.read_all(self.limits)
-            image = scaled_jpeg(data, kind, least) if least is not None else None
+            image = decode_scaled_jpeg(data, kind, least) if least is not None else None
         if image is None:
             image = decode_image(data, kind, key=self.key)
         if crop is None:
@@ -177,12 +177,12 @@ class Audio:
         tolerance, actual = 0, decoded
         if sound.format == "MP3":
             file = self.blob.file()
-            tolerance = 0 if tells_length(file.read(_HEAD)) else SPARE
+            tolerance = 0 if has_length_mark(file.read(_MP3_HEAD_BYTES)) else SAMPLE_TOLERANCE
             if requested == sound.frames:
                 self.limits.check("bytes", len(self.blob))
                 file.seek(0)
                 actual = count_samples(file.read())
-        if decoded < requested - tolerance or abs(actual - decoded) > SPARE:
+        if decoded < requested - tolerance or abs(actual - decoded) > SAMPLE_TOLERANCE:
             rate, actual = (
                 sound.samplerate,
                 min(actual, decoded) if decoded < requested - tolerance else actual,
@@ -193,7 +193,7 @@ class Audio:
             )
 
     def _open(self) -> Any:
-        module, file = _module("soundfile", "audio", "decoding sound"), self.blob.file()
+        module, file = _import_package("soundfile", "audio", "decoding sound"), self.blob.file()
         if patches := check_size(file, len(self.blob)):
             file = self.blob.file(patches)
         sound = module.SoundFile(file)
@@ -202,7 +202,7 @@ class Audio:
                 "its header has no length, as if it was written to a pipe: write it again as a file"
             )
         if sound.format == "OGG" and sound.frames < (
-            claimed := samples_of_ogg(self.blob.file(), len(self.blob), sound.samplerate)
+            claimed := count_ogg_samples(self.blob.file(), len(self.blob), sound.samplerate)
         ):
             raise ValueError(
                 f"it is damaged: {sound.frames:,} of the {claimed:,} samples that it claims are "
@@ -284,7 +284,7 @@ class Pdf:
         return document[number]
 
     def _run(self, function: Any) -> Any:
-        pdfium = _module("pypdfium2", "pdf", "reading PDF")
+        pdfium = _import_package("pypdfium2", "pdf", "reading PDF")
 
         def call() -> Any:
             with closing(pdfium.PdfDocument(data)) as document:
@@ -293,12 +293,12 @@ class Pdf:
 
         with sample_errors("document", self.key):
             data = self.blob.read_all(self.limits)
-            if b"%%EOF" not in data[-_TAIL:]:
+            if b"%%EOF" not in data[-_PDF_TAIL_BYTES:]:
                 raise ValueError("it is cut off: it does not end with %%EOF")
             return _PDFIUM_LOCK.run(call)
 
 
-_KINDS: Mapping[str, Any] = {"image": Image, "audio": Audio, "video": Video, "pdf": Pdf}
+_HANDLE_TYPES: Mapping[str, Any] = {"image": Image, "audio": Audio, "video": Video, "pdf": Pdf}
 
 
 @dataclass(frozen=True)
@@ -329,9 +329,9 @@ class Lazy:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
-        if wrong := [kind for kind in self.fields.values() if kind not in _KINDS]:
+        if wrong := [kind for kind in self.fields.values() if kind not in _HANDLE_TYPES]:
             raise ConfigError(
-                f"Lazy: {wrong[0]!r} is not a kind of media: use one of {', '.join(_KINDS)}"
+                f"Lazy: {wrong[0]!r} is not a kind of media: use one of {', '.join(_HANDLE_TYPES)}"
             )
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -358,15 +358,15 @@ class Lazy:
             blob = Blob.of(value, self.root)
         except DataError as error:
             raise DataError(str(error), where=key) from None
-        return _KINDS[kind](blob, key, self.limits)
+        return _HANDLE_TYPES[kind](blob, key, self.limits)
 
 
 @cache
-def _module(name: str, extra: str, why: str) -> Any:
+def _import_package(name: str, extra: str, why: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise missing_extra(name, extra, why) from None
+        raise make_missing_extra_error(name, extra, why) from None
 
 
 class _ForkSafeLock:
@@ -376,7 +376,7 @@ class _ForkSafeLock:
         self._locks: dict[int, AbstractContextManager[Any]] = {}
 
     def run(self, function: Callable[[], Any]) -> Any:
-        with self._locks.setdefault(current_pid(), make_lock()):
+        with self._locks.setdefault(get_pid(), make_lock()):
             return function()
 
 

@@ -25,29 +25,29 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, DataError, missing_extra
+from ..errors import ConfigError, DataError, make_missing_extra_error
 from .claims import require_end_of_gif
 
-_MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
-KINDS: Mapping[str, tuple[str, str]] = {
+_PILLOW_MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
+IMAGE_KINDS: Mapping[str, tuple[str, str]] = {
     **{
         f"{name}{bits}": (f"numpy{bits}", mode)
-        for name, mode in _MODES.items()
+        for name, mode in _PILLOW_MODES.items()
         for bits in ("", "8")
     },
     **{
         f"torch{name}{bits}": (f"torch{bits}", mode)
-        for name, mode in _MODES.items()
+        for name, mode in _PILLOW_MODES.items()
         for bits in ("", "8")
     },
-    **{f"pil{name}": ("pil", mode) for name, mode in _MODES.items()},
+    **{f"pil{name}": ("pil", mode) for name, mode in _PILLOW_MODES.items()},
     "torch": ("torch", "RGB"),
     "pil": ("pil", "RGB"),
 }
 """Kind of a decoded image -> container with number type, and mode."""
 
 # Image formats only: other Pillow formats start programs (EPS) or hold no image.
-_FORMATS = (
+_PILLOW_FORMATS = (
     "AVIF",
     "BMP",
     "GIF",
@@ -63,15 +63,15 @@ _FORMATS = (
     "TIFF",
     "WEBP",
 )
-_PCX = b"\x0a\x05\x01\x08"  # 8 bits; with one plane, a palette of 256 colours ends the file
-_PALETTE = 769
+_PCX_MAGIC = b"\x0a\x05\x01\x08"  # 8 bits; with one plane, a palette of 256 colours ends the file
+_PCX_PALETTE_BYTES = 769
 _ORIENTATION = 0x0112  # EXIF tag
 # Pillow transpositions for the EXIF orientations from 2 on.
-_ORIENTATIONS = (
+_TRANSPOSITIONS = (
     "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
 )
-_PNG = b"\x89PNG\r\n\x1a\n"
-_IMAGES = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
+_PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
+_IMAGE_EXTENSIONS = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
 
 
 def decode_image(
@@ -110,9 +110,9 @@ def decode_image(
     >>> decode_image(file.getvalue(), "rgb")[1, 2].tolist()
     [1.0, 0.0, 0.20000000298023224]
     """
-    container, mode = kind_of_image(kind)
+    container, mode = parse_image_kind(kind)
     try:
-        turn = _transposition(data) if orient else None
+        turn = _read_transposition(data) if orient else None
         pixels = None if container == "pil" or turn is not None else _decode_fast_jpeg(data, mode)
         if pixels is None:
             image = (
@@ -163,13 +163,13 @@ def decode_part(
     ([1, 2], 7, b'..')
     """
     extension = name.rpartition(".")[2].lower()
-    if extension in _IMAGES:
+    if extension in _IMAGE_EXTENSIONS:
         return (
             data
             if kind is None
             else decode_image(data, kind, key=f"{key}.{name}" if key else name, orient=orient)
         )
-    decode = _DECODERS.get(extension)
+    decode = _DECODERS_BY_EXTENSION.get(extension)
     if decode is None:
         return data
     try:
@@ -197,7 +197,7 @@ class Decode:
 
     def __post_init__(self) -> None:
         if self.kind is not None:
-            kind_of_image(self.kind)
+            parse_image_kind(self.kind)
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
         key = str(sample.get("__key__", ""))
@@ -209,21 +209,21 @@ class Decode:
         }
 
 
-def _transposition(data: bytes) -> Any:
+def _read_transposition(data: bytes) -> Any:
     """Return the Pillow transposition of the EXIF orientation; `None` if there is none."""
     with open_image(io.BytesIO(data)) as image:
         turned = image.format == "TIFF"  # Pillow rotates it while decoding
         orientation = None if turned else image.getexif().get(_ORIENTATION)
-    turns = dict(enumerate(_ORIENTATIONS, 2))
-    return _pillow().Transpose[turns[orientation]] if orientation in turns else None
+    turns = dict(enumerate(_TRANSPOSITIONS, 2))
+    return _import_pillow().Transpose[turns[orientation]] if orientation in turns else None
 
 
 def open_image(file: Any) -> Any:
     """Open an image with Pillow, which reads the header only."""
-    return _pillow().open(file, formats=_formats())
+    return _import_pillow().open(file, formats=_list_pillow_formats())
 
 
-def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
+def decode_scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
     """Decode a JPEG at a half, a quarter or an eighth of its size.
 
     simplejpeg and Pillow give the same pixels.
@@ -236,7 +236,7 @@ def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
     Returns:
         The image; `None` if it is no JPEG, or too small to scale.
     """
-    container, mode = kind_of_image(kind)
+    container, mode = parse_image_kind(kind)
     if not data.startswith(b"\xff\xd8") or mode == "RGBA":
         return None
     with open_image(io.BytesIO(data)) as image:
@@ -248,7 +248,7 @@ def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
             return None
         _require_pixel_limit(width, height)
         jpeg, scaled_width, scaled_height = (
-            _simplejpeg(),
+            _import_simplejpeg(),
             -(-width // divisor),
             -(-height // divisor),
         )
@@ -270,20 +270,22 @@ def scaled_jpeg(data: bytes, kind: str, least: int) -> Any:
     return scaled if container == "pil" else to_container(np.array(scaled), container)
 
 
-def kind_of_image(kind: str) -> tuple[str, str]:
+def parse_image_kind(kind: str) -> tuple[str, str]:
     """Return container and mode of a kind of image.
 
     Raises:
         ConfigError: for an unknown kind.
     """
-    if kind not in KINDS:
-        raise ConfigError(f"unknown kind of image {kind!r}: use one of {', '.join(sorted(KINDS))}")
-    return KINDS[kind]
+    if kind not in IMAGE_KINDS:
+        raise ConfigError(
+            f"unknown kind of image {kind!r}: use one of {', '.join(sorted(IMAGE_KINDS))}"
+        )
+    return IMAGE_KINDS[kind]
 
 
 def _decode_fast_jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
     """Decode a JPEG by simplejpeg if it gives the pixels of Pillow; otherwise return `None`."""
-    jpeg = _simplejpeg()
+    jpeg = _import_simplejpeg()
     if jpeg is None or not data.startswith(b"\xff\xd8") or mode == "RGBA":
         return None
     try:
@@ -302,8 +304,8 @@ def _decode_fast_jpeg(data: bytes, mode: str) -> npt.NDArray[np.uint8] | None:
 
 def _decode_by_pillow(data: bytes, mode: str) -> Any:
     _require_complete(data)
-    pillow = _pillow()
-    with pillow.open(io.BytesIO(data), formats=_formats()) as image:
+    pillow = _import_pillow()
+    with pillow.open(io.BytesIO(data), formats=_list_pillow_formats()) as image:
         _require_pixel_limit(*image.size)
         if image.mode.startswith(("I", "F")):
             raise ValueError(
@@ -318,14 +320,14 @@ def _decode_by_pillow(data: bytes, mode: str) -> Any:
 
 def _require_complete(data: bytes) -> None:
     """Raise `ValueError` for an image that Pillow would decode partly grey or damaged."""
-    strict = _image_file()
+    strict = _import_image_file()
     if strict.LOAD_TRUNCATED_IMAGES:
         strict.LOAD_TRUNCATED_IMAGES = False
         logging.getLogger("penstock").warning(
             "PIL.ImageFile.LOAD_TRUNCATED_IMAGES is turned off: images that were cut off would be "
             "partly grey"
         )
-    jpeg = _simplejpeg()
+    jpeg = _import_simplejpeg()
     if jpeg is not None and data.startswith(b"\xff\xd8"):
         try:
             jpeg.decode_jpeg(data, "GRAY", min_height=1, min_width=1)
@@ -333,12 +335,16 @@ def _require_complete(data: bytes) -> None:
             # Other errors leave no grey pixels, or Pillow raises too.
             if "remature end" in str(error):
                 raise
-    elif data.startswith(_PCX) and data[65:66] == b"\x01" and data[-_PALETTE:][:1] != b"\x0c":
+    elif (
+        data.startswith(_PCX_MAGIC)
+        and data[65:66] == b"\x01"
+        and data[-_PCX_PALETTE_BYTES:][:1] != b"\x0c"
+    ):
         raise ValueError("it is cut off: it does not end with its palette")
     elif data.startswith(b"GIF8"):
         require_end_of_gif(io.BytesIO(data), len(data))
-    elif data.startswith(_PNG):
-        offset, name, view = len(_PNG), b"", memoryview(data)
+    elif data.startswith(_PNG_MAGIC):
+        offset, name, view = len(_PNG_MAGIC), b"", memoryview(data)
         while offset + 12 <= len(data) and name != b"IEND":
             end, name = (
                 offset + 8 + int.from_bytes(view[offset : offset + 4], "big"),
@@ -358,7 +364,7 @@ def _require_complete(data: bytes) -> None:
 
 
 def _require_pixel_limit(width: int, height: int) -> None:
-    limit = _pillow().MAX_IMAGE_PIXELS
+    limit = _import_pillow().MAX_IMAGE_PIXELS
     if limit is not None and width * height > limit:
         raise ValueError(
             f"it has {width:,} x {height:,} pixels, more than PIL.Image.MAX_IMAGE_PIXELS "
@@ -371,13 +377,13 @@ def to_container(pixels: npt.NDArray[np.uint8], container: str) -> Any:
 
     Args:
         pixels: uint8[height, width, channels], or [height, width].
-        container: the first entry of a value of `KINDS`.
+        container: the first entry of a value of `ALL_FORMATS`.
     """
     tensor = container.startswith("torch")
     if tensor and pixels.ndim == 3:
         pixels = np.ascontiguousarray(pixels.transpose(2, 0, 1))
     values: Any = pixels if container.endswith("8") else pixels.astype(np.float32) / np.float32(255)
-    return _torch().from_numpy(np.ascontiguousarray(values)) if tensor else values
+    return _import_torch().from_numpy(np.ascontiguousarray(values)) if tensor else values
 
 
 def _decode_npy(data: bytes) -> npt.NDArray[Any]:
@@ -407,7 +413,7 @@ def _decode_npy(data: bytes) -> npt.NDArray[Any]:
     )
 
 
-_DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+_DECODERS_BY_EXTENSION: Mapping[str, Callable[[bytes], Any]] = {
     **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
     **dict.fromkeys(("json", "jsn"), json.loads),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
@@ -416,27 +422,27 @@ _DECODERS: Mapping[str, Callable[[bytes], Any]] = {
 
 
 @cache
-def _pillow() -> Any:
+def _import_pillow() -> Any:
     try:
         return importlib.import_module("PIL.Image")
     except ModuleNotFoundError:
-        raise missing_extra("pillow", "images", "decoding images") from None
+        raise make_missing_extra_error("pillow", "images", "decoding images") from None
 
 
 @cache
-def _image_file() -> Any:
+def _import_image_file() -> Any:
     return importlib.import_module("PIL.ImageFile")
 
 
 @cache
-def _formats() -> list[str]:
-    pillow = _pillow()
+def _list_pillow_formats() -> list[str]:
+    pillow = _import_pillow()
     pillow.init()
-    return [name for name in _FORMATS if name in pillow.OPEN]
+    return [name for name in _PILLOW_FORMATS if name in pillow.OPEN]
 
 
 @cache
-def _simplejpeg() -> ModuleType | Any:
+def _import_simplejpeg() -> ModuleType | Any:
     try:
         return importlib.import_module("simplejpeg")
     except ModuleNotFoundError:
@@ -444,8 +450,8 @@ def _simplejpeg() -> ModuleType | Any:
 
 
 @cache
-def _torch() -> Any:
+def _import_torch() -> Any:
     try:
         return importlib.import_module("torch")
     except ModuleNotFoundError:
-        raise missing_extra("torch", "torch", "decoding images to tensors") from None
+        raise make_missing_extra_error("torch", "torch", "decoding images to tensors") from None

@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..errors import ConfigError, DataError, missing_extra
+from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
 from .claims import check_size
 
 # Seconds, beyond most key frame intervals; within them, decoding is cheaper than seeking.
 _SEEK_DISTANCE = 2.0
 _SOUND_EXCESS = 0.5  # seconds by which the sound may outlast the pictures
-_ROUNDING = 0.0005  # seconds; some formats round frame times to milliseconds
+_TIME_ROUNDING = 0.0005  # seconds; some formats round frame times to milliseconds
 _TIMED_FORMATS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm")  # FFmpeg names; packets have times
-_REORDERED = 64  # frames stored out of order; codecs allow 16
+_MAX_REORDERED_FRAMES = 64  # frames stored out of order; codecs allow 16
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Video:
     def seconds(self) -> float:
         """Return the length in seconds, from the header alone."""
         with sample_errors("video", self.key), self._open() as (container, stream):
-            return _seconds(container, stream)
+            return _get_duration_seconds(container, stream)
 
     @property
     def rate(self) -> float:
@@ -75,7 +75,7 @@ class Video:
                 times outside of it.
         """
         with sample_errors("video", self.key), self._open() as (container, stream):
-            length = _seconds(container, stream)
+            length = _get_duration_seconds(container, stream)
             self.limits.check("seconds", length)
             if wrong := [time for time in times if not 0 <= time <= length]:
                 raise DataError(
@@ -83,7 +83,9 @@ class Video:
                 )
             begin = (stream.start_time or 0) * float(stream.time_base)
             return self._to_array(
-                stream, len(times), _frames_at(container, stream, [time + begin for time in times])
+                stream,
+                len(times),
+                _find_frames_by_time(container, stream, [time + begin for time in times]),
             )
 
     def clip(self, start: float, stop: float, rate: float | None = None) -> npt.NDArray[np.uint8]:
@@ -136,25 +138,25 @@ class Video:
             DataError: as `frames`, and for numbers outside of the video.
         """
         with sample_errors("video", self.key), self._open() as (container, stream):
-            self.limits.check("seconds", _seconds(container, stream))
+            self.limits.check("seconds", _get_duration_seconds(container, stream))
             if wrong := [number for number in numbers if not number >= 0]:
                 raise DataError(f"numbered({wrong[0]}): frames are counted from 0", where=self.key)
             last = max(numbers, default=-1)
             times = (
-                _frame_times(container, stream, last)
+                _read_frame_times(container, stream, last)
                 if container.format.name in _TIMED_FORMATS
                 else None
             )
             if times is None:
                 if container.format.name in _TIMED_FORMATS:
                     container.seek(0)
-                frames = _frames_by_count(container, stream, numbers)
+                frames = _find_frames_by_number(container, stream, numbers)
             elif last >= len(times):
                 raise DataError(
                     f"numbered({last}): the video has {len(times)} frames", where=self.key
                 )
             else:
-                frames = _frames_at(
+                frames = _find_frames_by_time(
                     container, stream, [times[number] for number in numbers], exact=True
                 )
             return self._to_array(stream, len(numbers), frames)
@@ -178,7 +180,7 @@ class Video:
 
     @contextmanager
     def _open(self) -> Generator[tuple[Any, Any]]:
-        av = _av()
+        av = _import_av()
         with self.blob.file() as file:
             check_size(file, len(self.blob))
             with av.open(file) as container:
@@ -187,7 +189,7 @@ class Video:
                 yield container, container.streams.video[0]
 
 
-def _frames_at(
+def _find_frames_by_time(
     container: Any, stream: Any, times: Sequence[float], exact: bool = False
 ) -> Iterator[tuple[int, Any]]:
     """Yield the index of each requested time with the frame displayed then.
@@ -195,7 +197,7 @@ def _frames_at(
     With `exact`, the frame must begin at that time.
     """
     base = float(stream.time_base)
-    tolerance = min(base / 2, _ROUNDING)
+    tolerance = min(base / 2, _TIME_ROUNDING)
     order = sorted(range(len(times)), key=times.__getitem__)
     frames, current, following = iter(()), None, None
     for index in order:
@@ -204,12 +206,12 @@ def _frames_at(
             container.seek(
                 max(round(time / base), 0), stream=stream, backward=True, any_frame=False
             )
-            frames, following = _decode(container, stream), None
+            frames, following = _decode_frames(container, stream), None
             current = next(frames, None)
             # Not every index finds the key frame before a time.
             if current is None or current.pts * base > time + tolerance:
                 container.seek(0)
-                frames = _decode(container, stream)
+                frames = _decode_frames(container, stream)
                 current = next(frames, None)
             if current is None:
                 raise ValueError("it has no frame that can be decoded")
@@ -222,7 +224,7 @@ def _frames_at(
         yield index, current
 
 
-def _decode(container: Any, stream: Any) -> Iterator[Any]:
+def _decode_frames(container: Any, stream: Any) -> Iterator[Any]:
     """Yield the following frames.
 
     Raises:
@@ -263,7 +265,7 @@ def _require_frame(
         )
 
 
-def _frame_times(container: Any, stream: Any, last: int) -> list[float] | None:
+def _read_frame_times(container: Any, stream: Any, last: int) -> list[float] | None:
     """Return frame times from packet headers, up to a frame number; `None` if they lack times."""
     timestamps, base = list[int](), float(stream.time_base)
     for packet in container.demux(stream):
@@ -272,7 +274,7 @@ def _frame_times(container: Any, stream: Any, last: int) -> list[float] | None:
         if packet.pts is None:
             return None
         timestamps.append(packet.pts)
-        if len(timestamps) > last + _REORDERED:
+        if len(timestamps) > last + _MAX_REORDERED_FRAMES:
             break
     return (
         [time * base for time in sorted(timestamps)]
@@ -281,7 +283,7 @@ def _frame_times(container: Any, stream: Any, last: int) -> list[float] | None:
     )
 
 
-def _frames_by_count(
+def _find_frames_by_number(
     container: Any, stream: Any, numbers: Sequence[int]
 ) -> Iterator[tuple[int, Any]]:
     """Yield the indices of requested frame numbers with their frames, by counting."""
@@ -289,7 +291,7 @@ def _frames_by_count(
     for index, number in enumerate(numbers):
         indices.setdefault(number, []).append(index)
     number = -1
-    for number, frame in enumerate(_decode(container, stream) if indices else ()):
+    for number, frame in enumerate(_decode_frames(container, stream) if indices else ()):
         for index in indices.pop(number, ()):
             yield index, frame
         if not indices:
@@ -298,15 +300,15 @@ def _frames_by_count(
         raise ValueError(f"frame {max(indices)} of a video with {number + 1} frames")
 
 
-def _seconds(container: Any, stream: Any) -> float:
+def _get_duration_seconds(container: Any, stream: Any) -> float:
     if stream.duration is not None:
         return float(stream.duration * stream.time_base)
     return float((container.duration or 0) / 1_000_000)
 
 
 @cache
-def _av() -> Any:
+def _import_av() -> Any:
     try:
         return importlib.import_module("av")
     except ModuleNotFoundError:
-        raise missing_extra("av", "video", "decoding video") from None
+        raise make_missing_extra_error("av", "video", "decoding video") from None

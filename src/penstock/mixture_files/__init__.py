@@ -11,30 +11,30 @@ from collections.abc import Collection
 from pathlib import Path
 
 from ..dataset import Dataset
-from ..engine.base.arguments import check_choice, no_dataset, validated
+from ..engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
 from ..engine.base.urls import require_local
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import display_path
 from .build import build
-from .check import parse, parse_tree
-from .keys import schema
+from .check import parse_mixture, parse_tree
+from .keys import build_schema
 from .lint import lint
 from .model import (
-    PARTS,
+    SPLIT_PARTS,
     Batching,
     MixtureFile,
-    Part,
     RunPosition,
     Scheduling,
     Shuffling,
     SourceEntry,
+    SplitPart,
     Splitting,
     Stage,
     Tokenising,
 )
-from .reading import GRANTS, Grant, Notes, Problem, check_rights, read_text
-from .unbuild import model_of
-from .write import text_of, tree_of, write
+from .reading import GRANTS, Grant, Problem, ProblemLog, check_rights, read_text
+from .unbuild import describe_dataset
+from .write import convert_model, format_yaml, write
 
 __all__ = [
     "GRANTS",
@@ -50,18 +50,18 @@ __all__ = [
     "Stage",
     "Tokenising",
     "build",
+    "build_schema",
+    "check_round_trip",
+    "describe_dataset",
     "dump",
     "lint",
     "load",
-    "model_of",
     "read_model",
-    "schema",
-    "unfit",
 ]
 
 
-@validated
-def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = ()) -> Dataset:
+@validate_arguments
+def load(path: str | Path, part: SplitPart = "train", *, allow: Collection[Grant] = ()) -> Dataset:
     r"""Load the dataset that a mixture file describes (see the page "Mixture files").
 
     Args:
@@ -83,10 +83,10 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
     >>> sorted(row["x"] for row in ps.load(folder / "mixture.yaml"))
     [1, 2]
     """
-    check_choice(part, PARTS, "load(part={})")
+    check_choice(part, SPLIT_PARTS, "load(part={})")
     model, problems = read_model(path, allow)
-    if model is None or _errors(problems):
-        raise ConfigError(format_problems(_errors(lint(path, allow=allow))))
+    if model is None or _select_errors(problems):
+        raise ConfigError(format_problems(_select_errors(lint(path, allow=allow))))
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(
             f"{display_path(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"
@@ -95,13 +95,13 @@ def load(path: str | Path, part: Part = "train", *, allow: Collection[Grant] = (
         with convert_storage_errors(display_path(path)):
             return build(model)
     except ConfigError as error:
-        errors = _errors(lint(path, allow=allow))
+        errors = _select_errors(lint(path, allow=allow))
         raise ConfigError(
             format_problems(errors) if errors else f"{display_path(path)}: {error}"
         ) from error
 
 
-@validated
+@validate_arguments
 def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     r"""Write a mixture file that loads to an equal dataset: same samples, same fingerprint.
 
@@ -122,11 +122,13 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
     seed: 3
     """
     if not isinstance(mixture, Dataset | MixtureFile):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise no_dataset("dump", mixture)
-    write(model_of(mixture) if isinstance(mixture, Dataset) else mixture, require_local(path))
+        raise make_not_dataset_error("dump", mixture)
+    write(
+        describe_dataset(mixture) if isinstance(mixture, Dataset) else mixture, require_local(path)
+    )
 
 
-def _errors(problems: list[Problem]) -> list[Problem]:
+def _select_errors(problems: list[Problem]) -> list[Problem]:
     return [problem for problem in problems if problem.severity == "error"]
 
 
@@ -139,12 +141,12 @@ def read_model(
         The description, as complete as the problems allow (None if the file cannot be read), and
         the problems in the order of lines.
     """
-    notes = Notes(allow=check_rights(allow))
-    model = parse(path, notes)
+    notes = ProblemLog(allow=check_rights(allow))
+    model = parse_mixture(path, notes)
     return model, sorted(notes.problems)
 
 
-def unfit(model: MixtureFile, path: str | Path) -> list[Problem]:
+def check_round_trip(model: MixtureFile, path: str | Path) -> list[Problem]:
     """Return the problems that a description would have as a file at `path`.
 
     A description that was read from a file has none.
@@ -156,8 +158,10 @@ def unfit(model: MixtureFile, path: str | Path) -> list[Problem]:
     Returns:
         The problems.
     """
-    notes = Notes()
-    tree = read_text(text_of(tree_of(model, Path(path).absolute().parent)), str(path), notes)
+    notes = ProblemLog()
+    tree = read_text(
+        format_yaml(convert_model(model, Path(path).absolute().parent)), str(path), notes
+    )
     if tree is not None and parse_tree(tree, Path(path), notes) != model and not notes.problems:
         return [Problem(str(path), 1, "", "error", "the file would load as another mixture")]
     return sorted(notes.problems)

@@ -16,12 +16,12 @@ from ..inputs import mix, read
 from ..schedule import Schedule
 from ..text import Tokenise
 from ..types import Ints
-from .exclude import exclude_rows, excluded_rows
-from .horizon import limit_rows, limit_samples, samples_of_passes
+from .exclude import exclude_rows, read_excluded_rows
+from .horizon import count_pass_samples, limit_rows, limit_samples
 from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
-from .stages import stage_schedule
+from .stages import build_stage_schedule
 
-ENDS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
+END_TOKENS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
 """Options of `pack` that add a token before or after every document."""
 
 
@@ -39,11 +39,14 @@ def build(model: MixtureFile) -> Dataset:
         DataError: The data of a source is damaged.
     """
     return _pack_and_batch(
-        model, limit_samples(model, _mixture(model, _Shared({}, excluded_rows(model))))
+        model,
+        limit_samples(
+            model, _build_mixture(model, _SharedResources({}, read_excluded_rows(model)))
+        ),
     )
 
 
-class _Shared(NamedTuple):
+class _SharedResources(NamedTuple):
     """Tokenizers and excluded rows, shared by all sources of a file."""
 
     tokenisers: dict[Tokenising, Tokenise]
@@ -56,13 +59,13 @@ class _Shared(NamedTuple):
         return self.tokenisers[how]
 
 
-def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
+def _build_mixture(model: MixtureFile, shared: _SharedResources, above: str = "") -> Dataset:
     model, datasets = _drop_empty(model, _open_sources(model, shared, above))
     caps_by_source = model.group_max_epochs or any(
         source.max_epochs is not None for source in model.sources
     )
     caps = {source.name: cap for source in model.sources if (cap := model.cap(source)) is not None}
-    weights = _weights(model, datasets)
+    weights = _build_weights(model, datasets)
     return mix(
         datasets,
         weights,
@@ -75,7 +78,7 @@ def _mixture(model: MixtureFile, shared: _Shared, above: str = "") -> Dataset:
     )
 
 
-def _weights(
+def _build_weights(
     model: MixtureFile, datasets: Mapping[str, Dataset]
 ) -> Mapping[str, float] | Schedule | None:
     """Return the weights, or the schedule, that weights, groups, stages and points define.
@@ -83,31 +86,35 @@ def _weights(
     Returns None if the mixture derives them itself (equal weights, or `temperature`).
     """
     if model.schedule and model.schedule.points:
-        return schedule_of(model, model.schedule.points)
+        return build_schedule(model, model.schedule.points)
     if model.stages:
         passes = model.horizon and model.horizon[0] == "epochs"
-        run = ("samples", samples_of_passes(model, datasets.values())) if passes else model.run
-        return stage_schedule(model, _relative_weights(model, datasets), run)
+        run = ("samples", count_pass_samples(model, datasets.values())) if passes else model.run
+        return build_stage_schedule(model, _compute_relative_weights(model, datasets), run)
     if model.groups is not None:
-        weights = model.grouped(_relative_weights(model, datasets), model.groups)
+        weights = model.grouped(_compute_relative_weights(model, datasets), model.groups)
     elif model.temperature is not None:
         return None
     else:
-        weights = weights_of(model, datasets)
+        weights = compute_source_weights(model, datasets)
     if model.schedule or any(
         source.start is not None or source.stop is not None for source in model.sources
     ):
-        return schedule_of(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
+        return build_schedule(model, ((0, weights or dict.fromkeys(model.names, 1.0)),))
     return weights
 
 
-def _relative_weights(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float]:
+def _compute_relative_weights(
+    model: MixtureFile, datasets: Mapping[str, Dataset]
+) -> dict[str, float]:
     """Return the weight of each source within its group, or within the mixture."""
     if model.temperature is None:
         return model.own_weights()
     sizes = [len(datasets[name]) for name in model.names]
     by_tokens = model.unit == "tokens"
-    lengths = [_mean_tokens(name, datasets[name]) for name in model.names] if by_tokens else None
+    lengths = (
+        [_compute_mean_tokens(name, datasets[name]) for name in model.names] if by_tokens else None
+    )
     return tempered(model.names, sizes, model.temperature, lengths)
 
 
@@ -130,7 +137,7 @@ def _drop_empty(
     }
 
 
-def _open_sources(model: MixtureFile, shared: _Shared, above: str) -> dict[str, Dataset]:
+def _open_sources(model: MixtureFile, shared: _SharedResources, above: str) -> dict[str, Dataset]:
     """Open all sources; report the problems of all of them at once."""
     datasets, problems = dict[str, Dataset](), list[str]()
     for source in model.sources:
@@ -143,9 +150,11 @@ def _open_sources(model: MixtureFile, shared: _Shared, above: str) -> dict[str, 
     return datasets
 
 
-def _open_source(source: SourceEntry, model: MixtureFile, shared: _Shared, above: str) -> Dataset:
+def _open_source(
+    source: SourceEntry, model: MixtureFile, shared: _SharedResources, above: str
+) -> Dataset:
     if source.mixture is not None:
-        return _mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
+        return _build_mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
     tokenising = source.tokenise or model.tokenise
     tokenise = None if tokenising is None else shared.tokeniser(tokenising)
     counted = tokenising is not None and tokenising.counted
@@ -175,25 +184,28 @@ def _open_source(source: SourceEntry, model: MixtureFile, shared: _Shared, above
                 "where"
             )
         ds = exclude_rows(ds, rows)
-    ds = _shuffle(ds, source.shuffle or model.shuffle or Shuffling())
+    ds = _apply_shuffle(ds, source.shuffle or model.shuffle or Shuffling())
     return ds if tokenise is None else ds.map(tokenise)
 
 
-def _shuffle(ds: Dataset, how: Shuffling) -> Dataset:
+def _apply_shuffle(ds: Dataset, how: Shuffling) -> Dataset:
     if how.kind == "none":
         return ds
     block = (how.rows, how.window) if how.rows is not None and how.window is not None else None
     return ds.shuffle(how.seed, block, buckets=how.buckets)
 
 
-def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str, float] | None:
+def compute_source_weights(
+    model: MixtureFile, datasets: Mapping[str, Dataset]
+) -> dict[str, float] | None:
     """Return the weights of the sources, in the unit of the mixture; None if no source has any.
 
     `tokens` and `epochs` are amounts over the run. If all sources have amounts, these are the
     weights. Otherwise the sources with a `weight` share the rest of the horizon.
     """
     amounts = {
-        source.name: _amount(source, model, datasets[source.name]) for source in model.sources
+        source.name: _compute_amount(source, model, datasets[source.name])
+        for source in model.sources
     }
     fixed_amounts = {name: amount for name, amount in amounts.items() if amount is not None}
     relative_weights = {
@@ -223,7 +235,7 @@ def weights_of(model: MixtureFile, datasets: Mapping[str, Dataset]) -> dict[str,
     }
 
 
-def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
+def _compute_amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
     """Return the amount that a source requests over the run, in the unit of the mixture.
 
     Returns None if the source has a weight instead.
@@ -233,17 +245,17 @@ def _amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | Non
     by_tokens = model.unit == "tokens"
     if source.epochs is not None:
         rows = float(Fraction(str(source.epochs)) * len(ds))
-        return rows * _mean_tokens(source.name, ds) if by_tokens else rows
+        return rows * _compute_mean_tokens(source.name, ds) if by_tokens else rows
     tokens = float(source.tokens or 0)
-    return tokens if by_tokens else tokens / _mean_tokens(source.name, ds)
+    return tokens if by_tokens else tokens / _compute_mean_tokens(source.name, ds)
 
 
-def _mean_tokens(name: str, ds: Dataset) -> float:
+def _compute_mean_tokens(name: str, ds: Dataset) -> float:
     """Return the mean number of tokens per sample, as the mixture computes it."""
     return mean_length(name, ds.flow)
 
 
-def schedule_of(
+def build_schedule(
     model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]
 ) -> Schedule:
     """Return the schedule of a mixture, in samples or tokens."""
@@ -261,9 +273,9 @@ def schedule_of(
 def _pack_and_batch(model: MixtureFile, ds: Dataset) -> Dataset:
     if model.pack:
         options = dict(model.pack)
-        for name in ENDS:
+        for name in END_TOKENS:
             if name in options:
-                options[name] = token_of(options[name], model, name)
+                options[name] = resolve_token(options[name], model, name)
         ds = ds.pack(**options)
     ds = limit_rows(model, ds)
     if model.batch:
@@ -273,13 +285,13 @@ def _pack_and_batch(model: MixtureFile, ds: Dataset) -> Dataset:
     return ds
 
 
-def token_of(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
+def resolve_token(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:
     """Return the id of a token; look up a text, or the tokenizer's own token (True)."""
     if isinstance(token, Mapping):
-        return {name: token_of(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {name: resolve_token(one, model, option) for name, one in token.items()}  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(token, str) and token is not True:
         return token
-    tokenizers = tokenizers_of(model)
+    tokenizers = collect_tokenizers(model)
     if len(tokenizers) != 1:
         raise ConfigError(
             f"pack: {option} is {token!r}; a text needs exactly one tokenizer in the "
@@ -289,7 +301,7 @@ def token_of(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> A
     return tokenise.token(token) if isinstance(token, str) else tokenise.special_token(option)
 
 
-def tokenizers_of(model: MixtureFile) -> set[str]:
+def collect_tokenizers(model: MixtureFile) -> set[str]:
     """Return the tokenizers of a mixture and its sources."""
     of_sources = {
         source.tokenise.tokenizer

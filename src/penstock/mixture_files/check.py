@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ..engine.base.arguments import did_you_mean
+from ..engine.base.arguments import suggest_names
 from ..stores import is_remote, parse_location, resolve_beside
-from .keys import MIXTURE, NESTED, SOURCE
+from .keys import MIXTURE, NESTED_MIXTURE_SECTION, SOURCE_SECTION
 from .kinds import INVALID, format_node
 from .model import (
-    SHARES,
+    SHARE_KEYS,
     Batching,
     MixtureFile,
     Scheduling,
@@ -25,18 +25,18 @@ from .model import (
     Tokenising,
 )
 from .reading import (
-    Node,
-    Notes,
+    MixtureNode,
+    ProblemLog,
     has_include_cycle,
     join_key,
+    parse_scalar,
     read_included,
     resolve_included,
-    scalar_of,
 )
 
-_KNOWN = {"", *(key.name for key in SOURCE.keys)}
-_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name of a tokenizer on the Hugging Face hub
-_FILES_ONLY = (
+_KNOWN_SOURCE_KEYS = {"", *(key.name for key in SOURCE_SECTION.keys)}
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name of a tokenizer on the Hugging Face hub
+_FILE_SOURCE_KEYS = (
     "format",
     "columns",
     "dtype",
@@ -49,28 +49,28 @@ _FILES_ONLY = (
 )
 
 
-def parse(path: str | Path, notes: Notes) -> MixtureFile | None:
+def parse_mixture(path: str | Path, notes: ProblemLog) -> MixtureFile | None:
     """Read the description of a file as far as possible; add its problems to `notes`."""
     path = parse_location(path)
     tree = read_included(path, notes)
     return None if tree is None else parse_tree(tree, path, notes)
 
 
-def parse_tree(tree: Node, path: Path, notes: Notes) -> MixtureFile | None:
+def parse_tree(tree: MixtureNode, path: Path, notes: ProblemLog) -> MixtureFile | None:
     """Return the description of a tree that was read from a file, or would be written to one."""
-    return _Check(notes).mixture(tree, "", (path.resolve(),))
+    return _MixtureChecker(notes).mixture(tree, "", (path.resolve(),))
 
 
 @dataclass
-class _Check:
+class _MixtureChecker:
     """Checks the parts of a mixture; every problem goes to `notes`."""
 
-    notes: Notes
+    notes: ProblemLog
 
     def mixture(
-        self, tree: Node, at: str, chain: tuple[Path, ...], nested: bool = False
+        self, tree: MixtureNode, at: str, chain: tuple[Path, ...], nested: bool = False
     ) -> MixtureFile | None:
-        given = (NESTED if nested else MIXTURE).read(tree, at, self.notes)
+        given = (NESTED_MIXTURE_SECTION if nested else MIXTURE).read(tree, at, self.notes)
         if given is INVALID:
             return None
         marks = {"": tree, **cast("dict[str, Node]", tree.value)}
@@ -99,25 +99,27 @@ class _Check:
         self.shares(model, at)
         return model
 
-    def source(self, name: str, node: Node, at: str, chain: tuple[Path, ...]) -> SourceEntry | None:
-        given = SOURCE.read(node, at, self.notes)
+    def source(
+        self, name: str, node: MixtureNode, at: str, chain: tuple[Path, ...]
+    ) -> SourceEntry | None:
+        given = SOURCE_SECTION.read(node, at, self.notes)
         if given is INVALID:
             return None
         marks = {"": node, **cast("dict[str, Node]", node.value)}
         error = self.notes.error
         if not name or name.startswith("+") or "/" in name:
             error(node, at, "a source name must not be empty, contain '/' or begin with '+'")
-        if sum(key in marks for key in SHARES) > 1:
+        if sum(key in marks for key in SHARE_KEYS) > 1:
             error(
                 node,
                 at,
-                f"give only one of {', '.join(SHARES)}: each defines the share of the source",
+                f"give only one of {', '.join(SHARE_KEYS)}: each defines the share of the source",
             )
         if ("path" in marks) == ("mixture" in marks):
             error(node, at, "give either path (files) or mixture (a nested mixture)")
         inner = None
         if "mixture" in given:
-            for key in (key for key in _FILES_ONLY if key in marks):
+            for key in (key for key in _FILE_SOURCE_KEYS if key in marks):
                 error(
                     marks[key],
                     join_key(at, key),
@@ -168,7 +170,7 @@ class _Check:
             name, shuffle=shuffle, tokenise=tokenise, mixture=inner, marks=marks, **given
         )
 
-    def inner(self, node: Node, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
+    def inner(self, node: MixtureNode, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
         """Read a nested mixture: its settings, or a file."""
         if isinstance(node.value, dict):
             return self.mixture(node, at, chain, nested=True)
@@ -197,7 +199,7 @@ class _Check:
     # ------------------------------------------------------------ settings
 
     def batch(
-        self, given: Any, global_size: int | None, marks: Mapping[str, Node]
+        self, given: Any, global_size: int | None, marks: Mapping[str, MixtureNode]
     ) -> Batching | None:
         if given is None:
             return None if global_size is None else Batching(global_size, over_ranks=True)
@@ -218,7 +220,7 @@ class _Check:
                 return None
         return Batching(global_size, over_ranks=True, **given)
 
-    def shuffle(self, given: Any, node: Node, at: str) -> Shuffling | None:
+    def shuffle(self, given: Any, node: MixtureNode, at: str) -> Shuffling | None:
         if given is None or isinstance(given, str):
             return Shuffling(given) if given else None
         if ("rows" in given) != ("window" in given):
@@ -231,7 +233,7 @@ class _Check:
             "block" if "rows" in given else "buckets" if "buckets" in given else "full", **given
         )
 
-    def cache(self, path: str | None, node: Node | None, at: str) -> str | None:
+    def cache(self, path: str | None, node: MixtureNode | None, at: str) -> str | None:
         """Return the cache folder, which is local even if the file is in a store."""
         if (
             path is None
@@ -241,17 +243,17 @@ class _Check:
             return None
         return path if is_remote(node.file) else resolve_beside(node.file, path)
 
-    def exclude(self, path: str | None, node: Node | None) -> str | None:
+    def exclude(self, path: str | None, node: MixtureNode | None) -> str | None:
         if path is None or node is None:
             return None
         absolute = resolve_beside(node.file, path)
         return absolute if self.notes.permits_path(absolute, node, "exclude") else None
 
-    def tokenise(self, given: Any, node: Node | None) -> Tokenising | None:
+    def tokenise(self, given: Any, node: MixtureNode | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
         absolute = resolve_beside(node.file, given["tokenizer"])
-        on_hub = _HUB.fullmatch(given["tokenizer"]) and not os.path.exists(given["tokenizer"])
+        on_hub = _HUB_NAME.fullmatch(given["tokenizer"]) and not os.path.exists(given["tokenizer"])
         requested = absolute if absolute.endswith(".json") else given["tokenizer"]
         if not on_hub and not self.notes.permits_path(requested, node, "tokenise.tokenizer"):
             return None
@@ -272,12 +274,12 @@ class _Check:
         if len(rules := given.get("interpolation", ())) < 2:
             given["interpolation"] = rules[0] if rules else "step"
         points = {
-            int(cast(float, scalar_of(place))): weights
+            int(cast(float, parse_scalar(place))): weights
             for place, weights in given.pop("points", {}).items()
         }
         return Scheduling(points=tuple(sorted(points.items(), key=lambda point: point[0])), **given)
 
-    def horizon(self, given: Any, node: Node | None) -> tuple[str, float] | None:
+    def horizon(self, given: Any, node: MixtureNode | None) -> tuple[str, float] | None:
         if not given or node is None:
             return None
         if len(given) > 1:
@@ -314,7 +316,11 @@ class _Check:
         elif given and len(given) < len(model.sources) and not model.stages:
             grouped = {source.group for source, _ in given}
             for source in model.sources:
-                if not source.shares and source.group in grouped and not set(source.marks) - _KNOWN:
+                if (
+                    not source.shares
+                    and source.group in grouped
+                    and not set(source.marks) - _KNOWN_SOURCE_KEYS
+                ):
                     error(
                         source.marks[""],
                         join_key(at, f"sources.{source.name}"),
@@ -341,7 +347,7 @@ class _Check:
         for source in model.sources:
             here = join_key(at, f"sources.{source.name}")
             if source.group is not None and source.group not in groups:
-                known = did_you_mean(source.group, groups) or (
+                known = suggest_names(source.group, groups) or (
                     f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
                 error(
@@ -372,7 +378,7 @@ class _Check:
         for name in model.group_max_epochs or {}:
             if name not in groups:
                 mark = cast("dict[str, Node]", model.marks["group_max_epochs"].value)[name]
-                known = did_you_mean(name, groups) or (
+                known = suggest_names(name, groups) or (
                     f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
                 error(
@@ -413,7 +419,7 @@ class _Check:
                 error(
                     mark,
                     f"{here}.weights.{name}",
-                    f"there is no source or group {name!r}{did_you_mean(name, known)}",
+                    f"there is no source or group {name!r}{suggest_names(name, known)}",
                 )
             if stage.until is None and number + 1 < len(nodes):
                 error(mark, here, "until is missing: only the last stage may omit it")
@@ -432,11 +438,16 @@ class _Check:
             cast("dict[str, Node]", model.marks["schedule"].value)["points"].value,
         )
         for name, node in points.items():
-            place = int(cast(float, scalar_of(name)))
+            place = int(cast(float, parse_scalar(name)))
             self.point(model, name, node, weights[place], at)
 
     def point(
-        self, model: MixtureFile, name: str, node: Node, weights: Mapping[str, float], at: str
+        self,
+        model: MixtureFile,
+        name: str,
+        node: MixtureNode,
+        weights: Mapping[str, float],
+        at: str,
     ) -> None:
         here, mark = join_key(at, f"schedule.points.{name}"), cast("dict[str, Node]", node.value)
         for source in weights:
@@ -444,7 +455,7 @@ class _Check:
                 self.notes.error(
                     mark[source],
                     join_key(here, source),
-                    f"there is no source {source!r}{did_you_mean(source, model.names)}",
+                    f"there is no source {source!r}{suggest_names(source, model.names)}",
                 )
         if missing := [source for source in model.names if source not in weights]:
             self.notes.error(

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..engine.base import seams
-from ..engine.base.arguments import did_you_mean, join_first
-from ..engine.base.integers import MAX_POSITION, distinct_values
+from ..engine.base.arguments import join_first, suggest_names
+from ..engine.base.integers import MAX_POSITION, find_distinct_values
 from ..engine.base.limits import KEYS_FILE
 from ..engine.graph.nodes import Reorder
 from ..engine.orders import AllBut
@@ -53,7 +53,7 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
     return keys
 
 
-def excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
+def read_excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
     """Return the excluded rows of each source."""
     if model.exclude is None:
         return {}
@@ -62,9 +62,11 @@ def excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
         by_source.setdefault(source, []).append(index)
     names = [name for name, _ in model.iter_sources()]
     if unknown := sorted(set(by_source) - set(names)):
-        known = did_you_mean(unknown[0], names) or f"; there are {join_first(names)}"
+        known = suggest_names(unknown[0], names) or f"; there are {join_first(names)}"
         raise ConfigError(f"exclude: {model.exclude} names {join_first(unknown)}{known}")
-    return {name: distinct_values(np.asarray(rows, np.int64)) for name, rows in by_source.items()}
+    return {
+        name: find_distinct_values(np.asarray(rows, np.int64)) for name, rows in by_source.items()
+    }
 
 
 def exclude_rows(ds: Dataset, rows: Ints) -> Dataset:

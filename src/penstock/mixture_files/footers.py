@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..engine.base import seams
-from ..sources import catalog, outlined, sidecar
+from ..sources import catalog, count_catalog_rows, sidecar
 from ..sources.columnar import Arrow
-from ..sources.kinds import Made, kinds_of
+from ..sources.kinds import CompositeType, describe_column_types
 from ..sources.lru import LRUCache, SharedCaches
 from ..sources.rows import import_arrow
 
-_LINE = 64 << 10  # bytes to read for the first line of a file
+_FIRST_LINE_BYTES = 64 << 10  # bytes to read for the first line of a file
 
 
-def first_row_columns(path: Path) -> list[str]:
+def read_first_row_columns(path: Path) -> list[str]:
     """Return the columns of the first row of a JSONL file, or nothing if it is too long."""
     if path.suffix.lower() != ".jsonl":
         return []
-    line, end, _ = seams.world.store.read(str(path), 0, _LINE).partition(b"\n")
+    line, end, _ = seams.world.store.read(str(path), 0, _FIRST_LINE_BYTES).partition(b"\n")
     try:
         row = json.loads(line) if end else None
     except (ValueError, RecursionError):
@@ -32,28 +32,28 @@ def first_row_columns(path: Path) -> list[str]:
 
 def count_indexed_lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
     """Return the number of rows in line-based files, or None if one has no index yet."""
-    if len(paths) >= catalog.MANY:
-        return outlined(paths, kind, cache)
+    if len(paths) >= catalog.MIN_CATALOG_FILES:
+        return count_catalog_rows(paths, kind, cache)
     total = 0
     for path in paths:
         index_path = sidecar.index_path(path, cache)
         stamp = (
-            sidecar.decode(seams.world.store.read(str(index_path), 0, sidecar.HEADER))
+            sidecar.decode(seams.world.store.read(str(index_path), 0, sidecar.HEADER_BYTES))
             if index_path.exists()
             else None
         )
-        if stamp is None or stamp.data[:2] != sidecar.stat(path)[:2]:
+        if stamp is None or stamp.data[:2] != sidecar.stat_file(path)[:2]:
             return None
         total += stamp.total
     return total
 
 
 @cache
-def _shared() -> SharedCaches:
+def _get_shared_caches() -> SharedCaches:
     return SharedCaches(LRUCache(1), LRUCache(1))
 
 
-class RowGroups(NamedTuple):
+class RowGroupSizes(NamedTuple):
     """Sizes of Parquet row groups in memory, of the columns that are read.
 
     `bytes` is the total, `each` the mean of a row group, `row` the mean of a row, and `rows` the
@@ -68,12 +68,12 @@ class RowGroups(NamedTuple):
 
 def read_footers(
     paths: tuple[Path, ...], kind: str, selected: Sequence[str] | None
-) -> tuple[int, list[str], RowGroups | None]:
+) -> tuple[int, list[str], RowGroupSizes | None]:
     """Return the number of rows, the columns of the first file, and the sizes of row groups."""
     rows, columns, groups, size = 0, list[str](), 0, 0
     for path in paths:
         if kind == "arrow":
-            file = Arrow(path, columns=None, shared=_shared())
+            file = Arrow(path, columns=None, shared=_get_shared_caches())
             rows, columns = rows + len(file), columns or list(file.columns)
             continue
         try:
@@ -83,29 +83,30 @@ def read_footers(
         rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
         groups += footer.num_row_groups
         size += sum(
-            _bytes(footer.row_group(number), selected) for number in range(footer.num_row_groups)
+            _compute_decoded_size(footer.row_group(number), selected)
+            for number in range(footer.num_row_groups)
         )
     if kind == "arrow" or not rows or not groups:
         return rows, columns, None
-    return rows, columns, RowGroups(size, size / groups, size / rows, -(-rows // groups))
+    return rows, columns, RowGroupSizes(size, size / groups, size / rows, -(-rows // groups))
 
 
-def list_dtype(path: Path, kind: str, column: str | None) -> str | None:
+def read_list_dtype(path: Path, kind: str, column: str | None) -> str | None:
     """Return the dtype of a column of integer lists, or None for any other column."""
     if column is None:
         return None
     if kind == "arrow":
-        types = Arrow(path, columns=None, shared=_shared()).types
+        types = Arrow(path, columns=None, shared=_get_shared_caches()).types
     else:
         try:
             schema: Any = import_arrow("pyarrow.parquet").read_schema(str(path))
         except (import_arrow().ArrowException, ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
-        types = kinds_of(schema, schema.names)
+        types = describe_column_types(schema, schema.names)
     column_type = types.get(column)
     item_type = (
         column_type.parts[0][1]
-        if isinstance(column_type, Made) and column_type.of == "list"
+        if isinstance(column_type, CompositeType) and column_type.of == "list"
         else None
     )
     return (
@@ -115,7 +116,7 @@ def list_dtype(path: Path, kind: str, column: str | None) -> str | None:
     )
 
 
-def _bytes(group: Any, selected: Sequence[str] | None) -> int:
+def _compute_decoded_size(group: Any, selected: Sequence[str] | None) -> int:
     """Return the decoded size of a row group, of the selected columns."""
     parts = (group.column(number) for number in range(group.num_columns))
     return sum(

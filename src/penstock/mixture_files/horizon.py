@@ -23,15 +23,15 @@ def limit_samples(model: MixtureFile, mixture: Dataset) -> Dataset:
     """
     unit, number = model.horizon or ("steps", 0)
     if unit == "samples":
-        return _limit(mixture, int(number))
+        return _limit_dataset(mixture, int(number))
     if unit == "epochs":
-        return _limit(mixture, samples_of_passes(model, [mixture]))
+        return _limit_dataset(mixture, count_pass_samples(model, [mixture]))
     if unit == "tokens" and not model.pack:
-        return _limit(mixture, samples_of(mixture, int(number)))
+        return _limit_dataset(mixture, count_token_samples(mixture, int(number)))
     return mixture
 
 
-def samples_of_passes(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
+def count_pass_samples(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
     """Return the number of samples in the passes of the horizon, over all sources."""
     total = 0
     for ds in datasets:
@@ -43,11 +43,11 @@ def samples_of_passes(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
 
 def limit_rows(model: MixtureFile, rows: Dataset) -> Dataset:
     """Limit the rows to be batched, if the horizon counts steps or packed tokens."""
-    steps = steps_of(model)
-    return rows if steps is None else _limit(rows, steps * model.rows_of_step)
+    steps = count_steps(model)
+    return rows if steps is None else _limit_dataset(rows, steps * model.rows_of_step)
 
 
-def steps_of(model: MixtureFile) -> int | None:
+def count_steps(model: MixtureFile) -> int | None:
     """Return the number of steps, or None if it depends on the data."""
     unit, number = model.horizon or ("", 0)
     if unit == "tokens" and model.pack:
@@ -55,7 +55,7 @@ def steps_of(model: MixtureFile) -> int | None:
     return int(number) if unit == "steps" else None
 
 
-def samples_of(mixture: Dataset, tokens: int) -> int:
+def count_token_samples(mixture: Dataset, tokens: int) -> int:
     """Return the number of samples of a mixture that hold `tokens` tokens.
 
     The plan counts them if lengths are known; otherwise a measured mean length is used.
@@ -76,7 +76,7 @@ def samples_of(mixture: Dataset, tokens: int) -> int:
     return high
 
 
-def _limit(ds: Dataset, count: int) -> Dataset:
+def _limit_dataset(ds: Dataset, count: int) -> Dataset:
     """Limit a dataset to `count` items; return it as it is if it has no more.
 
     An unlimited dataset keeps a new order in every pass.

@@ -15,44 +15,44 @@ from ..engine.base.limits import BATCH as BATCH_SIZE
 from ..engine.base.limits import NUMBER, RANKS
 from ..engine.graph.halves import SPLITS
 from ..engine.mixing import STOPS
-from ..engine.orders import fraction_of
+from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
 from ..schedule import INTERPOLATIONS, UNITS
-from ..sources.paths import KINDS, TOKEN_TYPES
+from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from .kinds import (
     INVALID,
-    Flag,
-    Items,
-    Key,
-    Kind,
-    Number,
-    Plain,
-    Raw,
+    FlagKind,
+    ListKind,
+    NumberKind,
+    RawKind,
+    ScalarKind,
     Schema,
     Section,
+    SectionKey,
     Table,
-    Text,
+    TextKind,
+    ValueKind,
     format_node,
 )
-from .model import PARTS, RunPosition
-from .reading import Node, Notes
+from .model import SPLIT_PARTS, RunPosition
+from .reading import MixtureNode, ProblemLog
 
-COUNT = Number(integer=True, least=0, most=MAX_POSITION)
-SIZE = Number(integer=True, least=1, most=MAX_POSITION)
-_ROW = Number(integer=True, least=-MAX_POSITION, most=MAX_POSITION, null=True)
-_ROWS = Number(integer=True, least=1, most=BATCH_SIZE)
-_RANKS = Number(integer=True, least=1, most=RANKS)
+NONNEGATIVE_COUNT = NumberKind(integer=True, least=0, most=MAX_POSITION)
+POSITIVE_SIZE = NumberKind(integer=True, least=1, most=MAX_POSITION)
+_ROW_NUMBER = NumberKind(integer=True, least=-MAX_POSITION, most=MAX_POSITION, null=True)
+_BATCH_ROWS = NumberKind(integer=True, least=1, most=BATCH_SIZE)
+_RANK_COUNT = NumberKind(integer=True, least=1, most=RANKS)
 
 
 @dataclass(frozen=True)
-class Either:
+class SingleOrTableKind:
     """A single value of one kind, or a table of values by name."""
 
-    single: Kind
-    each: Kind
+    single: ValueKind
+    each: ValueKind
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         return (Table(self.each) if isinstance(node.value, dict) else self.single).read(
             node, at, notes
         )
@@ -62,28 +62,30 @@ class Either:
 
 
 @dataclass(frozen=True)
-class Token:
+class TokenKind:
     """A token: its id, its text (looked up in the tokenizer), or `true` (the tokenizer's own)."""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if node.value is True:
             return True
-        return (Text() if isinstance(node.value, str) else COUNT).read(node, at, notes)
+        return (TextKind() if isinstance(node.value, str) else NONNEGATIVE_COUNT).read(
+            node, at, notes
+        )
 
     def schema(self) -> Schema:
         return {"anyOf": [{"type": ["integer", "string"]}, {"const": True}]}
 
 
 @dataclass(frozen=True)
-class Bound:
+class SliceBoundKind:
     """The bound of a slice: a row number as in Python, or a percentage such as `80%`."""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         percent = isinstance(node.value, str) and re.fullmatch(
             r"[0-9]+([.][0-9]*)? *%", node.value[: NUMBER + 1]
         )
         if not percent or not isinstance(node.value, str):
-            return _ROW.read(node, at, notes)
+            return _ROW_NUMBER.read(node, at, notes)
         if Fraction(node.value.rstrip(" %")) <= 100:
             return node.value
         notes.error(node, at, f"expected at most 100%, not {format_node(node)}")
@@ -91,18 +93,20 @@ class Bound:
 
     def schema(self) -> Schema:
         percent = {"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"}
-        return {"anyOf": [_ROW.schema(), percent]}
+        return {"anyOf": [_ROW_NUMBER.schema(), percent]}
 
 
 @dataclass(frozen=True)
-class Percent:
+class ShareKind:
     """A share (`0.5%` or 0.005) or a number of rows, kept as written."""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if isinstance(node.value, int) and not isinstance(node.value, bool):
-            return SIZE.read(node, at, notes)
+            return POSITIVE_SIZE.read(node, at, notes)
         try:
-            fraction_of(node.value[: NUMBER + 1] if isinstance(node.value, str) else node.value, at)
+            parse_fraction(
+                node.value[: NUMBER + 1] if isinstance(node.value, str) else node.value, at
+            )
         except ConfigError:
             notes.error(
                 node,
@@ -119,126 +123,150 @@ class Percent:
         }
 
 
-SHUFFLE = Section(
+SHUFFLE_SECTION = Section(
     "shuffle",
     "Order of the rows of a source: full, none, or the settings of a shuffle.",
     (
-        Key(
+        SectionKey(
             "rows",
-            SIZE,
+            POSITIVE_SIZE,
             "Rows per block of a block shuffle, for slow disks; needs window.",
         ),
-        Key("window", SIZE, "Blocks per window; rows are shuffled within a window."),
-        Key(
+        SectionKey(
+            "window", POSITIVE_SIZE, "Blocks per window; rows are shuffled within a window."
+        ),
+        SectionKey(
             "buckets",
-            SIZE,
+            POSITIVE_SIZE,
             "Rows per bucket of a bucket shuffle, for packing very many documents.",
         ),
-        Key(
-            "seed", Number(integer=True), "Seed of this shuffle; default: the seed of the mixture."
+        SectionKey(
+            "seed",
+            NumberKind(integer=True),
+            "Seed of this shuffle; default: the seed of the mixture.",
         ),
     ),
-    short=Text(("full", "none")),
+    short=TextKind(("full", "none")),
 )
-CONDITION = Section(
+CONDITION_SECTION = Section(
     "condition",
     "Allowed values of a column: a value, a list of values, or a range. A null matches only null "
     "and not.",
     (
-        Key("min", Plain(), "Smallest allowed value."),
-        Key("max", Plain(), "Largest allowed value."),
-        Key("above", Plain(), "Exclusive lower bound."),
-        Key("below", Plain(), "Exclusive upper bound."),
-        Key("not", Items(Plain(), one=True), "Excluded value or values."),
-        Key(
+        SectionKey("min", ScalarKind(), "Smallest allowed value."),
+        SectionKey("max", ScalarKind(), "Largest allowed value."),
+        SectionKey("above", ScalarKind(), "Exclusive lower bound."),
+        SectionKey("below", ScalarKind(), "Exclusive upper bound."),
+        SectionKey("not", ListKind(ScalarKind(), one=True), "Excluded value or values."),
+        SectionKey(
             "hash",
-            Items(Number(least=0, most=1), most=2),
+            ListKind(NumberKind(least=0, most=1), most=2),
             "Allowed range [low, high) of the hash of the value, which is between 0 and 1.",
         ),
     ),
-    short=Items(Plain(), one=True),
+    short=ListKind(ScalarKind(), one=True),
 )
-SPLIT = Section(
+SPLIT_SECTION = Section(
     "split",
     "Rows of a source that are held out for evaluation; or the name of a split of a prepared "
     "folder.",
     (
-        Key("held_out", Percent(), "Share or number of rows to hold out."),
-        Key("by", Text(SPLITS), "hash of file and row (default), or position: the last rows."),
-        Key(
+        SectionKey("held_out", ShareKind(), "Share or number of rows to hold out."),
+        SectionKey(
+            "by", TextKind(SPLITS), "hash of file and row (default), or position: the last rows."
+        ),
+        SectionKey(
             "column",
-            Text(),
+            TextKind(),
             "Column whose hashed values decide; equal values go to one side.",
         ),
-        Key("seed", Number(integer=True), "Seed of the choice of rows (default: 0)."),
-        Key("part", Text(PARTS), "Part to read (default: train)."),
+        SectionKey("seed", NumberKind(integer=True), "Seed of the choice of rows (default: 0)."),
+        SectionKey("part", TextKind(SPLIT_PARTS), "Part to read (default: train)."),
     ),
     needed=("held_out",),
 )
-SOURCE_SPLIT = replace(SPLIT, name="source_split", short=Text())
-TOKENISE = Section(
+SOURCE_SPLIT_SECTION = replace(SPLIT_SECTION, name="source_split", short=TextKind())
+TOKENISE_SECTION = Section(
     "tokenise",
     "Tokenise a text field into arrays of token ids.",
     (
-        Key("tokenizer", Text(), "A tokenizer.json, a folder, or a name on the Hugging Face hub."),
-        Key("field", Text(), "Field with the text (default: text)."),
-        Key("special_tokens", Flag(), "Add the special tokens of the tokenizer (default: false)."),
-        Key(
+        SectionKey(
+            "tokenizer",
+            TextKind(),
+            "A tokenizer.json, a folder, or a name on the Hugging Face hub.",
+        ),
+        SectionKey("field", TextKind(), "Field with the text (default: text)."),
+        SectionKey(
+            "special_tokens",
+            FlagKind(),
+            "Add the special tokens of the tokenizer (default: false).",
+        ),
+        SectionKey(
             "counted",
-            Flag(),
+            FlagKind(),
             "Count the tokens of every row once, so that packing is planned and weights are exact.",
         ),
     ),
     needed=("tokenizer",),
 )
-PACK = Section(
+PACK_SECTION = Section(
     "pack",
     "Rows of exactly `length` tokens; the options of Dataset.pack.",
     (
-        Key("length", SIZE, "Tokens per row."),
-        Key(
+        SectionKey("length", POSITIVE_SIZE, "Tokens per row."),
+        SectionKey(
             "method",
-            Text(METHODS),
+            TextKind(METHODS),
             "concat_split cuts documents at row ends; the other methods keep them whole.",
         ),
-        Key(
-            "long", Text(("split", "refuse", "truncate")), "Policy for documents longer than a row."
+        SectionKey(
+            "long",
+            TextKind(("split", "refuse", "truncate")),
+            "Policy for documents longer than a row.",
         ),
-        Key("max_segments", SIZE, "Maximum number of documents per row."),
-        Key("features", Items(Text()), "Features to pack; the first one counts the tokens."),
-        Key("unpacked", Items(Text()), "Features returned as a list, one entry per document."),
-        Key(
+        SectionKey("max_segments", POSITIVE_SIZE, "Maximum number of documents per row."),
+        SectionKey(
+            "features", ListKind(TextKind()), "Features to pack; the first one counts the tokens."
+        ),
+        SectionKey(
+            "unpacked", ListKind(TextKind()), "Features returned as a list, one entry per document."
+        ),
+        SectionKey(
             "pad",
-            Either(Number(), Number()),
+            SingleOrTableKind(NumberKind(), NumberKind()),
             "Padding value: one, or one per feature.",
         ),
-        Key(
+        SectionKey(
             "bos",
-            Either(Token(), Token()),
+            SingleOrTableKind(TokenKind(), TokenKind()),
             "Token before every document: its id, its text, or true for the tokenizer's own.",
         ),
-        Key(
+        SectionKey(
             "eos",
-            Either(Token(), Token()),
+            SingleOrTableKind(TokenKind(), TokenKind()),
             "Token after every document: its id, its text, or true for the tokenizer's own.",
         ),
-        Key("dtype", Either(Text(), Text()), "Type of the arrays: one, or one per feature."),
-        Key("open_rows", SIZE, "Number of open rows (first_fit, best_fit)."),
-        Key("window", SIZE, "Documents sorted together (best_fit)."),
-        Key(
+        SectionKey(
+            "dtype",
+            SingleOrTableKind(TextKind(), TextKind()),
+            "Type of the arrays: one, or one per feature.",
+        ),
+        SectionKey("open_rows", POSITIVE_SIZE, "Number of open rows (first_fit, best_fit)."),
+        SectionKey("window", POSITIVE_SIZE, "Documents sorted together (best_fit)."),
+        SectionKey(
             "overflow",
-            Text(OVERFLOWS),
+            TextKind(OVERFLOWS),
             "Policy for documents that fit into no open row (best_fit, known lengths).",
         ),
-        Key("rows", SIZE, "Rows packed together, if overflow is split."),
-        Key(
+        SectionKey("rows", POSITIVE_SIZE, "Rows packed together, if overflow is split."),
+        SectionKey(
             "pad_to_multiple",
-            SIZE,
+            POSITIVE_SIZE,
             "Pad each document in a row to a multiple of this length.",
         ),
-        Key(
+        SectionKey(
             "group_by",
-            Text(),
+            TextKind(),
             "Pack only documents with equal values of this key together; __source__: the source.",
         ),
     ),
@@ -248,41 +276,41 @@ BATCH = Section(
     "batch",
     "Groups of `size` neighbours.",
     (
-        Key(
+        SectionKey(
             "size",
-            _ROWS,
+            _BATCH_ROWS,
             "Samples per batch of one rank; required without global_batch_size.",
         ),
-        Key(
+        SectionKey(
             "drop_remainder",
-            Flag(),
+            FlagKind(),
             "Drop a short last batch of a pass (default: false).",
         ),
-        Key(
+        SectionKey(
             "collate",
-            Text(("stack", "list")),
+            TextKind(("stack", "list")),
             "stack the samples (default), or return a list.",
         ),
-        Key(
+        SectionKey(
             "ranks",
-            _RANKS,
+            _RANK_COUNT,
             "Data-parallel ranks, each taking a batch per step (default: 1); used to count steps.",
         ),
     ),
 )
-SCHEDULE = Section(
+SCHEDULE_SECTION = Section(
     "schedule",
     "Weights that change over the run.",
     (
-        Key("unit", Text(UNITS), "Unit of points, start and stop (default: samples)."),
-        Key(
+        SectionKey("unit", TextKind(UNITS), "Unit of points, start and stop (default: samples)."),
+        SectionKey(
             "interpolation",
-            Items(Text(INTERPOLATIONS), one=True),
+            ListKind(TextKind(INTERPOLATIONS), one=True),
             "Interpolation between points (default: step); a list has one entry per interval.",
         ),
-        Key(
+        SectionKey(
             "points",
-            Table(Table(Number(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"),
+            Table(Table(NumberKind(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"),
             "Position in the run: weights.",
         ),
     ),
@@ -290,12 +318,12 @@ SCHEDULE = Section(
 
 
 @dataclass(frozen=True)
-class Position:
+class PositionKind:
     """A position in the run: `40%` of the horizon, or `{steps: 1000}` in another unit."""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if isinstance(node.value, dict):
-            position = UNTIL.read(node, at, notes)
+            position = UNTIL_SECTION.read(node, at, notes)
             if len(position) == 1:
                 return RunPosition(*next(iter(position.items())))
         elif isinstance(node.value, str) and re.fullmatch(r"[0-9]+([.][0-9]*)? *%", node.value):
@@ -312,193 +340,209 @@ class Position:
         return {
             "anyOf": [
                 {"type": "string", "pattern": r"^[0-9]+([.][0-9]*)? *%$|\$\{"},
-                UNTIL.schema(),
+                UNTIL_SECTION.schema(),
             ]
         }
 
 
-UNTIL = Section(
+UNTIL_SECTION = Section(
     "until",
     "Position in the run, in one of these units.",
-    tuple(Key(unit, SIZE, f"Number of {unit}.") for unit in UNITS),
+    tuple(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit}.") for unit in UNITS),
 )
-STAGE = Section(
+STAGE_SECTION = Section(
     "stage",
     "A part of the run with its own weights; unnamed weights carry over from the previous stage.",
     (
-        Key("name", Text(), "Name, for reports."),
-        Key(
+        SectionKey("name", TextKind(), "Name, for reports."),
+        SectionKey(
             "until",
-            Position(),
+            PositionKind(),
             "End of the stage: a percentage of the horizon, or a number of steps, tokens or samples.",
         ),
-        Key("weights", Table(Number(least=0)), "Weights of groups and sources; 0 removes one."),
-        Key(
+        SectionKey(
+            "weights", Table(NumberKind(least=0)), "Weights of groups and sources; 0 removes one."
+        ),
+        SectionKey(
             "interpolation",
-            Text(INTERPOLATIONS),
+            TextKind(INTERPOLATIONS),
             "step: weights apply from the beginning (default); linear, cosine: they are reached at "
             "the end.",
         ),
     ),
 )
-HORIZON = Section(
+HORIZON_SECTION = Section(
     "horizon",
     "Length of the run, in one of these units; plan, run and loader end there.",
     (
-        *(Key(unit, SIZE, f"Number of {unit} of the run.") for unit in UNITS),
-        Key(
+        *(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit} of the run.") for unit in UNITS),
+        SectionKey(
             "epochs",
-            Number(above=0),
+            NumberKind(above=0),
             "Number of passes over all sources.",
         ),
     ),
 )
-SOURCE = Section(
+SOURCE_SECTION = Section(
     "source",
     "One source of the mixture: files, or a nested mixture.",
     (
-        Key(
+        SectionKey(
             "path",
-            Items(Text(), one=True),
+            ListKind(TextKind(), one=True),
             "Files, folders, globs, brace ranges; relative to this file.",
         ),
-        Key("format", Text(KINDS), "Format of the files; default: detected from their names."),
-        Key("columns", Items(Text()), "Columns to read."),
-        Key(
+        SectionKey(
+            "format",
+            TextKind(ALL_FORMATS),
+            "Format of the files; default: detected from their names.",
+        ),
+        SectionKey("columns", ListKind(TextKind()), "Columns to read."),
+        SectionKey(
             "lengths",
-            Text(),
+            TextKind(),
             "Column of token lists that defines the length of a sample, so that packing is planned.",
         ),
-        Key(
+        SectionKey(
             "dtype",
-            Text(TOKEN_TYPES),
+            TextKind(TOKEN_TYPES),
             "Type of the ids of a token store, if its files do not declare it.",
         ),
-        Key(
+        SectionKey(
             "eos",
-            COUNT,
+            NONNEGATIVE_COUNT,
             "Id that ends a document of a token store, if no index file declares documents.",
         ),
-        Key("split", SOURCE_SPLIT, "Held-out rows; default: as in the mixture."),
-        Key("where", Table(CONDITION), "Filter: rows whose columns hold these values."),
-        Key(
+        SectionKey("split", SOURCE_SPLIT_SECTION, "Held-out rows; default: as in the mixture."),
+        SectionKey(
+            "where", Table(CONDITION_SECTION), "Filter: rows whose columns hold these values."
+        ),
+        SectionKey(
             "slice",
-            Items(Bound(), most=3),
+            ListKind(SliceBoundKind(), most=3),
             "Rows [start, stop, step] as in Python; bounds may be percentages.",
         ),
-        Key("shuffle", SHUFFLE, "Order of the rows; default: as in the mixture."),
-        Key("tokenise", TOKENISE, "Tokenisation; default: as in the mixture."),
-        Key(
+        SectionKey("shuffle", SHUFFLE_SECTION, "Order of the rows; default: as in the mixture."),
+        SectionKey("tokenise", TOKENISE_SECTION, "Tokenisation; default: as in the mixture."),
+        SectionKey(
             "label",
-            Text(),
+            TextKind(),
             "Name of the files in random keys; default: the name of the source.",
         ),
-        Key(
+        SectionKey(
             "mixture",
-            Raw("mixture"),
+            RawKind("mixture"),
             "Nested mixture in place of path: a mixture file, or its settings.",
         ),
-        Key(
+        SectionKey(
             "group",
-            Text(),
+            TextKind(),
             "Group whose weight the source shares; weight is then relative within the group.",
         ),
-        Key("weight", Number(least=0), "Share, relative to the other sources."),
-        Key("tokens", Number(above=0), "Share, as the tokens to draw over the run."),
-        Key("epochs", Number(above=0), "Share, as the passes to draw over the run."),
-        Key(
+        SectionKey("weight", NumberKind(least=0), "Share, relative to the other sources."),
+        SectionKey("tokens", NumberKind(above=0), "Share, as the tokens to draw over the run."),
+        SectionKey("epochs", NumberKind(above=0), "Share, as the passes to draw over the run."),
+        SectionKey(
             "max_epochs",
-            Number(above=0),
+            NumberKind(above=0),
             "Maximum number of passes; then the other sources share its weight.",
         ),
-        Key(
+        SectionKey(
             "start",
-            COUNT,
+            NONNEGATIVE_COUNT,
             "Position in the run at which the source begins, in the unit of the schedule.",
         ),
-        Key("stop", COUNT, "Position in the run at which the source ends."),
+        SectionKey("stop", NONNEGATIVE_COUNT, "Position in the run at which the source ends."),
     ),
 )
-_INNER = (
-    Key("sources", Table(Raw("source")), "Sources by name."),
-    Key("seed", Number(integer=True), "Seed of all random choices (default: 0)."),
-    Key(
+_INNER_KEYS = (
+    SectionKey("sources", Table(RawKind("source")), "Sources by name."),
+    SectionKey("seed", NumberKind(integer=True), "Seed of all random choices (default: 0)."),
+    SectionKey(
         "block_size",
-        SIZE,
+        POSITIVE_SIZE,
         "Samples per shuffled block; counts are exact at block boundaries (default: 1).",
     ),
-    Key("stop", Text(STOPS), "End of a pass (default: restart, an endless pass)."),
-    Key("unit", Text(("samples", "tokens")), "Unit of the weights (default: samples)."),
-    Key("temperature", Number(above=0), "Derive weights from sizes: rows ** (1 / temperature)."),
-    Key("max_epochs", Number(above=0), "Maximum passes of sources without max_epochs."),
-    Key("groups", Table(Number(least=0)), "Weights of groups of sources, relative to each other."),
-    Key(
+    SectionKey("stop", TextKind(STOPS), "End of a pass (default: restart, an endless pass)."),
+    SectionKey("unit", TextKind(("samples", "tokens")), "Unit of the weights (default: samples)."),
+    SectionKey(
+        "temperature", NumberKind(above=0), "Derive weights from sizes: rows ** (1 / temperature)."
+    ),
+    SectionKey("max_epochs", NumberKind(above=0), "Maximum passes of sources without max_epochs."),
+    SectionKey(
+        "groups",
+        Table(NumberKind(least=0)),
+        "Weights of groups of sources, relative to each other.",
+    ),
+    SectionKey(
         "group_max_epochs",
-        Table(Number(above=0)),
+        Table(NumberKind(above=0)),
         "Maximum passes of sources in these groups, if they have no max_epochs.",
     ),
-    Key("schedule", SCHEDULE, "Weights that change over the run."),
-    Key("shuffle", SHUFFLE, "Default for sources without shuffle (default: full)."),
-    Key("tokenise", TOKENISE, "Default for sources without tokenise."),
-    Key("split", SPLIT, "Default for sources without split."),
+    SectionKey("schedule", SCHEDULE_SECTION, "Weights that change over the run."),
+    SectionKey("shuffle", SHUFFLE_SECTION, "Default for sources without shuffle (default: full)."),
+    SectionKey("tokenise", TOKENISE_SECTION, "Default for sources without tokenise."),
+    SectionKey("split", SPLIT_SECTION, "Default for sources without split."),
 )
-NESTED = Section(
+NESTED_MIXTURE_SECTION = Section(
     "mixture",
     "A nested mixture; missing settings come from the outer mixture.",
-    _INNER,
+    _INNER_KEYS,
     ("sources",),
 )
 MIXTURE = Section(
     "file",
     "A mixture: the data of a training run, its shares and its form.",
     (
-        *_INNER,
-        Key(
+        *_INNER_KEYS,
+        SectionKey(
             "include",
-            Items(Text(), one=True),
+            ListKind(TextKind(), one=True),
             "Files whose settings and sources are included; settings of this file win.",
         ),
-        Key("stages", Items(STAGE), "Weights by consecutive parts of the run."),
-        Key("horizon", HORIZON, "Length of the run."),
-        Key("pack", PACK, "Rows of equal length."),
-        Key(
+        SectionKey("stages", ListKind(STAGE_SECTION), "Weights by consecutive parts of the run."),
+        SectionKey("horizon", HORIZON_SECTION, "Length of the run."),
+        SectionKey("pack", PACK_SECTION, "Rows of equal length."),
+        SectionKey(
             "global_batch_size",
-            _ROWS,
+            _BATCH_ROWS,
             "Samples or packed rows per training step of all ranks together, for any world size.",
         ),
-        Key("batch", BATCH, "Batches."),
-        Key(
+        SectionKey("batch", BATCH, "Batches."),
+        SectionKey(
             "exclude",
-            Text(),
+            TextKind(),
             "File of samples to exclude, one [source, index] per line; relative to this file.",
         ),
-        Key("cache", Text(), "Folder of indexes and unpacked files; relative to this file."),
+        SectionKey(
+            "cache", TextKind(), "Folder of indexes and unpacked files; relative to this file."
+        ),
     ),
     ("sources",),
     bringing="include",
 )
 
 
-def schema() -> Schema:
+def build_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of mixture files, for editors.
 
-    >>> schema()["$schema"]
+    >>> build_schema()["$build_schema"]
     'https://json-schema.org/draft/2020-12/schema'
     """
     settings = (
-        SHUFFLE,
-        CONDITION,
-        SPLIT,
-        SOURCE_SPLIT,
-        TOKENISE,
-        PACK,
+        SHUFFLE_SECTION,
+        CONDITION_SECTION,
+        SPLIT_SECTION,
+        SOURCE_SPLIT_SECTION,
+        TOKENISE_SECTION,
+        PACK_SECTION,
         BATCH,
-        SCHEDULE,
-        STAGE,
-        UNTIL,
-        HORIZON,
+        SCHEDULE_SECTION,
+        STAGE_SECTION,
+        UNTIL_SECTION,
+        HORIZON_SECTION,
     )
-    sections = (NESTED, SOURCE, *settings)
+    sections = (NESTED_MIXTURE_SECTION, SOURCE_SECTION, *settings)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Penstock mixture",

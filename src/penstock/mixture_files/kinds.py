@@ -7,52 +7,52 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from ..engine.base.arguments import did_you_mean
+from ..engine.base.arguments import suggest_names
 from ..engine.base.integers import MAX_POSITION
 from ..engine.base.limits import NUMBER, PROBLEMS
-from .reading import Node, Notes, Scalar, join_key, scalar_of
+from .reading import MixtureNode, ProblemLog, Scalar, join_key, parse_scalar
 
 Schema = dict[str, Any]
 
-_SHOWN = 80  # characters of a value in a message
+_SHOWN_CHARACTERS = 80  # characters of a value in a message
 
 
-class _Invalid:
+class _InvalidType:
     """Type of `INVALID`, the result of reading an invalid node."""
 
 
-INVALID = _Invalid()
+INVALID = _InvalidType()
 
 
-class Kind(Protocol):
+class ValueKind(Protocol):
     """Protocol of a kind of value.
 
     `read` returns the plain value of a node; for an invalid node it notes the problem and returns
     `INVALID`.
     """
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any: ...
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any: ...
     def schema(self) -> Schema: ...
 
 
-def read_node(kind: Kind, node: Node, at: str, notes: Notes) -> Any:
+def read_node(kind: ValueKind, node: MixtureNode, at: str, notes: ProblemLog) -> Any:
     """Read a node; skip nodes whose problem the parser has noted already."""
     return INVALID if node.spoiled else kind.read(node, at, notes)
 
 
 @dataclass(frozen=True)
-class Text:
+class TextKind:
     """A text, or one of several words."""
 
     choices: tuple[str, ...] = ()
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if self.choices and node.value not in self.choices:
             known = ", ".join(self.choices)
             notes.error(
                 node,
                 at,
-                f"{format_node(node)} is not one of {known}{did_you_mean(node.value, self.choices)}",
+                f"{format_node(node)} is not one of {known}{suggest_names(node.value, self.choices)}",
             )
             return INVALID
         if not isinstance(node.value, str):
@@ -65,7 +65,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Number:
+class NumberKind:
     """A finite number within bounds, also written as 1e9 or 15T.
 
     The bounds are `least` and `most` (inclusive) and `above` (exclusive); `integer` numbers have no
@@ -78,8 +78,8 @@ class Number:
     above: float | None = None
     null: bool = False
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
-        value = _counted(node.value)
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        value = _parse_scaled_number(node.value)
         if value is None and self.null:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not self._fits(value):
@@ -89,7 +89,7 @@ class Number:
 
     def _fits(self, value: float) -> bool:
         return (
-            abs(value) <= _LARGEST  # neither infinite nor NaN
+            abs(value) <= _LARGEST_NUMBER  # neither infinite nor NaN
             and not (self.integer and value != int(value))
             and (self.least is None or value >= self.least)
             and (self.most is None or value <= self.most)
@@ -120,25 +120,27 @@ class Number:
         return {"anyOf": [number, text, *([{"type": "null"}] if self.null else [])]}
 
 
-_LARGEST = 1 << 64
-_COUNTED = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?) *([kMBGT])")
-_TIMES = {"k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
+_LARGEST_NUMBER = 1 << 64
+_SCALED_NUMBER = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?) *([kMBGT])")
+_SCALE_FACTORS = {"k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
 
-def _counted(value: Any) -> Any:
+def _parse_scaled_number(value: Any) -> Any:
     """Parse 15T as a number; return any other value as it is."""
-    match = _COUNTED.fullmatch(value) if isinstance(value, str) and len(value) <= NUMBER else None
+    match = (
+        _SCALED_NUMBER.fullmatch(value) if isinstance(value, str) and len(value) <= NUMBER else None
+    )
     if match is None:
         return value
-    number = Fraction(match[1].replace("_", "")) * _TIMES[match[2]]
+    number = Fraction(match[1].replace("_", "")) * _SCALE_FACTORS[match[2]]
     return int(number) if number.denominator == 1 else float(number)
 
 
 @dataclass(frozen=True)
-class Flag:
+class FlagKind:
     """True or false."""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if isinstance(node.value, bool):
             return node.value
         notes.error(node, at, f"expected true or false, not {format_node(node)}")
@@ -149,10 +151,10 @@ class Flag:
 
 
 @dataclass(frozen=True)
-class Plain:
+class ScalarKind:
     """A single value: text, number, true, false or null."""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if isinstance(node.value, dict | tuple):
             notes.error(node, at, f"expected one value, not {format_node(node)}")
             return INVALID
@@ -163,14 +165,14 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Items:
+class ListKind:
     """A list; with `one`, a single value stands for a list of one."""
 
-    of: Kind
+    of: ValueKind
     one: bool = False
     most: int | None = None
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         nodes = node.value if isinstance(node.value, tuple) else (node,) if self.one else None
         if nodes is None or isinstance(node.value, dict):
             notes.error(node, at, f"expected a list, not {format_node(node)}")
@@ -202,21 +204,21 @@ class Table:
     Names that are numbers have a `pattern`.
     """
 
-    of: Kind
+    of: ValueKind
     pattern: str = ""
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
             notes.error(node, at, f"expected names with values, not {format_node(node)}")
             return INVALID
         for name, child in node.value.items():
             if self.pattern and not (
-                re.fullmatch(self.pattern, name) and _in_reach(scalar_of(name))
+                re.fullmatch(self.pattern, name) and _is_valid_position(parse_scalar(name))
             ):
                 notes.error(
                     child,
                     join_key(at, name),
-                    f"expected a whole number of at least 0, not {name[:_SHOWN]!r}",
+                    f"expected a whole number of at least 0, not {name[:_SHOWN_CHARACTERS]!r}",
                 )
                 return INVALID
         values = {
@@ -235,17 +237,17 @@ class Table:
         return {"type": "object", "minProperties": 1, "additionalProperties": self.of.schema()}
 
 
-def _in_reach(value: Scalar) -> bool:
+def _is_valid_position(value: Scalar) -> bool:
     return isinstance(value, int | float) and value <= MAX_POSITION
 
 
 @dataclass(frozen=True)
-class Raw:
+class RawKind:
     """A node that the caller reads; the schema refers to the definition `said`."""
 
     said: str
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         return node
 
     def schema(self) -> Schema:
@@ -254,11 +256,11 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Key:
+class SectionKey:
     """A key of a section, with a line of documentation."""
 
     name: str
-    kind: Kind
+    kind: ValueKind
     doc: str
 
 
@@ -271,12 +273,12 @@ class Section:
 
     name: str
     doc: str
-    keys: tuple[Key, ...]
+    keys: tuple[SectionKey, ...]
     needed: tuple[str, ...] = ()
-    short: Kind | None = None
+    short: ValueKind | None = None
     bringing: str | None = None
 
-    def read(self, node: Node, at: str, notes: Notes, /) -> Any:
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         """Read the known keys; omit invalid ones, so that all keys are checked."""
         if not isinstance(node.value, dict):
             if self.short is not None:
@@ -293,7 +295,7 @@ class Section:
             key_path = join_key(at, name)
             if name not in known:
                 few_problems = len(notes.problems) < PROBLEMS
-                hint = did_you_mean(name, known) if few_problems else ""
+                hint = suggest_names(name, known) if few_problems else ""
                 notes.error(
                     child, key_path, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
                 )
@@ -322,11 +324,11 @@ class Section:
         return {"description": self.doc, **definition}
 
 
-def format_node(node: Node) -> str:
+def format_node(node: MixtureNode) -> str:
     """Format a node for a message."""
     if isinstance(node.value, dict):
         return "names with values"
     if isinstance(node.value, tuple) or node.value is None:
         return "nothing" if node.value is None else "a list"
     text = repr(node.value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."

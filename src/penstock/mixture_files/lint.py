@@ -13,34 +13,40 @@ from pathlib import Path
 
 import numpy as np
 
-from ..engine.base.arguments import did_you_mean
-from ..engine.base.dtypes import TOKENS
+from ..engine.base.arguments import suggest_names
+from ..engine.base.dtypes import TOKEN_DTYPE
 from ..engine.base.urls import redact_urls
 from ..engine.graph.tokens import said_of
-from ..engine.orders import fraction_of
+from ..engine.orders import parse_fraction
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
-from ..sources import of_its_own
+from ..sources import lists_own_files
 from ..sources.folders import find_split
-from ..sources.paths import find, one_format
-from ..sources.plugins import plugin_format
-from ..sources.tokens.forms import Ids, form_of
+from ..sources.paths import find, require_one_format
+from ..sources.plugins import find_plugin_format
+from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
-from .build import ENDS, build, schedule_of, token_of, tokenizers_of
-from .check import parse
-from .footers import RowGroups, count_indexed_lines, first_row_columns, list_dtype, read_footers
+from .build import END_TOKENS, build, build_schedule, collect_tokenizers, resolve_token
+from .check import parse_mixture
+from .footers import (
+    RowGroupSizes,
+    count_indexed_lines,
+    read_first_row_columns,
+    read_footers,
+    read_list_dtype,
+)
 from .model import MixtureFile, SourceEntry
-from .readers import Readers
-from .reading import Node, Notes, Problem, check_rights
-from .stages import stage_schedule
+from .readers import ReaderRegistry
+from .reading import MixtureNode, Problem, ProblemLog, check_rights
+from .stages import build_stage_schedule
 
-MOST_EPOCHS = 4.0
+EPOCHS_WARNING_LIMIT = 4.0
 """Passes over one source beyond which lint warns.
 
 Up to about four passes, repeated text is worth nearly as much as new text (Muennighoff et al.,
 2023).
 """
 
-DECODED_MEMORY = 256 << 20
+DECODED_MEMORY_LIMIT = 256 << 20
 """Bytes of decoded row groups that stay in memory."""
 
 _COMMON_SUMS = (1.0, 100.0)
@@ -50,8 +56,8 @@ _READ_AMPLIFICATION = 20  # bytes read per byte used, beyond which lint warns
 
 def lint(
     path: str | Path,
-    most_epochs: float = MOST_EPOCHS,
-    readers: Readers | None = None,
+    most_epochs: float = EPOCHS_WARNING_LIMIT,
+    readers: ReaderRegistry | None = None,
     allow: Collection[str] = (),
 ) -> list[Problem]:
     """Report errors and suspicious settings of a mixture file, in the order of its lines.
@@ -72,10 +78,12 @@ def lint(
     Returns:
         The problems.
     """
-    notes = Notes(allow=check_rights(allow))
-    model = parse(path, notes)
+    notes = ProblemLog(allow=check_rights(allow))
+    model = parse_mixture(path, notes)
     if model is not None:
-        linter = _Lint(notes, most_epochs, str(path), Readers() if readers is None else readers)
+        linter = _MixtureLinter(
+            notes, most_epochs, str(path), ReaderRegistry() if readers is None else readers
+        )
         try:
             with convert_storage_errors(path):
                 linter.check_mixture(model, "", 1.0, model.run)
@@ -88,13 +96,13 @@ def lint(
 
 
 @dataclass
-class _Lint:
+class _MixtureLinter:
     """Checks of one mixture file."""
 
-    notes: Notes
+    notes: ProblemLog
     most: float
     file: str
-    readers: Readers
+    readers: ReaderRegistry
     stored: dict[str, str] = field(default_factory=dict[str, str])
     outlined: bool = True  # the rows of all sources are known
 
@@ -135,7 +143,7 @@ class _Lint:
                 self.check_epochs(source, model, key, source_share * samples, rows)
             self.check_tokenizer(source, model, key)
             if model.tokenise or source.tokenise:
-                self.stored[source.name] = str(TOKENS)
+                self.stored[source.name] = str(TOKEN_DTYPE)
 
     # ------------------------------------------------------------ weights
 
@@ -202,9 +210,9 @@ class _Lint:
             return None  # the length of a run in passes depends on the data
         try:
             if model.stages:
-                schedule = stage_schedule(model, model.own_weights(), model.run)
+                schedule = build_stage_schedule(model, model.own_weights(), model.run)
             else:
-                schedule = schedule_of(
+                schedule = build_schedule(
                     model, points or ((0, model.grouped(model.own_weights(), model.groups or {})),)
                 )
             spans = schedule.spans(model.names)
@@ -245,7 +253,7 @@ class _Lint:
         points = model.schedule.points if model.schedule else ()
         if source.zero and not any(stage.weights.get(source.name) for stage in model.stages):
             warn(
-                _node_of(source, "weight"),
+                _get_node(source, "weight"),
                 f"{at}.weight",
                 "the weight is 0: the source is never read",
             )
@@ -262,13 +270,13 @@ class _Lint:
             and not shares.get(source.name)
         ):
             warn(
-                _node_of(source, "start"),
+                _get_node(source, "start"),
                 f"{at}.start",
                 f"the source starts at {source.start:,}, after the horizon",
             )
         if source.epochs is not None and source.epochs > self.most and model.cap(source) is None:
             warn(
-                _node_of(source, "epochs"),
+                _get_node(source, "epochs"),
                 f"{at}.epochs",
                 f"the source is read {source.epochs:g} times over the run",
             )
@@ -296,17 +304,17 @@ class _Lint:
         """Return the rows of a source, as far as they are known without reading data."""
         if not source.path:
             return None
-        node = _node_of(source, "path")
+        node = _get_node(source, "path")
         try:
-            if plugin_format(source.path, source.format) or (
-                len(source.path) == 1 and of_its_own(source.path[0])
+            if find_plugin_format(source.path, source.format) or (
+                len(source.path) == 1 and lists_own_files(source.path[0])
             ):
                 return None
             split = source.split if isinstance(source.split, str) else None
             paths = find(
                 source.path if split is None else [find_split(one, split) for one in source.path]
             )
-            file_format = one_format(paths, source.format)
+            file_format = require_one_format(paths, source.format)
         except PenstockError as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
@@ -317,8 +325,8 @@ class _Lint:
         if file_format in ("jsonl", "text"):
             if source.lengths:
                 message = "line-based files do not store lengths: count tokens with tokenise: {counted: true}"
-                self.notes.error(_node_of(source, "lengths"), f"{at}.lengths", message)
-            if file_format == "jsonl" and (row_columns := first_row_columns(paths[0])):
+                self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
+            if file_format == "jsonl" and (row_columns := read_first_row_columns(paths[0])):
                 self.check_columns(
                     source,
                     model,
@@ -326,12 +334,14 @@ class _Lint:
                     at,
                     "the first row has no {column!r}{near}; it has {has}",
                 )
-            return _remaining_rows(
+            return _count_remaining_rows(
                 source, model, count_indexed_lines(paths, file_format, model.cache)
             )
         if file_format == "tokens":
             with suppress(PenstockError, OSError):  # opening the source reports the problem
-                self.stored[source.name] = form_of(paths[0], Ids(source.dtype)).dtype.name
+                self.stored[source.name] = detect_layout(
+                    paths[0], TokenIdOptions(source.dtype)
+                ).dtype.name
         if file_format not in ("parquet", "arrow"):
             return None
         self.record_dtype(source, paths[0], file_format)
@@ -349,7 +359,7 @@ class _Lint:
                 at,
                 f"the source has only {rows} {'row' if rows == 1 else 'rows'}: is it truncated?",
             )
-        return _remaining_rows(source, model, rows)
+        return _count_remaining_rows(source, model, rows)
 
     def record_dtype(self, source: SourceEntry, path: Path, kind: str) -> None:
         """Store the token dtype of a column of integer lists (the only column, or `lengths`)."""
@@ -357,16 +367,16 @@ class _Lint:
             column = source.lengths or (
                 source.columns[0] if source.columns and len(source.columns) == 1 else None
             )
-            if dtype := list_dtype(path, kind, column):
+            if dtype := read_list_dtype(path, kind, column):
                 self.stored[source.name] = dtype
 
     def check_shuffle(
-        self, source: SourceEntry, model: MixtureFile, groups: RowGroups, at: str
+        self, source: SourceEntry, model: MixtureFile, groups: RowGroupSizes, at: str
     ) -> None:
         """Warn if a full shuffle decodes a Parquet row group for every row."""
         how, key = source.shuffle or model.shuffle, "shuffle" if source.shuffle else ""
         if (
-            groups.bytes <= DECODED_MEMORY
+            groups.bytes <= DECODED_MEMORY_LIMIT
             or groups.each < _READ_AMPLIFICATION * groups.row
             or (how is not None and how.kind != "full")
         ):
@@ -374,11 +384,11 @@ class _Lint:
         if how is not None and (how.rows is not None or how.buckets is not None):
             return
         message = (
-            f"a full shuffle reads about {_size(groups.each)} a sample, a row group for "
-            f"{_size(groups.row)}: shuffle: {{rows: {groups.rows}, window: 8}} reads it group by "
+            f"a full shuffle reads about {_format_size(groups.each)} a sample, a row group for "
+            f"{_format_size(groups.row)}: shuffle: {{rows: {groups.rows}, window: 8}} reads it group by "
             "group"
         )
-        self.notes.warn(_node_of(source, key or "path"), f"{at}.{key or 'path'}", message)
+        self.notes.warn(_get_node(source, key or "path"), f"{at}.{key or 'path'}", message)
 
     def check_columns(
         self,
@@ -402,9 +412,9 @@ class _Lint:
         for key, column in asked:
             if column not in has:
                 message = form.format(
-                    column=column, near=did_you_mean(column, has), has=", ".join(has[:20])
+                    column=column, near=suggest_names(column, has), has=", ".join(has[:20])
                 )
-                note(_node_of(source, key), f"{at}.{key}", message)
+                note(_get_node(source, key), f"{at}.{key}", message)
 
     def check_tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
         own = source.tokenise
@@ -429,7 +439,7 @@ class _Lint:
         reads = (
             model.unit == "tokens"
             or model.pack
-            or tokenizers_of(model)
+            or collect_tokenizers(model)
             or any(split.column for split in splits)
         )
         if (
@@ -450,7 +460,7 @@ class _Lint:
             return
         node, dtype = (
             model.marks.get("pack", model.marks[""]),
-            np.dtype(model.pack.get("dtype") or TOKENS),
+            np.dtype(model.pack.get("dtype") or TOKEN_DTYPE),
         )
         wide = [
             name for name, stored in self.stored.items() if not np.can_cast(np.dtype(stored), dtype)
@@ -465,21 +475,21 @@ class _Lint:
 
         Tokenizers on a hub are not downloaded.
         """
-        if all(parse_location(name).is_file() for name in tokenizers_of(model)):
-            for option in ENDS:
+        if all(parse_location(name).is_file() for name in collect_tokenizers(model)):
+            for option in END_TOKENS:
                 try:
-                    token_of((model.pack or {}).get(option), model, option)
+                    resolve_token((model.pack or {}).get(option), model, option)
                 except (ConfigError, ImportError) as error:
                     self.notes.error(
                         model.marks.get("pack", model.marks[""]), f"pack.{option}", str(error)
                     )
 
 
-def _node_of(source: SourceEntry, key: str) -> Node:
+def _get_node(source: SourceEntry, key: str) -> MixtureNode:
     return source.marks.get(key, source.marks[""])
 
 
-def _remaining_rows(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | None:
+def _count_remaining_rows(source: SourceEntry, model: MixtureFile, rows: int | None) -> int | None:
     """Return the rows that slice and split leave; approximate if a split goes by values."""
     if rows is None:
         return None
@@ -487,13 +497,13 @@ def _remaining_rows(source: SourceEntry, model: MixtureFile, rows: int | None) -
     if (split := source.splitting(model)) is None:
         return remaining
     share = (
-        fraction_of(split.held_out, "split({})") * remaining
+        parse_fraction(split.held_out, "split({})") * remaining
         if isinstance(split.held_out, str | float)
         else split.held_out
     )
     return int(share) if split.part == "held_out" else remaining - int(share)
 
 
-def _size(size: float) -> str:
+def _format_size(size: float) -> str:
     power = min(3, max(0, (int(size).bit_length() - 1) // 10))
     return f"{size / 1024**power:,.3g} {('bytes', 'KiB', 'MiB', 'GiB')[power]}"

@@ -14,14 +14,14 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..engine.graph.halves import SplitBy
 from ..engine.mixing import Stop
 from ..errors import ConfigError
-from ..schedule import Counted, Interpolation, ScheduleUnit
+from ..schedule import CountedUnit, Interpolation, ScheduleUnit
 from ..sources.paths import FormatName, TokenType
-from .reading import Node
+from .reading import MixtureNode
 
-SHARES = ("weight", "tokens", "epochs")
-_RUN = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
-Part: TypeAlias = Literal["train", "held_out"]
-PARTS: tuple[Part, ...] = get_args(Part)
+SHARE_KEYS = ("weight", "tokens", "epochs")
+_RUN_KEYS = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
+SplitPart: TypeAlias = Literal["train", "held_out"]
+SPLIT_PARTS: tuple[SplitPart, ...] = get_args(SplitPart)
 Selection = Mapping[str, Any]
 """Column -> a tuple of allowed values, or a range (min, max, above, below, not)."""
 
@@ -63,7 +63,7 @@ class Splitting:
     by: SplitBy = "hash"
     column: str | None = None
     seed: int = 0
-    part: Part = "train"
+    part: SplitPart = "train"
 
 
 @dataclass(frozen=True)
@@ -133,13 +133,15 @@ class SourceEntry:
     max_epochs: float | None = None
     start: int | None = None
     stop: int | None = None
-    marks: Mapping[str, Node] = field(default_factory=dict[str, Node], compare=False, repr=False)
+    marks: Mapping[str, MixtureNode] = field(
+        default_factory=dict[str, MixtureNode], compare=False, repr=False
+    )
     """Key -> the node in the file; the key "" is the source itself."""
 
     @property
     def shares(self) -> list[str]:
         """The keys in the file that define the share; a valid file has at most one."""
-        return [key for key in SHARES if key in self.marks]
+        return [key for key in SHARE_KEYS if key in self.marks]
 
     def splitting(self, mixture: MixtureFile) -> Splitting | None:
         """Return the split of the source, or else of the mixture."""
@@ -177,7 +179,7 @@ class MixtureFile:
     seed: int | None = None
     block_size: int | None = None
     stop: Stop | None = None
-    unit: Counted | None = None
+    unit: CountedUnit | None = None
     temperature: float | None = None
     max_epochs: float | None = None
     groups: Mapping[str, float] | None = None
@@ -194,7 +196,9 @@ class MixtureFile:
     exclude: str | None = None
     """A file with the keys of excluded samples."""
     cache: str | None = None
-    marks: Mapping[str, Node] = field(default_factory=dict[str, Node], compare=False, repr=False)
+    marks: Mapping[str, MixtureNode] = field(
+        default_factory=dict[str, MixtureNode], compare=False, repr=False
+    )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -228,7 +232,7 @@ class MixtureFile:
         sources = list[SourceEntry]()
         for source in self.sources:
             unweighted = replace(
-                source, **dict.fromkeys((*SHARES, "max_epochs", "start", "stop", "group"))
+                source, **dict.fromkeys((*SHARE_KEYS, "max_epochs", "start", "stop", "group"))
             )
             if source.mixture is not None:
                 inner = replace(source.mixture, split=source.mixture.split or self.split).held_out()
@@ -242,7 +246,7 @@ class MixtureFile:
             unit="samples",
             temperature=1.0,
             stages=(),
-            **dict.fromkeys(_RUN),
+            **dict.fromkeys(_RUN_KEYS),
         )
 
     def cap(self, source: SourceEntry) -> float | None:

@@ -38,7 +38,7 @@ class SourceReader:
             by_value = self.split.column is not None and self.source.where == other.source.where
             if self.split == replace(other.split, part=self.split.part) and (same_rows or by_value):
                 return True
-        return self._rows(False) == other._rows(False) and _slices_disjoint(
+        return self._rows(False) == other._rows(False) and _are_slices_disjoint(
             self.source, other.source
         )
 
@@ -55,7 +55,7 @@ class SourceReader:
 
 
 @dataclass
-class Readers:
+class ReaderRegistry:
     """Readers of each file, in the order of their registration."""
 
     of: dict[Path, list[SourceReader]] = field(default_factory=dict[Path, list[SourceReader]])
@@ -66,12 +66,16 @@ class Readers:
         """Register a reader of a file; return a warning if it shares rows with an earlier one."""
         reader = SourceReader(file, at, source, source.splitting(model))
         others = self.of.setdefault(path.resolve(), [])
-        warnings = [warning for other in others if (warning := _overlap(path, reader, other))]
+        warnings = [
+            warning for other in others if (warning := _describe_overlap(path, reader, other))
+        ]
         others.append(reader)
         return max(warnings, key=lambda warning: warning[0])[1] if warnings else None
 
 
-def _overlap(path: Path, mine: SourceReader, other: SourceReader) -> tuple[bool, str] | None:
+def _describe_overlap(
+    path: Path, mine: SourceReader, other: SourceReader
+) -> tuple[bool, str] | None:
     """Return whether two readers of a file leak held-out rows, and a message; None if disjoint."""
     same_file = mine.file == other.file
     other_key = other.at if same_file else f"{other.file}, {other.at}"
@@ -97,7 +101,7 @@ def _overlap(path: Path, mine: SourceReader, other: SourceReader) -> tuple[bool,
     return False, f"it reads {path}, as {other_key} does"
 
 
-def _slices_disjoint(one: SourceEntry, two: SourceEntry) -> bool:
+def _are_slices_disjoint(one: SourceEntry, two: SourceEntry) -> bool:
     """Return True if slices of the same rows are disjoint, as far as their bounds show."""
     bounds = [part for source in (one, two) for part in source.slice or ()]
     if (

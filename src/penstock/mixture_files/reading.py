@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..engine.base import machine, seams
 from ..engine.base.arguments import check_choice
 from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
-from ..engine.base.urls import redact_urls, scheme_of
+from ..engine.base.urls import get_scheme, redact_urls
 from ..engine.base.yaml import require_shallow
 from ..errors import ConfigError, StorageError, convert_storage_errors
 from ..stores import is_remote, parse_location, resolve_beside
@@ -26,13 +26,13 @@ Grant: TypeAlias = Literal["env", "local_files", "cache"]
 GRANTS: tuple[Grant, ...] = get_args(Grant)
 """Rights that a caller may give to a mixture file from a URL; a local file has all of them."""
 
-_NETWORK = frozenset(
+_NETWORK_SCHEMES = frozenset(
     "http https s3 s3a gs gcs az azure abfs abfss adl hf oss r2 webhdfs hdfs gdrive".split()
 )
 
-_INT = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, Scalar] = {
+_INT_PATTERN = re.compile(r"[-+]?[0-9][0-9_]*|0x[0-9a-fA-F]+")
+_FLOAT_PATTERN = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_SCALAR_WORDS: dict[str, Scalar] = {
     "": None,
     "~": None,
     "null": None,
@@ -40,7 +40,7 @@ _WORDS: dict[str, Scalar] = {
     "false": False,
     ".inf": float("inf"),
 }
-_VARIABLE = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_VARIABLE_PATTERN = re.compile(r"\$\$\{|\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _KNOWN_TAGS = {
     f"tag:yaml.org,2002:{name}"
     for name in ("str", "int", "float", "bool", "null", "timestamp", "value", "merge", "map", "seq")
@@ -48,14 +48,14 @@ _KNOWN_TAGS = {
 
 
 @dataclass(frozen=True)
-class Node:
+class MixtureNode:
     """A value with file and line: a scalar, a tuple of nodes, or a dict of nodes by name.
 
     A child of a dict has the line of its name. A `spoiled` node could not be parsed; the parser has
     noted the problem.
     """
 
-    value: Scalar | tuple[Node, ...] | dict[str, Node]
+    value: Scalar | tuple[MixtureNode, ...] | dict[str, MixtureNode]
     file: str
     line: int
     spoiled: bool = False
@@ -82,20 +82,20 @@ class Problem:
 
 
 @dataclass
-class Notes:
+class ProblemLog:
     """Problems so far, number of files read, and the rights of files from URLs."""
 
     problems: list[Problem] = field(default_factory=list[Problem])
     files: int = 0
     allow: frozenset[str] = frozenset()
 
-    def error(self, node: Node, key: str, message: str) -> None:
+    def error(self, node: MixtureNode, key: str, message: str) -> None:
         self._add(node, key, "error", message)
 
-    def warn(self, node: Node, key: str, message: str) -> None:
+    def warn(self, node: MixtureNode, key: str, message: str) -> None:
         self._add(node, key, "warning", message)
 
-    def permits(self, grant: Grant, node: Node, key: str, what: str) -> bool:
+    def permits(self, grant: Grant, node: MixtureNode, key: str, what: str) -> bool:
         """Return True if the file of a node has a right; otherwise note an error with the remedy."""
         if grant in self.allow or not is_remote(node.file):
             return True
@@ -103,17 +103,17 @@ class Notes:
         self.error(node, key, f"a mixture file from a URL may not {what}; {remedy}")
         return False
 
-    def permits_path(self, path: str, node: Node, key: str) -> bool:
+    def permits_path(self, path: str, node: MixtureNode, key: str) -> bool:
         """Return True if the file of a node may name a path.
 
         A file from a URL may name network stores only, unless `local_files` is allowed.
         """
-        known = is_remote(path) and scheme_of(path) in _NETWORK | {scheme_of(node.file)}
+        known = is_remote(path) and get_scheme(path) in _NETWORK_SCHEMES | {get_scheme(node.file)}
         return known or self.permits(
             "local_files", node, key, f"name {path!r}, which may be a local path"
         )
 
-    def _add(self, node: Node, key: str, severity: str, message: str) -> None:
+    def _add(self, node: MixtureNode, key: str, severity: str, message: str) -> None:
         """Add a problem; messages quote the file, so passwords in URLs are redacted."""
         self.problems.append(
             Problem(node.file, node.line, redact_urls(key), severity, redact_urls(message))
@@ -136,7 +136,7 @@ def join_key(at: str, name: str) -> str:
     return f"{at}.{name}" if at else name
 
 
-def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
+def read_file(path: Path, notes: ProblemLog, variables: bool = True) -> MixtureNode | None:
     """Parse a YAML or JSON file; note a problem and return None if it cannot be read.
 
     Args:
@@ -165,7 +165,9 @@ def read_file(path: Path, notes: Notes, variables: bool = True) -> Node | None:
     return read_text(text, name, notes, variables)
 
 
-def read_text(text: str, file: str, notes: Notes, variables: bool = True) -> Node | None:
+def read_text(
+    text: str, file: str, notes: ProblemLog, variables: bool = True
+) -> MixtureNode | None:
     """Parse a text; problems name it `file`."""
     try:
         yaml = require_shallow(text, "reading mixture files")
@@ -184,10 +186,10 @@ def read_text(text: str, file: str, notes: Notes, variables: bool = True) -> Nod
     if node is None:
         notes.problems.append(Problem(file, 1, "", "error", "the file is empty"))
         return None
-    return _Tree(file, notes, variables).node(node, "", 0)
+    return _TreeConverter(file, notes, variables).node(node, "", 0)
 
 
-def substitute_variables(text: str, notes: Notes, node: Node, key: str) -> str:
+def substitute_variables(text: str, notes: ProblemLog, node: MixtureNode, key: str) -> str:
     """Substitute `${NAME}` and `${NAME:-default}` from the environment; `$${` means `${`."""
 
     def substitute(match: re.Match[str]) -> str:
@@ -196,7 +198,7 @@ def substitute_variables(text: str, notes: Notes, node: Node, key: str) -> str:
             return "${"
         if not notes.permits("env", node, key, f"read the environment variable {name}"):
             return ""
-        value = machine.environment_variable(name)
+        value = machine.read_environment_variable(name)
         if value is None and default is None:
             notes.error(
                 node,
@@ -206,36 +208,36 @@ def substitute_variables(text: str, notes: Notes, node: Node, key: str) -> str:
             )
         return default or "" if value is None else value
 
-    return _VARIABLE.sub(substitute, text)
+    return _VARIABLE_PATTERN.sub(substitute, text)
 
 
-def scalar_of(text: str) -> Scalar:
+def parse_scalar(text: str) -> Scalar:
     """Return the value of a plain scalar.
 
-    >>> [scalar_of(text) for text in ("10_000", "1e9", "no", "true", "~", "012")]
+    >>> [parse_scalar(text) for text in ("10_000", "1e9", "no", "true", "~", "012")]
     [10000, 1000000000.0, 'no', True, None, 12]
     """
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
+    if text.lower() in _SCALAR_WORDS:
+        return _SCALAR_WORDS[text.lower()]
     if len(text) > NUMBER:
         return text
-    if _INT.fullmatch(text):
+    if _INT_PATTERN.fullmatch(text):
         return int(text.replace("_", ""), 16 if text.startswith("0x") else 10)
-    if _FLOAT.fullmatch(text):
+    if _FLOAT_PATTERN.fullmatch(text):
         return float(text.replace("_", ""))
     return text
 
 
-class _Tree:
+class _TreeConverter:
     """Converts PyYAML nodes; follows aliases and reports endless expansion."""
 
-    def __init__(self, file: str, notes: Notes, variables: bool) -> None:
+    def __init__(self, file: str, notes: ProblemLog, variables: bool) -> None:
         self.file, self.notes, self.variables = file, notes, variables
         self.count = 0
 
-    def node(self, node: Any, key: str, depth: int, at: int | None = None) -> Node:
+    def node(self, node: Any, key: str, depth: int, at: int | None = None) -> MixtureNode:
         line: int = node.start_mark.line + 1 if at is None else at
-        made = Node(None, self.file, line)
+        made = MixtureNode(None, self.file, line)
         self.count += 1
         if depth > YAML_DEPTH or self.count > MIXTURE_VALUES:
             if self.count <= MIXTURE_VALUES + 1:
@@ -252,22 +254,22 @@ class _Tree:
                 key,
                 f"the tag {node.tag!r} is not supported: a mixture file holds plain values only",
             )
-            return Node(None, self.file, line, spoiled=True)
+            return MixtureNode(None, self.file, line, spoiled=True)
         if node.id == "mapping":
-            return Node(self.mapping(node, key, depth), self.file, line)
+            return MixtureNode(self.mapping(node, key, depth), self.file, line)
         if node.id == "sequence":
             items = [self.node(item, f"{key}[{i}]", depth + 1) for i, item in enumerate(node.value)]
-            return Node(tuple(items), self.file, line)
+            return MixtureNode(tuple(items), self.file, line)
         before = len(self.notes.problems)
         value = self.scalar(node, key, made)
-        return Node(value, self.file, line, spoiled=len(self.notes.problems) > before)
+        return MixtureNode(value, self.file, line, spoiled=len(self.notes.problems) > before)
 
-    def mapping(self, node: Any, key: str, depth: int) -> dict[str, Node]:
-        children: dict[str, Node] = {}
-        merged: dict[str, Node] = {}
+    def mapping(self, node: Any, key: str, depth: int) -> dict[str, MixtureNode]:
+        children: dict[str, MixtureNode] = {}
+        merged: dict[str, MixtureNode] = {}
         for name_node, value in node.value:
             line = name_node.start_mark.line + 1
-            position = Node(None, self.file, line)
+            position = MixtureNode(None, self.file, line)
             if name_node.id != "scalar":
                 self.notes.error(position, key, "a name must be a plain text")
                 continue
@@ -287,17 +289,19 @@ class _Tree:
             children[name] = self.node(value, join_key(key, name), depth + 1, line)
         return {**merged, **children}
 
-    def scalar(self, node: Any, key: str, made: Node) -> Scalar:
+    def scalar(self, node: Any, key: str, made: MixtureNode) -> Scalar:
         text = str(node.value)
         if self.variables and "${" in text:
-            return scalar_of(substitute_variables(text, self.notes, made, key))
-        return text if node.style else scalar_of(text)
+            return parse_scalar(substitute_variables(text, self.notes, made, key))
+        return text if node.style else parse_scalar(text)
 
 
 # ---------------------------------------------------------------- include
 
 
-def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Node | None:
+def read_included(
+    path: Path, notes: ProblemLog, chain: tuple[Path, ...] = ()
+) -> MixtureNode | None:
     """Read a mixture file and merge the files it includes.
 
     Settings of the file override included ones; later includes override earlier ones. A source must
@@ -307,7 +311,7 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
     if tree is None or not isinstance(tree.value, dict) or "include" not in tree.value:
         return tree
     include = tree.value["include"]
-    merged: dict[str, Node] = {}
+    merged: dict[str, MixtureNode] = {}
     chain = (*chain, path.resolve())
     items = include.value if isinstance(include.value, tuple) else (include,)
     for item in () if include.spoiled else items:
@@ -320,14 +324,14 @@ def read_included(path: Path, notes: Notes, chain: tuple[Path, ...] = ()) -> Nod
             continue
         included = read_included(target, notes, chain)
         if included is not None and isinstance(included.value, dict):
-            merged = _merge(merged, included.value, notes)
+            merged = _merge_mappings(merged, included.value, notes)
         elif included is not None:
             notes.error(included, "", "an included file must hold settings and sources by name")
     own = {name: node for name, node in tree.value.items() if name != "include"}
-    return Node(_merge(merged, own, notes), tree.file, tree.line)
+    return MixtureNode(_merge_mappings(merged, own, notes), tree.file, tree.line)
 
 
-def resolve_included(node: Node, key: str, notes: Notes) -> Path | None:
+def resolve_included(node: MixtureNode, key: str, notes: ProblemLog) -> Path | None:
     """Return the existing mixture file that a node names, or note an error."""
     try:
         path = resolve_beside(node.file, str(node.value))
@@ -344,7 +348,7 @@ def resolve_included(node: Node, key: str, notes: Notes) -> Path | None:
 
 
 def has_include_cycle(
-    target: Path, chain: tuple[Path, ...], node: Node, key: str, notes: Notes
+    target: Path, chain: tuple[Path, ...], node: MixtureNode, key: str, notes: ProblemLog
 ) -> bool:
     """Return True, and note an error once, if a file includes itself or too many files."""
     if target.resolve() in chain:
@@ -362,9 +366,9 @@ def has_include_cycle(
     return True
 
 
-def _merge(
-    base: Mapping[str, Node], overrides: Mapping[str, Node], notes: Notes
-) -> dict[str, Node]:
+def _merge_mappings(
+    base: Mapping[str, MixtureNode], overrides: Mapping[str, MixtureNode], notes: ProblemLog
+) -> dict[str, MixtureNode]:
     merged = {**base, **overrides}
     first, second = base.get("sources"), overrides.get("sources")
     if (
@@ -384,4 +388,4 @@ def _merge(
             )
         else:
             sources[name] = node
-    return {**merged, "sources": Node(sources, second.file, second.line)}
+    return {**merged, "sources": MixtureNode(sources, second.file, second.line)}

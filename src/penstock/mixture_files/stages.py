@@ -12,7 +12,7 @@ from .model import MixtureFile, RunPosition
 Weights = Mapping[str, float]
 
 
-def weights_by_stage(model: MixtureFile, inner: Weights) -> list[dict[str, float]]:
+def compute_stage_weights(model: MixtureFile, inner: Weights) -> list[dict[str, float]]:
     """Return the weights before the first stage and in each stage.
 
     Names that a stage does not mention keep their weights.
@@ -26,13 +26,15 @@ def weights_by_stage(model: MixtureFile, inner: Weights) -> list[dict[str, float
     return weights
 
 
-def stage_schedule(model: MixtureFile, inner: Weights, run: tuple[str, int] | None) -> Schedule:
+def build_stage_schedule(
+    model: MixtureFile, inner: Weights, run: tuple[str, int] | None
+) -> Schedule:
     """Return the schedule of the stages; `run` is the horizon in samples or tokens.
 
     A ramping stage begins with the previous weights and reaches its own at its end; a step stage
     has its weights from its beginning.
     """
-    weights, (unit, ends) = weights_by_stage(model, inner), stage_ends(model, run)
+    weights, (unit, ends) = compute_stage_weights(model, inner), compute_stage_ends(model, run)
     points, interpolations = list[tuple[int, Weights]](), list[Interpolation]()
 
     def add(position: int, row: Weights, interpolation: Interpolation) -> None:
@@ -64,7 +66,7 @@ def stage_schedule(model: MixtureFile, inner: Weights, run: tuple[str, int] | No
     return Schedule(points, interpolations[:-1], unit)
 
 
-def stage_ends(
+def compute_stage_ends(
     model: MixtureFile, run: tuple[str, int] | None
 ) -> tuple[ScheduleUnit, list[int | None]]:
     """Return the unit and the ends of the stages, in samples or tokens."""
@@ -73,7 +75,7 @@ def stage_ends(
     if places[-1] is None and run is not None:
         places[-1] = RunPosition("percent", 100)
     counted = {
-        position: _in_samples_or_tokens(position, (steps_in, size), run)
+        position: _convert_position(position, (steps_in, size), run)
         for position in places
         if position is not None
     }
@@ -90,7 +92,7 @@ def stage_ends(
     return unit, ends
 
 
-def _in_samples_or_tokens(
+def _convert_position(
     position: RunPosition, step: tuple[str, int], run: tuple[str, int] | None
 ) -> tuple[str, int]:
     """Convert a position to samples or tokens."""

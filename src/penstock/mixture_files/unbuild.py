@@ -18,18 +18,18 @@ from ..engine.graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reord
 from ..engine.graph.recipe import describe, difference
 from ..engine.mixing.rules import Weighted
 from ..engine.orders import BlockShuffle, BucketShuffle, Portion, Shuffle, Slice
-from ..engine.orders.portion import FINEST
+from ..engine.orders.portion import MAX_DENOMINATOR
 from ..engine.packing import PackedBatches, Packing
 from ..errors import ConfigError
 from ..schedule import Schedule
-from ..sources import JoinedFiles, Selected
+from ..sources import JoinedFiles, SelectedRows
 from ..stores import parse_location
 from ..text import Tokenise
 from .build import build
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Tokenising
 
 
-def model_of(dataset: Dataset) -> MixtureFile:
+def describe_dataset(dataset: Dataset) -> MixtureFile:
     """Return the description that builds an equal dataset; verified by building it.
 
     Args:
@@ -46,13 +46,13 @@ def model_of(dataset: Dataset) -> MixtureFile:
     flow, pack = _split_pack(flow)
     flow, samples = _split_limit(flow)
     if not isinstance(flow, Mix) or not isinstance(flow.rule, Weighted):
-        raise _inexpressible(
+        raise _make_unsupported_error(
             flow, "", "a mixture file holds a mixture, followed by pack and batch only"
         )
     caches = set[str | None]()
     model = replace(
-        _mixture(flow, flow.rule, "", batch, pack, caches),
-        horizon=_horizon(rows, samples, batch, pack),
+        _describe_mixture(flow, flow.rule, "", batch, pack, caches),
+        horizon=_describe_horizon(rows, samples, batch, pack),
     )
     if differs := difference(describe(dataset.flow), describe(build(model).flow)):
         raise ConfigError(f"dump: the file would load as another mixture: {'; '.join(differs[:3])}")
@@ -84,7 +84,7 @@ def _split_limit(flow: Flow) -> tuple[Flow, int | None]:
             return flow, None
 
 
-def _horizon(
+def _describe_horizon(
     rows: int | None, samples: int | None, batch: Batching | None, pack: Mapping[str, Any] | None
 ) -> tuple[str, int] | None:
     if rows is None or not (pack or batch):
@@ -120,7 +120,7 @@ def _split_pack(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
             return flow, None
 
 
-def _mixture(
+def _describe_mixture(
     flow: Mix,
     rule: Weighted,
     at: str,
@@ -150,7 +150,9 @@ def _mixture(
         settings |= {"start": start.get(name), "stop": stop.get(name)}
         sources.append(
             SourceEntry(
-                name, **_source(child, f"{at}/{name}" if at else name, name, caches), **settings
+                name,
+                **_describe_source(child, f"{at}/{name}" if at else name, name, caches),
+                **settings,
             )
         )
     if not at and len(caches) > 1:
@@ -173,9 +175,9 @@ def _mixture(
     )
 
 
-def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
+def _describe_source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
     if isinstance(flow, Mix) and isinstance(flow.rule, Weighted):
-        return {"mixture": _mixture(flow, flow.rule, at, None, None, caches)}
+        return {"mixture": _describe_mixture(flow, flow.rule, at, None, None, caches)}
     settings: dict[str, Any] = {"shuffle": Shuffling("none")}
     match flow:
         case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
@@ -200,7 +202,7 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
             pass
     match flow:
         case Reorder(below, Portion() as share, _):
-            settings["split"], flow = _split(share, below), below
+            settings["split"], flow = _describe_split(share, below), below
         case _:
             pass
     match flow:
@@ -212,13 +214,13 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
         case _:
             pass
     if not isinstance(flow, Read):
-        raise _inexpressible(
+        raise _make_unsupported_error(
             flow,
             at,
             "a source of a mixture file consists of files, sliced, shuffled and tokenised in this order",
         )
     source = flow.source
-    arguments = source.asked if isinstance(source, JoinedFiles | Selected) else None
+    arguments = source.asked if isinstance(source, JoinedFiles | SelectedRows) else None
     if arguments is None:
         kind = type(source).__name__
         raise ConfigError(
@@ -242,16 +244,16 @@ def _source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str
     }
 
 
-def _split(share: Portion, below: Flow) -> Splitting:
+def _describe_split(share: Portion, below: Flow) -> Splitting:
     """Return a share as written, or as the number of rows it was made from."""
-    if FINEST % share.of == 0:
+    if MAX_DENOMINATOR % share.of == 0:
         held_out: str | int = f"{100 * share.some / share.of:g}%"
     else:
         held_out = replace(share, others=False).size(Builder(below).op(below).size) or 0
     return Splitting(held_out, seed=share.seed, part="train" if share.others else "held_out")
 
 
-def _inexpressible(flow: Flow, at: str, rule: str) -> ConfigError:
+def _make_unsupported_error(flow: Flow, at: str, rule: str) -> ConfigError:
     match flow:
         case Each(_, kind, fn):
             step_text = f"{kind}({name_of(fn)})"

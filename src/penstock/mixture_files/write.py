@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base.outputs import open_output
-from ..errors import missing_extra
+from ..errors import make_missing_extra_error
 from .model import (
     Batching,
     MixtureFile,
@@ -21,12 +21,12 @@ from .model import (
     Stage,
     Tokenising,
 )
-from .reading import scalar_of
+from .reading import parse_scalar
 
-Tree = dict[str, Any]
+PlainTree = dict[str, Any]
 
-_PLAIN = ("seed", "block_size", "stop", "unit", "temperature", "max_epochs")
-_SOURCE = (
+_PLAIN_KEYS = ("seed", "block_size", "stop", "unit", "temperature", "max_epochs")
+_SOURCE_KEYS = (
     "format", "lengths", "dtype", "eos", "label", "group", "weight", "tokens", "epochs", "max_epochs", "start", "stop"
 )  # fmt: skip
 
@@ -39,35 +39,37 @@ def write(model: MixtureFile, path: Path) -> None:
         path: The file to write.
     """
     folder = path.absolute().parent
-    text = text_of(tree_of(model, folder))
+    text = format_yaml(convert_model(model, folder))
     with open_output(path) as file:
         file.write(text.encode())
 
 
-def tree_of(model: MixtureFile, folder: Path) -> Tree:
+def convert_model(model: MixtureFile, folder: Path) -> PlainTree:
     """Return a description as plain values for a file in `folder`."""
-    out: Tree = {name: value for name in _PLAIN if (value := getattr(model, name)) is not None}
+    out: PlainTree = {
+        name: value for name in _PLAIN_KEYS if (value := getattr(model, name)) is not None
+    }
     if model.cache is not None:
-        out["cache"] = _path(model.cache, folder)
+        out["cache"] = _make_relative_path(model.cache, folder)
     if model.exclude is not None:
-        out["exclude"] = _path(model.exclude, folder)
+        out["exclude"] = _make_relative_path(model.exclude, folder)
     if model.horizon is not None:
         out["horizon"] = dict([model.horizon])
     if model.shuffle is not None:
-        out["shuffle"] = _shuffle(model.shuffle)
+        out["shuffle"] = _convert_shuffle(model.shuffle)
     if model.tokenise is not None:
-        out["tokenise"] = _tokenise(model.tokenise, folder)
+        out["tokenise"] = _convert_tokenise(model.tokenise, folder)
     if model.split is not None:
-        out["split"] = _split(model.split)
+        out["split"] = _convert_split(model.split)
     if model.groups is not None:
         out["groups"] = dict(model.groups)
     if model.group_max_epochs is not None:
         out["group_max_epochs"] = dict(model.group_max_epochs)
-    out["sources"] = {source.name: _source(source, folder) for source in model.sources}
+    out["sources"] = {source.name: _convert_source(source, folder) for source in model.sources}
     if model.stages:
-        out["stages"] = [_stage(stage) for stage in model.stages]
+        out["stages"] = [_convert_stage(stage) for stage in model.stages]
     if model.schedule is not None:
-        out["schedule"] = _schedule(model.schedule)
+        out["schedule"] = _convert_schedule(model.schedule)
     if model.pack is not None:
         lists = {
             name: list(model.pack[name])
@@ -78,36 +80,40 @@ def tree_of(model: MixtureFile, folder: Path) -> Tree:
     if model.batch is not None:
         if model.batch.over_ranks:
             out["global_batch_size"] = model.batch.size
-            changed = _changed(model.batch, Batching(model.batch.size, over_ranks=True))
+            changed = _select_changed(model.batch, Batching(model.batch.size, over_ranks=True))
             out |= {"batch": changed} if changed else {}
         else:
-            out["batch"] = _changed(model.batch, Batching(model.batch.size), "size")
+            out["batch"] = _select_changed(model.batch, Batching(model.batch.size), "size")
     return out
 
 
-def _source(source: SourceEntry, folder: Path) -> Tree:
-    out: Tree = {}
+def _convert_source(source: SourceEntry, folder: Path) -> PlainTree:
+    out: PlainTree = {}
     if source.path:
-        paths = [_path(path, folder) for path in source.path]
+        paths = [_make_relative_path(path, folder) for path in source.path]
         out["path"] = paths[0] if len(paths) == 1 else paths
     if source.mixture is not None:
-        out["mixture"] = tree_of(source.mixture, folder)
-    out |= {name: value for name in _SOURCE if (value := getattr(source, name)) is not None}
+        out["mixture"] = convert_model(source.mixture, folder)
+    out |= {name: value for name in _SOURCE_KEYS if (value := getattr(source, name)) is not None}
     for name in ("columns", "slice"):
         if getattr(source, name) is not None:
             out[name] = list(getattr(source, name))
     if source.where is not None:
-        out["where"] = {column: _listed(condition) for column, condition in source.where.items()}
+        out["where"] = {
+            column: _unwrap_single_items(condition) for column, condition in source.where.items()
+        }
     if source.split is not None:
-        out["split"] = source.split if isinstance(source.split, str) else _split(source.split)
+        out["split"] = (
+            source.split if isinstance(source.split, str) else _convert_split(source.split)
+        )
     if source.shuffle is not None:
-        out["shuffle"] = _shuffle(source.shuffle)
+        out["shuffle"] = _convert_shuffle(source.shuffle)
     if source.tokenise is not None:
-        out["tokenise"] = _tokenise(source.tokenise, folder)
+        out["tokenise"] = _convert_tokenise(source.tokenise, folder)
     return out
 
 
-def _shuffle(how: Shuffling) -> Any:
+def _convert_shuffle(how: Shuffling) -> Any:
     given = {
         name: value
         for name in ("rows", "window", "buckets", "seed")
@@ -116,25 +122,29 @@ def _shuffle(how: Shuffling) -> Any:
     return given or how.kind
 
 
-def _split(how: Splitting) -> Tree:
-    return _changed(how, Splitting(how.held_out), "held_out")
+def _convert_split(how: Splitting) -> PlainTree:
+    return _select_changed(how, Splitting(how.held_out), "held_out")
 
 
-def _tokenise(how: Tokenising, folder: Path) -> Tree:
-    tokenizer = _path(how.tokenizer, folder) if Path(how.tokenizer).exists() else how.tokenizer
-    return {"tokenizer": tokenizer, **_changed(how, Tokenising(how.tokenizer))}
+def _convert_tokenise(how: Tokenising, folder: Path) -> PlainTree:
+    tokenizer = (
+        _make_relative_path(how.tokenizer, folder)
+        if Path(how.tokenizer).exists()
+        else how.tokenizer
+    )
+    return {"tokenizer": tokenizer, **_select_changed(how, Tokenising(how.tokenizer))}
 
 
-def _stage(stage: Stage) -> Tree:
-    out = _changed(stage, Stage())
+def _convert_stage(stage: Stage) -> PlainTree:
+    out = _select_changed(stage, Stage())
     if stage.until is not None:
         unit, number = stage.until.unit, stage.until.number
         out["until"] = f"{number:g}%" if unit == "percent" else {unit: number}
     return {**out, **({"weights": dict(stage.weights)} if stage.weights else {})}
 
 
-def _schedule(schedule: Scheduling) -> Tree:
-    out = _changed(schedule, Scheduling(points=schedule.points))
+def _convert_schedule(schedule: Scheduling) -> PlainTree:
+    out = _select_changed(schedule, Scheduling(points=schedule.points))
     if isinstance(schedule.interpolation, tuple):
         out["interpolation"] = list(schedule.interpolation)
     return (
@@ -144,7 +154,7 @@ def _schedule(schedule: Scheduling) -> Tree:
     )
 
 
-def _changed(settings: Any, default: Any, *always: str) -> Tree:
+def _select_changed(settings: Any, default: Any, *always: str) -> PlainTree:
     """Return the settings that differ from the defaults."""
     pairs = {each.name: getattr(settings, each.name) for each in fields(settings)}
     return {
@@ -154,7 +164,7 @@ def _changed(settings: Any, default: Any, *always: str) -> Tree:
     }
 
 
-def _path(path: str, folder: Path) -> str:
+def _make_relative_path(path: str, folder: Path) -> str:
     """Return a path relative to the folder if it is below, else absolute."""
     if path.startswith("~") or "://" in path:
         return path
@@ -162,27 +172,27 @@ def _path(path: str, folder: Path) -> str:
     return str(absolute.relative_to(folder)) if absolute.is_relative_to(folder) else str(absolute)
 
 
-def _listed(value: Any) -> Any:
+def _unwrap_single_items(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _listed(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
+        return {name: _unwrap_single_items(one) for name, one in value.items()}  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list | tuple):
         return value[0] if len(value) == 1 else list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
     return value
 
 
-def text_of(tree: Tree) -> str:
+def format_yaml(tree: PlainTree) -> str:
     """Return plain values as YAML that parses to the same values."""
     try:
         yaml: Any = importlib.import_module("yaml")
     except ModuleNotFoundError:
-        raise missing_extra("pyyaml", "yaml", "writing mixture files") from None
+        raise make_missing_extra_error("pyyaml", "yaml", "writing mixture files") from None
 
     class Writer(yaml.SafeDumper):
         pass
 
     def text(writer: Any, value: str) -> Any:
         # Quote texts that YAML 1.2 reads as another type, and escape `${`.
-        quoted = not isinstance(scalar_of(value), str)
+        quoted = not isinstance(parse_scalar(value), str)
         filled = value.replace("${", "$${")
         return writer.represent_scalar(
             "tag:yaml.org,2002:str", filled, style='"' if quoted else None

@@ -14,12 +14,12 @@ from penstock.engine.base.progress import Progress
 from .step_ranges import RangeFigures, RangeMeter
 from .target import Target
 
-OTHERS = 48  # other step ranges to compare with
+COMPARED_RANGES = 48  # other step ranges to compare with
 _MIN_BITS = 0.004  # smaller findings are dropped
-_QUANTILE = 0.9  # a finding must exceed this quantile of the other ranges
+_MIN_QUANTILE = 0.9  # a finding must exceed this quantile of the other ranges
 
 Floats: TypeAlias = npt.NDArray[np.float64]
-Figure: TypeAlias = Callable[[RangeFigures], Floats]
+RangeFigure: TypeAlias = Callable[[RangeFigures], Floats]
 
 
 @dataclass(frozen=True)
@@ -54,79 +54,81 @@ def blame(target: Target, steps: range) -> list[Finding]:
     """
     meter = RangeMeter(target)
     here, other_ranges = meter.measure(steps), list[RangeFigures]()
-    with Progress("blame", OTHERS, "stretches") as progress:
-        for other_range in _other_ranges(steps, target.horizon(None)):
+    with Progress("blame", COMPARED_RANGES, "stretches") as progress:
+        for other_range in _iter_other_ranges(steps, target.horizon(None)):
             other_ranges.append(meter.measure(other_range))
             progress.more(1)
     if not other_ranges:
         return []
     findings = [
-        *_compare(
-            "share", here, other_ranges, lambda one: one.share, lambda one: one.share, _share_text
+        *_compare_figure(
+            "share", here, other_ranges, lambda one: one.share, lambda one: one.share, _format_share
         ),
-        *_compare(
+        *_compare_figure(
             "length",
             here,
             other_ranges,
             lambda one: one.length,
             lambda one: one.share,
-            _length_text,
+            _format_length,
         ),
-        *_compare(
+        *_compare_figure(
             "repeats",
             here,
             other_ranges,
             lambda one: one.again,
             lambda one: one.again,
-            _repeats_text(meter, here),
+            _make_repeats_describer(meter, here),
         ),
-        *_compare(
+        *_compare_figure(
             "file",
             here,
             other_ranges,
             lambda one: one.fullest,
             lambda one: one.share,
-            _file_text(meter, here),
+            _make_file_describer(meter, here),
         ),
-        *_compare(
+        *_compare_figure(
             "epoch",
             here,
             other_ranges,
             lambda one: 1 + one.epoch,
             lambda one: one.share,
-            _epoch_text,
+            _format_epoch,
         ),
     ]
-    boundaries = _boundaries(target, steps)
+    boundaries = _describe_boundaries(target, steps)
     named_findings = [
         replace(
             one, source=target.plan.sources[number], text=f"{one.text}{boundaries.get(number, '')}"
         )
-        for number, one in _strongest(findings)
+        for number, one in _merge_findings(findings)
     ]
     return [one for one in named_findings if one.bits >= _MIN_BITS]
 
 
-def _other_ranges(steps: range, end: int) -> Iterator[range]:
+def _iter_other_ranges(steps: range, end: int) -> Iterator[range]:
     """Yield ranges of the same length, spread over the run, disjoint from the examined one."""
     length, last_start = len(steps), end - len(steps)
-    starts = np.unique(np.linspace(0, max(last_start, 0), 2 * OTHERS).astype(np.int64)).tolist()
+    starts = np.unique(
+        np.linspace(0, max(last_start, 0), 2 * COMPARED_RANGES).astype(np.int64)
+    ).tolist()
     disjoint = [start for start in starts if start >= steps.stop or start + length <= steps.start]
-    for start in disjoint[:: -(-len(disjoint) // OTHERS) or 1]:
+    for start in disjoint[:: -(-len(disjoint) // COMPARED_RANGES) or 1]:
         yield range(start, start + length)
 
 
-Describe: TypeAlias = Callable[[int, float, float], str]
+FigureDescriber: TypeAlias = Callable[[int, float, float], str]
 NumberedFinding: TypeAlias = "tuple[int, Finding]"
 
 
-def _compare(
+def _compare_figure(
     kind: str,
     here: RangeFigures,
     others: Sequence[RangeFigures],
-    figure: Figure,
-    part: Figure,
-    describe: Describe,
+    figure: RangeFigure,
+    part: RangeFigure,
+    describe: FigureDescriber,
 ) -> Iterator[NumberedFinding]:
     """Yield the sources whose figure differs more than in most other ranges."""
     with np.errstate(invalid="ignore"):
@@ -145,7 +147,7 @@ def _compare(
 
     bits_here = bits(figure(here), part(here))
     bits_elsewhere = np.quantile(
-        np.stack([bits(*both) for both in zip(values, parts, strict=True)]), _QUANTILE, axis=0
+        np.stack([bits(*both) for both in zip(values, parts, strict=True)]), _MIN_QUANTILE, axis=0
     )
     if kind != "share":
         bits_here[~is_known] = 0
@@ -168,7 +170,7 @@ def _compare(
         )
 
 
-def _strongest(findings: Sequence[NumberedFinding]) -> list[NumberedFinding]:
+def _merge_findings(findings: Sequence[NumberedFinding]) -> list[NumberedFinding]:
     """Merge the findings of each source, the strongest first; return sources by strength."""
     best = dict[int, Finding]()
     for number, finding in sorted(findings, key=lambda pair: -pair[1].bits):
@@ -179,11 +181,11 @@ def _strongest(findings: Sequence[NumberedFinding]) -> list[NumberedFinding]:
     return sorted(best.items(), key=lambda pair: -pair[1].bits)
 
 
-def _share_text(_: int, here: float, usual: float) -> str:
+def _format_share(_: int, here: float, usual: float) -> str:
     return f"gives {here:.2%} of these steps, usually {usual:.2%}"
 
 
-def _length_text(_: int, here: float, usual: float) -> str:
+def _format_length(_: int, here: float, usual: float) -> str:
     ratio = (
         f"{here / usual:.1f} times as long as"
         if here > usual
@@ -192,7 +194,7 @@ def _length_text(_: int, here: float, usual: float) -> str:
     return f"its documents are {ratio} usual: {here:,.0f} tokens, usually {usual:,.0f}"
 
 
-def _repeats_text(look: RangeMeter, here: RangeFigures) -> Describe:
+def _make_repeats_describer(look: RangeMeter, here: RangeFigures) -> FigureDescriber:
     def describe(number: int, repeat_share: float, usual: float) -> str:
         document_count = here.samples[number]
         file_name = look.file(number, int(here.file[number]))
@@ -203,7 +205,7 @@ def _repeats_text(look: RangeMeter, here: RangeFigures) -> Describe:
     return describe
 
 
-def _file_text(look: RangeMeter, here: RangeFigures) -> Describe:
+def _make_file_describer(look: RangeMeter, here: RangeFigures) -> FigureDescriber:
     def describe(number: int, part: float, usual: float) -> str:
         name = look.file(number, int(here.file[number]))
         return f"{part:.0%} of it comes from {name}, usually {usual:.0%} from one file"
@@ -211,11 +213,11 @@ def _file_text(look: RangeMeter, here: RangeFigures) -> Describe:
     return describe
 
 
-def _epoch_text(_: int, here: float, usual: float) -> str:
+def _format_epoch(_: int, here: float, usual: float) -> str:
     return f"it is in pass {here:.1f} on average, usually {usual:.1f}"
 
 
-def _boundaries(target: Target, steps: range) -> dict[int, str]:
+def _describe_boundaries(target: Target, steps: range) -> dict[int, str]:
     """Return the first draws, new passes and last draws of sources within the steps."""
     counts_before, counts_after, counts_at_end = (
         list(target.rows.counts(step=step).values())

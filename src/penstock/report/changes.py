@@ -8,26 +8,30 @@ from typing import Any, cast
 
 from penstock.engine.base.urls import redact_urls
 from penstock.mixture_files.model import MixtureFile
-from penstock.mixture_files.write import tree_of
+from penstock.mixture_files.write import convert_model
 
-_MAX_VALUE = 60  # characters
+_MAX_VALUE_LENGTH = 60  # characters
 _MAX_NAMES = 10
 
-Tree = Mapping[str, Any]
+SettingsTree = Mapping[str, Any]
 
 
-def changes(one: MixtureFile, two: MixtureFile) -> list[str]:
+def list_changes(one: MixtureFile, two: MixtureFile) -> list[str]:
     """Return one line per changed setting; sources are matched by name.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> before = MixtureFile((SourceEntry("a", weight=1), SourceEntry("b", weight=2)), seed=1)
-    >>> changes(before, MixtureFile((SourceEntry("a", weight=3),), seed=1))
+    >>> list_changes(before, MixtureFile((SourceEntry("a", weight=3),), seed=1))
     ['gone: b', 'a: weight 1 -> 3']
     """
-    return list(_mixture_changes(tree_of(one, Path("/")), tree_of(two, Path("/")), ""))
+    return list(
+        _iter_mixture_changes(convert_model(one, Path("/")), convert_model(two, Path("/")), "")
+    )
 
 
-def _mixture_changes(old_tree: Tree, new_tree: Tree, prefix: str) -> Iterator[str]:
+def _iter_mixture_changes(
+    old_tree: SettingsTree, new_tree: SettingsTree, prefix: str
+) -> Iterator[str]:
     old_sources, new_sources = old_tree["sources"], new_tree["sources"]
     for label, names in (
         ("new", [n for n in new_sources if n not in old_sources]),
@@ -40,40 +44,50 @@ def _mixture_changes(old_tree: Tree, new_tree: Tree, prefix: str) -> Iterator[st
         {name: value for name, value in tree.items() if name != "sources"}
         for tree in (old_tree, new_tree)
     ]
-    yield from _setting_changes(settings[0], settings[1], f"{prefix[:-1]}: " if prefix else "")
+    yield from _iter_setting_changes(settings[0], settings[1], f"{prefix[:-1]}: " if prefix else "")
     for name in (name for name in old_sources if name in new_sources):
         old, new = (dict(tree[name]) for tree in (old_sources, new_sources))
         if "mixture" in old and "mixture" in new:
-            yield from _mixture_changes(old.pop("mixture"), new.pop("mixture"), f"{prefix}{name}/")
-        yield from _setting_changes(old, new, f"{prefix}{name}: ")
+            yield from _iter_mixture_changes(
+                old.pop("mixture"), new.pop("mixture"), f"{prefix}{name}/"
+            )
+        yield from _iter_setting_changes(old, new, f"{prefix}{name}: ")
 
 
-def _setting_changes(old_tree: Tree, new_tree: Tree, prefix: str) -> Iterator[str]:
+def _iter_setting_changes(
+    old_tree: SettingsTree, new_tree: SettingsTree, prefix: str
+) -> Iterator[str]:
     for name in dict.fromkeys((*old_tree, *new_tree)):
         old, new = old_tree.get(name), new_tree.get(name)
         if old == new:
             continue
         if isinstance(old, Mapping) and isinstance(new, Mapping):
-            yield from _setting_changes(cast(Tree, old), cast(Tree, new), f"{prefix}{name} ")
+            yield from _iter_setting_changes(
+                cast(SettingsTree, old), cast(SettingsTree, new), f"{prefix}{name} "
+            )
         elif isinstance(old, list) and isinstance(new, list) and name == "stages":
-            yield from _setting_changes(_numbered(old), _numbered(new), f"{prefix}stage ")
+            yield from _iter_setting_changes(
+                _number_stages(old), _number_stages(new), f"{prefix}stage "
+            )
         else:
-            yield f"{prefix}{name} {_value_text(old)} -> {_value_text(new)}"
+            yield f"{prefix}{name} {_format_value(old)} -> {_format_value(new)}"
 
 
-def _numbered(stages: Any) -> Tree:
+def _number_stages(stages: Any) -> SettingsTree:
     return {str(number): stage for number, stage in enumerate(stages, 1)}
 
 
-def _value_text(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if value is None:
         return "nothing"
     if isinstance(value, Mapping):
-        text = ", ".join(f"{name} {_value_text(one)}" for name, one in cast(Tree, value).items())
+        text = ", ".join(
+            f"{name} {_format_value(one)}" for name, one in cast(SettingsTree, value).items()
+        )
     else:
         text = (
             f"{value:,}"
             if isinstance(value, int) and not isinstance(value, bool)
             else redact_urls(str(value))
         )
-    return text if len(text) <= _MAX_VALUE else f"{text[: _MAX_VALUE - 3]}..."
+    return text if len(text) <= _MAX_VALUE_LENGTH else f"{text[: _MAX_VALUE_LENGTH - 3]}..."

@@ -9,16 +9,16 @@ from penstock.engine.base.urls import redact_urls
 from penstock.errors import ConfigError
 
 from . import shares
-from .page import html, pictures
-from .remarks import remarks
+from .page import html, render_pictures
+from .remarks import collect_remarks
 from .target import Target
 
 
 def report(target: Target, steps: int) -> str:
     """Return the page: the plan as picture and table, remarks, the fingerprint and the file."""
-    rows, course = shares.rows(target, steps), shares.counts_by_step(target, steps)
-    strip = shares.stage_marks(target, steps, course.names)
-    noted = remarks(rows)
+    rows, course = shares.rows(target, steps), shares.count_by_step(target, steps)
+    strip = shares.mark_stages(target, steps, course.names)
+    noted = collect_remarks(rows)
     facts = [
         ("run", f"{steps:,} {target.unit}s, {sum(row.samples for row in rows):,} samples"),
         (
@@ -43,12 +43,16 @@ def report(target: Target, steps: int) -> str:
         f'<div><span class="dim">{escape(name)}</span> {escape(text)}</div>' for name, text in facts
     )
     said = "".join(f"<li><b>{escape(source)}</b>: {escape(text)}</li>" for source, text in noted)
-    listed = [list(line) for line in shares.lines(rows, target.packed)]
+    listed = [list(line) for line in shares.format_rows(rows, target.packed)]
     empty = [i for i in range(len(listed[0])) if i and not any(line[i] for line in listed[1:])]
     table = [[cell for i, cell in enumerate(line) if i not in empty] for line in listed]
     text = target.path.read_text(encoding="utf-8")
     parts = [
-        ("", summary + pictures(course, f"{target.path.name}: {steps:,} {target.unit}s", strip)),
+        (
+            "",
+            summary
+            + render_pictures(course, f"{target.path.name}: {steps:,} {target.unit}s", strip),
+        ),
         ("Remarks", f"<ul>{said}</ul>" if said else "<p>None.</p>"),
         ("The mixture file", f"<pre>{escape(redact_urls(text))}</pre>"),
     ]

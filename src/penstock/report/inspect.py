@@ -10,60 +10,64 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.arguments import did_you_mean, join_first
+from penstock.engine.base.arguments import join_first, suggest_names
 from penstock.engine.base.progress import Progress
-from penstock.engine.base.random import key_of
+from penstock.engine.base.random import derive_key
 from penstock.engine.ops.op import Op
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
-from penstock.sources.identity import memory_digest
-from penstock.sources.row_files import SampleKeys, row_files_of
+from penstock.sources.identity import digest_memory
+from penstock.sources.row_files import SampleKeys, as_row_files
 from penstock.types import Ints, is_source
 
 from .target import Target
 
-NAMES = ("__key__", "key", "id", "uid", "url", "doc_id", "document_id", "warc_record_id")
+NAME_COLUMNS = ("__key__", "key", "id", "uid", "url", "doc_id", "document_id", "warc_record_id")
 """Columns that `find --name` searches by default."""
 
-_ROWS = 1 << 13  # rows per read
+_ROWS_PER_READ = 1 << 13  # rows per read
 _MAX_EXAMPLES = 5
 
-Words = npt.NDArray[np.uint64]
-Matches = Callable[[Mapping[str, Any]], bool]
+HashWords = npt.NDArray[np.uint64]
+RowPredicate = Callable[[Mapping[str, Any]], bool]
 
 
-def by_name(
+def find_by_name(
     target: Target, name_query: str, source: str | None = None
 ) -> Iterator[tuple[str, int]]:
     """Yield source and index of samples by name: `VALUE`, or `COLUMN=VALUE`."""
     column, separator, value = name_query.partition("=")
-    columns = (column,) if separator and column.isidentifier() else NAMES
+    columns = (column,) if separator and column.isidentifier() else NAME_COLUMNS
     value = value if len(columns) == 1 else name_query
 
     def matches(row: Mapping[str, Any]) -> bool:
         return any(str(row[name]) == value for name in columns if name in row)
 
-    yield from _search(target, source, matches)
+    yield from _search_sources(target, source, matches)
 
 
-def by_words(target: Target, words: str, source: str | None = None) -> Iterator[tuple[str, int]]:
+def find_by_words(
+    target: Target, words: str, source: str | None = None
+) -> Iterator[tuple[str, int]]:
     """Yield source and index of samples with `words` in a column."""
 
     def matches(row: Mapping[str, Any]) -> bool:
         return any(isinstance(value, str) and words in value for value in row.values())
 
-    yield from _search(target, source, matches)
+    yield from _search_sources(target, source, matches)
 
 
-def _search(target: Target, source: str | None, matches: Matches) -> Iterator[tuple[str, int]]:
+def _search_sources(
+    target: Target, source: str | None, matches: RowPredicate
+) -> Iterator[tuple[str, int]]:
     names = target.plan.sources
     if source is not None and source not in names:
         raise ConfigError(
-            f"no source {source!r}{did_you_mean(source, names) or f'; the mixture has {join_first(names)}'}"
+            f"no source {source!r}{suggest_names(source, names) or f'; the mixture has {join_first(names)}'}"
         )
     for leaf in target.leaves:
         if source in (None, leaf.name) and is_source(leaf.source):
-            for rows, values in _read(leaf, np.arange(len(leaf.source))):
+            for rows, values in _read_chunks(leaf, np.arange(len(leaf.source))):
                 for index, value in zip(rows.tolist(), values, strict=True):
                     if matches(
                         cast("Mapping[str, Any]", value)
@@ -73,18 +77,18 @@ def _search(target: Target, source: str | None, matches: Matches) -> Iterator[tu
                         yield leaf.name, index
 
 
-def _read(leaf: Leaf, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:
+def _read_chunks(leaf: Leaf, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:
     """Yield rows of a source in file order, in chunks."""
     assert is_source(leaf.source)
     with Progress(f"search {leaf.name}", len(indices), "rows") as progress:
-        for start in range(0, len(indices), _ROWS):
-            chunk = indices[start : start + _ROWS]
+        for start in range(0, len(indices), _ROWS_PER_READ):
+            chunk = indices[start : start + _ROWS_PER_READ]
             yield chunk, leaf.source.read(chunk)
             progress.more(len(chunk))
 
 
 @dataclass(frozen=True)
-class Leak:
+class DocumentLeak:
     """Documents that two sources share: their number and some examples."""
 
     here: str
@@ -93,7 +97,7 @@ class Leak:
     examples: tuple[tuple[int, int], ...]
 
 
-def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
+def leaks(one: Target, two: Target, by: str = "content") -> list[DocumentLeak]:
     """Return the documents that two mixtures may both deliver, largest groups first.
 
     Memory: eight bytes a document. Documents with equal hashes are read and compared.
@@ -106,12 +110,12 @@ def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
     Returns:
         The leaks by pair of sources.
     """
-    names = _Identities(by)
+    names = _DocumentHashes(by)
     first_sources, second_sources = (
         [(leaf, *names.of(leaf, rows)) for leaf, rows in iter_sources(target)]
         for target in (one, two)
     )
-    found = list[Leak]()
+    found = list[DocumentLeak]()
     for here, index, name in first_sources:
         for there, other, other_name in second_sources:
             _, first_rows, second_rows = cast(
@@ -120,11 +124,13 @@ def leaks(one: Target, two: Target, by: str = "content") -> list[Leak]:
             pairs = list(zip(index[first_rows].tolist(), other[second_rows].tolist(), strict=True))
             pairs = (
                 [pair for pair in pairs if names.equal(here, there, *pair)]
-                if len(pairs) <= _ROWS
+                if len(pairs) <= _ROWS_PER_READ
                 else pairs
             )
             if pairs:
-                found.append(Leak(here.name, there.name, len(pairs), tuple(pairs[:_MAX_EXAMPLES])))
+                found.append(
+                    DocumentLeak(here.name, there.name, len(pairs), tuple(pairs[:_MAX_EXAMPLES]))
+                )
     return sorted(found, key=lambda leak: -leak.documents)
 
 
@@ -132,7 +138,7 @@ def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
     """Yield every indexed source with the rows that its mixture may deliver."""
     for leaf in target.leaves:
         if is_source(leaf.source):
-            op = _source_op(target.op, leaf.number)
+            op = _find_source_op(target.op, leaf.number)
             size = (
                 len(leaf.source) if op is None or (op.size is None and not op.alike) else op.period
             )
@@ -142,7 +148,7 @@ def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
                 yield leaf, np.unique(op.locate(np.arange(size), np.zeros(size, np.int64)).index)
 
 
-def _source_op(op: Op, leaf: int) -> Op | None:
+def _find_source_op(op: Op, leaf: int) -> Op | None:
     """Return the op of a source below the mixture, with all its steps."""
     if op.leaf == leaf:
         return op
@@ -150,29 +156,29 @@ def _source_op(op: Op, leaf: int) -> Op | None:
         (
             source_op
             for input_op in op.inputs
-            if leaf in input_op.leaves and (source_op := _source_op(input_op, leaf))
+            if leaf in input_op.leaves and (source_op := _find_source_op(input_op, leaf))
         ),
         None,
     )
 
 
-class _Identities:
+class _DocumentHashes:
     """Identities of documents as 64-bit hashes."""
 
     def __init__(self, by: str) -> None:
         self.by, self._files = by, dict[Path, int]()
 
-    def of(self, leaf: Leaf, rows: Ints) -> tuple[Ints, Words]:
+    def of(self, leaf: Leaf, rows: Ints) -> tuple[Ints, HashWords]:
         """Return the rows that have an identity, and the identities."""
         if self.by == "place":
             return rows, self._file_rows(leaf, rows)
         if self.by == "content":
-            read = (_digests(values) for _, values in _read(leaf, rows))
+            read = (_hash_documents(values) for _, values in _read_chunks(leaf, rows))
             return rows, np.concatenate([np.zeros(0, np.uint64), *read])
         keys, names = SampleKeys(leaf.source, self.by), list[str | None]()
         with Progress(f"read {self.by} of {leaf.name}", len(rows), "rows") as progress:
-            for start in range(0, len(rows), _ROWS):
-                names += keys.of(rows[start : start + _ROWS])
+            for start in range(0, len(rows), _ROWS_PER_READ):
+                names += keys.of(rows[start : start + _ROWS_PER_READ])
                 progress.tell(start)
         present = [position for position, name in enumerate(names) if name is not None]
         if len(rows) and not present:
@@ -180,11 +186,11 @@ class _Identities:
                 f"--by {self.by}: no row of {leaf.name} has this column; name another one"
             )
         return rows[present], np.asarray(
-            [key_of(names[position] or "") for position in present], np.uint64
+            [derive_key(names[position] or "") for position in present], np.uint64
         )
 
-    def _file_rows(self, leaf: Leaf, rows: Ints) -> Words:
-        source = row_files_of(leaf.source)
+    def _file_rows(self, leaf: Leaf, rows: Ints) -> HashWords:
+        source = as_row_files(leaf.source)
         if source is None:
             raise ConfigError(
                 f"--by place: the files of the rows of {leaf.name} are unknown; use --by content"
@@ -204,18 +210,18 @@ class _Identities:
             here.source.read(np.asarray([a])),
             there.source.read(np.asarray([b])),
         )
-        return memory_digest([_content_of(first_row[0])]) == memory_digest(
-            [_content_of(second_row[0])]
+        return digest_memory([_strip_keys(first_row[0])]) == digest_memory(
+            [_strip_keys(second_row[0])]
         ) and len(repr(first_row)) == len(repr(second_row))
 
 
-def _digests(values: Sequence[Any]) -> Words:
+def _hash_documents(values: Sequence[Any]) -> HashWords:
     return np.asarray(
-        [int(memory_digest([_content_of(value)]) or "0", 16) for value in values], np.uint64
+        [int(digest_memory([_strip_keys(value)]) or "0", 16) for value in values], np.uint64
     )
 
 
-def _content_of(value: Any) -> Any:
+def _strip_keys(value: Any) -> Any:
     """Return the content of a row without its shard and key."""
     if not isinstance(value, dict):
         return value

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from penstock.errors import ConfigError
 
-from .picture import Course, draw
-from .svg import Strip, drawing
+from .picture import RunCounts, draw_panels
+from .svg import EventStrip, render_svg
 
-KINDS = (".svg", ".png", ".html")
-WIDTHS = {"wide": 1300, "narrow": 640}
+PICTURE_SUFFIXES = (".svg", ".png", ".html")
+PICTURE_WIDTHS = {"wide": 1300, "narrow": 640}
 
-STYLE = """
+PAGE_STYLE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #57606a; --rule: #d0d7de; --paper: #fff; --box: #f3f4f6 }
 @media (prefers-color-scheme: dark) {
   :root { --ink: #e6edf3; --dim: #9da7b1; --rule: #3d444d; --paper: #0d1117; --box: #1c2128 }
@@ -55,7 +55,7 @@ def html(
     out.write(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main><h1>{escape(title)}</h1>"
+        f"<title>{escape(title)}</title><style>{PAGE_STYLE}</style></head><body><main><h1>{escape(title)}</h1>"
     )
     out.write("".join(content for heading, content in parts if not heading))
     if table:
@@ -83,18 +83,20 @@ def html(
     return out.getvalue() + "</main></body></html>\n"
 
 
-def pictures(course: Course, title: str, strip: Strip | None = None) -> str:
+def render_pictures(course: RunCounts, title: str, strip: EventStrip | None = None) -> str:
     """Return a picture for wide windows and one for narrow windows."""
-    drawn = {kind: drawing(course, title, strip, width) for kind, width in WIDTHS.items()}
+    drawn = {
+        kind: render_svg(course, title, strip, width) for kind, width in PICTURE_WIDTHS.items()
+    }
     return "".join(f'<div class="{kind}">{svg}</div>' for kind, svg in drawn.items())
 
 
 def save(
-    course: Course,
+    course: RunCounts,
     path: Path,
     title: str,
     table: Sequence[Sequence[str]] = (),
-    strip: Strip | None = None,
+    strip: EventStrip | None = None,
 ) -> None:
     """Write the picture as SVG or PNG, or as an HTML page with a table.
 
@@ -110,18 +112,20 @@ def save(
     Raises:
         ConfigError: The suffix is no known format.
     """
-    if path.suffix not in KINDS:
+    if path.suffix not in PICTURE_SUFFIXES:
         raise ConfigError(
-            f"{path}: the format of a picture is one of {', '.join(KINDS)}; use one as the suffix"
+            f"{path}: the format of a picture is one of {', '.join(PICTURE_SUFFIXES)}; use one as the suffix"
         )
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".html":
         path.write_text(
-            html(title, [("", pictures(course, title, strip))], table),
+            html(title, [("", render_pictures(course, title, strip))], table),
             encoding="utf-8",
             errors="backslashreplace",  # of names that are not UTF-8
         )
     elif path.suffix == ".svg":
-        path.write_text(drawing(course, title, strip), encoding="utf-8", errors="backslashreplace")
+        path.write_text(
+            render_svg(course, title, strip), encoding="utf-8", errors="backslashreplace"
+        )
     else:
-        draw(course.merged(), title).savefig(path, dpi=160)
+        draw_panels(course.merged(), title).savefig(path, dpi=160)

@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import missing_extra
+from penstock.errors import make_missing_extra_error
 from penstock.types import Ints
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
-BANDS = 10  # sources with their own colour; the smaller ones share one
-OTHERS = "#b8bcc4"
-COLOURS = (
+MAX_BANDS = 10  # sources with their own colour; the smaller ones share one
+OTHERS_COLOUR = "#b8bcc4"
+BAND_COLOURS = (
     "#2f6fde",
     "#e8833a",
     "#2c9c69",
@@ -31,7 +31,7 @@ COLOURS = (
 
 
 @dataclass(frozen=True)
-class Course:
+class RunCounts:
     """Counts of samples along the run.
 
     `counts[i, s]` is the number of samples (or tokens, see `unit`) of source `s` before step
@@ -46,18 +46,18 @@ class Course:
     unit: str = "samples"
     groups: Sequence[str] = ()
 
-    def merged(self) -> Course:
+    def merged(self) -> RunCounts:
         """Return the course with the smallest sources merged, unless there are groups."""
         if self.grouped:
             return self
-        if len(self.names) <= BANDS + 1:
+        if len(self.names) <= MAX_BANDS + 1:
             return self
         order: list[int] = np.argsort(-self.counts[-1], kind="stable").tolist()
-        largest, rest = order[:BANDS], order[BANDS:]
+        largest, rest = order[:MAX_BANDS], order[MAX_BANDS:]
         known = [size for i in rest if (size := self.sizes[i]) is not None]
         names = [*(self.names[i] for i in largest), f"{len(rest)} others"]
         sizes = [*(self.sizes[i] for i in largest), sum(known) if len(known) == len(rest) else None]
-        return Course(
+        return RunCounts(
             names,
             sizes,
             self.steps,
@@ -81,19 +81,23 @@ class Course:
         ]
 
 
-def draw(course: Course, title: str) -> Any:
+def draw_panels(course: RunCounts, title: str) -> Any:
     """Draw two panels over the steps: shares as bands, epochs as lines."""
     try:
         from matplotlib import ticker
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise missing_extra(error.name or "matplotlib", "plot", "a picture of a plan") from None
+        raise make_missing_extra_error(
+            error.name or "matplotlib", "plot", "a picture of a plan"
+        ) from None
     figure: Any = Figure(figsize=(11, 7.2), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     figure.suptitle(title, x=0.01, ha="left", fontsize=14, fontweight="bold")
-    colours = [COLOURS[i] if i < BANDS else OTHERS for i in range(len(course.together))]
-    _shares(above, course, colours)
-    _epochs(below, course, colours)
+    colours = [
+        BAND_COLOURS[i] if i < MAX_BANDS else OTHERS_COLOUR for i in range(len(course.together))
+    ]
+    _draw_shares(above, course, colours)
+    _draw_epochs(below, course, colours)
     for axes in (above, below):
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_xlim(course.steps[0], course.steps[-1])
@@ -104,14 +108,16 @@ def draw(course: Course, title: str) -> Any:
     return figure
 
 
-def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
+def _draw_shares(axes: Any, course: RunCounts, colours: Sequence[str]) -> None:
     drawn = np.diff(course.counts, axis=0).astype(np.float64)
     shares = drawn / np.maximum(drawn.sum(axis=1, keepdims=True), 1)
     # A share covers the steps between two counts, so the bands are step functions.
     edges = np.repeat(course.steps, 2)[1:-1]
     together = course.together
     pairs = list(zip(colours, (mine for _, mine in together), strict=True))
-    bands = [shade(colour, n, len(mine)) for colour, mine in pairs for n in range(len(mine))]
+    bands = [
+        lighten_colour(colour, n, len(mine)) for colour, mine in pairs for n in range(len(mine))
+    ]
     axes.stackplot(edges, np.repeat(shares, 2, axis=0).T, colors=bands, linewidth=0)
     axes.set_ylim(0, 1)
     axes.set_yticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
@@ -123,7 +129,7 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
     labels = [
         f"{name}  {share:.1%}" for (name, _), share in zip(together, last.tolist(), strict=True)
     ]
-    _labels(axes, course.steps[-1], middles, labels, colours, 0.055, 1.0)
+    _draw_labels(axes, course.steps[-1], middles, labels, colours, 0.055, 1.0)
     for number, (step, text) in enumerate(course.marks):
         right = step > (course.steps[0] + course.steps[-1]) / 2
         axes.annotate(
@@ -138,7 +144,7 @@ def _shares(axes: Any, course: Course, colours: Sequence[str]) -> None:
         )
 
 
-def _epochs(axes: Any, course: Course, colours: Sequence[str]) -> None:
+def _draw_epochs(axes: Any, course: RunCounts, colours: Sequence[str]) -> None:
     labelled = zip(course.together, colours, strict=True)
     known = [
         (name, colour, mine)
@@ -174,22 +180,22 @@ def _epochs(axes: Any, course: Course, colours: Sequence[str]) -> None:
     axes.axhline(1, color="#999", linewidth=0.8, linestyle=(0, (5, 4)))
     top = axes.get_ylim()[1]
     labels = [
-        f"{name}  {_epochs_text(end)}"
+        f"{name}  {_format_epochs(end)}"
         for (name, _, _), end in zip(known, ends.tolist(), strict=True)
     ]
-    _labels(
+    _draw_labels(
         axes, course.steps[-1], ends, labels, [colour for _, colour, _ in known], 0.085 * top, top
     )
 
 
-def shade(colour: str, number: int, count: int) -> str:
+def lighten_colour(colour: str, number: int, count: int) -> str:
     """Return the colour of a source in a group; later sources are lighter."""
     lightness = 0.6 * number / max(count - 1, 1)
     channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
     return "#" + "".join(f"{round(value + (255 - value) * lightness):02x}" for value in channels)
 
 
-def _labels(
+def _draw_labels(
     axes: Any,
     x: int,
     positions: Floats,
@@ -231,7 +237,7 @@ def spread_labels(positions: Floats, gap: float, top: float) -> Floats:
     return result
 
 
-def _epochs_text(epochs: float) -> str:
+def _format_epochs(epochs: float) -> str:
     return f"{epochs:.2f} x" if epochs < 10 else f"{epochs:,.0f} x"
 
 

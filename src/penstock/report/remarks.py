@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-OFTEN = 4.0  # epochs from which a source is reported as repeated often
-_ROUNDED = 2  # samples by which exact mixing may round a share
+MANY_EPOCHS = 4.0  # epochs from which a source is reported as repeated often
+_ROUNDING_SAMPLES = 2  # samples by which exact mixing may round a share
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,18 @@ class Row:
     group: str | None = None
 
 
-def remarks(rows: Sequence[Row]) -> list[tuple[str, str]]:
+def collect_remarks(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Return remarks by source: starving, below or above the requested share, repeated, unused."""
     total = sum(row.samples for row in rows)
     ranked = [
         (-rank, -size, row.source, text)
         for row in rows
-        for rank, size, text in _remarks_of(row, total)
+        for rank, size, text in _iter_remarks(row, total)
     ]
     return [(source, text) for _, _, source, text in sorted(ranked)]
 
 
-def _remarks_of(row: Row, total: int) -> Iterator[tuple[int, float, str]]:
+def _iter_remarks(row: Row, total: int) -> Iterator[tuple[int, float, str]]:
     """Yield rank, size and text of each remark on a source."""
     deficit = row.requested - row.share
     if not row.samples:
@@ -51,18 +51,20 @@ def _remarks_of(row: Row, total: int) -> Iterator[tuple[int, float, str]]:
                 requested_samples,
                 f"its share of the run is less than a sample ({requested_samples:.2g})",
             )
-        elif requested_samples > _ROUNDED:
+        elif requested_samples > _ROUNDING_SAMPLES:
             yield (
                 3,
                 row.requested,
                 f"starves: not one sample in this run, {row.requested:.2%} asked",
             )
         return
-    is_off = abs(deficit) > max(0.005, 0.1 * row.requested) and abs(deficit) * total > _ROUNDED
+    is_off = (
+        abs(deficit) > max(0.005, 0.1 * row.requested) and abs(deficit) * total > _ROUNDING_SAMPLES
+    )
     share_text = f"gets {row.share:.2%} where {row.requested:.2%} is asked" if is_off else ""
     if row.used_up is not None:
         yield 2, deficit, f"used up at {row.used_up:,}{', ' + share_text if share_text else ''}"
     elif share_text:
         yield 2 if deficit > 0 else 0, abs(deficit), share_text
-    if row.epochs >= OFTEN:
+    if row.epochs >= MANY_EPOCHS:
         yield 1, row.epochs, f"each of its samples is seen {row.epochs:,.1f} times"

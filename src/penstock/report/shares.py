@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from penstock.engine.base.integers import distinct_values
+from penstock.engine.base.integers import find_distinct_values
 from penstock.engine.graph.tokens import said_of
 from penstock.engine.plan import PackedShares
 
-from .remarks import Row, remarks
+from .remarks import Row, collect_remarks
 from .target import Target
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .picture import Course
-    from .svg import Strip
+    from .picture import RunCounts
+    from .svg import EventStrip
 
-GRID = 120  # points of a picture along the run
+CURVE_POINTS = 120  # points of a picture along the run
 
 
 def rows(target: Target, steps: int) -> list[Row]:
@@ -40,7 +40,7 @@ def rows(target: Target, steps: int) -> list[Row]:
         {name: count / max(1, target.sizes[name]) for name, count in counts.items()},
     )
     if target.by_tokens:
-        amounts, requested = tokens, in_tokens(target, requested)
+        amounts, requested = tokens, convert_to_tokens(target, requested)
     if target.packed:
         epochs = {name: tokens[name] / max(1, target.all_tokens[name]) for name in counts}
     total = max(1, sum(amounts.values()))
@@ -48,7 +48,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     for name, count in counts.items():
         exhaustion = target.exhaustion.get(name)
         repeats, last = (exhaustion.repeats, exhaustion.ends) if exhaustion else (None, None)
-        ends = _ends(target, last, steps)
+        ends = _find_end_step(target, last, steps)
         result.append(
             Row(
                 name,
@@ -59,7 +59,7 @@ def rows(target: Target, steps: int) -> list[Row]:
                 tokens.get(name),
                 epochs[name],
                 target.caps.get(name),
-                _within(target, repeats, steps),
+                _find_step(target, repeats, steps),
                 ends,
                 ends if target.spent(name, count) else None,
                 target.groups.get(name),
@@ -68,7 +68,7 @@ def rows(target: Target, steps: int) -> list[Row]:
     return sorted(result, key=lambda row: target.by_group(row.source))
 
 
-def in_tokens(target: Target, requested: dict[str, float]) -> dict[str, float]:
+def convert_to_tokens(target: Target, requested: dict[str, float]) -> dict[str, float]:
     """Convert shares of samples to shares of tokens, by the mean length of each source."""
     weighted = {
         name: share * target.all_tokens[name] / max(1, target.sizes[name])
@@ -78,7 +78,7 @@ def in_tokens(target: Target, requested: dict[str, float]) -> dict[str, float]:
     return {name: share / total for name, share in weighted.items()}
 
 
-def _within(target: Target, row: int | None, steps: int) -> int | None:
+def _find_step(target: Target, row: int | None, steps: int) -> int | None:
     """Return the step that holds a row, or None if it is not among the first `steps`."""
     step = None if row is None else target.step(row)
     return (
@@ -88,22 +88,22 @@ def _within(target: Target, row: int | None, steps: int) -> int | None:
     )
 
 
-def _ends(target: Target, row: int | None, steps: int) -> int | None:
+def _find_end_step(target: Target, row: int | None, steps: int) -> int | None:
     """Return the step after the last row of a source, or None if it is not among the first."""
-    last = None if not row else _within(target, row - 1, steps - 1)
+    last = None if not row else _find_step(target, row - 1, steps - 1)
     return None if last is None else last + 1
 
 
-def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
+def convert_to_json(found: Sequence[Row]) -> list[dict[str, Any]]:
     """Return the rows as JSON values."""
-    all_remarks = remarks(found)
+    all_remarks = collect_remarks(found)
     return [
         {**asdict(row), "remarks": [text for name, text in all_remarks if name == row.source]}
         for row in found
     ]
 
 
-def in_groups(found: Sequence[Row]) -> list[Row]:
+def insert_group_rows(found: Sequence[Row]) -> list[Row]:
     """Insert a row for each group before its indented sources; keep ungrouped rows as they are."""
     result = list[Row]()
     for group in dict.fromkeys(row.group for row in found):
@@ -124,7 +124,7 @@ def in_groups(found: Sequence[Row]) -> list[Row]:
     return result
 
 
-HEAD = (
+COLUMN_NAMES = (
     "source",
     "size",
     "requested",
@@ -138,33 +138,33 @@ HEAD = (
 )
 
 
-def head(packed: bool) -> tuple[str, ...]:
+def get_column_names(packed: bool) -> tuple[str, ...]:
     """Return the column names; packed documents are counted in parts."""
-    return tuple("parts" if name == "samples" and packed else name for name in HEAD)
+    return tuple("parts" if name == "samples" and packed else name for name in COLUMN_NAMES)
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def format_cells(row: Row) -> tuple[str, ...]:
     """Format a row as texts."""
     return (
         row.source,
-        _number(row.size),
+        _format_number(row.size),
         f"{row.requested:.2%}",
         f"{row.share:.2%}",
-        _number(row.samples),
-        _number(row.tokens),
+        _format_number(row.samples),
+        _format_number(row.tokens),
         f"{row.epochs:,.2f}",
         "" if row.cap is None else f"{row.cap:g}",
-        _number(row.first_repeat),
-        _number(row.ends),
+        _format_number(row.first_repeat),
+        _format_number(row.ends),
     )
 
 
-def lines(found: Sequence[Row], packed: bool = False) -> list[tuple[str, ...]]:
+def format_rows(found: Sequence[Row], packed: bool = False) -> list[tuple[str, ...]]:
     """Format all rows as texts, after the column names."""
-    return [head(packed), *(cells(row) for row in in_groups(found))]
+    return [get_column_names(packed), *(format_cells(row) for row in insert_group_rows(found))]
 
 
-def _number(value: int | None) -> str:
+def _format_number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
@@ -172,7 +172,7 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
     """Return the rows as a table without empty columns."""
     from rich.table import Table
 
-    names = head(packed)
+    names = get_column_names(packed)
     made = Table(
         title=title,
         title_justify="left",
@@ -181,10 +181,10 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
         box=None,
         pad_edge=False,
     )
-    noted = {source for source, _ in remarks(found)}
-    found = in_groups(found)
-    lines = [cells(row) for row in found]
-    shown = [i for i in range(len(HEAD)) if i == 0 or any(line[i] for line in lines)]
+    noted = {source for source, _ in collect_remarks(found)}
+    found = insert_group_rows(found)
+    lines = [format_cells(row) for row in found]
+    shown = [i for i in range(len(COLUMN_NAMES)) if i == 0 or any(line[i] for line in lines)]
     for i in shown:
         made.add_column(
             names[i], justify="left" if i == 0 else "right", no_wrap=i > 0, overflow="fold"
@@ -195,7 +195,7 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
     return made
 
 
-def side_by_side(one: Sequence[Row], two: Sequence[Row]) -> Table:
+def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
     """Return two plans of the same sources as one table."""
     from rich.table import Table
 
@@ -216,36 +216,38 @@ def side_by_side(one: Sequence[Row], two: Sequence[Row]) -> Table:
     return made
 
 
-def stage_marks(target: Target, steps: int, names: Sequence[str]) -> Strip:
+def mark_stages(target: Target, steps: int, names: Sequence[str]) -> EventStrip:
     """Return stages, first repeats and ends of sources, for a picture."""
-    from .svg import Strip
+    from .svg import EventStrip
 
     counts, found = target.rows.counts(step=steps), target.exhaustion
     repeats = [
-        _within(target, found[name].repeats, steps) if name in found else None for name in names
+        _find_step(target, found[name].repeats, steps) if name in found else None for name in names
     ]
     ends = [
-        _ends(target, found[name].ends, steps)
+        _find_end_step(target, found[name].ends, steps)
         if name in found and target.spent(name, counts[name])
         else None
         for name in names
     ]
-    return Strip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
+    return EventStrip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
 
 
-def counts_by_step(target: Target, steps: int) -> Course:
+def count_by_step(target: Target, steps: int) -> RunCounts:
     """Return the counts along the run, in samples or in tokens of packed rows."""
-    from .picture import Course
+    from .picture import RunCounts
 
-    grid = distinct_values(np.linspace(0, steps, min(steps, GRID) + 1).astype(np.int64))
+    grid = find_distinct_values(
+        np.linspace(0, steps, min(steps, CURVE_POINTS) + 1).astype(np.int64)
+    )
     unit = "tokens" if target.by_tokens else "samples"
     counts = [list(target.rows.counts(step=int(step), unit=unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
     for name, one in target.exhaustion.items():
-        if (ends := _ends(target, one.ends, steps)) is not None:
+        if (ends := _find_end_step(target, one.ends, steps)) is not None:
             if target.spent(name, target.rows.counts(step=steps)[name]):
                 marks.append((ends, f"{name} used up"))
-        elif (repeat_step := _within(target, one.repeats, steps)) is not None and len(
+        elif (repeat_step := _find_step(target, one.repeats, steps)) is not None and len(
             target.exhaustion
         ) <= 12:
             marks.append((repeat_step, f"{name} repeats"))
@@ -255,7 +257,7 @@ def counts_by_step(target: Target, steps: int) -> Course:
     order = sorted(range(len(names)), key=lambda i: target.by_group(names[i]))
     names, sizes = [names[i] for i in order], [sizes[i] for i in order]
     groups = [target.groups.get(name, name) for name in names]
-    return Course(
+    return RunCounts(
         names, sizes, grid, np.asarray(counts, np.int64)[:, order], sorted(marks)[:12], unit, groups
     )
 

@@ -12,16 +12,16 @@ import numpy.typing as npt
 
 from penstock.engine.base.random import hash64
 from penstock.engine.base.seams import world
-from penstock.sources.identity import memory_digest
-from penstock.sources.row_files import RowFiles, row_files_of
+from penstock.sources.identity import digest_memory
+from penstock.sources.row_files import RowFiles, as_row_files
 from penstock.types import Ints, is_source
 
 from .target import Target
 
 _MAX_ROWS = 1 << 18  # longer ranges are sampled
-_PARTS = 64  # samples of a long range
-_PIECE = 1 << 16  # bytes compared at both ends of files, to detect copies
-_FILES = 4096  # sources with more files are not searched for copies
+_SAMPLED_PARTS = 64  # samples of a long range
+_COMPARED_BYTES = 1 << 16  # bytes compared at both ends of files, to detect copies
+_MAX_FILES = 4096  # sources with more files are not searched for copies
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 
@@ -60,9 +60,9 @@ class RangeMeter:
     def __init__(self, target: Target) -> None:
         self._target = target
         sources = [leaf.source if is_source(leaf.source) else None for leaf in target.leaves]
-        self._filed = [None if source is None else row_files_of(source) for source in sources]
+        self._filed = [None if source is None else as_row_files(source) for source in sources]
         self._lengths = [None if source is None else source.lengths() for source in sources]
-        self._same = [None if source is None else _copies(source) for source in self._filed]
+        self._same = [None if source is None else _find_copies(source) for source in self._filed]
 
     @cached_property
     def _known(self) -> bool:
@@ -120,8 +120,11 @@ class RangeMeter:
         if len(steps) * per_step <= _MAX_ROWS:
             yield steps
             return
-        length, spacing = max(1, _MAX_ROWS // per_step // _PARTS), len(steps) // _PARTS
-        for part in range(_PARTS):
+        length, spacing = (
+            max(1, _MAX_ROWS // per_step // _SAMPLED_PARTS),
+            len(steps) // _SAMPLED_PARTS,
+        )
+        for part in range(_SAMPLED_PARTS):
             shift = int(
                 hash64(steps.start, np.asarray([part]))[0] % np.uint64(max(1, spacing - length))
             )
@@ -142,16 +145,19 @@ class RangeMeter:
         return "" if source is None or len(source.paths) < 2 else source.paths[part].name
 
 
-def _copies(source: RowFiles) -> Ints | None:
+def _find_copies(source: RowFiles) -> Ints | None:
     """Return for each file the first file with equal content (by size, first and last bytes)."""
-    if not 1 < len(source.paths) <= _FILES:
+    if not 1 < len(source.paths) <= _MAX_FILES:
         return None
     sizes = [world.store.stat(str(path)).size for path in source.paths]
     first, first_copies = dict[object, int](), np.arange(len(sizes))
     for place, (path, size) in enumerate(zip(source.paths, sizes, strict=True)):
         name: object = path.resolve()
         if sizes.count(size) > 1:
-            ends = (world.store.read(str(path), at, _PIECE) for at in (0, max(0, size - _PIECE)))
-            name = (size, *(memory_digest(piece) for piece in ends))
+            ends = (
+                world.store.read(str(path), at, _COMPARED_BYTES)
+                for at in (0, max(0, size - _COMPARED_BYTES))
+            )
+            name = (size, *(digest_memory(piece) for piece in ends))
         first_copies[place] = first.setdefault(name, place)
     return first_copies

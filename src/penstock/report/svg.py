@@ -9,13 +9,22 @@ from io import StringIO
 
 import numpy as np
 
-from .picture import BANDS, COLOURS, OTHERS, Course, Floats, format_number, shade, spread_labels
+from .picture import (
+    BAND_COLOURS,
+    MAX_BANDS,
+    OTHERS_COLOUR,
+    Floats,
+    RunCounts,
+    format_number,
+    lighten_colour,
+    spread_labels,
+)
 
 PANEL_HEIGHT = 300  # of the panel of shares
 _ROW, _LINE = 18, 15  # heights of a row of the strip, and of a label
-_CHAR = 6.6  # approximate width of a character
+_CHAR_WIDTH = 6.6  # approximate width of a character
 
-STYLE = """
+SVG_STYLE = """
 .plan { --ink: #1b1f24; --dim: #57606a; --rule: #d0d7de; --paper: #ffffff; font: 12px system-ui, sans-serif }
 @media (prefers-color-scheme: dark) {
   .plan { --ink: #e6edf3; --dim: #9da7b1; --rule: #3d444d; --paper: #0d1117 }
@@ -29,7 +38,7 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Strip:
+class EventStrip:
     """Events beside the shares: begins of stages, and first repeats and ends by source."""
 
     stages: Sequence[tuple[int, str]] = ()
@@ -37,12 +46,14 @@ class Strip:
     ends: Sequence[int | None] = ()
 
 
-def drawing(course: Course, title: str, strip: Strip | None = None, width: int = 1060) -> str:
+def render_svg(
+    course: RunCounts, title: str, strip: EventStrip | None = None, width: int = 1060
+) -> str:
     """Return an `<svg>` element with tooltips."""
-    strip = strip or Strip((), [None] * len(course.names), [None] * len(course.names))
-    if not course.grouped and len(course.names) > BANDS + 1:
+    strip = strip or EventStrip((), [None] * len(course.names), [None] * len(course.names))
+    if not course.grouped and len(course.names) > MAX_BANDS + 1:
         order: list[int] = np.argsort(-course.counts[-1], kind="stable").tolist()
-        rest = set(order[BANDS:])
+        rest = set(order[MAX_BANDS:])
         groups = [
             f"{len(rest)} others" if i in rest else name for i, name in enumerate(course.names)
         ]
@@ -54,21 +65,25 @@ def drawing(course: Course, title: str, strip: Strip | None = None, width: int =
             counts=course.counts[:, order],
             groups=[groups[i] for i in order],
         )
-        strip = replace(strip, repeats=_in(strip.repeats, order), ends=_in(strip.ends, order))
-    return _Drawing(course, title, strip, width).svg()
+        strip = replace(
+            strip,
+            repeats=_reorder_values(strip.repeats, order),
+            ends=_reorder_values(strip.ends, order),
+        )
+    return _SvgDrawing(course, title, strip, width).svg()
 
 
-def _in(values: Sequence[int | None], order: Sequence[int]) -> list[int | None]:
+def _reorder_values(values: Sequence[int | None], order: Sequence[int]) -> list[int | None]:
     return [values[i] for i in order] if values else []
 
 
-class _Drawing:
-    def __init__(self, course: Course, title: str, strip: Strip, width: int) -> None:
+class _SvgDrawing:
+    def __init__(self, course: RunCounts, title: str, strip: EventStrip, width: int) -> None:
         self.course, self.title, self.strip, self.out = course, title, strip, StringIO()
         self.together = course.together
         names = [f"{name}  100 of 100" for name, _ in self.together]
         self.left = 44
-        self.right = min(int(max(map(len, names), default=8) * _CHAR) + 24, width // 3)
+        self.right = min(int(max(map(len, names), default=8) * _CHAR_WIDTH) + 24, width // 3)
         self.wide, self.width = width - self.left - self.right, width
         self.first, self.last = int(course.steps[0]), int(course.steps[-1])
 
@@ -108,7 +123,7 @@ class _Drawing:
             f'width="{self.width}" height="{height}" role="img" aria-label="{label}">'
         )
         paper = '<rect class="paper" width="100%" height="100%"/>'
-        return f"{head}<style>{STYLE}</style>{paper}{self.out.getvalue()}</svg>"
+        return f"{head}<style>{SVG_STYLE}</style>{paper}{self.out.getvalue()}</svg>"
 
     # ------------------------------------------------------------ elements
 
@@ -145,10 +160,10 @@ class _Drawing:
 
     def _colours(self) -> Iterator[tuple[str, list[int], str]]:
         for place, (name, mine) in enumerate(self.together):
-            yield name, mine, COLOURS[place] if place < BANDS else OTHERS
+            yield name, mine, BAND_COLOURS[place] if place < MAX_BANDS else OTHERS_COLOUR
 
     def _axis(self, y: float) -> None:
-        for step in _ticks(self.first, self.last, max(3, self.wide // 110)):
+        for step in _choose_ticks(self.first, self.last, max(3, self.wide // 110)):
             self._line(self._x(step), y, self._x(step), y + 4)
             self._text(self._x(step), y + 17, format_number(step), "dim", "middle")
         self._text(self.left + self.wide, y + 32, f"step, of {self.last:,}", "dim", "end")
@@ -171,10 +186,10 @@ class _Drawing:
                 place += 1
                 if np.allclose(low, high):
                     continue
-                path = _stairs(x, high.tolist()) + _stairs(x, low.tolist())[::-1]
+                path = _build_stairs(x, high.tolist()) + _build_stairs(x, low.tolist())[::-1]
                 points = " ".join(f"{a:.1f},{b:.1f}" for a, b in path)
                 tooltip = self._said(source, float(run_shares[source]), name)
-                fill = shade(colour, number, len(members))
+                fill = lighten_colour(colour, number, len(members))
                 self._shape("polygon", f'class="band" points="{points}" fill="{fill}"', tooltip)
         ends = [(float(edges[-1, a]), float(edges[-1, b])) for a, b in self._bounds()]
         middles = np.asarray([(a + b) / 2 for a, b in ends])
@@ -207,14 +222,14 @@ class _Drawing:
         )
 
     def _cut(self, name: str) -> str:
-        most = max(6, int((self.right - 20) / _CHAR) - 10)
+        most = max(6, int((self.right - 20) / _CHAR_WIDTH) - 10)
         return name if len(name) <= most else f"{name[: most - 1]}…"
 
     def _stage_labels(self) -> list[tuple[float, str, int]]:
         """Return x, name and line of stage labels; each uses the first line with free space."""
         line_ends, labels = list[float](), list[tuple[float, str, int]]()
         for step, name in self.strip.stages:
-            x, label_width = self._x(step) + 4, len(name) * _CHAR + 8
+            x, label_width = self._x(step) + 4, len(name) * _CHAR_WIDTH + 8
             x = min(x, self.width - label_width)
             row = next((n for n, line_end in enumerate(line_ends) if line_end <= x), len(line_ends))
             line_ends[row : row + 1] = [x + label_width]
@@ -291,7 +306,7 @@ class _Drawing:
         ]
         top_epochs = max(1.05, *(float(line[-1]) for line in lines))
         x = [self._x(step) for step in self.course.steps.tolist()]
-        for level in _ticks(0, top_epochs, 4):
+        for level in _choose_ticks(0, top_epochs, 4):
             y = top + tall * (1 - level / top_epochs)
             self._line(self.left, y, self.left + self.wide, y)
             self._text(self.left - 6, y + 4, f"{level:g}", "dim", "end")
@@ -315,15 +330,15 @@ class _Drawing:
             )
 
 
-def _stairs(x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:
+def _build_stairs(x: Sequence[float], y: Sequence[float]) -> list[tuple[float, float]]:
     """Return the points of a step function: a share covers the steps between two counts."""
     return [point for i, at in enumerate(y) for point in ((x[i], at), (x[i + 1], at))]
 
 
-def _ticks(low: float, high: float, most: int) -> list[float]:
+def _choose_ticks(low: float, high: float, most: int) -> list[float]:
     """Return round numbers in a range, about `most` of them.
 
-    >>> _ticks(0, 5_000, 6), _ticks(0, 1.05, 4)
+    >>> _choose_ticks(0, 5_000, 6), _choose_ticks(0, 1.05, 4)
     ([0.0, 1000.0, 2000.0, 3000.0, 4000.0, 5000.0], [0.0, 0.5, 1.0])
     """
     raw = (high - low) / max(1, most)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 
 from penstock import __version__
 from penstock.dataset import Dataset
-from penstock.engine.base.canonical_json import fingerprint
+from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.base.limits import STATE
 from penstock.engine.base.seams import read_within
-from penstock.engine.base.sizes import total
+from penstock.engine.base.sizes import sum_lengths
 from penstock.engine.graph.digests import data_of
 from penstock.engine.graph.indexed import lengths_known
 from penstock.engine.graph.nodes import Flow, only_input
@@ -35,13 +35,13 @@ from penstock.engine.ops.tokens import Lengths
 from penstock.engine.plan import Exhaustion, Plan
 from penstock.engine.runtime.step_log import StepRecord, record_of
 from penstock.engine.streams.step import Leaf
-from penstock.errors import ConfigError, IndexedError, StateError, storage_error
+from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
-from penstock.mixture_files.horizon import samples_of, steps_of
-from penstock.mixture_files.stages import stage_ends
+from penstock.mixture_files.horizon import count_steps, count_token_samples
+from penstock.mixture_files.stages import compute_stage_ends
 from penstock.types import is_source
 
-_MAX_TEXT = 100  # characters of a sample
+_MAX_TEXT_LENGTH = 100  # characters of a sample
 _MAX_RECORDS = 3  # in a notice
 # Bounds of the default horizon of an endless mixture.
 _MIN_HORIZON, _MAX_HORIZON = 1_000, 1 << 40
@@ -81,10 +81,10 @@ class Target:
         `order` covers names, rows, seeds, settings and functions. With `data`, some rows of every
         source are read and fingerprinted, independent of their files.
         """
-        fingerprints = {"order": fingerprint(describe(self.dataset.flow))}
+        fingerprints = {"order": compute_fingerprint(describe(self.dataset.flow))}
         if data:
             facts = data_of(self.leaves)
-            fingerprints["data"] = fingerprint(
+            fingerprints["data"] = compute_fingerprint(
                 {name: {"rows": rows.get("rows")} for name, rows in facts.items()}
             )
         return {**fingerprints, "penstock": __version__}
@@ -128,10 +128,10 @@ class Target:
                 record for record in reversed(self.log) if not record.row or record.row < size
             )
             return first_pass.steps_to(size, size) if size else 0
-        steps = steps_of(self.model)
+        steps = count_steps(self.model)
         if self.indexed or steps is None or not lengths_known(self.plan.flow):
             return None
-        return samples_of(Dataset(self.plan.flow), steps * self.model.per_step[1])
+        return count_token_samples(Dataset(self.plan.flow), steps * self.model.per_step[1])
 
     @property
     def stages(self) -> list[tuple[int, str]]:
@@ -143,7 +143,7 @@ class Target:
             or (self.model.batch is None and self.rows_of_step != 1)
         ):
             return []
-        unit, ends = stage_ends(self.model, self.model.run)
+        unit, ends = compute_stage_ends(self.model, self.model.run)
         begins = [0, *(end or 0 for end in ends[:-1])]
         names = [
             stage.name or f"stage {number}" for number, stage in enumerate(self.model.stages, 1)
@@ -249,7 +249,7 @@ class Target:
         op = self.op
         while isinstance(op, OneInput):
             op = op.flow
-        op = _present(op)
+        op = _resolve_current_pass(op)
         assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | Corrected)
         size = op.schedule.size
         return op.schedule.weights_at(sample if size is None else min(sample, size - 1))
@@ -266,13 +266,13 @@ class Target:
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):
                 part = (
-                    _of_pass(self.op, leaf.number, known)
+                    _count_pass_tokens(self.op, leaf.number, known)
                     if self.sizes[leaf.name] < len(lengths)
                     else None
                 )
-                out[leaf.name] = (total(lengths) if part is None else part) + extra * self.sizes[
-                    leaf.name
-                ]
+                out[leaf.name] = (
+                    sum_lengths(lengths) if part is None else part
+                ) + extra * self.sizes[leaf.name]
         return out
 
     def tokens(self, steps: int) -> dict[str, int]:
@@ -286,7 +286,7 @@ class Target:
         leaf = next(leaf for leaf in self.leaves if leaf.name == source)
         assert is_source(leaf.source)
         shown = repr(leaf.source.read(np.asarray([index]))[0])
-        return shown if len(shown) <= _MAX_TEXT else f"{shown[:_MAX_TEXT]}..."
+        return shown if len(shown) <= _MAX_TEXT_LENGTH else f"{shown[:_MAX_TEXT_LENGTH]}..."
 
     @property
     def op(self) -> Op:
@@ -301,7 +301,7 @@ class Target:
     def requested_shares(self, steps: int) -> dict[str, float]:
         """Return the requested share of the samples of each source over `steps` steps."""
         out = np.zeros(len(self.plan.sources))
-        _shared(self.op, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out)
+        _distribute_share(self.op, max(1, sum(self.rows.counts(step=steps).values())), 1.0, out)
         return dict(zip(self.plan.sources, out.tolist(), strict=True))
 
 
@@ -354,9 +354,9 @@ def open_target(
                         f"{state}: this mixture packs rows during the run, so its states cannot be "
                         "planned; leave out --state"
                     )
-                plan = plan.for_state(_state(state))
+                plan = plan.for_state(_read_state(state))
             rows = plan.rows(None if state else begins_on if indexed else 1)
-            note = "" if state is None else _other_steps(path, model, rows.records)
+            note = "" if state is None else _describe_other_steps(path, model, rows.records)
             return Target(path, model, dataset, plan, rows, indexed, note)
         except IndexedError:
             if (below := only_input(flow)) is None:
@@ -364,7 +364,7 @@ def open_target(
             flow = below
 
 
-def _other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> str:
+def _describe_other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> str:
     """Return the notice that the run took steps with other ranks or batches than its file says."""
     batch = model.batch
     if batch is None or all(
@@ -382,7 +382,7 @@ def _other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) ->
     return f"{path} says {asked}, and the run had {', '.join(told)}; answers are those of the run"
 
 
-def _state(path: Path) -> Mapping[str, Any] | Path:
+def _read_state(path: Path) -> Mapping[str, Any] | Path:
     """Return a folder of states, or the state of a JSON file."""
     if path.is_dir():
         return path
@@ -394,7 +394,7 @@ def _state(path: Path) -> Mapping[str, Any] | Path:
             "or a JSON file with the result of state_dict()"
         ) from None
     except OSError as error:
-        raise storage_error(error, path) from None
+        raise make_storage_error(error, path) from None
     except (ValueError, RecursionError) as error:
         raise StateError(f"{path}: not a valid state: {error}") from None
     if not isinstance(found, dict | list) or not found:
@@ -402,31 +402,31 @@ def _state(path: Path) -> Mapping[str, Any] | Path:
     return cast("Mapping[str, Any]", found)
 
 
-def _of_pass(op: Op, leaf: int, lengths: Lengths) -> int | None:
+def _count_pass_tokens(op: Op, leaf: int, lengths: Lengths) -> int | None:
     """Return the tokens that one pass reads of a source."""
     below = next((each for each in op.inputs if leaf in each.leaves), None)
     if op.leaf == leaf and op.size is not None:
         out = np.zeros(len(lengths.by_leaf), np.int64)
         op.tokens(op.size, lengths, out)
         return int(out[leaf])
-    return None if below is None else _of_pass(below, leaf, lengths)
+    return None if below is None else _count_pass_tokens(below, leaf, lengths)
 
 
-def _present(op: Op) -> Op:
+def _resolve_current_pass(op: Op) -> Op:
     """Return the first known pass of an ending mixture that was changed during the run."""
     op = op.present if isinstance(op, LapsOp) else op
     return op.place(op.first * op.size)[0] if isinstance(op, PassesOp) else op
 
 
-def _shared(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
+def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:
     """Distribute a share among the leaves below an op."""
-    op = _present(op)
+    op = _resolve_current_pass(op)
     if isinstance(op, MixOp):
         even = np.ones(len(op.inputs)) / len(op.inputs)
         parts = asked(op.schedule, samples) if isinstance(op.schedule, Mixture) else even
         for each, part in zip(op.inputs, parts.tolist(), strict=True):
-            _shared(each, max(1, round(samples * part)), share * part, out)
+            _distribute_share(each, max(1, round(samples * part)), share * part, out)
     elif op.leaf is not None and not op.inputs:
         out[op.leaf] += share
     for each in op.inputs if isinstance(op, OneInput) else ():
-        _shared(each, samples, share, out)
+        _distribute_share(each, samples, share, out)

@@ -9,8 +9,8 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-_FEW = 8
-_MAGIC = (
+_SHOWN_NUMBERS = 8
+_MAGIC_NUMBERS = (
     (b"\xff\xd8\xff", "JPEG image"),
     (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"GIF8", "GIF image"),
@@ -27,10 +27,10 @@ _MAGIC = (
 )
 
 
-def kind_of(data: bytes) -> str:
+def detect_media_type(data: bytes) -> str:
     """Return the media type of bytes, by their magic number.
 
-    >>> kind_of(b"%PDF-1.7"), kind_of(b"RIFF....WAVEfmt "), kind_of(b"a cat")
+    >>> describe_file_kind(b"%PDF-1.7"), describe_file_kind(b"RIFF....WAVEfmt "), describe_file_kind(b"a cat")
     ('PDF', 'WAV audio', 'bytes')
     """
     if data[:4] == b"RIFF":
@@ -39,7 +39,7 @@ def kind_of(data: bytes) -> str:
         )
     if data[4:8] == b"ftyp":
         return "AVIF image" if data[8:12] in (b"avif", b"avis") else "MP4 video"
-    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "bytes")
+    return next((kind for magic, kind in _MAGIC_NUMBERS if data.startswith(magic)), "bytes")
 
 
 def describe_bytes(data: bytes) -> str:
@@ -48,30 +48,34 @@ def describe_bytes(data: bytes) -> str:
     >>> describe_bytes(b"%PDF-1.7")
     '<PDF, 8 bytes>'
     """
-    return f"<{kind_of(data)}{_size(data)}, {len(data):,} bytes>"
+    return f"<{detect_media_type(data)}{_format_image_size(data)}, {len(data):,} bytes>"
 
 
-def _size(data: bytes) -> str:
+def _format_image_size(data: bytes) -> str:
     if data[:8] == b"\x89PNG\r\n\x1a\n" and len(data) >= 24:
         width, height = struct.unpack_from(">II", data, 16)
         return f", {width} x {height}"
     return ""
 
 
-def sample_lines(sample: Any, width: int) -> Iterator[str]:
+def format_sample(sample: Any, width: int) -> Iterator[str]:
     """Yield a line of at most `width` characters for every field of a sample.
 
-    >>> list(sample_lines({"text": "a cat on a mat", "image": b"%PDF-1.7"}, 16))
+    >>> list(format_sample({"text": "a cat on a mat", "image": b"%PDF-1.7"}, 16))
     ['  text: a cat o…', '  image: <PDF, …']
     """
     fields = cast("Mapping[Any, Any]", sample) if isinstance(sample, Mapping) else {"": sample}
     for name, value in fields.items():
-        line = f"  {name}: {_line(value, width)}" if name != "" else f"  {_line(value, width)}"
+        line = (
+            f"  {name}: {_format_value(value, width)}"
+            if name != ""
+            else f"  {_format_value(value, width)}"
+        )
         line = "".join(letter if letter.isprintable() else "·" for letter in line)
         yield line if len(line) <= width else line[: max(width - 1, 1)] + "…"
 
 
-def _line(value: Any, width: int) -> str:
+def _format_value(value: Any, width: int) -> str:
     match value:
         case bytes():
             return describe_bytes(value)
@@ -79,44 +83,51 @@ def _line(value: Any, width: int) -> str:
             return value[: width + 1]
         case np.ndarray():
             array = cast("npt.NDArray[Any]", value)
-            some = ", ".join(map(str, array.reshape(-1)[:_FEW].tolist()))
-            return f"{array.dtype}[{' x '.join(map(str, array.shape))}] {some}{', ...' if array.size > _FEW else ''}"
+            some = ", ".join(map(str, array.reshape(-1)[:_SHOWN_NUMBERS].tolist()))
+            return f"{array.dtype}[{' x '.join(map(str, array.shape))}] {some}{', ...' if array.size > _SHOWN_NUMBERS else ''}"
         case Mapping():
             inner = cast("Mapping[Any, Any]", value)
             return (
                 "{"
                 + ", ".join(
-                    f"{name}: {_line(one, width)}" for name, one in list(inner.items())[:_FEW]
+                    f"{name}: {_format_value(one, width)}"
+                    for name, one in list(inner.items())[:_SHOWN_NUMBERS]
                 )
                 + "}"
             )
         case list() | tuple():
             items = cast("list[Any]", value)
-            more = f", ... ({len(items):,})" if len(items) > _FEW else ""
-            return "[" + ", ".join(_line(one, width) for one in items[:_FEW]) + more + "]"
+            more = f", ... ({len(items):,})" if len(items) > _SHOWN_NUMBERS else ""
+            return (
+                "["
+                + ", ".join(_format_value(one, width) for one in items[:_SHOWN_NUMBERS])
+                + more
+                + "]"
+            )
         case _:
             return str(value)
 
 
-def jsonable(value: Any) -> Any:
+def convert_to_json(value: Any) -> Any:
     """Return a value as JSON: bytes as kind and size, arrays as type, shape and first numbers.
 
-    >>> jsonable({"a": b"%PDF-1.7", "b": np.arange(2)})
+    >>> convert_to_json({"a": b"%PDF-1.7", "b": np.arange(2)})
     {'a': {'kind': 'PDF', 'bytes': 8}, 'b': {'dtype': 'int64', 'shape': [2], 'first': [0, 1]}}
     """
     match value:
         case bytes():
-            return {"kind": kind_of(value), "bytes": len(value)}
+            return {"kind": detect_media_type(value), "bytes": len(value)}
         case np.ndarray():
             array = cast("npt.NDArray[Any]", value)
-            first = array.reshape(-1)[:_FEW].tolist()
+            first = array.reshape(-1)[:_SHOWN_NUMBERS].tolist()
             return {"dtype": str(array.dtype), "shape": list(array.shape), "first": first}
         case Mapping():
             return {
-                str(name): jsonable(one) for name, one in cast("Mapping[Any, Any]", value).items()
+                str(name): convert_to_json(one)
+                for name, one in cast("Mapping[Any, Any]", value).items()
             }
         case list() | tuple():
-            return [jsonable(one) for one in cast("list[Any]", value)]
+            return [convert_to_json(one) for one in cast("list[Any]", value)]
         case float() if value != value or value in (float("inf"), float("-inf")):
             return str(value)
         case str() | bool() | int() | float() | None:

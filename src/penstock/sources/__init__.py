@@ -16,47 +16,63 @@ from typing import Any, TypeAlias, cast
 
 from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
-from ..engine.base.urls import encodable_path, require_local
+from ..engine.base.urls import require_encodable_path, require_local
 from ..errors import ConfigError
-from ..stores import Stores, display_path
+from ..stores import CompositeStore, display_path
 from . import catalog, csv, folders, lines, prepared, sidecar
-from .chain import Counts, File, JoinedFiles, OpenArguments, Outline, outline_of
+from .chain import (
+    FilesOutline,
+    IndexedFile,
+    JoinedFiles,
+    OpenArguments,
+    TokenCounter,
+    outline_files,
+)
 from .custom_format import Format, open_custom
-from .kinds import Kinds
+from .kinds import SeenColumnTypes
 from .lines import Offsets
 from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
-from .names import name_of
-from .opener import SUMMED, Opener, require_same_columns
-from .paths import TABLES, TokenType, find, one_format, prefetch_stats
-from .plugins import plugin_format
-from .saved_dataset import is_saved_dataset, read_saved, token_column
-from .select import Selected, Selection, select
-from .sizes import lengths_of
-from .tokens import Ids, is_cache, lengths_of_files, open_cache, require_same_dtype
-from .unify import Tabular, Unified, has_schema
+from .names import choose_source_name
+from .opener import CHECKSUMMED_FORMATS, Opener, require_same_columns
+from .paths import TABLE_FORMATS, TokenType, find, prefetch_stats, require_one_format
+from .plugins import find_plugin_format
+from .saved_dataset import find_token_column, is_saved_dataset, read_saved
+from .select import SelectedRows, Selection, select
+from .sizes import load_lengths
+from .tokens import TokenIdOptions, is_cache, open_cache, read_file_lengths, require_same_dtype
+from .unify import TabularFile, UnifiedSchema, has_schema
 
 __all__ = [
-    "DECODED",
-    "Counts",
+    "DECODED_CACHE_BYTES",
     "Iterable",
     "JoinedFiles",
     "Memory",
+    "TokenCounter",
     "Tokens",
-    "held_as_columns",
+    "count_catalog_rows",
+    "index_and_count_rows",
     "index_files",
-    "index_lines",
-    "of_its_own",
+    "lists_own_files",
     "open_files",
-    "outlined",
+    "require_columnar",
 ]
 
 Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
 """Calls a function with every file."""
 
-_INDEXED = ("parquet", "arrow", "array_record", "litdata", "hdf5", "zarr", "lance", "vortex")
-_FILES = 128  # mapped files per source
-DECODED = 192 << 20
+_SELF_INDEXED_FORMATS = (
+    "parquet",
+    "arrow",
+    "array_record",
+    "litdata",
+    "hdf5",
+    "zarr",
+    "lance",
+    "vortex",
+)
+_MAX_MAPPED_FILES = 128  # mapped files per source
+DECODED_CACHE_BYTES = 192 << 20
 """Bytes of decoded row groups and of tar indexes that a source caches."""
 
 
@@ -65,12 +81,12 @@ def open_files(
     format: str | Format | None = None,
     columns: Sequence[str] | None = None,
     cache: str | Path | None = None,
-    lengths: str | Counts | None = None,
+    lengths: str | TokenCounter | None = None,
     split: str | None = None,
     where: Selection | None = None,
     dtype: TokenType | None = None,
     eos: int | None = None,
-) -> JoinedFiles | Selected:
+) -> JoinedFiles | SelectedRows:
     r"""Open files as one source, in the order of their paths.
 
     The source stores results of one-time work (indexes of lines, unpacked copies of archives, tables of
@@ -107,17 +123,17 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
-    with _listing_once(cache), sidecar.one_log_line():
-        given = _given(paths)
+    with _share_store_listings(cache), sidecar.merge_change_logs():
+        given = _list_given_paths(paths)
         prefetch_stats(given)  # one request for all objects, before any folder is listed
         return _open_any(given, format, columns, cache, lengths, split, where, dtype, eos)
 
 
 @contextlib.contextmanager
-def _listing_once(cache: str | Path | None) -> Generator[None]:
+def _share_store_listings(cache: str | Path | None) -> Generator[None]:
     """List stores once within a block, and cache what is found."""
-    cache_root = cache if cache is not None else machine.environment_variable("PENSTOCK_CACHE")
-    list_once = seams.world.store.looking if isinstance(seams.world.store, Stores) else None
+    cache_root = cache if cache is not None else machine.read_environment_variable("PENSTOCK_CACHE")
+    list_once = seams.world.store.looking if isinstance(seams.world.store, CompositeStore) else None
     with (
         contextlib.nullcontext()
         if list_once is None
@@ -131,12 +147,12 @@ def _open_any(
     format: str | Format | None,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    lengths: str | Counts | None,
+    lengths: str | TokenCounter | None,
     split: str | None,
     where: Selection | None,
     dtype: TokenType | None,
     eos: int | None,
-) -> JoinedFiles | Selected:
+) -> JoinedFiles | SelectedRows:
     others = {
         "columns": columns,
         "lengths": lengths,
@@ -147,13 +163,20 @@ def _open_any(
     }
     if callable(format):
         return open_custom(given, format, cache, others)
-    if plugin := plugin_format(given, format):
+    if plugin := find_plugin_format(given, format):
         source = open_custom(
             given, plugin.format.open, cache, others, name=plugin.name, files=plugin.files
         )
     else:
-        source = _open(
-            given, format, columns, cache, lengths, split, where, Ids(dtype, eos).checked()
+        source = _open_own_format(
+            given,
+            format,
+            columns,
+            cache,
+            lengths,
+            split,
+            where,
+            TokenIdOptions(dtype, eos).checked(),
         )
     names, cache_text = tuple(map(display_path, given)), None if cache is None else str(cache)
     column_names = None if columns is None else tuple(columns)
@@ -163,7 +186,7 @@ def _open_any(
     return source
 
 
-def _given(paths: str | Path | Iterables[str | Path]) -> list[str | Path]:
+def _list_given_paths(paths: str | Path | Iterables[str | Path]) -> list[str | Path]:
     is_single = getattr(paths, "ndim", 1) == 0  # an array without an axis
     is_single = is_single or isinstance(paths, str | bytes | Mapping) or hasattr(paths, "columns")
     is_list = not is_single and isinstance(paths, Iterables)
@@ -177,26 +200,26 @@ def _given(paths: str | Path | Iterables[str | Path]) -> list[str | Path]:
             f"read({'[...]' if is_list else invalid[0]}): {invalid[0]} is no path; {remedy}"
         )
     for path in given:
-        encodable_path(path)
+        require_encodable_path(path)
     return given
 
 
-def _open(
+def _open_own_format(
     given: Sequence[str | Path],
     format: str | None,
     columns: Sequence[str] | None,
     cache: str | Path | None,
-    lengths: str | Counts | None,
+    lengths: str | TokenCounter | None,
     split: str | None,
     where: Selection | None,
-    ids: Ids,
-) -> JoinedFiles | Selected:
+    ids: TokenIdOptions,
+) -> JoinedFiles | SelectedRows:
     if columns is not None and (
         not columns or isinstance(columns, str) or len(set(columns)) != len(columns)
     ):
         raise ConfigError(f"columns must be a list of different names, not {columns!r}")
     if format == "energon" or (format is None and any(map(prepared.is_prepared, given))):
-        return _prepared(given, columns, cache, split, {"lengths": lengths, "where": where})
+        return _open_prepared(given, columns, cache, split, {"lengths": lengths, "where": where})
     if format is None and split is None and len(given) == 1 and is_cache(given[0]):
         _require_applicable(
             "tokens",
@@ -214,28 +237,28 @@ def _open(
         files_found = find(
             given if split is None else [folders.find_split(path, split) for path in given]
         )
-        format_name = one_format(files_found, format)
-        lengths = lengths or token_column(files_found, format_name)
+        format_name = require_one_format(files_found, format)
+        lengths = lengths or find_token_column(files_found, format_name)
     _require_applicable(
         format_name, files_found, {"columns": columns, "lengths": lengths, "where": where}, ids
     )
-    shared = SharedCaches(LRUCache(_FILES), LRUCache(DECODED))
+    shared = SharedCaches(LRUCache(_MAX_MAPPED_FILES), LRUCache(DECODED_CACHE_BYTES))
     opener = Opener(format_name, columns, cache, shared, ids=ids, bare=bare_column)
-    files, outline = _files(files_found, opener)
+    files, outline = _open_uniform_files(files_found, opener)
     find_lengths = (
-        None if lengths is None else partial(lengths_of, files, lengths, cache, paths=files_found)
+        None if lengths is None else partial(load_lengths, files, lengths, cache, paths=files_found)
     )
     if format_name == "tokens":
-        find_lengths = partial(lengths_of_files, files)
-    name = name_of(given, files_found)
+        find_lengths = partial(read_file_lengths, files)
+    name = choose_source_name(given, files_found)
     if format_name == "zarr":
         if where is not None:
             raise ConfigError(
                 "where= does not support Zarr arrays, whose chunks may change unnoticed: use "
                 ".filter(...)"
             )
-        files_found = folders.all_files(files_found)
-        outline = outline._replace(stats=[sidecar.stat(path) for path in files_found])
+        files_found = folders.list_data_files(files_found)
+        outline = outline._replace(stats=[sidecar.stat_file(path) for path in files_found])
     column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
     chain = JoinedFiles(
         files,
@@ -251,16 +274,16 @@ def _open(
     if where is None:
         return chain
     if columns is not None and format_name in ("jsonl", "text"):
-        files, _ = _files(files_found, opener._replace(columns=None))
+        files, _ = _open_uniform_files(files_found, opener._replace(columns=None))
     elif columns is not None and format_name in ("parquet", "arrow", "csv"):
         # As of all files, some of which may lack a column or store it with another type.
         both = list(dict.fromkeys((*columns, *where)))
-        files, _ = _files(files_found, opener._replace(columns=both))
+        files, _ = _open_uniform_files(files_found, opener._replace(columns=both))
     return select(chain, files, files_found, where, cache)
 
 
 def _require_applicable(
-    kind: str, paths: Sequence[str | Path], row_options: Mapping[str, object], ids: Ids
+    kind: str, paths: Sequence[str | Path], row_options: Mapping[str, object], ids: TokenIdOptions
 ) -> None:
     """Raise for token options with files of rows, and for row options with files of tokens."""
     inapplicable = row_options if kind == "tokens" else ids._asdict()
@@ -271,31 +294,31 @@ def _require_applicable(
         )
 
 
-def _files(
+def _open_uniform_files(
     paths: Sequence[Path], opener: Opener, rebuild: bool = False
-) -> tuple[Sequence[File], Outline]:
+) -> tuple[Sequence[IndexedFile], FilesOutline]:
     """Open files of one kind with columns in one order.
 
     Many files are opened on access; `rebuild` then rebuilds their catalog.
     """
     kind, columns = opener.kind, opener.columns
     reader = opener._replace(rebuild=False, checksum=False)
-    first_file, kinds_seen = list[File](), Kinds()
+    first_file, kinds_seen = list[IndexedFile](), SeenColumnTypes()
 
     @cache
-    def types() -> csv.Types | None:
+    def types() -> csv.ColumnTypeNames | None:
         return (
             csv.merge_column_types(paths, opener.cache, rebuild)
             if kind == "csv" and len(paths) > 1
             else None
         )
 
-    opener_of_many, unified = opener._replace(some=len(paths) > 1), Unified()
+    opener_of_many, unified = opener._replace(some=len(paths) > 1), UnifiedSchema()
 
-    def open_(path: Path, offsets: Offsets | None = None) -> File:
+    def open_(path: Path, offsets: Offsets | None = None) -> IndexedFile:
         file = opener_of_many._replace(types=types())(path, offsets)
         first_file[:] = first_file or [file]
-        if isinstance(file, Tabular):
+        if isinstance(file, TabularFile):
             unified.add(file.file_schema, path)
             return file
         if kind == "tokens":
@@ -314,7 +337,7 @@ def _files(
             opener.cache,
         )
 
-    if len(paths) < catalog.MANY:
+    if len(paths) < catalog.MIN_CATALOG_FILES:
         with Progress("open files", len(paths), "files") as progress:
             opener.prefetch(paths)
             files = [open_(path) for path in progress.each(paths)]
@@ -324,20 +347,20 @@ def _files(
                 file if has_schema(file, schema) else final_opener(path)
                 for file, path in zip(files, paths, strict=True)
             ]
-        return files, outline_of(files, paths)
+        return files, outline_files(files, paths)
     facts = catalog.load(
         paths, opener.catalog_kind(), opener.cache, open_, settled, opener.prefetch, rebuild=rebuild
     )
-    if kind in TABLES and opener.bare is None:
+    if kind in TABLE_FORMATS and opener.bare is None:
         columns = facts.columns
     elif kind == "text":
-        columns = lines.text_columns(columns, paths[0])
-    outline = Outline(facts.rows, columns, facts.stats)
+        columns = lines.require_text_column(columns, paths[0])
+    outline = FilesOutline(facts.rows, columns, facts.stats)
     final_opener = reader._replace(columns=columns, types=facts.types, schema=facts.arrow_schema())
     return catalog.LazyFiles(paths, facts, final_opener), outline
 
 
-class _OpenOnAccess(Sequence[Tabular]):
+class _OpenOnAccess(Sequence[TabularFile]):
     """Columnar files, each opened on every access."""
 
     def __init__(self, paths: Sequence[Path], opener: Opener) -> None:
@@ -350,7 +373,7 @@ class _OpenOnAccess(Sequence[Tabular]):
         return cast(Any, self._opener(self._paths[cast(int, number)]))
 
 
-def _prepared(
+def _open_prepared(
     paths: Sequence[str | Path],
     columns: Sequence[str] | None,
     cache: str | Path | None,
@@ -373,20 +396,20 @@ def _prepared(
     return prepared.load(path).open(split or "train", columns, cache)
 
 
-def of_its_own(path: str | Path) -> bool:
+def lists_own_files(path: str | Path) -> bool:
     """Return whether a folder lists its own data files, so that reading takes it as one source.
 
     Args:
         path: A path. Folders that Energon prepared, token caches and saved datasets list their
             files; other folders, files and missing paths do not.
 
-    >>> of_its_own("no/such/folder")
+    >>> lists_own_files("no/such/folder")
     False
     """
     return prepared.is_prepared(path) or is_cache(path) or is_saved_dataset(path)
 
 
-def index_lines(
+def index_and_count_rows(
     path: str | Path,
     rebuild: bool = False,
     cache: str | Path | None = None,
@@ -412,7 +435,7 @@ def index_lines(
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "notes.txt").write_text("one\n\ntwo\n")
-    ...     index_lines(f"{folder}/notes.txt")
+    ...     index_and_count_rows(f"{folder}/notes.txt")
     2
     """
     return sum(index_files(find(path), rebuild, cache, format).values())
@@ -427,9 +450,9 @@ def index_files(
     dtype: TokenType | None = None,
     eos: int | None = None,
     checksum: bool = False,
-    lengths: str | Counts | None = None,
+    lengths: str | TokenCounter | None = None,
 ) -> dict[Path, int]:
-    """Build the same as `index_lines` for files that are read together.
+    """Build the same as `index_and_count_rows` for files that are read together.
 
     Args:
         found: The files.
@@ -454,16 +477,23 @@ def index_files(
     ...
     penstock.errors.ConfigError: web.parquet: parquet files carry their own index, there is nothing to make but ...
     """
-    kind = one_format(found, format)
+    kind = require_one_format(found, format)
     has_lengths = lengths is not None and (
         not isinstance(lengths, str) or kind in ("parquet", "arrow")
     )
-    if kind in _INDEXED and not has_lengths and not (checksum and kind in SUMMED):
-        remedy = " but checksums (--checksum)" if kind in SUMMED else ""
+    if (
+        kind in _SELF_INDEXED_FORMATS
+        and not has_lengths
+        and not (checksum and kind in CHECKSUMMED_FORMATS)
+    ):
+        remedy = " but checksums (--checksum)" if kind in CHECKSUMMED_FORMATS else ""
         raise ConfigError(
             f"{found[0]}: {kind} files carry their own index, there is nothing to make{remedy}"
         )
-    shared, ids = SharedCaches(LRUCache(_FILES), LRUCache(DECODED)), Ids(dtype, eos).checked()
+    shared, ids = (
+        SharedCaches(LRUCache(_MAX_MAPPED_FILES), LRUCache(DECODED_CACHE_BYTES)),
+        TokenIdOptions(dtype, eos).checked(),
+    )
     opener = Opener(
         kind,
         None,
@@ -476,24 +506,24 @@ def index_files(
         measured=lengths,
     )
     if each is not None:
-        in_catalog = len(found) >= catalog.MANY and opener.catalog_kind().small
-        sizes = {path: sidecar.stat(path).size for path in found}
+        in_catalog = len(found) >= catalog.MIN_CATALOG_FILES and opener.catalog_kind().small
+        sizes = {path: sidecar.stat_file(path).size for path in found}
         # The largest files first, so that none of them starts last.
         largest = sorted(found, key=sizes.__getitem__, reverse=True)
         own_index = [
             path.absolute()
             for path in largest
-            if not (in_catalog and catalog.holds(path, sizes[path]))
+            if not (in_catalog and catalog.stores_offsets(path, sizes[path]))
         ]
         each(opener.indexed, own_index)
         opener = opener._replace(rebuild=False, checksum=False, measured=None)
-    _, outline = _files(found, opener, rebuild)
+    _, outline = _open_uniform_files(found, opener, rebuild)
     for path in found if opener.measured is not None else ():
         opener.indexed(path)
     return dict(zip(found, map(int, outline.rows), strict=True))
 
 
-def held_as_columns(source: JoinedFiles | Selected) -> bool:
+def require_columnar(source: JoinedFiles | SelectedRows) -> bool:
     r"""Return true if a source has columns; raise `ConfigError` otherwise.
 
     Args:
@@ -506,7 +536,7 @@ def held_as_columns(source: JoinedFiles | Selected) -> bool:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = Path(folder, "a.csv").write_text("x\n1\n")
-    ...     held_as_columns(open_files(f"{folder}/a.csv", cache=folder))
+    ...     require_columnar(open_files(f"{folder}/a.csv", cache=folder))
     True
     """
     if not source.columnar:
@@ -517,7 +547,7 @@ def held_as_columns(source: JoinedFiles | Selected) -> bool:
     return True
 
 
-def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:
+def count_catalog_rows(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:
     """Return the rows of many files of lines that a catalog lists, or `None` without a catalog.
 
     This reads the catalog alone, and never the files: it does not detect that a file has changed.
@@ -528,10 +558,10 @@ def outlined(found: Sequence[Path], kind: str, cache: str | Path | None) -> int 
         kind: Format of the files.
         cache: Cache folder of the catalog; `None` for the default place.
 
-    >>> outlined([Path("a.jsonl")] * 40, "jsonl", "no/such/folder") is None
+    >>> count_catalog_rows([Path("a.jsonl")] * 40, "jsonl", "no/such/folder") is None
     True
     """
-    return catalog.rows_of(
+    return catalog.count_rows(
         found,
         Opener(kind, None, cache, SharedCaches(LRUCache(1), LRUCache(1))).catalog_kind(),
         cache,

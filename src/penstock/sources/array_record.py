@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import DataError, missing_extra
+from ..errors import DataError, make_missing_extra_error
 from ..types import Ints
 from . import sidecar
 from .checksummed import OpenRequest
-from .example import RECORD, Examples
+from .example import RECORD_COLUMN, ExampleDecoder
 from .lru import SharedCaches
 
 # Options for random access, without threads that a fork would lose.
-_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
+_READER_OPTIONS = "readahead_buffer_size:0,max_parallelism:0"
 
 
 class ArrayRecord:
@@ -29,8 +29,8 @@ class ArrayRecord:
     ) -> None:
         self.columns = columns
         self._path, self._origin, self._shared = path, origin, shared
-        self._parse = Examples([RECORD] if columns is None else list(columns))
-        self._stat = sidecar.stat(path)
+        self._parse = ExampleDecoder([RECORD_COLUMN] if columns is None else list(columns))
+        self._stat = sidecar.stat_file(path)
         self._rows = int(self._reader().num_records())
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class ArrayRecord:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`."""
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             try:
@@ -60,10 +60,10 @@ class ArrayRecord:
         try:
             module: Any = importlib.import_module("array_record.python.array_record_module")
         except ModuleNotFoundError:
-            raise missing_extra(
+            raise make_missing_extra_error(
                 "array-record", "array-record", f"reading {self._origin.name}"
             ) from None
-        reader = module.ArrayRecordReader(str(self._path), _OPTIONS)
+        reader = module.ArrayRecordReader(str(self._path), _READER_OPTIONS)
         if not reader.ok():
             raise self._bad("it is damaged, was cut off, or is no ArrayRecord file")
         return 1, reader

@@ -23,16 +23,23 @@ import numpy as np
 
 from ..engine.base import machine
 from ..engine.base.seams import Stat
-from ..errors import ConfigError, DataError, PenstockError, StorageError, is_panic, missing_extra
+from ..errors import (
+    ConfigError,
+    DataError,
+    PenstockError,
+    StorageError,
+    is_panic,
+    make_missing_extra_error,
+)
 from ..types import Ints
 from . import folders, meta, sidecar
 from .checksummed import ChecksummedFile, OpenRequest
 from .lru import SharedCaches
 
-_BLOCK = 64 << 10  # bytes read at once of arrays without chunks
+_UNCHUNKED_READ_BYTES = 64 << 10  # bytes read at once of arrays without chunks
 _MAX_BLOCK = 128 << 20  # bytes; larger chunks are read in parts, each decoding the full chunk
-_SCALARS = "biufcOUST"
-ALONE = "values"
+_SCALAR_DTYPE_KINDS = "biufcOUST"
+UNNAMED_ARRAY_COLUMN = "values"
 """Column name of a single array without a name."""
 
 
@@ -74,7 +81,7 @@ class Arrays:
             path,
             open_array,
             shared,
-            sidecar.stat(path),
+            sidecar.stat_file(path),
         )
         if missing := [column for column in columns or () if column not in arrays]:
             known = ", ".join(arrays) or "none"
@@ -110,7 +117,7 @@ class Arrays:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`, visiting each chunk once."""
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
             columns = [self._column(name, indices) for name in self.columns]
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -126,7 +133,7 @@ class Arrays:
             key = ("array", self._path, name, number)
             values = self._shared.decoded.get(key, partial(self._read, name, number * block, block))
             rows = values[indices[positions] - number * block]
-            is_plain = rows.ndim == 1 and rows.dtype.kind in _SCALARS
+            is_plain = rows.ndim == 1 and rows.dtype.kind in _SCALAR_DTYPE_KINDS
             is_ragged = rows.dtype.kind == "O"  # the cached rows are arrays that callers share
             for index, value in zip(
                 positions.tolist(), rows.tolist() if is_plain else rows, strict=True
@@ -139,8 +146,8 @@ class Arrays:
     def _read(self, name: str, start: int, rows: int) -> tuple[int, Any]:
         stop = min(start + rows, self._rows)
         # The process is part of the key: a forked child must not use the parent's open arrays.
-        key = ("open", self._path, name, machine.current_pid())
-        with name_errors(self._path, name):
+        key = ("open", self._path, name, machine.get_pid())
+        with convert_package_errors(self._path, name):
             node = self._shared.files.get(key, lambda: (1, self._open_array(name)))
             if self._check_unchanged is not None:
                 self._check_unchanged(name, node, start, stop)
@@ -156,15 +163,17 @@ class Arrays:
 def open_hdf5(request: OpenRequest, /) -> Arrays:
     """Open an HDF5 file; its columns are its arrays, those of groups by their path."""
     path, columns, data = request.path, request.columns, request.data
-    _module("h5py", "hdf5", path)
-    with name_errors(path), _file(data) as file:
-        arrays = dict(_datasets(file, "", columns, path))
-    return Arrays(path, arrays, partial(_dataset, data), columns=columns, shared=request.shared)
+    _import_format_package("h5py", "hdf5", path)
+    with convert_package_errors(path), _open_hdf5_file(data) as file:
+        arrays = dict(_iterate_hdf5_datasets(file, "", columns, path))
+    return Arrays(
+        path, arrays, partial(_open_hdf5_dataset, data), columns=columns, shared=request.shared
+    )
 
 
-def _file(data: ChecksummedFile) -> Any:
+def _open_hdf5_file(data: ChecksummedFile) -> Any:
     """Open a file through Python, because HDF5's own lock would prevent rewriting it."""
-    return _module("h5py", "hdf5", data.path).File(
+    return _import_format_package("h5py", "hdf5", data.path).File(
         data.open() if data.known() else _UnlockedFile(data.path), "r"
     )
 
@@ -182,10 +191,10 @@ class _UnlockedFile(io.FileIO):
         self.close()
 
 
-def _datasets(
+def _iterate_hdf5_datasets(
     group: Any, prefix: str, columns: Sequence[str] | None, path: Path
 ) -> Generator[tuple[str, Array]]:
-    h5py = _module("h5py", "hdf5", path)
+    h5py = _import_format_package("h5py", "hdf5", path)
     for key in group:
         name = f"{prefix}{key}"
         if not isinstance(group.get(key, getlink=True), h5py.HardLink):
@@ -194,7 +203,7 @@ def _datasets(
         if isinstance(dataset, h5py.Group):
             if prefix.count("/") > 32:
                 raise ValueError("more than 32 nested groups")
-            yield from _datasets(dataset, f"{name}/", columns, path)
+            yield from _iterate_hdf5_datasets(dataset, f"{name}/", columns, path)
         elif (
             isinstance(dataset, h5py.Dataset)
             and dataset.ndim
@@ -210,21 +219,21 @@ def _datasets(
                 h5py.check_vlen_dtype(dataset.dtype),
             )
             shape = dataset.shape if text or inner is None else (*dataset.shape, "*")
-            kind = _type(
+            kind = _describe_row_type(
                 np.dtype("U") if text else dataset.dtype if inner is None else inner, shape
             )
             yield (
                 name,
                 Array(
                     int(dataset.shape[0]),
-                    _block(dataset, dataset.chunks),
+                    _choose_read_rows(dataset, dataset.chunks),
                     kind,
-                    *_missing_chunks(dataset),
+                    *_count_missing_chunks(dataset),
                 ),
             )
 
 
-def _missing_chunks(dataset: Any) -> tuple[int, int]:
+def _count_missing_chunks(dataset: Any) -> tuple[int, int]:
     """Return the number of missing chunks of a dataset, and of all its chunks (at least one)."""
     if dataset.chunks is None:
         return int(dataset.size > 0 and dataset.id.get_storage_size() == 0), 1
@@ -235,11 +244,11 @@ def _missing_chunks(dataset: Any) -> tuple[int, int]:
     return chunks - int(dataset.id.get_num_chunks()), chunks
 
 
-def _dataset(data: ChecksummedFile, name: str) -> Any:
-    dataset = _file(data)[name]
+def _open_hdf5_dataset(data: ChecksummedFile, name: str) -> Any:
+    dataset = _open_hdf5_file(data)[name]
     return (
         dataset.asstr()
-        if _module("h5py", "hdf5", data.path).check_string_dtype(dataset.dtype)
+        if _import_format_package("h5py", "hdf5", data.path).check_string_dtype(dataset.dtype)
         else dataset
     )
 
@@ -250,14 +259,14 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
     The column of a folder that is a single array is `values`.
     """
     path, columns = request.path, request.columns
-    zarr = _module("zarr", "zarr", path)
+    zarr = _import_format_package("zarr", "zarr", path)
     for name in ("zarr.json", ".zarray"):
         for metadata in sorted(path.parent.rglob(name)):
             _refuse_pickles(metadata)
-    with name_errors(path):
+    with convert_package_errors(path):
         root: Any = zarr.open(str(path.parent), mode="r")
         if isinstance(root, zarr.Array):
-            nodes: dict[str, Any] = {ALONE: root}
+            nodes: dict[str, Any] = {UNNAMED_ARRAY_COLUMN: root}
         else:
             nodes = {
                 name: node
@@ -267,22 +276,22 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
         arrays = {
             name: Array(
                 int(node.shape[0]),
-                _block(node, getattr(node, "shards", None) or node.chunks),
-                _type(node.dtype, node.shape),
+                _choose_read_rows(node, getattr(node, "shards", None) or node.chunks),
+                _describe_row_type(node.dtype, node.shape),
                 max(0, int(node.nchunks) - int(node.nchunks_initialized)),
                 int(node.nchunks),
             )
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
-    stats = [sidecar.stat(file) for file in folders.all_files([path])]
+    stats = [sidecar.stat_file(file) for file in folders.list_data_files([path])]
     newest = Stat(0, *(max(getattr(stat, field) for stat in stats) for field in Stat._fields[1:]))
     complete = frozenset(name for name, array in arrays.items() if not array.missing)
     check = partial(_require_unchanged_chunks, path, newest, complete)
     return Arrays(
         path,
         arrays,
-        partial(_array, path),
+        partial(_open_zarr_array, path),
         columns=columns,
         shared=request.shared,
         check_unchanged=check,
@@ -294,7 +303,7 @@ def _require_unchanged_chunks(
 ) -> None:
     """Raise if a chunk was written or removed since the array was opened."""
     sizes = getattr(node, "shards", None) or node.chunks
-    folder = path.parent if name == ALONE else path.parent / name
+    folder = path.parent if name == UNNAMED_ARRAY_COLUMN else path.parent / name
     grid = [
         range(-(-int(size) // int(chunk))) for size, chunk in zip(node.shape, sizes, strict=True)
     ]
@@ -308,7 +317,7 @@ def _require_unchanged_chunks(
                     where=str(chunk),
                 )
             continue
-        if (version := sidecar.stat(chunk)).mtime > newest.mtime:
+        if (version := sidecar.stat_file(chunk)).mtime > newest.mtime:
             raise DataError(
                 "the chunk was written while it was in use: keep data still during a run",
                 where=str(chunk),
@@ -317,9 +326,11 @@ def _require_unchanged_chunks(
             sidecar.require_unchanged(chunk, version._replace(ctime=newest.ctime), name=str(chunk))
 
 
-def _array(path: Path, name: str) -> Any:
-    zarr = _module("zarr", "zarr", path)
-    return zarr.open_array(str(path.parent), path=None if name == ALONE else name, mode="r")
+def _open_zarr_array(path: Path, name: str) -> Any:
+    zarr = _import_format_package("zarr", "zarr", path)
+    return zarr.open_array(
+        str(path.parent), path=None if name == UNNAMED_ARRAY_COLUMN else name, mode="r"
+    )
 
 
 def _refuse_pickles(metadata: Path) -> None:
@@ -336,13 +347,15 @@ def _refuse_pickles(metadata: Path) -> None:
         )
 
 
-def _block(array: Any, chunks: Any) -> int:
+def _choose_read_rows(array: Any, chunks: Any) -> int:
     """Return how many rows of an array to read at once."""
     row = max(1, int(array.dtype.itemsize) * math.prod(map(int, array.shape[1:])))
-    return max(1, min(int(chunks[0]), _MAX_BLOCK // row) if chunks else _BLOCK // row)
+    return max(
+        1, min(int(chunks[0]), _MAX_BLOCK // row) if chunks else _UNCHUNKED_READ_BYTES // row
+    )
 
 
-def _type(dtype: Any, shape: Sequence[Any]) -> str:
+def _describe_row_type(dtype: Any, shape: Sequence[Any]) -> str:
     """Return the type of the rows of an array, as far as its dtype tells.
 
     Scalars have the type of Python's scalars.
@@ -353,15 +366,15 @@ def _type(dtype: Any, shape: Sequence[Any]) -> str:
     return name if len(shape) == 1 else f"{name}[{', '.join(map(str, shape[1:]))}]"
 
 
-def _module(name: str, extra: str, path: Path) -> Any:
+def _import_format_package(name: str, extra: str, path: Path) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError:
-        raise missing_extra(name, extra, f"reading {path.name}") from None
+        raise make_missing_extra_error(name, extra, f"reading {path.name}") from None
 
 
 @contextlib.contextmanager
-def name_errors(path: Path, name: str = "") -> Generator[None]:
+def convert_package_errors(path: Path, name: str = "") -> Generator[None]:
     """Convert the errors of a format's package to errors that name the file and the array."""
     try:
         yield

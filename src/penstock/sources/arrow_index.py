@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 _MAX_RATIOS = (256, 33_000, 0)  # largest compression ratios by codec: LZ4 frames, zstd
-_PADDING = 64  # bytes of padding allowed before a footer
+_MAX_FOOTER_PADDING = 64  # bytes of padding allowed before a footer
 
 
-class Body(NamedTuple):
+class BatchBody(NamedTuple):
     """Byte range of the body of a record batch, and the offsets of its header and table."""
 
     start: int
@@ -23,14 +23,14 @@ class Body(NamedTuple):
     table: int
 
 
-class Index(NamedTuple):
+class RecordBatchIndex(NamedTuple):
     """The record batches of an Arrow file: byte ranges, rows, and properties of their messages."""
 
     ranges: list[tuple[int, int]]
     sizes: list[int]
     compressed: bool
     dictionaries: bool
-    bodies: list[Body]
+    bodies: list[BatchBody]
 
     def gaps(self, size: int) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges outside all bodies, which opening the file reads."""
@@ -38,7 +38,7 @@ class Index(NamedTuple):
         yield from zip(edges[::2], edges[1::2], strict=True)
 
 
-def index_of(buffer: Any, *, file: bool) -> Index:
+def index_record_batches(buffer: Any, *, file: bool) -> RecordBatchIndex:
     """Find the record batches of Arrow data by reading message headers only.
 
     A message is a marker, the length of its header, the header (a flatbuffer) and a body; see
@@ -55,8 +55,8 @@ def index_of(buffer: Any, *, file: bool) -> Index:
     view = memoryview(buffer)
     start = 8 if file else 0
     if file and bytes(view[start : start + 4]) != b"\xff\xff\xff\xff":
-        return _from_footer(view)
-    index = Index([], [], False, False, [])
+        return _read_footer_index(view)
+    index = RecordBatchIndex([], [], False, False, [])
     offset = start
     while offset < len(view):
         marker, length = struct.unpack_from("<Ii", view, offset)
@@ -65,7 +65,7 @@ def index_of(buffer: Any, *, file: bool) -> Index:
         if length == 0:
             _require_end(view, offset + 8, file)
             return _require_rows(index)
-        index, offset = _message(view, index, offset, offset + 8, length)
+        index, offset = _index_message(view, index, offset, offset + 8, length)
     # Socket readers accept a missing end mark. In a file it may mean a half-written file.
     raise ValueError("it has no end mark: it was cut off, or its writer was not closed")
 
@@ -75,74 +75,77 @@ def _require_end(view: memoryview, end: int, file: bool) -> None:
     footer = (
         len(view) - 10 - struct.unpack_from("<i", view, len(view) - 10)[0] if file else len(view)
     )
-    if footer - end > _PADDING or any(view[end:footer]):
+    if footer - end > _MAX_FOOTER_PADDING or any(view[end:footer]):
         raise ValueError(
             f"it ends at byte {end}, and {footer - end:,} bytes follow: write one dataset per file"
         )
 
 
-def _from_footer(view: memoryview) -> Index:
+def _read_footer_index(view: memoryview) -> RecordBatchIndex:
     """Return the record batches that the footer lists, in file order."""
     (length,) = struct.unpack_from("<i", view, len(view) - 10)
     footer = view[len(view) - 10 - length : len(view) - 10]
     table = struct.unpack_from("<I", footer)[0]
-    index, stop = Index([], [], False, bool(_blocks(footer, table, 2)), []), 8
-    for offset, header, body in _blocks(footer, table, 3):
+    index, stop = (
+        RecordBatchIndex([], [], False, bool(_read_footer_blocks(footer, table, 2)), []),
+        8,
+    )
+    for offset, header, body in _read_footer_blocks(footer, table, 3):
         prefix = 8 if bytes(view[offset : offset + 4]) == b"\xff\xff\xff\xff" else 4
         if offset < stop:
             raise ValueError(f"the batch at byte {offset} overlaps another one")
-        index, stop = _message(view, index, offset, offset + prefix, header - prefix)
+        index, stop = _index_message(view, index, offset, offset + prefix, header - prefix)
         if stop != offset + header + body or len(index.sizes) != len(index.ranges):
             raise ValueError(f"the batch at byte {offset} differs from its footer entry")
     return _require_rows(index)
 
 
-def _blocks(footer: memoryview, table: int, field: int) -> list[tuple[int, int, int]]:
+def _read_footer_blocks(footer: memoryview, table: int, field: int) -> list[tuple[int, int, int]]:
     """Return the blocks of a footer: message offset, bytes before the body, body size."""
-    vector = _vector(footer, table, field)
+    vector = _read_vector(footer, table, field)
     return [
         struct.unpack_from("<qi4xq", footer, vector.offset + 24 * number)
         for number in range(vector.length)
     ]
 
 
-def _message(
-    view: memoryview, index: Index, offset: int, begin: int, length: int
-) -> tuple[Index, int]:
+def _index_message(
+    view: memoryview, index: RecordBatchIndex, offset: int, begin: int, length: int
+) -> tuple[RecordBatchIndex, int]:
     """Add the message at byte `offset` to the index; return index and message end.
 
     The header of the message starts at `begin`.
     """
     header = view[begin : begin + length]
     message = struct.unpack_from("<I", header)[0]
-    kind = _field(header, message, 1, "<B")
-    body = _field(header, message, 3, "<q")
+    kind = _read_field(header, message, 1, "<B")
+    body = _read_field(header, message, 3, "<q")
     stop = begin + length + body
     if body < 0 or stop > len(view):
         raise ValueError(f"the message at byte {offset} is cut off")
     compressed = index.compressed
     if kind == 3:
-        slot = _slot(header, message, 2)
+        slot = _find_field_offset(header, message, 2)
         batch = slot + struct.unpack_from("<I", header, slot)[0]
         index.ranges.append((offset, stop))
-        index.bodies.append(Body(begin + length, stop, begin, batch))
-        index.sizes.append(_field(header, batch, 0, "<q"))
-        nodes = _vector(header, batch, 1)
+        index.bodies.append(BatchBody(begin + length, stop, begin, batch))
+        index.sizes.append(_read_field(header, batch, 0, "<q"))
+        nodes = _read_vector(header, batch, 1)
         if nodes.length and struct.unpack_from("<q", header, nodes.offset)[0] != index.sizes[-1]:
             raise ValueError(
                 f"the batch at byte {offset} and its first column have different numbers of rows"
             )
-        compressed |= _slot(header, batch, 3) != 0
+        compressed |= _find_field_offset(header, batch, 3) != 0
     return index._replace(compressed=compressed, dictionaries=index.dictionaries or kind == 2), stop
 
 
-def _require_rows(index: Index) -> Index:
+def _require_rows(index: RecordBatchIndex) -> RecordBatchIndex:
     if min(index.sizes, default=0) < 0:
         raise ValueError("a batch has a negative number of rows")
     return index
 
 
-def _slot(header: memoryview, table: int, field: int) -> int:
+def _find_field_offset(header: memoryview, table: int, field: int) -> int:
     """Return the offset of a field of a flatbuffer table, or 0 if the field is absent."""
     entries = table - struct.unpack_from("<i", header, table)[0]
     if 4 + 2 * field >= struct.unpack_from("<H", header, entries)[0]:
@@ -151,34 +154,34 @@ def _slot(header: memoryview, table: int, field: int) -> int:
     return table + offset if offset else 0
 
 
-class Vector(NamedTuple):
+class FlatbufferVector(NamedTuple):
     """Offset and length of a flatbuffer vector."""
 
     offset: int
     length: int
 
 
-def _vector(header: memoryview, table: int, field: int) -> Vector:
-    slot = _slot(header, table, field)
+def _read_vector(header: memoryview, table: int, field: int) -> FlatbufferVector:
+    slot = _find_field_offset(header, table, field)
     if not slot:
-        return Vector(0, 0)
+        return FlatbufferVector(0, 0)
     start = slot + struct.unpack_from("<I", header, slot)[0]
-    return Vector(start + 4, struct.unpack_from("<I", header, start)[0])
+    return FlatbufferVector(start + 4, struct.unpack_from("<I", header, start)[0])
 
 
 def require_plausible(view: memoryview, start: int, stop: int, header: int, table: int) -> None:
     """Raise if a compressed buffer claims a larger size than its codec can produce."""
     header_bytes = view[header:start]
-    compression = _slot(header_bytes, table, 3)
+    compression = _find_field_offset(header_bytes, table, 3)
     max_ratio = _MAX_RATIOS[
-        _field(
+        _read_field(
             header_bytes,
             compression + struct.unpack_from("<I", header_bytes, compression)[0],
             0,
             "<B",
         )
     ]
-    buffers = _vector(header_bytes, table, 2)
+    buffers = _read_vector(header_bytes, table, 2)
     for number in range(buffers.length):
         offset, length = struct.unpack_from("<qq", header_bytes, buffers.offset + 16 * number)
         if length == 0:
@@ -192,6 +195,6 @@ def require_plausible(view: memoryview, start: int, stop: int, header: int, tabl
             )
 
 
-def _field(header: memoryview, table: int, field: int, kind: str) -> int:
-    slot = _slot(header, table, field)
+def _read_field(header: memoryview, table: int, field: int, kind: str) -> int:
+    slot = _find_field_offset(header, table, field)
     return struct.unpack_from(kind, header, slot)[0] if slot else 0

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Ints
-from .rows import import_arrow, numpy_dtype
+from .rows import import_arrow, to_numpy_dtype
 
 _UNKNOWN, _UNSUPPORTED = -1, -2
-_WIDTHS = {"string": 4, "binary": 4, "large_string": 8, "large_binary": 8}
-_LARGEST = 1 << 31  # bytes that 32-bit offsets address
+_OFFSET_WIDTHS = {"string": 4, "binary": 4, "large_string": 8, "large_binary": 8}
+_MAX_32_BIT_BYTES = 1 << 31  # bytes that 32-bit offsets address
 
 
 class ArrowTake:
@@ -55,7 +55,7 @@ class ArrowTake:
     def _locate(self, batch: int) -> None:
         base, size = self._mapped().address, self._mapped().size
         for field, column in enumerate(self._open_batch(batch).columns):
-            self._values[field, batch], self._offsets[field, batch] = _buffer_offsets(
+            self._values[field, batch], self._offsets[field, batch] = _find_buffer_offsets(
                 column, base, size
             )
         self._known[batch] = True
@@ -64,8 +64,10 @@ class ArrowTake:
         self, data: npt.NDArray[np.uint8], field: int, arrow_type: Any, batches: Ints, rows: Ints
     ) -> Any:
         pa, value_offsets = import_arrow(), self._values[field, batches]
-        if (width := _WIDTHS.get(str(arrow_type)) or _list_offset_width(arrow_type)) is None:
-            dtype = numpy_dtype(arrow_type)
+        if (
+            width := _OFFSET_WIDTHS.get(str(arrow_type)) or _find_list_offset_width(arrow_type)
+        ) is None:
+            dtype = to_numpy_dtype(arrow_type)
             size = dtype.itemsize
             values = data[: len(data) // size * size].view(dtype)
             return pa.array(values[value_offsets // size + rows], arrow_type)
@@ -74,7 +76,7 @@ class ArrowTake:
         item_size = arrow_type.value_type.bit_width // 8 if hasattr(arrow_type, "value_type") else 1
         starts, stops = offsets[positions].astype(np.int64), offsets[positions + 1].astype(np.int64)
         ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
-        if ends[-1] * item_size >= _LARGEST:
+        if ends[-1] * item_size >= _MAX_32_BIT_BYTES:
             return None
         view = memoryview(cast(Any, data))
         lows, highs = (
@@ -91,19 +93,19 @@ class ArrowTake:
         return pa.Array.from_buffers(arrow_type, len(rows), [None, offset_buffer], children=[child])
 
 
-def _list_offset_width(kind: Any) -> int | None:
+def _find_list_offset_width(kind: Any) -> int | None:
     types = import_arrow("pyarrow.types")
     return 4 if types.is_list(kind) else 8 if types.is_large_list(kind) else None
 
 
-def _buffer_offsets(column: Any, base: int, size: int) -> tuple[int, int]:
+def _find_buffer_offsets(column: Any, base: int, size: int) -> tuple[int, int]:
     """Return the file offsets of the values and of the offsets of a column.
 
     Supported are numbers, texts and lists of numbers, without nulls; other columns yield
     `_UNSUPPORTED`.
     """
     arrow_type, buffers = column.type, column.buffers()
-    offset_width = _WIDTHS.get(str(arrow_type)) or _list_offset_width(arrow_type)
+    offset_width = _OFFSET_WIDTHS.get(str(arrow_type)) or _find_list_offset_width(arrow_type)
     if (
         column.null_count
         or column.offset
@@ -113,7 +115,7 @@ def _buffer_offsets(column: Any, base: int, size: int) -> tuple[int, int]:
         return _UNSUPPORTED, _UNSUPPORTED
     values = buffers[1]
     if offset_width is not None:
-        if _list_offset_width(arrow_type) is not None:
+        if _find_list_offset_width(arrow_type) is not None:
             child = column.values
             if not _is_number(arrow_type.value_type) or child.null_count or child.offset:
                 return _UNSUPPORTED, _UNSUPPORTED
@@ -121,7 +123,7 @@ def _buffer_offsets(column: Any, base: int, size: int) -> tuple[int, int]:
         else:
             values = buffers[2]
     width = offset_width or arrow_type.bit_width // 8
-    offsets = [_within(buffer, base, size) for buffer in (values, buffers[1])]
+    offsets = [_locate_buffer(buffer, base, size) for buffer in (values, buffers[1])]
     if offset_width is not None and (values is None or values.size == 0):
         offsets[0] = 0  # all texts are empty
     if _UNSUPPORTED in offsets or offsets[1] % width:
@@ -129,7 +131,7 @@ def _buffer_offsets(column: Any, base: int, size: int) -> tuple[int, int]:
     return offsets[0], offsets[1]
 
 
-def _within(buffer: Any, base: int, size: int) -> int:
+def _locate_buffer(buffer: Any, base: int, size: int) -> int:
     if buffer is None:
         return _UNSUPPORTED
     offset: int = buffer.address - base

@@ -10,26 +10,26 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import Columnar, Stack
+from ..engine.base.columnar import ColumnarSamples, ColumnStacker
 from ..engine.base.fallback import log_fallback
 from ..errors import DataError
 from ..types import Ints
-from .rows import column_values, import_arrow, join_batches, numbers_in_lists, rows_of
+from .rows import build_rows, convert_named_column, import_arrow, is_number_list, join_batches
 
-FEW = 8
+MAX_JOINED_ROWS_PER_PART = 8
 """Rows per part up to which concatenating before conversion is faster."""
 
-_GATHERED = 256  # the same limit for rows gathered directly from a file
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
-_STACKED: dict[str, Any] = {
-    **dict.fromkeys(_INTEGERS, np.int64),
+_MAX_GATHERED_PER_PART = 256  # the same limit for rows gathered directly from a file
+_INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+_STACKED_DTYPES: dict[str, Any] = {
+    **dict.fromkeys(_INTEGER_TYPES, np.int64),
     **dict.fromkeys(("float", "double"), np.float64),
     "bool": np.bool_,
 }
 """dtypes of stacked numbers."""
 
-_WIDE = {"string": "large_string", "binary": "large_binary"}
-_TEXTS = ("string", "large_string", "binary", "large_binary")
+_WIDE_TYPES = {"string": "large_string", "binary": "large_binary"}
+_TEXT_TYPES = ("string", "large_string", "binary", "large_binary")
 
 
 class Columns(Mapping[str, Any]):
@@ -66,7 +66,7 @@ class Columns(Mapping[str, Any]):
             number = self.arrow.schema.get_field_index(name)
             if number < 0:
                 raise KeyError(name)
-            self._converted[name] = _column(name, self.arrow.column(number))
+            self._converted[name] = _column_to_values(name, self.arrow.column(number))
         return self._converted[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -82,28 +82,30 @@ class Columns(Mapping[str, Any]):
         return Columns, (self.arrow,)
 
 
-def _column(name: str, column: Any) -> Any:
-    if str(column.type) in _STACKED or str(column.type) in ("uint64", "halffloat"):
+def _column_to_values(name: str, column: Any) -> Any:
+    if str(column.type) in _STACKED_DTYPES or str(column.type) in ("uint64", "halffloat"):
         if not column.null_count:
             return column.to_numpy(zero_copy_only=False)
-    return column_values(name, column, None, True)
+    return convert_named_column(name, column, None, True)
 
 
-class Form:
+class ColumnFacts:
     """Facts about the columns of a file that are known from its schema."""
 
     def __init__(self, schema: Any) -> None:
         type_names = [str(type_name) for type_name in schema.types]
         self.names: list[str] = schema.names
-        self.numbers = [_STACKED.get(type_name) for type_name in type_names]
-        self.lists = [numbers_in_lists(type_name) for type_name in schema.types]
+        self.numbers = [_STACKED_DTYPES.get(type_name) for type_name in type_names]
+        self.lists = [is_number_list(type_name) for type_name in schema.types]
         self.texts = [
             number
             for number, type_name in enumerate(type_names)
             if type_name in ("string", "large_string")
         ]
-        self.listed = [type_name in _TEXTS for type_name in type_names]
-        self.bare = [type_name in _STACKED or type_name in _TEXTS for type_name in type_names]
+        self.listed = [type_name in _TEXT_TYPES for type_name in type_names]
+        self.bare = [
+            type_name in _STACKED_DTYPES or type_name in _TEXT_TYPES for type_name in type_names
+        ]
         # Converting values of other types may fail, so it happens where an error names their file.
         self.plain = [
             is_simple or is_list for is_simple, is_list in zip(self.bare, self.lists, strict=True)
@@ -114,15 +116,15 @@ class Form:
         return {
             name: column[row].as_py()
             if is_simple
-            else column_values(name, column.slice(row, 1), None, views)[0]
+            else convert_named_column(name, column.slice(row, 1), None, views)[0]
             for name, column, is_simple in zip(self.names, batch.columns, self.bare, strict=True)
         }
 
 
-class Block(Columnar):
+class RecordBatchRows(ColumnarSamples):
     """Some rows of one record batch, in its order or at `positions`.
 
-    With `views` their arrays share the memory of the batch, see `rows_of`. Rows at `positions` are taken
+    With `views` their arrays share the memory of the batch, see `build_rows`. Rows at `positions` are taken
     from the batch on access, usually by a slice that lies within one of them.
     """
 
@@ -130,7 +132,7 @@ class Block(Columnar):
         self,
         batch: Any,
         views: bool,
-        form: Form,
+        form: ColumnFacts,
         rows: list[dict[str, Any]] | None = None,
         positions: Ints | None = None,
     ) -> None:
@@ -138,7 +140,7 @@ class Block(Columnar):
         self._batch, self._rows, self._positions = batch, rows, positions
 
     @classmethod
-    def of(cls, batch: Any, views: bool, form: Form) -> Block:
+    def of(cls, batch: Any, views: bool, form: ColumnFacts) -> RecordBatchRows:
         """Return a block whose conversion cannot fail later; conversions that may fail run now."""
         block = cls(batch, views, form)
         for number in form.texts:
@@ -154,7 +156,7 @@ class Block(Columnar):
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows, converted once."""
         if self._rows is None:
-            self._rows = rows_of(self.batch, views=self.views)
+            self._rows = build_rows(self.batch, views=self.views)
         return self._rows
 
     @property
@@ -180,8 +182,10 @@ class Block(Columnar):
             return self.rows()[index]
         rows = None if self._rows is None else self._rows[index]
         if self._positions is not None:
-            return Block(self._batch, self.views, self.form, rows, self._positions[index])
-        return Block(self._batch.slice(start, max(stop - start, 0)), self.views, self.form, rows)
+            return RecordBatchRows(self._batch, self.views, self.form, rows, self._positions[index])
+        return RecordBatchRows(
+            self._batch.slice(start, max(stop - start, 0)), self.views, self.form, rows
+        )
 
     @property
     def nbytes(self) -> int:
@@ -190,12 +194,12 @@ class Block(Columnar):
     def columns(self) -> Columns:
         return Columns(self.batch)
 
-    def collated(self, stack: Stack) -> dict[str, Any]:
+    def collated(self, stack: ColumnStacker) -> dict[str, Any]:
         return {
             name: self._stacked(number, name, stack) for number, name in enumerate(self.form.names)
         }
 
-    def _stacked(self, number: int, name: str, stack: Stack) -> Any:
+    def _stacked(self, number: int, name: str, stack: ColumnStacker) -> Any:
         dtype, column = self.form.numbers[number], self.batch.column(number)
         if dtype is not None and not column.null_count:
             numbers: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
@@ -205,15 +209,15 @@ class Block(Columnar):
         if not self.form.plain[number]:
             return stack([row[name] for row in self.rows()], f".{name}")
         # Views suffice, because stacking copies arrays.
-        return stack(column_values(name, column, None, True), f".{name}")
+        return stack(convert_named_column(name, column, None, True), f".{name}")
 
 
-class OfColumns(ABC):
+class ColumnarFile(ABC):
     """A file whose rows can be read as columns."""
 
     @abstractmethod
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """Return the rows at `indices`: a `Block`, or a list if that is impossible."""
+        """Return the rows at `indices`: a `CachedBlock`, or a list if that is impossible."""
 
     def decoding(self) -> tuple[int, int] | None:
         """Return the average bytes and rows of a decoded group; `None` without groups."""
@@ -226,19 +230,19 @@ class OfColumns(ABC):
 
 def join_read_rows(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
     """Join rows that were read in parts; `order` contains the position of each."""
-    blocks = [part for part in parts if isinstance(part, Block)]
+    blocks = [part for part in parts if isinstance(part, RecordBatchRows)]
     try:
         if len(blocks) == len(parts) and (
-            batches := _with_one_schema([block.batch for block in blocks])
+            batches := _cast_to_one_schema([block.batch for block in blocks])
         ):
             table = join_batches(batches)
             if isinstance(table, import_arrow().RecordBatch):
                 form = (
                     blocks[0].form
                     if table.schema.equals(blocks[0].batch.schema)
-                    else Form(table.schema)
+                    else ColumnFacts(table.schema)
                 )
-                return Block(_in_order(table, order), True, form)
+                return RecordBatchRows(_restore_order(table, order), True, form)
     except (import_arrow().ArrowInvalid, import_arrow().ArrowNotImplementedError) as error:
         log_fallback("columns of several sources", error)
     ordered: list[Any] = [None] * len(order)
@@ -248,7 +252,7 @@ def join_read_rows(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]
     return ordered
 
 
-def _with_one_schema(batches: list[Any]) -> list[Any]:
+def _cast_to_one_schema(batches: list[Any]) -> list[Any]:
     """Return record batches cast to one schema if only their storage differs, else `[]`."""
     pa, first = import_arrow(), batches[0].schema
     if all(batch.schema.equals(first) for batch in batches):
@@ -260,7 +264,7 @@ def _with_one_schema(batches: list[Any]) -> list[Any]:
         types = {batch.schema.field(name).type for batch in batches}
         # Columns of type null contain nulls alone.
         known = {arrow_type for arrow_type in types if not pa.types.is_null(arrow_type)} or types
-        widened = known if len(known) == 1 else set(map(_wide, known))
+        widened = known if len(known) == 1 else set(map(_widen_type, known))
         if len(widened) > 1:
             return []
         fields.append((name, widened.pop()))
@@ -268,56 +272,62 @@ def _with_one_schema(batches: list[Any]) -> list[Any]:
     return [batch.select(first.names).cast(schema) for batch in batches]
 
 
-def _wide(arrow_type: Any) -> Any:
+def _widen_type(arrow_type: Any) -> Any:
     """Return the widest storage of a type's values."""
     pa = import_arrow()
     if pa.types.is_dictionary(arrow_type):
-        return _wide(arrow_type.value_type)
+        return _widen_type(arrow_type.value_type)
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type):
-        return pa.large_list(_wide(arrow_type.value_type))
+        return pa.large_list(_widen_type(arrow_type.value_type))
     if pa.types.is_struct(arrow_type):
-        return pa.struct([(field.name, _wide(field.type)) for field in arrow_type])
-    return getattr(pa, _WIDE[str(arrow_type)])() if str(arrow_type) in _WIDE else arrow_type
+        return pa.struct([(field.name, _widen_type(field.type)) for field in arrow_type])
+    return (
+        getattr(pa, _WIDE_TYPES[str(arrow_type)])()
+        if str(arrow_type) in _WIDE_TYPES
+        else arrow_type
+    )
 
 
-def _is_run(rows: Ints) -> bool:
+def _are_consecutive(rows: Ints) -> bool:
     """Return whether rows are consecutive."""
     return int(rows[-1]) - int(rows[0]) == len(rows) - 1 and bool((rows[1:] - rows[:-1] == 1).all())
 
 
 def _take_rows(batch: Any, rows: Ints) -> Any:
     """Return some rows of a record batch or table; consecutive rows are not copied."""
-    if len(rows) and _is_run(rows):
+    if len(rows) and _are_consecutive(rows):
         return batch.slice(int(rows[0]), len(rows))
     return batch.take(import_arrow().array(rows))
 
 
-def _in_order(batch: Any, order: Ints) -> Any:
+def _restore_order(batch: Any, order: Ints) -> Any:
     inverse = np.empty(len(order), np.int64)
     inverse[order] = np.arange(len(order))
     return _take_rows(batch, inverse)
 
 
-def of_batch(batch: Any, rows: Ints | None, form: Form, *, views: bool) -> Sequence[Any]:
+def take_batch_rows(
+    batch: Any, rows: Ints | None, form: ColumnFacts, *, views: bool
+) -> Sequence[Any]:
     """Return some rows of a record batch, or all; consecutive rows are not copied."""
     pa = import_arrow()
     if not isinstance(batch, pa.RecordBatch) or not batch.num_columns:
-        return rows_of(batch, rows, views=views)
+        return build_rows(batch, rows, views=views)
     if rows is None:
-        return Block.of(batch, views, form)
+        return RecordBatchRows.of(batch, views, form)
     first = int(rows[0])
-    if _is_run(rows):
-        return Block.of(batch.slice(first, len(rows)), views, form)
+    if _are_consecutive(rows):
+        return RecordBatchRows.of(batch.slice(first, len(rows)), views, form)
     if views and any(form.lists):  # rows stay views of the file, because `take` copies
-        return Block(batch, views, form, rows_of(batch, rows, views=True), rows)
-    return Block.of(_take_rows(batch, rows), True, form)
+        return RecordBatchRows(batch, views, form, build_rows(batch, rows, views=True), rows)
+    return RecordBatchRows.of(_take_rows(batch, rows), True, form)
 
 
-def of_batches(
+def take_rows_of_batches(
     starts: Ints,
     indices: Ints,
     batch: Callable[[int], Any],
-    form: Form,
+    form: ColumnFacts,
     *,
     views: bool,
     few: Callable[[Ints, Ints], Any] | None = None,
@@ -340,14 +350,14 @@ def of_batches(
         gathered, row = batch(number), int(indices[0] - starts[number])
         rows = [form.row(gathered, row, views)]
         return (
-            Block(gathered, views, form, rows, np.asarray([row]))
+            RecordBatchRows(gathered, views, form, rows, np.asarray([row]))
             if isinstance(gathered, import_arrow().RecordBatch)
             else rows
         )
     rows = indices - starts[parts]
     if bool((parts == parts[0]).all()):
-        return of_batch(batch(int(parts[0])), rows, form, views=views)
-    if _is_run(indices):
+        return take_batch_rows(batch(int(parts[0])), rows, form, views=views)
+    if _are_consecutive(indices):
         bounds = zip(
             range(int(parts[0]), int(parts[-1]) + 1),
             starts[parts[0] : parts[-1] + 1].tolist(),
@@ -362,12 +372,12 @@ def of_batches(
             for number, offset, batch_start in slices
         ]
         if (
-            len(pieces) <= FEW
+            len(pieces) <= MAX_JOINED_ROWS_PER_PART
             and form.names
             and all(isinstance(piece, import_arrow().RecordBatch) for piece in pieces)
         ):
-            return Block.of(import_arrow().Table.from_batches(pieces), views, form)
-        return of_batch(join_batches(pieces), None, form, views=True)
+            return RecordBatchRows.of(import_arrow().Table.from_batches(pieces), views, form)
+        return take_batch_rows(join_batches(pieces), None, form, views=True)
     order = np.argsort(parts, kind="stable")
     sorted_parts = parts[order]
     boundaries = [
@@ -375,14 +385,14 @@ def of_batches(
         *(np.flatnonzero(sorted_parts[1:] != sorted_parts[:-1]) + 1).tolist(),
         len(parts),
     ]
-    if len(boundaries) * (_GATHERED if few else FEW) > len(rows):
+    if len(boundaries) * (_MAX_GATHERED_PER_PART if few else MAX_JOINED_ROWS_PER_PART) > len(rows):
         gathered = few(parts, rows) if few else None
         if gathered is None:
             batches = {number: batch(number) for number in sorted_parts[boundaries[:-1]].tolist()}
             pairs = zip(parts.tolist(), rows.tolist(), strict=True)
             gathered = join_batches([batches[number].slice(row, 1) for number, row in pairs])
-        return of_batch(gathered, None, form, views=True)
+        return take_batch_rows(gathered, None, form, views=True)
     rows = rows[order]
     spans = [(int(sorted_parts[start]), rows[start:stop]) for start, stop in pairwise(boundaries)]
     gathered = join_batches([_take_rows(batch(number), batch_rows) for number, batch_rows in spans])
-    return of_batch(_in_order(gathered, order), None, form, views=True)
+    return take_batch_rows(_restore_order(gathered, order), None, form, views=True)

@@ -5,59 +5,61 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..engine.base.urls import without_secrets
+from ..engine.base.urls import strip_secrets
 from ..errors import ConfigError
 
 _MAX_NAMES = 1_000_000
 _MAX_BRACES = 64
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+_NUMBER_RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
-def braces(pattern: str) -> Iterator[str]:
+def expand_braces(pattern: str) -> Iterator[str]:
     """Expand `{a,b}` and `{000..099}` as a shell does; other braces stay.
 
-    >>> list(braces("part-{08..10}.{csv,txt}"))[:3]
+    >>> list(expand_braces("part-{08..10}.{csv,txt}"))[:3]
     ['part-08.csv', 'part-08.txt', 'part-09.csv']
     """
     if pattern.count("{") > _MAX_BRACES:
         raise ConfigError(
-            f"{without_secrets(pattern)[:60]!r}... has more than {_MAX_BRACES} braces: give a "
+            f"{strip_secrets(pattern)[:60]!r}... has more than {_MAX_BRACES} braces: give a "
             "list, or a glob"
         )
     if _count_names(pattern) > _MAX_NAMES:
         raise ConfigError(
-            f"{without_secrets(pattern)[:60]!r} means more than {_MAX_NAMES:,} names: give a glob"
+            f"{strip_secrets(pattern)[:60]!r} means more than {_MAX_NAMES:,} names: give a glob"
         )
-    yield from _braces(pattern)
+    yield from _expand_alternatives(pattern)
 
 
-def _braces(pattern: str) -> Iterator[str]:
-    if (match := _first_brace(pattern)) is None:
+def _expand_alternatives(pattern: str) -> Iterator[str]:
+    if (match := _find_first_brace(pattern)) is None:
         yield pattern
         return
     before, choices, after = match
-    tails = list(_braces(after))
+    tails = list(_expand_alternatives(after))
     for choice in choices:
-        yield from (before + middle + tail for middle in _braces(choice) for tail in tails)
+        yield from (
+            before + middle + tail for middle in _expand_alternatives(choice) for tail in tails
+        )
 
 
 def _count_names(pattern: str) -> int:
     """Return the number of names of a pattern, without expanding it."""
-    match = _first_brace(pattern)
+    match = _find_first_brace(pattern)
     return 1 if match is None else sum(map(_count_names, match[1])) * _count_names(match[2])
 
 
-def _first_brace(pattern: str) -> tuple[str, list[str], str] | None:
+def _find_first_brace(pattern: str) -> tuple[str, list[str], str] | None:
     """Return the text before the first brace with alternatives, these, and the text after."""
     for open_ in (index for index, letter in enumerate(pattern) if letter == "{"):
-        close = _closing(pattern, open_)
-        choices = _choices(pattern[open_ + 1 : close]) if close else None
+        close = _find_closing_brace(pattern, open_)
+        choices = _parse_alternatives(pattern[open_ + 1 : close]) if close else None
         if choices is not None:
             return pattern[:open_], choices, pattern[close + 1 :]
     return None
 
 
-def _closing(pattern: str, open_: int) -> int:
+def _find_closing_brace(pattern: str, open_: int) -> int:
     depth = 0
     for index in range(open_, len(pattern)):
         depth += (pattern[index] == "{") - (pattern[index] == "}")
@@ -66,9 +68,9 @@ def _closing(pattern: str, open_: int) -> int:
     return 0
 
 
-def _choices(inside: str) -> list[str] | None:
+def _parse_alternatives(inside: str) -> list[str] | None:
     """Return the alternatives between two braces, or `None` if this is no brace expression."""
-    if match := _RANGE.fullmatch(inside):
+    if match := _NUMBER_RANGE.fullmatch(inside):
         low, high = match.groups()
         first, last = int(low), int(high)
         if abs(last - first) >= _MAX_NAMES:

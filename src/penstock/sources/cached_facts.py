@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 
 from ..engine.base import seams
 from . import sidecar
-from .paths import absolute_paths
+from .paths import resolve_absolute_paths
 
 T = TypeVar("T")
 
 
-def cached_fact(
+def load_or_compute_fact(
     paths: Sequence[Path],
     stats: Sequence[seams.Stat],
     what: str,
@@ -37,7 +37,8 @@ def cached_fact(
     if not paths:
         return make()
     versions = [
-        [path_text, *stat] for path_text, stat in zip(absolute_paths(paths), stats, strict=True)
+        [path_text, *stat]
+        for path_text, stat in zip(resolve_absolute_paths(paths), stats, strict=True)
     ]
     key = hashlib.blake2b(json.dumps([what, versions]).encode(), digest_size=8).hexdigest()
     target = sidecar.cache_folder(paths[0], cache) / f".{key}.penstock-known"
@@ -45,4 +46,4 @@ def cached_fact(
     def encoded(_: bool) -> tuple[int, bytes]:
         return len(paths), json.dumps(make()).encode()
 
-    return json.loads(bytes(sidecar.cached_body(target, sidecar.KNOWN, paths[0], encoded)))
+    return json.loads(bytes(sidecar.load_or_rebuild_body(target, sidecar.KNOWN, paths[0], encoded)))

@@ -25,27 +25,27 @@ from ..engine.base.seams import Stat
 from ..errors import DataError, PenstockError
 from ..types import Ints
 from . import sidecar
-from .chain import File, starts_of
+from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
-from .identity import fixed_sample
-from .line_index import offsets_of
+from .identity import sample_fixed_indices
+from .line_index import find_row_offsets
 from .lines import Offsets
-from .paths import PACKED, absolute_paths
+from .paths import PACKED_EXTENSIONS, resolve_absolute_paths
 from .rows import import_arrow
 
-MANY = 32
+MIN_CATALOG_FILES = 32
 """Smallest number of files that get a catalog."""
 
-_SMALL = 64 << 10  # largest file of lines, in bytes, whose offsets the catalog stores
-_SOME = 8  # files that every process compares with the catalog
-_MINUTE = 60_000_000_000
+_MAX_LINE_FILE_BYTES = 64 << 10  # largest file of lines, in bytes, whose offsets the catalog stores
+_CHECKED_FILES = 8  # files that every process compares with the catalog
+_MAX_AGE_NANOSECONDS = 60_000_000_000
 _VERSION = 2
 
-Open = Callable[[Path, Offsets | None], File]
+OpenFile = Callable[[Path, Offsets | None], IndexedFile]
 """Opens one file; with offsets, the file needs no index."""
 
 
-class Kind(NamedTuple):
+class CatalogKind(NamedTuple):
     """Properties of the files of a catalog.
 
     `spelled` identifies how they are read. With `small`, the catalog stores the offsets of small files.
@@ -96,12 +96,12 @@ class Catalog(NamedTuple):
         return same_schema and all(np.array_equal(own, others) for own, others in arrays)
 
 
-class LazyFiles(Sequence[File]):
+class LazyFiles(Sequence[IndexedFile]):
     """The files of a catalog, each opened on first access."""
 
-    def __init__(self, paths: Sequence[Path], catalog: Catalog, open_: Open) -> None:
+    def __init__(self, paths: Sequence[Path], catalog: Catalog, open_: OpenFile) -> None:
         self._paths, self._catalog, self._open = paths, catalog, open_
-        self._files: dict[int, File] = {}
+        self._files: dict[int, IndexedFile] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_files": {}}
@@ -117,7 +117,7 @@ class LazyFiles(Sequence[File]):
             file = self._files[number] = self._open_file(number)
         return file
 
-    def _open_file(self, number: int) -> File:
+    def _open_file(self, number: int) -> IndexedFile:
         path, catalog = self._paths[number], self._catalog
         try:
             try:
@@ -138,9 +138,9 @@ class LazyFiles(Sequence[File]):
 
 def load(
     paths: Sequence[Path],
-    kind: Kind,
+    kind: CatalogKind,
     cache: str | Path | None,
-    open_: Open,
+    open_: OpenFile,
     settled: Callable[[], Any],
     prefetch: Callable[[Sequence[Path]], None],
     *,
@@ -157,58 +157,66 @@ def load(
         prefetch: Prefetches the heads of files.
         rebuild: Build the catalog again.
     """
-    key_path = _key_path(paths, kind)
+    key_path = _build_key_path(paths, kind)
     in_cache = sidecar.cached_index_path(key_path, cache, "files")
     look = in_cache.with_name(f"{in_cache.name}-looked")
     with sidecar.lock_folder(look.parent) as locked:
         target = sidecar.index_path(key_path, cache, "files")
-        catalog = None if rebuild or not target.exists() else _read(target, look, len(paths))
+        catalog = (
+            None if rebuild or not target.exists() else _read_catalog(target, look, len(paths))
+        )
         if (
             catalog is not None
             and _is_fresh(look)
-            and not _changed_files(catalog, paths, fixed_sample(len(paths), _SOME).tolist())
+            and not _changed_files(
+                catalog, paths, sample_fixed_indices(len(paths), _CHECKED_FILES).tolist()
+            )
         ):
             return catalog
         changed = [] if catalog is None else _changed_files(catalog, paths, range(len(paths)))
         if catalog is None or changed:
             previous, catalog = (
                 catalog,
-                _build(paths, target, look, kind.small, open_, settled, prefetch),
+                _build_catalog(paths, target, look, kind.small, open_, settled, prefetch),
             )
             if previous is not None and not previous.holds_same(catalog):
                 sidecar.log_changed(*changed)
-            files, rows, body = Stat(len(paths), 0), int(catalog.rows.sum()), _encode(catalog)
+            files, rows, body = (
+                Stat(len(paths), 0),
+                int(catalog.rows.sum()),
+                _encode_catalog(catalog),
+            )
             with suppress(PenstockError):  # without a writable folder every process builds it
                 written = sidecar.write(
                     target, sidecar.CATALOG, files, rows, body, locked, fallback=in_cache
                 )
                 catalog = catalog._replace(path=written)
-        looked = Stat(machine.current_pid(), int(machine.wall_time() * 1e9))
+        looked = Stat(machine.get_pid(), int(machine.read_wall_time() * 1e9))
         with suppress(PenstockError):
             sidecar.write(look, sidecar.LOOKED, looked, 0, b"", locked)
         return catalog
 
 
-def holds(path: Path, size: int) -> bool:
+def stores_offsets(path: Path, size: int) -> bool:
     """Return whether a file of lines is small enough for a catalog to store its offsets.
 
-    >>> holds(Path("a.jsonl"), 4_000), holds(Path("a.jsonl"), 1 << 20)
+    >>> stores_offsets(Path("a.jsonl"), 4_000), stores_offsets(Path("a.jsonl"), 1 << 20)
     (True, False)
-    >>> holds(Path("a.jsonl.gz"), 4_000)
+    >>> stores_offsets(Path("a.jsonl.gz"), 4_000)
     False
     """
-    return size <= _SMALL and path.suffix.lower() not in (*PACKED, ".json")
+    return size <= _MAX_LINE_FILE_BYTES and path.suffix.lower() not in (*PACKED_EXTENSIONS, ".json")
 
 
-def rows_of(paths: Sequence[Path], kind: Kind, cache: str | Path | None) -> int | None:
+def count_rows(paths: Sequence[Path], kind: CatalogKind, cache: str | Path | None) -> int | None:
     """Return the rows of all these files according to a catalog, or `None` without one."""
-    target = sidecar.index_path(_key_path(paths, kind), cache, "files")
-    return int(_read(target, target, len(paths)).rows.sum()) if target.exists() else None
+    target = sidecar.index_path(_build_key_path(paths, kind), cache, "files")
+    return int(_read_catalog(target, target, len(paths)).rows.sum()) if target.exists() else None
 
 
-def _key_path(paths: Sequence[Path], kind: Kind) -> Path:
+def _build_key_path(paths: Sequence[Path], kind: CatalogKind) -> Path:
     """Return a path whose name identifies these files and how they are read."""
-    spelled = json.dumps([_VERSION, kind.spelled, *absolute_paths(paths)]).encode()
+    spelled = json.dumps([_VERSION, kind.spelled, *resolve_absolute_paths(paths)]).encode()
     return paths[0].with_name(hashlib.blake2b(spelled, digest_size=12).hexdigest())
 
 
@@ -219,41 +227,43 @@ def _is_fresh(look: Path) -> bool:
     stamp = sidecar.decode(seams.world.disk.read(look))
     if (
         stamp is None
-        or stamp.data.size == machine.current_pid()
+        or stamp.data.size == machine.get_pid()
         or not machine.is_running(stamp.data.size)
     ):
         return False
-    return 0 <= int(machine.wall_time() * 1e9) - stamp.data.mtime <= _MINUTE
+    return 0 <= int(machine.read_wall_time() * 1e9) - stamp.data.mtime <= _MAX_AGE_NANOSECONDS
 
 
 def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
     """Return those of some files that changed since the catalog was built."""
     return [
-        paths[number] for number in numbers if sidecar.stat(paths[number]) != catalog.stats[number]
+        paths[number]
+        for number in numbers
+        if sidecar.stat_file(paths[number]) != catalog.stats[number]
     ]
 
 
-def _build(
+def _build_catalog(
     paths: Sequence[Path],
     target: Path,
     look: Path,
     has_offsets: bool,
-    open_: Open,
+    open_: OpenFile,
     settled: Callable[[], Any],
     prefetch: Callable[[Sequence[Path]], None],
 ) -> Catalog:
-    stats = [sidecar.stat(path) for path in paths]
+    stats = [sidecar.stat_file(path) for path in paths]
     columns: list[str] | None = None
     types: dict[str, str] | None = None
     lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
     with Progress("open files", len(paths), "files") as progress:
         for number, path in enumerate(progress.each(paths)):
             version = stats[number]
-            if number % MANY == 0:
-                prefetch(paths[number : number + 2 * MANY])
+            if number % MIN_CATALOG_FILES == 0:
+                prefetch(paths[number : number + 2 * MIN_CATALOG_FILES])
             file_marks = np.zeros(0, np.uint32)
-            if has_offsets and holds(path, version.size):
-                offsets, sums = offsets_of(path, version)
+            if has_offsets and stores_offsets(path, version.size):
+                offsets, sums = find_row_offsets(path, version)
                 file_marks = np.concatenate([offsets, sums]).astype(np.uint32)
                 lengths.append(len(offsets) - 1)
             else:
@@ -267,7 +277,7 @@ def _build(
             marks.append(file_marks)
     rows, mark_starts = (
         np.asarray(lengths, np.int64),
-        starts_of([len(file_marks) for file_marks in marks]),
+        compute_offsets([len(file_marks) for file_marks in marks]),
     )
     schema_hex: str | None = None
     if (schema := settled()) is not None:
@@ -277,7 +287,7 @@ def _build(
     )
 
 
-def _encode(catalog: Catalog) -> bytes:
+def _encode_catalog(catalog: Catalog) -> bytes:
     head = json.dumps([catalog.columns, catalog.types, catalog.schema]).encode()
     numbers = np.column_stack(
         [np.asarray(catalog.stats, "<i8"), catalog.rows, np.diff(catalog.cuts)]
@@ -292,20 +302,28 @@ def _encode(catalog: Catalog) -> bytes:
     )
 
 
-def _read(path: Path, look: Path, files: int) -> Catalog:
+def _read_catalog(path: Path, look: Path, files: int) -> Catalog:
     _, body = sidecar.read_body(path, sidecar.CATALOG, path)
     try:
-        return _decode(path, look, body, files)
+        return _decode_catalog(path, look, body, files)
     except (ValueError, TypeError) as error:
         raise sidecar.damage_error(path, path) from error
 
 
-def _decode(path: Path, look: Path, body: memoryview, files: int) -> Catalog:
+def _decode_catalog(path: Path, look: Path, body: memoryview, files: int) -> Catalog:
     header_end = 8 + int.from_bytes(body[:8], "little")
     numbers = np.frombuffer(body, "<i8", 6 * files, header_end).reshape(files, 6).astype(np.int64)
     marks = np.frombuffer(body, "<u4", offset=header_end + numbers.nbytes)
     stats = [Stat(*stat) for stat in numbers[:, :4].tolist()]
     columns, types, schema = json.loads(bytes(body[8:header_end]))
     return Catalog(
-        path, look, columns, types, schema, stats, numbers[:, 4], marks, starts_of(numbers[:, 5])
+        path,
+        look,
+        columns,
+        types,
+        schema,
+        stats,
+        numbers[:, 4],
+        marks,
+        compute_offsets(numbers[:, 5]),
     )

@@ -12,21 +12,21 @@ import numpy as np
 
 from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
-from ..engine.base.spans import Spans, Stored, join_spans
-from ..stores import Range, Reach, Stores, is_remote
+from ..engine.base.spans import DocumentSpans, SpanSource, join_spans
+from ..stores import ByteRange, CompositeStore, DataLocation, is_remote
 from ..types import Ints, Json, Sizes
 from . import sidecar
-from .block import OfColumns, join_read_rows
-from .identity import Digest, file_digest, row_digest
-from .kinds import Kind, Typed
+from .block import ColumnarFile, join_read_rows
+from .identity import Digest, digest_files, digest_sampled_rows
+from .kinds import ColumnType, TypedFile
 from .paths import TokenType
 
 _REMOTE_GAP = 4 << 10  # unused bytes worth reading from a store to save one more request
 _LOCAL_GAP = 32 << 10  # unused bytes worth reading from a local disk to save one more read
-_PREFETCHED = 128 << 20  # bytes that are prefetched from one source
+_MAX_PREFETCH_BYTES = 128 << 20  # bytes that are prefetched from one source
 
 
-class File(Protocol):
+class IndexedFile(Protocol):
     """One file of a source, read by row index.
 
     `columns` lists its column names; `None` means that only the rows have names.
@@ -39,22 +39,22 @@ class File(Protocol):
 
 
 @runtime_checkable
-class Ranged(Protocol):
+class RangedFile(Protocol):
     """A file that knows which byte ranges its rows need."""
 
-    def ranges(self, indices: Ints, /) -> Iterable[Range]: ...
+    def ranges(self, indices: Ints, /) -> Iterable[ByteRange]: ...
 
 
-def gap_of(path: Path) -> int:
+def choose_max_gap(path: Path) -> int:
     """Return how many unused bytes between two rows to read rather than issue a second request."""
     return _REMOTE_GAP if is_remote(path) else _LOCAL_GAP
 
 
-def ranges_of(path: Path, starts: Ints, ends: Ints, block: int = 1) -> list[Range]:
+def merge_row_ranges(path: Path, starts: Ints, ends: Ints, block: int = 1) -> list[ByteRange]:
     """Return byte ranges of a file, aligned to blocks of `block` bytes; merge nearby ranges."""
     if not starts.size:
         return []
-    order, gap = np.argsort(starts, kind="stable"), gap_of(path)
+    order, gap = np.argsort(starts, kind="stable"), choose_max_gap(path)
     starts, ends = starts[order] // block * block, -(-ends[order] // block) * block
     cuts = np.flatnonzero(starts[1:] > np.maximum.accumulate(ends)[:-1] + gap) + 1
     lows, highs = (
@@ -62,16 +62,17 @@ def ranges_of(path: Path, starts: Ints, ends: Ints, block: int = 1) -> list[Rang
         np.maximum.reduceat(ends, np.concatenate([[0], cuts])),
     )
     return [
-        Range(str(path), low, high) for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
+        ByteRange(str(path), low, high)
+        for low, high in zip(lows.tolist(), highs.tolist(), strict=True)
     ]
 
 
-def starts_of(sizes: Sequence[int] | Ints) -> Ints:
+def compute_offsets(sizes: Sequence[int] | Ints) -> Ints:
     """Return the offset of each part and the total size: int64[len(sizes) + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(sizes, np.int64))])
 
 
-def by_part(
+def read_by_part(
     starts: Ints,
     indices: Ints,
     read: Callable[[int, Ints], list[Any]],
@@ -79,12 +80,12 @@ def by_part(
     """Read rows from several parts, each part once; return them in the requested order.
 
     Args:
-        starts: Offsets of the parts, from `starts_of`.
+        starts: Offsets of the parts, from `compute_offsets`.
         indices: Rows of all parts together.
         read: Called as `read(part, rows of that part)`.
 
-    >>> starts, indices = starts_of([2, 3]), np.array([4, 0, 2])
-    >>> by_part(starts, indices, lambda part, rows: [(part, row) for row in rows.tolist()])
+    >>> starts, indices = compute_offsets([2, 3]), np.array([4, 0, 2])
+    >>> read_by_part(starts, indices, lambda part, rows: [(part, row) for row in rows.tolist()])
     [(1, 2), (0, 0), (1, 0)]
     """
     if not indices.size:
@@ -105,7 +106,7 @@ def by_part(
     return ordered
 
 
-class Outline(NamedTuple):
+class FilesOutline(NamedTuple):
     """Facts about the files of a source: rows per file, columns, and the version of each file."""
 
     rows: Sequence[int] | Ints
@@ -113,13 +114,15 @@ class Outline(NamedTuple):
     stats: Sequence[Stat]
 
 
-def outline_of(files: Sequence[File], paths: Sequence[Path]) -> Outline:
+def outline_files(files: Sequence[IndexedFile], paths: Sequence[Path]) -> FilesOutline:
     """Return the outline of open files."""
     columns = files[0].columns if files else None
-    return Outline([len(file) for file in files], columns, [sidecar.stat(path) for path in paths])
+    return FilesOutline(
+        [len(file) for file in files], columns, [sidecar.stat_file(path) for path in paths]
+    )
 
 
-class Counts(Protocol):
+class TokenCounter(Protocol):
     """A token counter, such as a tokenizer, that returns the number of tokens of each sample.
 
     `counted` identifies the counter. `lasting` is true if that identity suffices to cache the counts.
@@ -139,19 +142,19 @@ class OpenArguments(NamedTuple):
     format: str | None
     columns: tuple[str, ...] | None
     cache: str | None
-    lengths: str | Counts | None
+    lengths: str | TokenCounter | None
     split: str | None
     where: Mapping[str, Any] | None
     dtype: TokenType | None = None
     eos: int | None = None
 
 
-def in_file_order(
+def read_in_file_order(
     starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterable[Any]]
 ) -> list[Any]:
     """Read byte ranges from front to back; return the results in the requested order.
 
-    >>> in_file_order(np.array([4, 0]), np.array([6, 2]), lambda starts, ends: starts.tolist())
+    >>> read_in_file_order(np.array([4, 0]), np.array([6, 2]), lambda starts, ends: starts.tolist())
     [4, 0]
     """
     if bool((starts[1:] >= starts[:-1]).all()):
@@ -163,7 +166,7 @@ def in_file_order(
     return ordered
 
 
-class Decoding(NamedTuple):
+class DecodingCost(NamedTuple):
     """The cost of decoding one row, according to the footer of a file.
 
     `group` and `rows` are the average bytes and rows of a row group. `total` is the decoded size of
@@ -204,8 +207,8 @@ class JoinedFiles:
 
     def __init__(
         self,
-        files: Sequence[File],
-        outline: Outline,
+        files: Sequence[IndexedFile],
+        outline: FilesOutline,
         *,
         format: str,
         name: str,
@@ -213,7 +216,7 @@ class JoinedFiles:
         cache: str | Path | None = None,
         lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
-        counts: Counts | None = None,
+        counts: TokenCounter | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
@@ -224,7 +227,7 @@ class JoinedFiles:
         self.format = format
         self.files = files
         self._columns = outline.columns
-        self._starts = starts_of(outline.rows)
+        self._starts = compute_offsets(outline.rows)
         self._far = any(map(is_remote, self.paths))
         self._use()
 
@@ -233,7 +236,7 @@ class JoinedFiles:
         self._use()
 
     def _use(self) -> None:
-        if self._far and isinstance(seams.world.store, Stores):
+        if self._far and isinstance(seams.world.store, CompositeStore):
             seams.world.store.used_by(self)
 
     def __len__(self) -> int:
@@ -245,18 +248,18 @@ class JoinedFiles:
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`, visiting each file once."""
         self.prefetch(indices, now=True)
-        return by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
+        return read_by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
 
     @property
     def columnar(self) -> bool:
         """True if the source can return rows as columns."""
-        return len(self.files) > 0 and isinstance(self.files[0], OfColumns)
+        return len(self.files) > 0 and isinstance(self.files[0], ColumnarFile)
 
     @property
-    def types(self) -> Mapping[str, Kind]:
+    def types(self) -> Mapping[str, ColumnType]:
         """The column types according to the first file, if its format stores them."""
         first = self.files[0] if len(self.files) else None
-        return first.types if isinstance(first, Typed) else {}
+        return first.types if isinstance(first, TypedFile) else {}
 
     def file_and_row(self, index: int) -> tuple[Path, int]:
         """Return the file of a row, and its index in that file.
@@ -267,17 +270,17 @@ class JoinedFiles:
         part = int(self._starts.searchsorted(index, "right")) - 1
         return self.paths[part], index - int(self._starts[part])
 
-    def decoding(self) -> Decoding | None:
+    def decoding(self) -> DecodingCost | None:
         """Return the cost of decoding a row, if the format decodes whole row groups.
 
         The first file stands for the others.
         """
         file = self.files[0] if len(self.files) else None
-        group = file.decoding() if isinstance(file, OfColumns) else None
+        group = file.decoding() if isinstance(file, ColumnarFile) else None
         if file is None or group is None or not len(file):
             return None
         size, rows = group
-        return Decoding(size, rows, round(size / max(rows, 1) * len(self)))
+        return DecodingCost(size, rows, round(size / max(rows, 1) * len(self)))
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, as columns if the format has columns."""
@@ -285,7 +288,7 @@ class JoinedFiles:
         if len(self.files) == 1:
             return self._blocks(0, indices)
         parts = self._starts.searchsorted(indices, "right") - 1
-        if not parts.size or not isinstance(self.files[int(parts[0])], OfColumns):
+        if not parts.size or not isinstance(self.files[int(parts[0])], ColumnarFile):
             return self.read(indices)
         rows = indices - self._starts[parts]
         if bool((parts == parts[0]).all()):
@@ -299,24 +302,27 @@ class JoinedFiles:
 
     def _blocks(self, part: int, rows: Ints) -> Sequence[Any]:
         file = self.files[part]
-        return file.block(rows) if isinstance(file, OfColumns) else file.read(rows)
+        return file.block(rows) if isinstance(file, ColumnarFile) else file.read(rows)
 
     def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]:
         """Return the number of the file of each row, and the index of the row in that file."""
         part = np.searchsorted(self._starts, indices, side="right") - 1
         return part, indices - self._starts[part]
 
-    def prefetch_capacity(self, reach: Reach, /) -> int:
+    def prefetch_capacity(self, reach: DataLocation, /) -> int:
         """Return how many rows may be prefetched; 0 if readers could not use them.
 
         Processes share prefetched bytes only through a cache on disk.
         """
         has_cache = (
-            self.cache is not None or machine.environment_variable("PENSTOCK_CACHE") is not None
+            self.cache is not None
+            or machine.read_environment_variable("PENSTOCK_CACHE") is not None
         )
         if not (self._far and (reach == "process" or (reach == "machine" and has_cache))):
             return 0
-        return max(1, _PREFETCHED * len(self) // max(1, sum(stat.size for stat in self.stats)))
+        return max(
+            1, _MAX_PREFETCH_BYTES * len(self) // max(1, sum(stat.size for stat in self.stats))
+        )
 
     def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
         """Prefetch the bytes of rows that are read soon, or `now`.
@@ -330,25 +336,25 @@ class JoinedFiles:
             unknown byte ranges are never prefetched, and return true.
         """
         store = seams.world.store
-        if not self._far or not isinstance(store, Stores):
+        if not self._far or not isinstance(store, CompositeStore):
             return True
-        ranges = list[Range]()
+        ranges = list[ByteRange]()
         parts = np.searchsorted(self._starts, indices, side="right") - 1
         for part in np.unique(parts).tolist():
             file = cast(object, self.files[part])
-            if isinstance(file, Ranged):
+            if isinstance(file, RangedFile):
                 ranges += file.ranges(indices[parts == part] - self._starts[part])
         return store.prefetch(ranges, now)
 
-    def spans(self, indices: Ints, /) -> Spans | None:
+    def spans(self, indices: Ints, /) -> DocumentSpans | None:
         """Return the rows at `indices` as spans of token files, or `None` for other rows."""
         parts = np.searchsorted(self._starts, indices, side="right") - 1
-        order, parts_spans = np.argsort(parts, kind="stable"), list[Spans]()
+        order, parts_spans = np.argsort(parts, kind="stable"), list[DocumentSpans]()
         for group in np.split(order, np.flatnonzero(np.diff(parts[order])) + 1):
             file = self.files[int(parts[group[0]])] if len(group) else None
             spans = (
                 file.spans(indices[group] - self._starts[parts[group]])
-                if isinstance(file, Stored)
+                if isinstance(file, SpanSource)
                 else None
             )
             if spans is None:
@@ -368,7 +374,7 @@ class JoinedFiles:
     def digest(self) -> Digest:
         """Return a digest of the contents of the files, computed on first use."""
         if self._digest is None:
-            self._digest = file_digest(
+            self._digest = digest_files(
                 self.paths,
                 self.stats,
                 self.read,
@@ -380,7 +386,7 @@ class JoinedFiles:
 
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first rows."""
-        return {"rows": row_digest(self.read, rows)}
+        return {"rows": digest_sampled_rows(self.read, rows)}
 
     def describe(self) -> Json:
         """Return format, number of rows and columns.

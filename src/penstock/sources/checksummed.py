@@ -14,9 +14,9 @@ from ..engine.base.progress import Progress
 from ..stores import is_remote
 from . import sidecar, sums
 from .lru import LRUCache, SharedCaches
-from .sums import Sums
+from .sums import BlockChecksums
 
-HEAD = 64 << 10
+FIRST_REQUEST_BYTES = 64 << 10
 """Bytes at the beginning of a remote file that one request fetches."""
 
 
@@ -50,7 +50,7 @@ class ChecksummedFile:
 
         Several parts of the head are needed, so one request fetches and caches it from a store.
         """
-        head_size = min(HEAD, sidecar.stat(self.path).size)
+        head_size = min(FIRST_REQUEST_BYTES, sidecar.stat_file(self.path).size)
         if not is_remote(self.path) or start + length > head_size:
             return self.read(start, length)
         head: bytes = self._cache.get((self.path, "head"), lambda: (1, self.read(0, head_size)))
@@ -66,7 +66,7 @@ class ChecksummedFile:
             wrong = next(
                 number for number, data in enumerate(ranges) if len(data) != lengths[number]
             )
-            raise sums.too_short(
+            raise sums.truncation_error(
                 len(ranges[wrong]), starts[wrong], lengths[wrong], str(self.origin)
             )
         return ranges
@@ -82,16 +82,19 @@ class ChecksummedFile:
         checksums = self._sums()
         if checksums is None or stop <= start:
             return None
-        low = start // sums.BLOCK * sums.BLOCK
+        low = start // sums.BLOCK_BYTES * sums.BLOCK_BYTES
         if content is not None:
-            return sums.compare(
-                content[low : -(-stop // sums.BLOCK) * sums.BLOCK], low, checksums, str(self.origin)
+            return sums.require_equal_checksums(
+                content[low : -(-stop // sums.BLOCK_BYTES) * sums.BLOCK_BYTES],
+                low,
+                checksums,
+                str(self.origin),
             )
-        for offset in range(low, stop, sums.CHUNK):
-            self.read(offset, min(sums.CHUNK, stop - offset))
+        for offset in range(low, stop, sums.CHUNK_BYTES):
+            self.read(offset, min(sums.CHUNK_BYTES, stop - offset))
         return None
 
-    def _sums(self) -> Sums | None:
+    def _sums(self) -> BlockChecksums | None:
         sums_path = self._sums_path
         return (
             None
@@ -99,13 +102,13 @@ class ChecksummedFile:
             else self._cache.get((sums_path, "sums"), lambda: (1, self._mapped(sums_path)))
         )
 
-    def _mapped(self, sums_path: Path) -> Sums:
+    def _mapped(self, sums_path: Path) -> BlockChecksums:
         return np.frombuffer(sidecar.read_body(sums_path, self._kind, self.origin)[1], "<u4")
 
     def compare_all(self) -> bool:
         """Compare the full file, unless that was done since its last change; return true."""
         if self._sums_path is not None:
-            version = sidecar.stat(self.path)
+            version = sidecar.stat_file(self.path)
             self._cache.get(
                 (self._sums_path, "compared", version), lambda: (1, self.compare(0, version.size))
             )
@@ -113,7 +116,7 @@ class ChecksummedFile:
 
     def open(self) -> io.BufferedReader:
         """Return an open file that compares what it reads."""
-        return io.BufferedReader(_ChecksummedReader(self), sums.BLOCK)
+        return io.BufferedReader(_ChecksummedReader(self), sums.BLOCK_BYTES)
 
 
 class OpenRequest(NamedTuple):
@@ -141,7 +144,7 @@ class _ChecksummedReader(io.RawIOBase):
 
     def __init__(self, data: ChecksummedFile) -> None:
         super().__init__()
-        self._data, self._at, self._size = data, 0, sidecar.stat(data.path).size
+        self._data, self._at, self._size = data, 0, sidecar.stat_file(data.path).size
 
     def readable(self) -> bool:
         return True
@@ -160,36 +163,36 @@ class _ChecksummedReader(io.RawIOBase):
         return count
 
 
-def of_copy(copy: Path, origin: Path, cache: LRUCache, kind: int) -> ChecksummedFile:
+def open_checked_copy(copy: Path, origin: Path, cache: LRUCache, kind: int) -> ChecksummedFile:
     """Return the checksummed view of a derived copy, whose stamp contains the checksums."""
     return ChecksummedFile(copy, origin, cache, sidecar.stamp_path(copy), kind)
 
 
-def of_data(path: Path, files: LRUCache, cache: str | Path | None) -> ChecksummedFile:
+def open_checked_data(path: Path, files: LRUCache, cache: str | Path | None) -> ChecksummedFile:
     """Return the view of a user's file, compared with checksums if a sidecar has them."""
     has_sums = sidecar.index_path(path, cache, "sums").exists()
     return ChecksummedFile(
-        path, path, files, ensure(path, cache, False) if has_sums else None, sidecar.SUMS
+        path, path, files, ensure_checksums(path, cache, False) if has_sums else None, sidecar.SUMS
     )
 
 
-def ensure(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
+def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
     """Return the sidecar with the checksums of a file; make it if necessary."""
 
     def compute(_: bool) -> tuple[int, bytes]:
-        size = sidecar.stat(path).size
+        size = sidecar.stat_file(path).size
         with (
             Progress(f"checksums of {path.name}", size, "bytes") as progress,
             sidecar.convert_storage_errors(path),
         ):
-            checksums = sums.compute(
-                seams.world.store.read(str(path), offset, sums.CHUNK)
-                for offset in progress.chunks(sums.CHUNK)
+            checksums = sums.compute_checksums(
+                seams.world.store.read(str(path), offset, sums.CHUNK_BYTES)
+                for offset in progress.chunks(sums.CHUNK_BYTES)
             )
         return size, checksums.tobytes()
 
     fallback = sidecar.cached_index_path(path, cache, "sums")
     target = sidecar.index_path(path, cache, "sums")
-    return sidecar.ensure(
+    return sidecar.ensure_sidecar(
         target, sidecar.SUMS, path, compute, fallback=fallback, rebuild=rebuild, checksummed=True
     )

@@ -16,33 +16,33 @@ import numpy.typing as npt
 
 from ..engine.base import seams
 from ..errors import ConfigError, DataError, PenstockError, StorageError
-from ..stores import Range, is_remote
+from ..stores import ByteRange, is_remote
 from ..types import Ints
 from . import sidecar
-from .arrow_index import index_of, require_plausible
+from .arrow_index import index_record_batches, require_plausible
 from .arrow_take import ArrowTake
-from .block import Form, OfColumns, of_batches
-from .chain import starts_of
+from .block import ColumnarFile, ColumnFacts, take_rows_of_batches
+from .chain import compute_offsets
 from .checksummed import ChecksummedFile
-from .kinds import kinds_of
+from .kinds import describe_column_types
 from .lru import SharedCaches
 from .rows import (
     check_offsets,
     import_arrow,
-    innermost_arrays,
+    iterate_innermost_arrays,
     join_batches,
     map_file,
     open_for_arrow,
 )
-from .unify import Conform
+from .unify import SchemaConverter
 
-_GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file
-_MAPPED = 4096  # cache cost of a batch in a mapped file, which is only its description
+_SAMPLED_ROW_GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file
+_MAPPED_BATCH_COST = 4096  # cache cost of a batch in a mapped file, which is only its description
 
 
-def footer_of(path: Path) -> tuple[Any, list[int], int]:
+def read_footer(path: Path) -> tuple[Any, list[int], int]:
     """Return schema, rows per row group, and the average uncompressed bytes of a row group."""
-    with _named_errors(path):
+    with _convert_arrow_errors(path):
         with open_for_arrow(path) as file:
             footer = import_arrow("pyarrow.parquet").read_metadata(file)
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
@@ -51,14 +51,14 @@ def footer_of(path: Path) -> tuple[Any, list[int], int]:
                 f"its footer names {footer.num_rows:,} rows, its row groups hold {sum(sizes):,}"
             )
         # Statistics of single columns stay unread: Arrow crashes if they are damaged.
-        sampled = min(footer.num_row_groups, _GROUPS)
+        sampled = min(footer.num_row_groups, _SAMPLED_ROW_GROUPS)
         group = sum(footer.row_group(number).total_byte_size for number in range(sampled)) // max(
             sampled, 1
         )
     return footer.schema.to_arrow_schema(), sizes, group
 
 
-class Parquet(OfColumns):
+class Parquet(ColumnarFile):
     """One Parquet file; opening reads the footer, and reading a row decodes its row group.
 
     Decoded row groups are cached. Random reads over a file larger than the cache decode a full row
@@ -78,17 +78,17 @@ class Parquet(OfColumns):
         some: bool = False,
     ) -> None:
         self.path = self._path = path
-        self._shared, self._stat = shared, sidecar.stat(path)
+        self._shared, self._stat = shared, sidecar.stat_file(path)
         self._data = data or ChecksummedFile(path, path, shared.files)
         self._compare_footer()
-        footer, sizes, group = footer_of(path)
+        footer, sizes, group = read_footer(path)
         names = _select_columns(footer.names, columns, path, some or schema is not None)
         self.file_schema: Any = import_arrow().schema([footer.field(name) for name in names])
-        self._conform = Conform(self.file_schema, schema, path)
+        self._conform = SchemaConverter(self.file_schema, schema, path)
         self.columns = self._conform.schema.names
-        self.types = kinds_of(self._conform.schema, self.columns)
-        self._form = Form(self._conform.schema)
-        self._starts = starts_of(sizes)
+        self.types = describe_column_types(self._conform.schema, self.columns)
+        self._form = ColumnFacts(self._conform.schema)
+        self._starts = compute_offsets(sizes)
         self._group = group * len(names) // max(len(footer.names), 1)
 
     def __len__(self) -> int:
@@ -109,8 +109,8 @@ class Parquet(OfColumns):
                 )
             return batch
 
-        with _named_errors(self._path, indices):
-            rows_block = of_batches(self._starts, indices, group, self._form, views=False)
+        with _convert_arrow_errors(self._path, indices):
+            rows_block = take_rows_of_batches(self._starts, indices, group, self._form, views=False)
         if len(indices) > 1 and int(indices[-1] - indices[0]) == len(indices) - 1:
             self._drop_passed(int(indices[0]), int(indices[-1]) + 1)
         return rows_block
@@ -123,7 +123,7 @@ class Parquet(OfColumns):
         pq: Any = import_arrow("pyarrow.parquet")
         self._data.compare(0, self._stat.size)
         with (
-            _named_errors(self._path),
+            _convert_arrow_errors(self._path),
             open_for_arrow(self._path) as raw,
             pq.ParquetFile(raw) as file,
         ):
@@ -135,12 +135,12 @@ class Parquet(OfColumns):
                 column = file.read_row_group(group, columns=[name], use_threads=False).column(name)
                 self._require_rows(group, len(column))
                 self._require_representable(
-                    group, _overflowed_rows(raw, file, group, [name], {name: column})
+                    group, _find_overflowed_rows(raw, file, group, [name], {name: column})
                 )
                 yield from self._conform.column(name, column, len(column)).chunks
 
     def _decode(self, group: int) -> tuple[int, Any]:
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
             table, overflowed = self._read_group(group)
         table = self._conform(table)
         return table.get_total_buffer_size(), (join_batches([table]), overflowed)
@@ -151,7 +151,7 @@ class Parquet(OfColumns):
             self._path, lambda: (1, pq.read_metadata(open_for_arrow(self._path)))
         )
         if self._data.known():
-            for start, stop in _column_chunks(footer.row_group(group), self._conform.names):
+            for start, stop in _iterate_column_chunks(footer.row_group(group), self._conform.names):
                 self._data.compare(start, stop)
         # With a cached footer opening is cheap, and a reader per call needs no lock. The loader
         # provides the threads. Remote bytes are already prefetched; this thread waits for them, so
@@ -161,7 +161,7 @@ class Parquet(OfColumns):
             table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
             table = table.select(self._conform.names)
             self._require_rows(group, table.num_rows)
-            return table, _overflowed_rows(raw, file, group, self._conform.names, table)
+            return table, _find_overflowed_rows(raw, file, group, self._conform.names, table)
 
     def _drop_passed(self, start: int, stop: int) -> None:
         """Evict row groups that were read to their end: sequential readers do not return.
@@ -174,7 +174,7 @@ class Parquet(OfColumns):
         ):
             self._shared.decoded.drop((self._path, group))
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the remote byte ranges that these rows need and that are not decoded yet."""
         if not is_remote(self._path):
             return []
@@ -187,9 +187,9 @@ class Parquet(OfColumns):
         parts = [
             part
             for group in missing
-            for part in _column_chunks(footer.row_group(group), self._conform.names)
+            for part in _iterate_column_chunks(footer.row_group(group), self._conform.names)
         ]
-        return [Range(str(self._path), start, stop) for start, stop in parts]
+        return [ByteRange(str(self._path), start, stop) for start, stop in parts]
 
     def _require_rows(self, group: int, rows: int) -> None:
         """Raise if a row group has another number of rows than the footer says."""
@@ -221,7 +221,7 @@ class Parquet(OfColumns):
         self._data.compare(max(size - 8 - length, 0), size)
 
 
-def _column_chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
+def _iterate_column_chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, int]]:
     """Yield the byte ranges of the selected columns of a row group."""
     for number in range(group.num_columns):
         chunk = group.column(number)
@@ -234,7 +234,7 @@ def _column_chunks(group: Any, columns: Sequence[str]) -> Iterator[tuple[int, in
             yield begin, begin + chunk.total_compressed_size
 
 
-def _overflowed_rows(
+def _find_overflowed_rows(
     raw: Any, file: Any, group: int, names: Sequence[str], columns: Any
 ) -> dict[str, Ints]:
     """Return, by column, the rows of a row group whose int96 timestamps overflow in Arrow.
@@ -256,17 +256,17 @@ def _overflowed_rows(
     options = {"metadata": file.metadata, "coerce_int96_timestamp_unit": "ms", "pre_buffer": False}
     with import_arrow("pyarrow.parquet").ParquetFile(raw, **options) as coarse:
         table = coarse.read_row_group(group, columns=times, use_threads=False)
-    differing = {name: _rows_that_differ(columns[name], table.column(name)) for name in times}
+    differing = {name: _find_differing_rows(columns[name], table.column(name)) for name in times}
     return {name: rows for name, rows in differing.items() if rows.size}
 
 
-def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
+def _find_differing_rows(fine: Any, coarse: Any) -> Ints:
     """Return the rows of a nanosecond column that differ from the same column in milliseconds."""
 
     def differ(fine: Any, coarse: Any) -> npt.NDArray[np.bool_]:
         masks = [np.zeros(0, np.bool_)]
         for fine_leaf, coarse_leaf in zip(
-            innermost_arrays(fine), innermost_arrays(coarse), strict=True
+            iterate_innermost_arrays(fine), iterate_innermost_arrays(coarse), strict=True
         ):
             if fine_leaf.type != coarse_leaf.type:
                 ns, ms = (
@@ -285,7 +285,7 @@ def _rows_that_differ(fine: Any, coarse: Any) -> Ints:
     )
 
 
-class Arrow(OfColumns):
+class Arrow(ColumnarFile):
     """One Arrow IPC file, in the file or the stream format, memory-mapped and used in place.
 
     Compressed batches are decoded and cached. A compressed stream decodes all its columns, and a stream
@@ -307,15 +307,15 @@ class Arrow(OfColumns):
     ) -> None:
         self._path, self._origin, self._shared = path, origin or path, shared
         self.path = self._origin
-        self._stat = sidecar.stat(path)
+        self._stat = sidecar.stat_file(path)
         self._data = data or ChecksummedFile(path, self._origin, shared.files)
-        with _named_errors(self._origin):
+        with _convert_arrow_errors(self._origin):
             buffer = self._mapped()
             self._is_file = bytes(memoryview(buffer)[:6]) == b"ARROW1"
             reader = self._open(buffer)
             self._schema: Any = reader.schema
             names: list[str] = self._schema.names
-            index = index_of(buffer, file=self._is_file)
+            index = index_record_batches(buffer, file=self._is_file)
             for start, stop in index.gaps(self._stat.size):
                 self._data.compare(start, stop, memoryview(buffer))
             if self._is_file and reader.num_record_batches != len(index.sizes):
@@ -324,11 +324,11 @@ class Arrow(OfColumns):
                 )
         chosen = _select_columns(names, columns, self._origin, some or schema is not None)
         self.file_schema: Any = import_arrow().schema([self._schema.field(name) for name in chosen])
-        self._conform = Conform(self.file_schema, schema, self._origin)
+        self._conform = SchemaConverter(self.file_schema, schema, self._origin)
         self.columns = self._conform.schema.names
-        self.types = kinds_of(self._conform.schema, self.columns)
-        self._index, self._starts = index, starts_of(index.sizes)
-        self._form = Form(self._conform.schema)
+        self.types = describe_column_types(self._conform.schema, self.columns)
+        self._index, self._starts = index, compute_offsets(index.sizes)
+        self._form = ColumnFacts(self._conform.schema)
         self._gather = ArrowTake(
             self._conform.schema, len(index.sizes), self._mapped, self._decoded_batch
         )
@@ -340,12 +340,12 @@ class Arrow(OfColumns):
         """Return the rows at `indices`, visiting each batch once; lists of numbers are views."""
         sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
 
-        with _named_errors(self._origin, indices):
+        with _convert_arrow_errors(self._origin, indices):
             is_plain = not (
                 self._index.compressed or self._index.dictionaries or self._conform.changes
             )
             take_few = self._gather.take if is_plain else None
-            return of_batches(
+            return take_rows_of_batches(
                 self._starts,
                 indices,
                 self._decoded_batch,
@@ -357,8 +357,10 @@ class Arrow(OfColumns):
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
         """Return the values of the lists of a column, batch by batch, as views."""
         sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
-        with _named_errors(self._origin):
-            return self._shared.decoded.get((self._path, name), lambda: (_MAPPED, self._flat(name)))
+        with _convert_arrow_errors(self._origin):
+            return self._shared.decoded.get(
+                (self._path, name), lambda: (_MAPPED_BATCH_COST, self._flat(name))
+            )
 
     def _flat(self, name: str) -> list[npt.NDArray[Any]]:
         batches = map(self._decoded_batch, range(len(self._index.sizes)))
@@ -366,7 +368,7 @@ class Arrow(OfColumns):
 
     def column(self, name: str, /) -> Iterator[Any]:
         """Yield one column, batch by batch, as views."""
-        with _named_errors(self._origin):
+        with _convert_arrow_errors(self._origin):
             if name in self.columns and name not in self._conform.names:
                 yield self._conform.column(name, None, len(self))
                 return
@@ -422,7 +424,7 @@ class Arrow(OfColumns):
         return (
             conformed.get_total_buffer_size()
             if index.compressed or conformed is not batch
-            else _MAPPED
+            else _MAPPED_BATCH_COST
         ), conformed
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
@@ -431,7 +433,7 @@ class Arrow(OfColumns):
         batches = list(self._open(buffer))
         return sum(
             batch.get_total_buffer_size() for batch in batches
-        ) if self._index.compressed else _MAPPED, batches
+        ) if self._index.compressed else _MAPPED_BATCH_COST, batches
 
 
 def _select_columns(
@@ -453,7 +455,7 @@ def _select_columns(
 
 
 @contextlib.contextmanager
-def _named_errors(path: Path, indices: Ints | None = None) -> Generator[None]:
+def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[None]:
     """Convert pyarrow's errors to errors that name the file and the rows."""
     try:
         yield

@@ -13,20 +13,24 @@ from typing import Any, BinaryIO
 
 from ..engine.base import seams
 from ..engine.base.progress import Progress
-from ..errors import DataError, missing_extra
+from ..errors import DataError, make_missing_extra_error
 from ..stores import is_remote
 from . import sidecar
-from .paths import PACKED
+from .paths import PACKED_EXTENSIONS
 
-_PIECE = 1 << 20
-_BITE = {".gz": 64 << 10}.get  # a decompression bomb then needs at most 128 MiB for one bite
-_CHECK = 64 << 20  # bytes written between two checks of the free space
+_READ_BYTES = 1 << 20
+_get_input_bytes = {
+    ".gz": 64 << 10
+}.get  # a decompression bomb then needs at most 128 MiB for one bite
+_SPACE_CHECK_BYTES = 64 << 20  # bytes written between two checks of the free space
 _RATIO, _LARGE = 250, 256 << 20  # limits of a bomb: compression ratio, and unpacked bytes
-_GZIP = 31
-_WINDOW = "too much memory"  # libzstd's error for windows over 128 MiB (`zstd --long=31`)
+_GZIP_WINDOW_BITS = 31
+_LARGE_WINDOW_ERROR = (
+    "too much memory"  # libzstd's error for windows over 128 MiB (`zstd --long=31`)
+)
 
 
-def unpacked_path(
+def unpack_if_packed(
     origin: Path, *, cache: str | Path | None, rebuild: bool = False, here: bool = False
 ) -> Path:
     """Return the path of the unpacked copy of an archive, or the path of the file itself.
@@ -40,17 +44,19 @@ def unpacked_path(
     Raises:
         DataError: The archive is damaged, or a decompression bomb.
     """
-    if origin.suffix.lower() not in PACKED:
-        return _fetched(origin, cache, rebuild) if here and is_remote(origin) else origin
-    new_decompressor = _decompressor_factory(origin)
+    if origin.suffix.lower() not in PACKED_EXTENSIONS:
+        return _fetch_to_cache(origin, cache, rebuild) if here and is_remote(origin) else origin
+    new_decompressor = _choose_decompressor(origin)
 
     def write(file: BinaryIO) -> None:
         written = checked_size = 0
-        size = sidecar.stat(origin).size
+        size = sidecar.stat_file(origin).size
         with Progress(f"unpack {origin.name}", size, "bytes") as progress:
-            for piece in _members(_bites(origin, size, progress), new_decompressor, origin):
+            for piece in _unpack_members(
+                _read_compressed_pieces(origin, size, progress), new_decompressor, origin
+            ):
                 if written + len(piece) > checked_size:
-                    step = max(len(piece), min(_CHECK, written))
+                    step = max(len(piece), min(_SPACE_CHECK_BYTES, written))
                     sidecar.require_free_space(target.parent, step, f"to unpack {origin}")
                     checked_size = written + step
                 written += file.write(piece)
@@ -60,15 +66,15 @@ def unpacked_path(
     return sidecar.ensure_copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
 
 
-def _fetched(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
+def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def write(file: BinaryIO) -> None:
-        size = sidecar.stat(origin).size
+        size = sidecar.stat_file(origin).size
         with (
             Progress(f"fetch {origin.name}", size, "bytes") as progress,
             sidecar.convert_storage_errors(origin),
         ):
-            for offset in progress.chunks(_PIECE):
-                file.write(seams.world.store.read(str(origin), offset, _PIECE))
+            for offset in progress.chunks(_READ_BYTES):
+                file.write(seams.world.store.read(str(origin), offset, _READ_BYTES))
 
     return sidecar.ensure_copy(
         sidecar.cache_path(origin, cache, origin.name),
@@ -89,26 +95,26 @@ def require_sane_size(unpacked: int, packed: int, origin: Path) -> None:
         )
 
 
-def _decompressor_factory(origin: Path) -> Callable[[], Any]:
+def _choose_decompressor(origin: Path) -> Callable[[], Any]:
     if origin.suffix.lower() == ".gz":
-        return lambda: zlib.decompressobj(_GZIP)
+        return lambda: zlib.decompressobj(_GZIP_WINDOW_BITS)
     try:
         zstandard: Any = importlib.import_module("zstandard")
     except ModuleNotFoundError:
-        raise missing_extra("zstandard", "zstd", f"reading {origin.name}") from None
+        raise make_missing_extra_error("zstandard", "zstd", f"reading {origin.name}") from None
     return lambda: zstandard.ZstdDecompressor().decompressobj()
 
 
-def _bites(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
-    bite = _BITE(origin.suffix.lower(), 4 << 10)
-    for offset in range(0, size, _PIECE):
+def _read_compressed_pieces(origin: Path, size: int, progress: Progress) -> Iterator[bytes]:
+    bite = _get_input_bytes(origin.suffix.lower(), 4 << 10)
+    for offset in range(0, size, _READ_BYTES):
         progress.tell(offset)
         with sidecar.convert_storage_errors(origin):
-            piece = seams.world.store.read(str(origin), offset, _PIECE)
+            piece = seams.world.store.read(str(origin), offset, _READ_BYTES)
         yield from (piece[start : start + bite] for start in range(0, len(piece), bite))
 
 
-def _members(
+def _unpack_members(
     bites: Iterator[bytes], new_decompressor: Callable[[], Any], origin: Path
 ) -> Iterator[bytes]:
     """Unpack an archive of one or more members; raise if any is incomplete."""
@@ -125,7 +131,7 @@ def _members(
             try:
                 piece: bytes = decompressor.decompress(bite)
             except Exception as error:  # each package has its own error class
-                if _WINDOW in str(error):
+                if _LARGE_WINDOW_ERROR in str(error):
                     raise DataError(
                         "it may be intact: its zstd frame needs a window over 128 MiB, more "
                         "memory than Penstock allows. Compress it again: zstd -dc --long=31 "

@@ -16,25 +16,25 @@ import numpy.typing as npt
 
 from ..types import Ints
 
-Sums: TypeAlias = npt.NDArray[np.uint32]
+Crc32Checksums: TypeAlias = npt.NDArray[np.uint32]
 
 _POLYNOMIAL = np.uint32(0x82F63B78)
-_ALL = np.uint32(0xFFFFFFFF)
-_LONGEST = 256  # largest block, in bytes
-_FEW = 512  # largest number of blocks for which one look-up of all bytes is faster
+_ALL_ONES = np.uint32(0xFFFFFFFF)
+_MAX_BLOCK_BYTES = 256  # largest block, in bytes
+_MAX_LOOKUP_BLOCKS = 512  # largest number of blocks for which one look-up of all bytes is faster
 
 
-def crc32c(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints) -> Sums:
+def compute_crc32c(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints) -> Crc32Checksums:
     """Return the checksums of `data[starts[i]:ends[i]]`.
 
     >>> text = np.frombuffer(b"123456789", np.uint8)
-    >>> [hex(checksum) for checksum in crc32c(text, np.array([0, 0]), np.array([9, 0]))]
+    >>> [hex(checksum) for checksum in compute_crc32c(text, np.array([0, 0]), np.array([9, 0]))]
     ['0xe3069283', '0x0']
     """
     if not starts.size:
         return np.zeros(0, np.uint32)
     sizes = ends - starts
-    power = min(max(int(np.mean(sizes)) - 1, 7).bit_length(), _LONGEST.bit_length() - 1)
+    power = min(max(int(np.mean(sizes)) - 1, 7).bit_length(), _MAX_BLOCK_BYTES.bit_length() - 1)
     counts = np.maximum(-(-sizes >> power), 1)
     stops = np.cumsum(counts)
     blocks = np.zeros(int(stops[-1]) << power, np.uint8)
@@ -44,24 +44,24 @@ def crc32c(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints) -> Sums:
     long_starts = firsts[sizes >= 4]
     for position in range(4):  # the initial value has all bits set
         blocks[long_starts + position] ^= 255
-    block_sums = _of_blocks(blocks.reshape(-1, 1 << power))
+    block_sums = _compute_block_checksums(blocks.reshape(-1, 1 << power))
     blocks_after = np.repeat(stops, counts) - 1 - np.arange(len(block_sums))
     for bit in range(int(counts.max() - 1).bit_length()):
         selected = np.flatnonzero(blocks_after >> bit & 1)
-        block_sums[selected] = _shifted(block_sums[selected], power + bit)
+        block_sums[selected] = _shift_checksums(block_sums[selected], power + bit)
     sums = np.bitwise_xor.reduceat(block_sums, stops - counts)
     # Records of fewer than 4 bytes: shift the initial value over their bytes and add it.
-    initial = np.full(len(sums), _ALL)
+    initial = np.full(len(sums), _ALL_ONES)
     for position in range(3):
-        initial = np.where(sizes > position, _shifted(initial, 0), initial)
-    return np.where(sizes < 4, sums ^ initial, sums) ^ _ALL
+        initial = np.where(sizes > position, _shift_checksums(initial, 0), initial)
+    return np.where(sizes < 4, sums ^ initial, sums) ^ _ALL_ONES
 
 
-def _of_blocks(blocks: npt.NDArray[np.uint8]) -> Sums:
+def _compute_block_checksums(blocks: npt.NDArray[np.uint8]) -> Crc32Checksums:
     """Return the checksum of each block, with initial value 0."""
     length = blocks.shape[1]
-    tables = _contributions()[:length][::-1]
-    if len(blocks) < _FEW:
+    tables = _build_byte_table()[:length][::-1]
+    if len(blocks) < _MAX_LOOKUP_BLOCKS:
         return np.bitwise_xor.reduce(tables[np.arange(length), blocks], axis=1)
     sums = np.zeros(len(blocks), np.uint32)
     for table, column in zip(tables, np.ascontiguousarray(blocks.T), strict=True):
@@ -70,30 +70,30 @@ def _of_blocks(blocks: npt.NDArray[np.uint8]) -> Sums:
 
 
 @cache
-def _contributions() -> npt.NDArray[np.uint32]:
+def _build_byte_table() -> npt.NDArray[np.uint32]:
     """Return the contribution of a byte by the number of bytes after it: uint32[follow, byte]."""
-    table = np.zeros((_LONGEST, 256), np.uint32)
+    table = np.zeros((_MAX_BLOCK_BYTES, 256), np.uint32)
     table[0] = np.arange(256)
     for _ in range(8):
         table[0] = table[0] >> 1 ^ (table[0] & 1) * _POLYNOMIAL
-    for follow in range(1, _LONGEST):
+    for follow in range(1, _MAX_BLOCK_BYTES):
         table[follow] = table[follow - 1] >> 8 ^ table[0][table[follow - 1] & 255]
     return table
 
 
 @cache
-def _shift_table(power: int) -> npt.NDArray[np.uint32]:
+def _build_shift_table(power: int) -> npt.NDArray[np.uint32]:
     """Return the effect of `2 ** power` following bytes on each byte of a sum: uint32[4, byte]."""
     single_bytes = np.arange(256, dtype=np.uint32)[None] << np.array(
         [[0], [8], [16], [24]], np.uint32
     )
     if power:
-        return _shifted(_shifted(single_bytes, power - 1), power - 1)
-    return single_bytes >> 8 ^ _contributions()[0][single_bytes & 255]
+        return _shift_checksums(_shift_checksums(single_bytes, power - 1), power - 1)
+    return single_bytes >> 8 ^ _build_byte_table()[0][single_bytes & 255]
 
 
-def _shifted(sums: Any, power: int) -> Any:
-    table = _shift_table(power)
+def _shift_checksums(sums: Any, power: int) -> Any:
+    table = _build_shift_table(power)
     return (
         table[0][sums & 255]
         ^ table[1][sums >> 8 & 255]

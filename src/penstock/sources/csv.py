@@ -21,25 +21,29 @@ from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
 from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
-from .cached_facts import cached_fact
+from .cached_facts import load_or_compute_fact
 from .convert import require_sane_size
 from .rows import import_arrow, map_file, open_for_arrow
 
-_TAIL = 64 << 10
-_BLOCK = 1 << 20  # bytes that are parsed together
-_WIDER = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
-_EXACT = 1 << 53  # doubles represent all integers up to here
+_TAIL_BYTES = 64 << 10
+_PARSE_BYTES = 1 << 20  # bytes that are parsed together
+_WIDER_TYPES = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
+_MAX_EXACT_INTEGER = 1 << 53  # doubles represent all integers up to here
 _LONG_INTEGER = re.compile("[+-]?[0-9]{16,300}")  # digits of integers that doubles may round
-_BAD = re.compile(
+_CONVERSION_ERROR = re.compile(
     r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL
 )
 
-Types = Mapping[str, str]
+ColumnTypeNames = Mapping[str, str]
 """The Arrow type of each column, as text."""
 
 
 def convert_csv(
-    origin: Path, *, cache: str | Path | None, types: Types | None = None, rebuild: bool = False
+    origin: Path,
+    *,
+    cache: str | Path | None,
+    types: ColumnTypeNames | None = None,
+    rebuild: bool = False,
 ) -> Path:
     """Return the Arrow file made from a CSV file, packed or not, with a header row.
 
@@ -56,7 +60,7 @@ def convert_csv(
 
     def write(file: BinaryIO) -> None:
         try:
-            _convert(origin, file, dict(types or {}))
+            _convert_until_types_fit(origin, file, dict(types or {}))
         except (pa.ArrowException, UnicodeDecodeError) as error:
             raise DataError(
                 f"the file is no readable CSV file: {error}", where=str(origin)
@@ -69,7 +73,7 @@ def convert_csv(
     name = f"{origin.name}.arrow"
     if types is not None:
         own_table = convert_csv(origin, cache=cache, rebuild=rebuild)
-        if (own_types := _types_of(own_table)) == {
+        if (own_types := _read_column_types(own_table)) == {
             column: types.get(column, kind) for column, kind in own_types.items()
         }:
             return own_table
@@ -80,55 +84,57 @@ def convert_csv(
     )
 
 
-def merge_column_types(paths: Sequence[Path], cache: str | Path | None, rebuild: bool) -> Types:
+def merge_column_types(
+    paths: Sequence[Path], cache: str | Path | None, rebuild: bool
+) -> ColumnTypeNames:
     """Return the column types that fit the values of all these files."""
 
-    def compute() -> Types:
+    def compute() -> ColumnTypeNames:
         types: dict[str, str] = {}
         with Progress("settle the types of columns", len(paths), "files") as progress:
             for path in progress.each(paths):
-                for column, kind in _types_of(
+                for column, kind in _read_column_types(
                     convert_csv(path, cache=cache, rebuild=rebuild)
                 ).items():
-                    types[column] = _common_type(types.get(column, "null"), kind)
+                    types[column] = _find_common_type(types.get(column, "null"), kind)
         doubles = {column for column, kind in types.items() if kind == "double"}
         rounded = (
-            [_rounded_integers(convert_csv(path, cache=cache), doubles) for path in paths]
+            [_find_rounded_columns(convert_csv(path, cache=cache), doubles) for path in paths]
             if doubles
             else []
         )
         return types | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return cached_fact(
-        paths, [sidecar.stat(path) for path in paths], "types of CSV columns", compute, cache
+    return load_or_compute_fact(
+        paths, [sidecar.stat_file(path) for path in paths], "types of CSV columns", compute, cache
     )
 
 
-def _common_type(left: str, right: str) -> str:
+def _find_common_type(left: str, right: str) -> str:
     """Return the narrowest type for the values of two types.
 
-    >>> _common_type("null", "int64"), _common_type("double", "int64"), _common_type("int64", "bool")
+    >>> _find_common_type("null", "int64"), _find_common_type("double", "int64"), _find_common_type("int64", "bool")
     ('int64', 'double', 'string')
     """
     if left == right or "null" in (left, right):
         return right if left == "null" else left
     wider = [left]
-    while wider[-1] in _WIDER:
-        wider.append(_WIDER[wider[-1]])
+    while wider[-1] in _WIDER_TYPES:
+        wider.append(_WIDER_TYPES[wider[-1]])
     while right not in wider:
-        if right not in _WIDER:
+        if right not in _WIDER_TYPES:
             return "string"
-        right = _WIDER[right]
+        right = _WIDER_TYPES[right]
     return right
 
 
-def _types_of(table: Path) -> dict[str, str]:
+def _read_column_types(table: Path) -> dict[str, str]:
     with sidecar.convert_storage_errors(table):
         schema = import_arrow("pyarrow.ipc").open_file(map_file(table)).schema
     return {field.name: str(field.type) for field in schema}
 
 
-def _rounded_integers(table: Path, doubles: set[str]) -> set[str]:
+def _find_rounded_columns(table: Path, doubles: set[str]) -> set[str]:
     """Return the columns with integers in this file that a double would round."""
     with sidecar.convert_storage_errors(table):
         reader = import_arrow("pyarrow.ipc").open_file(map_file(table))
@@ -142,23 +148,23 @@ def _rounded_integers(table: Path, doubles: set[str]) -> set[str]:
         batch = reader.get_batch(number)
         for name in names:
             values: npt.NDArray[np.int64] = batch.column(name).drop_null().to_numpy()
-            large = values[(values > _EXACT) | (values < -_EXACT)].tolist()
+            large = values[(values > _MAX_EXACT_INTEGER) | (values < -_MAX_EXACT_INTEGER)].tolist()
             rounded |= {name} if any(int(float(value)) != value for value in large) else set()
     return rounded
 
 
-def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
+def _convert_until_types_fit(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
     """Write the table with types that fit all values, restarting when a value does not fit.
 
     Integers that a double would round stay texts.
     """
-    pa, block = import_arrow(), _BLOCK
+    pa, block = import_arrow(), _PARSE_BYTES
     for _ in range(1000):
         file.seek(0)
         file.truncate()
         try:
-            large = _write(origin, file, types, block)
-            rounded = _rounded(origin, large, block) if large else ()
+            large = _write_table(origin, file, types, block)
+            rounded = _find_rounded_texts(origin, large, block) if large else ()
             if not rounded:
                 return
             types.update(dict.fromkeys(rounded, "string"))
@@ -166,26 +172,28 @@ def _convert(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
             if "straddling" in str(error) and block < CSV_ROW:  # a row is longer than a block
                 block *= 8
                 continue
-            match = _BAD.search(str(error))
+            match = _CONVERSION_ERROR.search(str(error))
             wider = match and (
-                _kind(match[3]) if match[2] == "null" else _WIDER.get(match[2], "string")
+                _infer_value_type(match[3])
+                if match[2] == "null"
+                else _WIDER_TYPES.get(match[2], "string")
             )
             if match and match[2] == "int64" and _LONG_INTEGER.fullmatch(match[3]):
                 wider = "string"  # more than 64 bits
             if match is None or match[2] == "string":
                 raise
-            types[_header(origin, block)[int(match[1])]] = wider or "string"
+            types[_read_header(origin, block)[int(match[1])]] = wider or "string"
     raise DataError("no column types fit its values: convert it to Parquet", where=str(origin))
 
 
-def _write(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
+def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: int) -> set[str]:
     """Write the table; return the double columns with integers that may have been rounded."""
     csv, ipc = import_arrow("pyarrow.csv"), import_arrow("pyarrow.ipc")
     convert = csv.ConvertOptions(
-        column_types={name: _type(type_name) for name, type_name in types.items()}
+        column_types={name: _parse_arrow_type(type_name) for name, type_name in types.items()}
     )
-    size = sidecar.stat(origin).size
-    with _Stream(origin) as stream, _reader(stream, block, convert) as reader:
+    size = sidecar.stat_file(origin).size
+    with _CsvStream(origin) as stream, _open_csv_reader(stream, block, convert) as reader:
         last, large = None, set[str]()
         types_read = {field.name: str(field.type) for field in reader.schema}
         doubles = [name for name, type_name in types_read.items() if type_name == "double"]
@@ -198,7 +206,7 @@ def _write(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
                 large |= {
                     name
                     for name in doubles
-                    if _any_large(batch.column(name).to_numpy(zero_copy_only=False))
+                    if _has_large_integer(batch.column(name).to_numpy(zero_copy_only=False))
                 }
                 require_sane_size(file.tell(), size, origin)
                 progress.tell(stream.raw.tell())
@@ -207,24 +215,25 @@ def _write(origin: Path, file: BinaryIO, types: Types, block: int) -> set[str]:
     return large
 
 
-def _any_large(values: npt.NDArray[np.float64]) -> bool:
+def _has_large_integer(values: npt.NDArray[np.float64]) -> bool:
     is_large_integer = (
-        np.isfinite(values) & (np.abs(values) >= _EXACT) & (np.floor(values) == values)
+        np.isfinite(values) & (np.abs(values) >= _MAX_EXACT_INTEGER) & (np.floor(values) == values)
     )
     return bool(is_large_integer.any())
 
 
-def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
+def _find_rounded_texts(origin: Path, names: set[str], block: int) -> set[str]:
     """Return the columns with integers, written as digits, that a double would round.
 
     They are usually identifiers, and rounding would make different ones equal.
     """
     pc, csv = import_arrow("pyarrow.compute"), import_arrow("pyarrow.csv")
     texts = csv.ConvertOptions(
-        include_columns=sorted(names), column_types=dict.fromkeys(names, _type("string"))
+        include_columns=sorted(names),
+        column_types=dict.fromkeys(names, _parse_arrow_type("string")),
     )
     rounded = set[str]()
-    with _Stream(origin) as stream, _reader(stream, block, texts) as reader:
+    with _CsvStream(origin) as stream, _open_csv_reader(stream, block, texts) as reader:
         for batch in reader:
             for name in names - rounded:
                 column = batch.column(name)
@@ -236,7 +245,7 @@ def _rounded(origin: Path, names: set[str], block: int) -> set[str]:
     return rounded
 
 
-class _Stream(io.RawIOBase):
+class _CsvStream(io.RawIOBase):
     """The text of a CSV file, unpacked while it is read; it remembers its end.
 
     It adds a newline to a header without one, because Arrow rejects such a file.
@@ -265,7 +274,7 @@ class _Stream(io.RawIOBase):
         self._lines = self._lines or b"\n" in data or b"\r" in data
         if not self._lines and 0 < len(data) < size:
             data += self._text.read(size - len(data)) or b"\n"
-        self._tail = (self._tail + data)[-_TAIL:]
+        self._tail = (self._tail + data)[-_TAIL_BYTES:]
         self._quotes += data.count(b'"')
         return data
 
@@ -281,9 +290,9 @@ class _Stream(io.RawIOBase):
         # An unquoted text with a quote may make an odd number even.
         is_odd, text = self._quotes % 2 == 1, str(last)
         quoted = b'"' + text.replace('"', '""').encode()
-        is_plain = len(quoted) <= _TAIL and text.strip('"') != ""
+        is_plain = len(quoted) <= _TAIL_BYTES and text.strip('"') != ""
         is_open = (
-            self._tail.endswith(quoted[-_TAIL:])
+            self._tail.endswith(quoted[-_TAIL_BYTES:])
             if last not in (None, "") and (is_odd or is_plain)
             else False
         )
@@ -295,25 +304,25 @@ class _Stream(io.RawIOBase):
             )
 
 
-def _reader(stream: _Stream, block: int, convert: Any) -> Any:
+def _open_csv_reader(stream: _CsvStream, block: int, convert: Any) -> Any:
     csv = import_arrow("pyarrow.csv")
     parse, read = csv.ParseOptions(newlines_in_values=True), csv.ReadOptions(block_size=block)
     return csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert)
 
 
-def _header(origin: Path, block: int) -> list[str]:
+def _read_header(origin: Path, block: int) -> list[str]:
     text = import_arrow("pyarrow.csv").ConvertOptions(strings_can_be_null=True)
-    with _Stream(origin) as stream, _reader(stream, block, text) as reader:
+    with _CsvStream(origin) as stream, _open_csv_reader(stream, block, text) as reader:
         return reader.schema.names
 
 
-def _kind(value: str) -> str:
+def _infer_value_type(value: str) -> str:
     """Return the type of a single value."""
     text = "x\n" + '"' + value.replace('"', '""') + '"\n'
     return str(import_arrow("pyarrow.csv").read_csv(io.BytesIO(text.encode())).schema.types[0])
 
 
-def _type(kind: str) -> Any:
+def _parse_arrow_type(kind: str) -> Any:
     pa = import_arrow()
     known = [
         pa.null(),

@@ -11,11 +11,11 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..types import Ints, Sizes
-from .chain import JoinedFiles, outline_of
-from .folders import dataset_files
+from .chain import JoinedFiles, outline_files
+from .folders import find_dataset_files
 from .memory import Memory
-from .names import name_of
-from .paths import Files, find
+from .names import choose_source_name
+from .paths import FindDatasetFiles, find
 
 Format: TypeAlias = Callable[[Path], Any]
 """Opens one file; returns any object with `len` and either `[i]` or `read`."""
@@ -31,7 +31,7 @@ class CustomFile:
         try:
             self._rows = Memory(format(path))
         except Exception as error:
-            error.add_note(f"penstock: when {_format_name(format)} opened {path}")
+            error.add_note(f"penstock: when {_get_format_name(format)} opened {path}")
             raise
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def open_custom(
     others: Mapping[str, object],
     *,
     name: str = "",
-    files: Files = dataset_files,
+    files: FindDatasetFiles = find_dataset_files,
 ) -> JoinedFiles:
     """Return the rows of files of a custom format as one source, in the order of their paths.
 
@@ -71,7 +71,7 @@ def open_custom(
     Raises:
         ConfigError: One of `others` has a value, or a path matches no file.
     """
-    name = name or _format_name(format)
+    name = name or _get_format_name(format)
     if argument := next((name for name, value in others.items() if value is not None), None):
         raise ConfigError(
             f"{argument}= does not apply to a custom format: the function {name} decides what a "
@@ -80,22 +80,24 @@ def open_custom(
     found_paths = find(paths, files)
     opened = [CustomFile(path, format) for path in found_paths]
     lengths = (
-        partial(_lengths, opened) if all(file.lengths() is not None for file in opened) else None
+        partial(_concatenate_lengths, opened)
+        if all(file.lengths() is not None for file in opened)
+        else None
     )
     return JoinedFiles(
         opened,
-        outline_of(opened, found_paths),
+        outline_files(opened, found_paths),
         format=name,
-        name=name_of(paths, found_paths),
+        name=choose_source_name(paths, found_paths),
         paths=found_paths,
         cache=cache,
         lengths=lengths,
     )
 
 
-def _lengths(files: Sequence[CustomFile]) -> Ints:
+def _concatenate_lengths(files: Sequence[CustomFile]) -> Ints:
     return np.concatenate([lengths[:] for file in files if (lengths := file.lengths()) is not None])
 
 
-def _format_name(format: Format) -> str:
+def _get_format_name(format: Format) -> str:
     return getattr(format, "__name__", type(format).__name__)

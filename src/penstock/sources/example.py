@@ -14,18 +14,18 @@ import numpy.typing as npt
 
 from .lines import select_keys
 
-RECORD = "__record__"
+RECORD_COLUMN = "__record__"
 """Column with the raw bytes of a record."""
 
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 
 
-class Examples:
+class ExampleDecoder:
     """Decoder of records; `columns` selects features, and `__record__` is the raw record.
 
-    >>> Examples(["__record__"])(b"any bytes")
+    >>> ExampleDecoder(["__record__"])(b"any bytes")
     {'__record__': b'any bytes'}
-    >>> Examples()(bytes.fromhex("0a0d 0a0b 0a01 78 1206 1a04 0a02 0702"))
+    >>> ExampleDecoder()(bytes.fromhex("0a0d 0a0b 0a01 78 1206 1a04 0a02 0702"))
     {'x': array([7, 2])}
     """
 
@@ -33,69 +33,76 @@ class Examples:
         self._columns = columns
 
     def __call__(self, record: bytes) -> dict[str, Any]:
-        if self._columns == [RECORD]:
-            return {RECORD: record}
+        if self._columns == [RECORD_COLUMN]:
+            return {RECORD_COLUMN: record}
         try:
-            row = example(record)
+            row = parse_example(record)
         except (ValueError, IndexError) as error:
             raise ValueError(
-                f"it is no tf.train.Example ({error}): columns=[{RECORD!r}] returns raw records"
+                f"it is no tf.train.Example ({error}): columns=[{RECORD_COLUMN!r}] returns raw records"
             ) from error
-        return row if self._columns is None else select_keys({**row, RECORD: record}, self._columns)
+        return (
+            row
+            if self._columns is None
+            else select_keys({**row, RECORD_COLUMN: record}, self._columns)
+        )
 
 
-def example(record: bytes) -> dict[str, Any]:
+def parse_example(record: bytes) -> dict[str, Any]:
     """Return the features of an example, by name."""
     features = dict[str, Any]()
-    for number, body in _fields(memoryview(record)):
+    for number, body in _iterate_fields(memoryview(record)):
         if number in (1, 2) and isinstance(body, memoryview):
-            for _, entry in _entries(body):
-                name, value = _entry(entry)
+            for _, entry in _iterate_entries(body):
+                name, value = _parse_map_entry(entry)
                 features[name] = (
-                    _feature(value)
+                    _parse_feature(value)
                     if number == 1
-                    else [_feature(step) for _, step in _entries(value)]
+                    else [_parse_feature(step) for _, step in _iterate_entries(value)]
                 )
     return {name: features[name] for name in sorted(features)}
 
 
-def _entries(body: memoryview) -> Iterator[tuple[int, memoryview]]:
+def _iterate_entries(body: memoryview) -> Iterator[tuple[int, memoryview]]:
     """Yield the messages that a message repeats in its first field."""
-    for number, entry in _fields(body):
+    for number, entry in _iterate_fields(body):
         if number == 1 and isinstance(entry, memoryview):
             yield number, entry
 
 
-def _entry(body: memoryview) -> tuple[str, memoryview]:
+def _parse_map_entry(body: memoryview) -> tuple[str, memoryview]:
     """Return key and value of a map entry."""
-    values = {number: value for number, value in _fields(body) if isinstance(value, memoryview)}
+    values = {
+        number: value for number, value in _iterate_fields(body) if isinstance(value, memoryview)
+    }
     return bytes(values.get(1, b"")).decode(), values.get(2, memoryview(b""))
 
 
-def _feature(body: memoryview) -> Any:
+def _parse_feature(body: memoryview) -> Any:
     """Return the list of a feature, or `None` if it has none."""
     value = None
-    for number, list_message in _fields(body):
+    for number, list_message in _iterate_fields(body):
         if not isinstance(list_message, memoryview) or number not in (1, 2, 3):
             continue
-        parts = [part for field, part in _fields(list_message) if field == 1]
+        parts = [part for field, part in _iterate_fields(list_message) if field == 1]
         if number == 1:
             value = [bytes(part) for part in parts if isinstance(part, memoryview)]
         else:
             pieces = [np.zeros(0, np.float32 if number == 2 else np.int64)]
             value = np.concatenate(
-                pieces + [_floats(part) if number == 2 else _ints(part) for part in parts]
+                pieces
+                + [_decode_floats(part) if number == 2 else _decode_varints(part) for part in parts]
             )
     return value
 
 
-def _floats(part: memoryview | int) -> npt.NDArray[np.float32]:
+def _decode_floats(part: memoryview | int) -> npt.NDArray[np.float32]:
     if isinstance(part, int):
         raise ValueError("a list of floats contains an integer")
     return np.frombuffer(part, "<f4")
 
 
-def _ints(part: memoryview | int) -> npt.NDArray[np.int64]:
+def _decode_varints(part: memoryview | int) -> npt.NDArray[np.int64]:
     """Decode varints: seven bits per byte, and the last byte below 128."""
     if isinstance(part, int):
         return np.array([part], np.uint64).view(np.int64)
@@ -116,28 +123,28 @@ def _ints(part: memoryview | int) -> npt.NDArray[np.int64]:
     return values.view(np.int64)
 
 
-def _fields(body: memoryview) -> Iterator[tuple[int, memoryview | int]]:
+def _iterate_fields(body: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     """Yield the fields of a message: number, and bytes or an integer; 4-byte floats are bytes."""
     at, size = 0, len(body)
     while at < size:
-        key, at = _varint(body, at)
+        key, at = _parse_varint(body, at)
         number, kind = key >> 3, key & 7
         if kind == _VARINT:
-            value, at = _varint(body, at)
+            value, at = _parse_varint(body, at)
             yield number, value
             continue
         if kind not in (_BYTES, _FOUR, _EIGHT) or not number:
             raise ValueError(f"field {number} has the unknown wire type {kind}")
         length = 4 if kind == _FOUR else 8
         if kind == _BYTES:
-            length, at = _varint(body, at)
+            length, at = _parse_varint(body, at)
         if at + length > size:
             raise ValueError(f"field {number} claims {length} bytes, only {size - at} are left")
         yield number, body[at : at + length]
         at += length
 
 
-def _varint(body: memoryview, at: int) -> tuple[int, int]:
+def _parse_varint(body: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = body[at]

@@ -17,7 +17,7 @@ from . import sidecar
 from .identity import Digest
 from .metadata import is_metadata, log_left_out
 
-MEDIA = frozenset(
+MEDIA_EXTENSIONS = frozenset(
     "avif bmp flac gif jpe jpeg jpg jp2 m4a mkv mov mp3 mp4 ogg opus pdf png tif tiff wav webm "
     "webp".split()
 )
@@ -62,7 +62,8 @@ class FileSamples:
         hashed = hashlib.blake2b(digest_size=16)
         for sample in self._samples:
             stats = [
-                (extension, *sidecar.stat(path)[:2]) for extension, path in sample.parts.items()
+                (extension, *sidecar.stat_file(path)[:2])
+                for extension, path in sample.parts.items()
             ]
             hashed.update(repr((sample.key, stats, sorted(sample.values.items()))).encode())
         return {"files": hashed.hexdigest()}
@@ -72,7 +73,7 @@ class FileSamples:
         return {"type": "files", "rows": len(self)}
 
 
-def _part_of(file: Path) -> tuple[str, str]:
+def _split_part_name(file: Path) -> tuple[str, str]:
     """Return the stem of a file (its sample) and its extension (the part)."""
     stem, _, extension = file.name.partition(".")
     return stem, extension.lower() or "bin"
@@ -97,7 +98,7 @@ def list_folder(path: Path) -> FileSamples:
         if is_metadata(relative):
             left_out.append(str(relative))
             continue
-        stem, part = _part_of(relative)
+        stem, part = _split_part_name(relative)
         parts = samples.setdefault((relative.parent / stem).as_posix(), {})
         if part in parts:
             raise ConfigError(
@@ -135,7 +136,7 @@ def read_list(path: Path) -> FileSamples:
         file = path.parent / name
         if not file.is_file():
             raise DataError(f"there is no file {name!r}", where=f"{path}, line {number}")
-        stem, part = _part_of(file)
+        stem, part = _split_part_name(file)
         if caption and part == "txt":
             raise DataError(
                 f"the text {caption!r} after the tab and the file {name!r} would both be the part "
@@ -161,4 +162,6 @@ def is_media(path: Path) -> bool:
     >>> is_media(Path("no/such/list_folder"))
     False
     """
-    return path.is_dir() and any(file.suffix.lower()[1:] in MEDIA for file in path.rglob("*"))
+    return path.is_dir() and any(
+        file.suffix.lower()[1:] in MEDIA_EXTENSIONS for file in path.rglob("*")
+    )

@@ -9,49 +9,53 @@ from typing import Any, TypeAlias, cast
 from ..errors import ConfigError, DataError
 from ..stores import display_path, parse_location
 from . import meta
-from .mds_index import shards_of
+from .mds_index import parse_shards
 from .metadata import is_metadata
 
-ZARR = ("zarr.json", ".zarray", ".zgroup")
+ZARR_METADATA_NAMES = ("zarr.json", ".zarray", ".zgroup")
 """Metadata files of a Zarr folder, which represent the folder."""
 
 ListFiles: TypeAlias = Callable[[dict[str, Any], Path], Iterable[list[str]] | None]
 """Returns the files of an index, each with all its possible names; `None` for another file."""
 
 
-def dataset_files(folder: Path) -> list[Path] | None:
+def find_dataset_files(folder: Path) -> list[Path] | None:
     """Return the ordered files of a folder that is one dataset; `None` for any other folder.
 
-    >>> dataset_files(Path("no/such/folder")) is None
+    >>> find_dataset_files(Path("no/such/folder")) is None
     True
     """
-    if metadata := next((folder / name for name in ZARR if (folder / name).is_file()), None):
+    if metadata := next(
+        (folder / name for name in ZARR_METADATA_NAMES if (folder / name).is_file()), None
+    ):
         return [metadata]
     if versions := [path for path in folder.glob("_versions/*.manifest") if path.stem.isdigit()]:
-        return [max(versions, key=lance_version)]
-    for name, pattern, list_files in _INDEXES:
+        return [max(versions, key=parse_lance_version)]
+    for name, pattern, list_files in _FOLDER_INDEXES:
         index = folder / name
         if (
             index.is_file()
-            and (data_files := _listed(folder, index, pattern, list_files)) is not None
+            and (data_files := _read_listed_files(folder, index, pattern, list_files)) is not None
         ):
             return data_files
     return None
 
 
-def lance_version(manifest: Path) -> int:
+def parse_lance_version(manifest: Path) -> int:
     """Return the version of a Lance manifest.
 
     The names of newer manifests count down from the largest 64-bit number.
 
-    >>> lance_version(Path("3.manifest")), lance_version(Path("18446744073709551613.manifest"))
+    >>> parse_lance_version(Path("3.manifest")), parse_lance_version(Path("18446744073709551613.manifest"))
     (3, 2)
     """
     number = int(manifest.stem)
     return number if len(manifest.stem) < 20 else (1 << 64) - 1 - number
 
 
-def _listed(folder: Path, index: Path, pattern: str, list_files: ListFiles) -> list[Path] | None:
+def _read_listed_files(
+    folder: Path, index: Path, pattern: str, list_files: ListFiles
+) -> list[Path] | None:
     """Return the files that an index lists; `None` if a file of this name is data itself."""
     try:
         content = meta.read(index)
@@ -64,17 +68,19 @@ def _listed(folder: Path, index: Path, pattern: str, list_files: ListFiles) -> l
     )
     if names is None:
         return None
-    if not (existing := list(_existing(folder, names, index))):
+    if not (existing := list(_iterate_existing_files(folder, names, index))):
         raise ConfigError(f"{index} lists no files: the dataset is empty")
     return existing
 
 
-def _shards(content: dict[str, Any], index: Path) -> list[list[str]] | None:
+def _list_mds_shards(content: dict[str, Any], index: Path) -> list[list[str]] | None:
     """List the shards of a MosaicML MDS index."""
-    return [shard.basenames for shard in shards_of(content, index)] if "shards" in content else None
+    return (
+        [shard.basenames for shard in parse_shards(content, index)] if "shards" in content else None
+    )
 
 
-def _chunks(content: dict[str, Any], index: Path) -> list[list[str]] | None:
+def _list_litdata_chunks(content: dict[str, Any], index: Path) -> list[list[str]] | None:
     """List the chunks of a LitData index."""
     if not {"chunks", "config"} <= content.keys():
         return None
@@ -84,7 +90,7 @@ def _chunks(content: dict[str, Any], index: Path) -> list[list[str]] | None:
         raise DataError(f"does not list its chunks: {error!r}", where=str(index)) from error
 
 
-def _saved(content: dict[str, Any], index: Path) -> list[list[str]] | None:
+def _list_saved_arrow_files(content: dict[str, Any], index: Path) -> list[list[str]] | None:
     """List the Arrow files that `save_to_disk` of Hugging Face's `datasets` wrote."""
     if "_data_files" not in content:
         return None
@@ -99,23 +105,25 @@ def _saved(content: dict[str, Any], index: Path) -> list[list[str]] | None:
         raise DataError(f"does not list its files: {error!r}", where=str(index)) from error
 
 
-def _splits(content: dict[str, Any], index: Path) -> None:
+def _refuse_dataset_dict(content: dict[str, Any], index: Path) -> None:
     """Raise for a `DatasetDict`, which is several datasets."""
     if isinstance(splits := content.get("splits"), list):
         names = ", ".join(map(str, cast("list[Any]", splits)))
         raise ConfigError(f"{index.parent} holds the splits {names}: choose one with split=")
 
 
-_INDEXES: tuple[tuple[str, str, ListFiles], ...] = (
-    ("index.json", "*.mds*", _shards),
-    ("index.json", "chunk-*.bin", _chunks),
-    ("state.json", "data-*.arrow", _saved),
-    ("dataset_dict.json", "*/state.json", _splits),
+_FOLDER_INDEXES: tuple[tuple[str, str, ListFiles], ...] = (
+    ("index.json", "*.mds*", _list_mds_shards),
+    ("index.json", "chunk-*.bin", _list_litdata_chunks),
+    ("state.json", "data-*.arrow", _list_saved_arrow_files),
+    ("dataset_dict.json", "*/state.json", _refuse_dataset_dict),
 )
 """Names of indexes, patterns of the data beside them, and functions that list it."""
 
 
-def _existing(folder: Path, names: Iterable[list[str]], index: Path) -> Iterator[Path]:
+def _iterate_existing_files(
+    folder: Path, names: Iterable[list[str]], index: Path
+) -> Iterator[Path]:
     """Yield the first existing name of each file; raise for names outside the folder."""
     for candidates in names:
         for name in candidates:
@@ -144,7 +152,7 @@ def find_split(folder: str | Path, split: str) -> Path:
         not split
         or PurePosixPath(split).name != split
         or not path.is_dir()
-        or dataset_files(path) is None
+        or find_dataset_files(path) is None
     ):
         raise ConfigError(
             f"split={split!r}: {display_path(folder)!r} has no split of this name; splits exist in folders "
@@ -153,14 +161,14 @@ def find_split(folder: str | Path, split: str) -> Path:
     return path
 
 
-def all_files(files: Sequence[Path]) -> list[Path]:
+def list_data_files(files: Sequence[Path]) -> list[Path]:
     """Return all files that contain data: for a Zarr folder also its chunks.
 
     Files that other tools leave there are omitted.
     """
     paths = list[Path]()
     for path in files:
-        candidates = path.parent.rglob("*") if path.name in ZARR else [path]
+        candidates = path.parent.rglob("*") if path.name in ZARR_METADATA_NAMES else [path]
         paths += sorted(
             file
             for file in candidates

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from .chain import File
+from .chain import IndexedFile
 from .checksummed import OpenRequest
 
-OpenFormat: TypeAlias = Callable[[OpenRequest], File]
+OpenFormat: TypeAlias = Callable[[OpenRequest], IndexedFile]
 """Opens one file of a format."""
 
 
-def opener_of(kind: str) -> OpenFormat | None:
+def find_opener(kind: str) -> OpenFormat | None:
     """Return the function that opens files of a format, or `None` for Penstock's own formats.
 
     Readers are imported on first use.
 
-    >>> opener_of("jsonl") is None
+    >>> find_opener("jsonl") is None
     True
     """
     match kind:

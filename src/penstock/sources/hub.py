@@ -10,10 +10,10 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..types import Ints, Json
-from .identity import Digest, fixed_sample, row_digests, value_digest
-from .rows import exact_pylist
+from .identity import Digest, digest_few_rows, digest_value, sample_fixed_indices
+from .rows import to_exact_pylist
 
-_BATCH = 256  # rows converted at a time
+_BATCH_ROWS = 256  # rows converted at a time
 _LEAF_TYPES = ("ArrowExamplesIterable", "ExamplesIterable")
 """Iterables that only read, so that their shards can be read separately."""
 
@@ -65,9 +65,9 @@ class HubStream:
         part = part.skip(row) if row and not to_discard else part
         # Not `iter(part)`, which in a torch DataLoader worker yields that worker's share only.
         return (
-            _batches(part.with_format("arrow"))
+            _iterate_rows(part.with_format("arrow"))
             if self._tables
-            else islice(_singles(part.iter(1)), to_discard, None)
+            else islice(_unbatch_single_rows(part.iter(1)), to_discard, None)
         )
 
     def digest(self) -> Digest:
@@ -75,19 +75,19 @@ class HubStream:
         if self.identity is not None:
             return {"identity": str(self.identity)}
         parts = [
-            _identity(self._dataset._ex_iterable),
-            _identity(getattr(self._dataset, "_shuffling", None)),
+            _identify_stream(self._dataset._ex_iterable),
+            _identify_stream(getattr(self._dataset, "_shuffling", None)),
         ]
         if self._dataset._distributed is not None:
             parts.append([self._dataset._distributed.rank, self._dataset._distributed.world_size])
         return {
-            "steps": value_digest([*parts, int(getattr(self._dataset, "epoch", 0)), self._shards])
+            "steps": digest_value([*parts, int(getattr(self._dataset, "epoch", 0)), self._shards])
         }
 
     @property
     def unknown(self) -> bool:
         """True if samples come from a user's function, whose order cannot be identified."""
-        return self.identity is None and _opaque(self._dataset._ex_iterable)
+        return self.identity is None and _reads_user_function(self._dataset._ex_iterable)
 
     def describe(self) -> Json:
         """Return the type of the stream and its number of shards."""
@@ -102,7 +102,7 @@ def can_skip(value: Any) -> bool:
     return callable(getattr(value, "skip", None)) and getattr(value, "_distributed", None) is None
 
 
-def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:
+def make_stored_row_reader(dataset: Any) -> Callable[[Ints], list[Any]]:
     """Return a reader of the stored rows of a map-style `datasets.Dataset`.
 
     It decodes and transforms nothing, and names files beside the data without their folder. Rows
@@ -110,19 +110,19 @@ def described_rows(dataset: Any) -> Callable[[Ints], list[Any]]:
     """
     stored = dataset.with_format("arrow")
     return lambda indices: [
-        _without_folders(stored[index : index + 1].to_pylist()[0]) for index in indices.tolist()
+        _strip_folders(stored[index : index + 1].to_pylist()[0]) for index in indices.tolist()
     ]
 
 
-def _without_folders(value: Any) -> Any:
+def _strip_folders(value: Any) -> Any:
     if isinstance(value, list):
-        return [_without_folders(part) for part in cast("list[Any]", value)]
+        return [_strip_folders(part) for part in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
     mapping = cast("dict[str, Any]", value)
     if mapping.keys() == {"bytes", "path"}:
         return {**mapping, "path": (mapping["path"] or "").rpartition("/")[2]}
-    return {name: _without_folders(part) for name, part in mapping.items()}
+    return {name: _strip_folders(part) for name, part in mapping.items()}
 
 
 def refuse_cut_off(dataset: Any) -> None:
@@ -136,7 +136,7 @@ def refuse_cut_off(dataset: Any) -> None:
             )
 
 
-def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
+def make_slice_reader(dataset: Any) -> Callable[[int, int], list[Any] | None]:
     """Return a function that reads rows `start` to `stop` of a map-style `datasets.Dataset`.
 
     It reads plain columns without a format from the Arrow table, and others through the dataset's own
@@ -147,14 +147,14 @@ def slicer(dataset: Any) -> Callable[[int, int], list[Any] | None]:
     is_unformatted = format["type"] is None and set(format["columns"]) == set(dataset.column_names)
     if is_unformatted and dataset._indices is None and _is_plain(dataset.features):
         table = dataset.data
-        return lambda start, stop: _rows(table.fast_slice(start, stop - start))
-    return lambda start, stop: _by_column(dataset[start:stop])
+        return lambda start, stop: _table_to_rows(table.fast_slice(start, stop - start))
+    return lambda start, stop: _columns_to_rows(dataset[start:stop])
 
 
-_ENTRIES = 64  # entries of a list that identify it
+_SAMPLED_ENTRIES = 64  # entries of a list that identify it
 
 
-def _identity(value: Any) -> Any:
+def _identify_stream(value: Any) -> Any:
     """Return the identity of a Hugging Face stream.
 
     It contains the steps with their numbers and generator states, and some rows or file names.
@@ -167,27 +167,33 @@ def _identity(value: Any) -> Any:
     if isinstance(value, np.random.Generator):
         return value.bit_generator.state
     if isinstance(value, dict):
-        return {str(name): _identity(part) for name, part in cast("dict[Any, Any]", value).items()}
+        return {
+            str(name): _identify_stream(part)
+            for name, part in cast("dict[Any, Any]", value).items()
+        }
     if isinstance(value, list | tuple):
         items = cast("Sequence[Any]", value)
         return [
             len(items),
-            *(_identity(items[index]) for index in fixed_sample(len(items), _ENTRIES).tolist()),
+            *(
+                _identify_stream(items[index])
+                for index in sample_fixed_indices(len(items), _SAMPLED_ENTRIES).tolist()
+            ),
         ]
     if kind.__module__.startswith("datasets.") and kind.__name__ == "Dataset":
-        return [len(value), row_digests(described_rows(value), len(value))]
+        return [len(value), digest_few_rows(make_stored_row_reader(value), len(value))]
     if kind.__module__.startswith("datasets.iterable_dataset"):
         attributes = cast("dict[str, Any]", vars(value))
         return [
             kind.__name__,
-            _identity(
+            _identify_stream(
                 {name: part for name, part in attributes.items() if not name.startswith("_")}
             ),
         ]
     return [kind.__qualname__, getattr(value, "__qualname__", "")]
 
 
-def _opaque(iterable: Any) -> bool:
+def _reads_user_function(iterable: Any) -> bool:
     """Return whether a Hugging Face stream reads from a user's function."""
     inputs = [
         getattr(iterable, "ex_iterable", None),
@@ -199,30 +205,30 @@ def _opaque(iterable: Any) -> bool:
         not module.startswith("datasets.")
         or module.endswith("packaged_modules.generator.generator")
     )
-    return is_users or any(_opaque(source) for source in inputs if source is not None)
+    return is_users or any(_reads_user_function(source) for source in inputs if source is not None)
 
 
-def _by_column(columns: Any) -> list[Any] | None:
+def _columns_to_rows(columns: Any) -> list[Any] | None:
     if not isinstance(columns, Mapping) or not columns:
         return None
     table = cast("Mapping[str, Any]", columns)
     return [dict(zip(table, row, strict=True)) for row in zip(*table.values(), strict=True)]
 
 
-def _rows(table: Any) -> list[Any]:
+def _table_to_rows(table: Any) -> list[Any]:
     names = table.column_names
     return [
         dict(zip(names, row, strict=True))
-        for row in zip(*map(exact_pylist, table.columns), strict=True)
+        for row in zip(*map(to_exact_pylist, table.columns), strict=True)
     ]
 
 
-def _batches(part: Any) -> Iterator[Any]:
-    for table in part.iter(_BATCH):
-        yield from _rows(table)
+def _iterate_rows(part: Any) -> Iterator[Any]:
+    for table in part.iter(_BATCH_ROWS):
+        yield from _table_to_rows(table)
 
 
-def _singles(batches: Any) -> Iterator[Any]:
+def _unbatch_single_rows(batches: Any) -> Iterator[Any]:
     for batch in batches:
         if isinstance(batch, Mapping):
             yield {name: column[0] for name, column in cast("Mapping[str, Any]", batch).items()}

@@ -1,7 +1,7 @@
 """Digests of data, by which a saved state recognises the data that it belongs to.
 
 - Data in memory is hashed itself; objects of the user count by their values (`values`).
-- Data behind `[i]` or `read` is identified by a few rows (`row_digests`).
+- Data behind `[i]` or `read` is identified by a few rows (`digest_few_rows`).
 - Files are identified by their sizes and a few blocks of at most 16 files. If these differ, because
   files moved or were re-sharded or compressed again, 64 rows decide.
 
@@ -21,27 +21,27 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.machine import fresh_generator, seed_globals
+from ..engine.base.machine import create_fresh_generator, seed_globals
 from ..engine.base.progress import Progress
 from ..engine.base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
-from .cached_facts import cached_fact
+from .cached_facts import load_or_compute_fact
 from .values import Speller
 
-MAX_HASHED = 256 << 20
+MAX_HASHED_BYTES = 256 << 20
 """Largest data in memory, in bytes, that is hashed in full; of larger data blocks are hashed."""
 
-UNKNOWN = "-"
+UNKNOWN_DIGEST = "-"
 """Replaces the digest of a row that cannot be read, or that differs between reads."""
 
-_BLOCK = 1 << 20
-_BLOCKS = 64
+_BLOCK_BYTES = 1 << 20
+_SAMPLED_BLOCKS = 64
 _FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
 _STARTS, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
-_ITEMS = 1 << 10
-_SAMPLED = 8  # rows to hash of a source whose rows may be costly
+_ITEMS_PER_CHUNK = 1 << 10
+_MAX_COSTLY_ROWS = 8  # rows to hash of a source whose rows may be costly
 _VERSION = 2
 
 Digest = Mapping[str, str]
@@ -87,7 +87,7 @@ class Growing(Protocol):
     def digest_of(self, rows: int, /) -> Digest: ...
 
 
-class _Hash:
+class _HashBuilder:
     def __init__(self) -> None:
         self._hash, self.size = hashlib.blake2b(digest_size=8), 0
 
@@ -99,20 +99,20 @@ class _Hash:
         return self._hash.hexdigest()
 
 
-def memory_digest(value: Any) -> str | None:
+def digest_memory(value: Any) -> str | None:
     """Return the digest of data in memory, or `None` for an object of another type.
 
     Supported are arrays, bytes, text, numbers, and lists of those, of dicts, or of objects, which count
     by their values.
 
-    >>> memory_digest([1, 2.5, {"a": b"x"}]) == memory_digest([1, 2.5, {"a": b"x"}])
+    >>> digest_memory([1, 2.5, {"a": b"x"}]) == digest_memory([1, 2.5, {"a": b"x"}])
     True
-    >>> memory_digest([1]) == memory_digest([2])
+    >>> digest_memory([1]) == digest_memory([2])
     False
     """
-    digest = _Hash()
+    digest = _HashBuilder()
     if isinstance(value, np.ndarray):
-        _array(digest, cast("npt.NDArray[Any]", value))
+        _hash_array(digest, cast("npt.NDArray[Any]", value))
     elif isinstance(value, range):
         digest.add(repr(value).encode())
     elif isinstance(value, str | bytes | bytearray | memoryview):
@@ -122,27 +122,27 @@ def memory_digest(value: Any) -> str | None:
             else bytes(cast(bytes, value))
         )
     elif isinstance(value, list | tuple):
-        _items(digest, cast("Sequence[Any]", value))
+        _hash_items(digest, cast("Sequence[Any]", value))
     else:
         return None
     return digest.text()
 
 
-def _array(digest: _Hash, array: npt.NDArray[Any]) -> None:
-    digest.add(f"{_layout(array.dtype)}{array.shape}".encode())
+def _hash_array(digest: _HashBuilder, array: npt.NDArray[Any]) -> None:
+    digest.add(f"{_describe_dtype(array.dtype)}{array.shape}".encode())
     if array.dtype.hasobject or _has_long_doubles(array.dtype):
-        return _items(digest, array.reshape(-1).tolist())
-    if array.nbytes <= MAX_HASHED or not array.ndim:
-        return digest.add(_bytes(array))
-    rows = max(1, _BLOCK * len(array) // array.nbytes)
-    for start in fixed_sample(len(array), _BLOCKS).tolist():
-        digest.add(_bytes(array[start : start + rows]))
+        return _hash_items(digest, array.reshape(-1).tolist())
+    if array.nbytes <= MAX_HASHED_BYTES or not array.ndim:
+        return digest.add(_pack_bytes(array))
+    rows = max(1, _BLOCK_BYTES * len(array) // array.nbytes)
+    for start in sample_fixed_indices(len(array), _SAMPLED_BLOCKS).tolist():
+        digest.add(_pack_bytes(array[start : start + rows]))
     return None
 
 
-def _layout(dtype: np.dtype[Any]) -> str:
+def _describe_dtype(dtype: np.dtype[Any]) -> str:
     """Return the dtype of the elements as text; for records the names and types of the fields."""
-    return str(_without_gaps(dtype).descr) if dtype.names else dtype.str
+    return str(_remove_padding(dtype).descr) if dtype.names else dtype.str
 
 
 def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
@@ -151,52 +151,55 @@ def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
     return dtype.base.char in "gG" or any(_has_long_doubles(field[0]) for field in fields)
 
 
-def _bytes(array: npt.NDArray[Any]) -> bytes:
+def _pack_bytes(array: npt.NDArray[Any]) -> bytes:
     """Return the bytes of the values, without the random padding between fields of records."""
-    packed = _without_gaps(array) if array.dtype.names else array
+    packed = _remove_padding(array) if array.dtype.names else array
     return np.ascontiguousarray(packed).tobytes()
 
 
-def _without_gaps(records: Any) -> Any:
+def _remove_padding(records: Any) -> Any:
     """Return records, or a record dtype, without padding between the fields."""
     from numpy.lib.recfunctions import repack_fields  # loads numpy.ma
 
     return repack_fields(records, recurse=True)
 
 
-def _items(digest: _Hash, items: Sequence[Any]) -> None:
+def _hash_items(digest: _HashBuilder, items: Sequence[Any]) -> None:
     digest.add(str(len(items)).encode())
-    speller = Speller(memory_digest)
+    speller = Speller(digest_memory)
     digest.add(
         json.dumps(
-            [speller.kinds(items[number]) for number in fixed_sample(len(items), _BLOCKS).tolist()]
+            [
+                speller.kinds(items[number])
+                for number in sample_fixed_indices(len(items), _SAMPLED_BLOCKS).tolist()
+            ]
         ).encode()
     )
-    for start in range(0, len(items), _ITEMS):
-        if digest.size + speller.cost > MAX_HASHED:
-            numbers = fixed_sample(len(items) - start, _BLOCKS) + start
+    for start in range(0, len(items), _ITEMS_PER_CHUNK):
+        if digest.size + speller.cost > MAX_HASHED_BYTES:
+            numbers = sample_fixed_indices(len(items) - start, _SAMPLED_BLOCKS) + start
             return digest.add(speller.spelled([items[number] for number in numbers.tolist()]))
-        digest.add(speller.spelled(items[start : start + _ITEMS]))
+        digest.add(speller.spelled(items[start : start + _ITEMS_PER_CHUNK]))
     return None
 
 
-def value_digest(value: Any) -> str:
+def digest_value(value: Any) -> str:
     """Return eight hex digits that identify a value in every process; `-` if it cannot be read.
 
-    >>> value_digest({"a": {1, 2}}) == value_digest({"a": {2, 1}})
+    >>> digest_value({"a": {1, 2}}) == digest_value({"a": {2, 1}})
     True
-    >>> value_digest("x") == value_digest("y")
+    >>> digest_value("x") == digest_value("y")
     False
     """
     try:
-        speller = Speller(memory_digest)
+        speller = Speller(digest_memory)
         text = speller.spelled([value]) + json.dumps(speller.kinds(value)).encode()
         return hashlib.blake2b(text, digest_size=4).hexdigest()
     except Exception:  # an object whose attributes raise
-        return UNKNOWN
+        return UNKNOWN_DIGEST
 
 
-def fixed_sample(n: int, count: int) -> Ints:
+def sample_fixed_indices(n: int, count: int) -> Ints:
     """Return up to `count` fixed pseudo-random indices below `n`, one per equal stretch."""
     if n <= count:
         return np.arange(n)
@@ -206,10 +209,10 @@ def fixed_sample(n: int, count: int) -> Ints:
     )
 
 
-def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
+def digest_sampled_rows(read: Callable[[Ints], list[Any]], n: int) -> str:
     """Return the digest of 64 rows out of `n`; an unreadable row counts by its error type."""
-    digest = _Hash()
-    starts = fixed_sample(max(1, n - _NEIGHBOURS + 1), _STARTS).tolist()
+    digest = _HashBuilder()
+    starts = sample_fixed_indices(max(1, n - _NEIGHBOURS + 1), _STARTS).tolist()
     with Progress("read rows to know the data by", len(starts)) as progress:
         for start in progress.each(starts):
             for row in range(start, min(n, start + _NEIGHBOURS)):
@@ -225,14 +228,14 @@ def row_digest(read: Callable[[Ints], list[Any]], n: int) -> str:
                         for name, part in cast("dict[str, Any]", value).items()
                         if name != "__shard__"
                     }
-                digest.add(Speller(memory_digest).spelled([value]))
+                digest.add(Speller(digest_memory).spelled([value]))
     return digest.text()
 
 
-def row_digests(
+def digest_few_rows(
     read: Callable[[Ints], list[Any]],
     n: int,
-    rows: int = _SAMPLED,
+    rows: int = _MAX_COSTLY_ROWS,
     again: Callable[[], Callable[[Ints], list[Any]]] | None = None,
 ) -> str:
     """Return the digests of a few rows out of `n`: the first, the last, and some in between.
@@ -247,36 +250,40 @@ def row_digests(
         again: Returns the reader for the second read; by default `read`.
     """
     indices = (
-        [*range(n)] if n <= rows else [0, *(fixed_sample(n - 2, rows - 2) + 1).tolist(), n - 1]
+        [*range(n)]
+        if n <= rows
+        else [0, *(sample_fixed_indices(n - 2, rows - 2) + 1).tolist(), n - 1]
     )
-    first = [_digest_of_row(read, row) for row in indices]
+    first = [_digest_row(read, row) for row in indices]
     read = again() if again else read
-    second = [_digest_of_row(read, row) for row in indices]
+    second = [_digest_row(read, row) for row in indices]
     return " ".join(
-        first_digest if first_digest == second_digest else UNKNOWN
+        first_digest if first_digest == second_digest else UNKNOWN_DIGEST
         for first_digest, second_digest in zip(first, second, strict=True)
     )
 
 
-def without_varying(digests: str, read: Callable[[], str], times: int = 4) -> str:
+def mask_varying_digests(digests: str, read: Callable[[], str], times: int = 4) -> str:
     """Return row digests, with `-` for rows whose digest differs in further samples.
 
     Random values may be equal twice by chance: a coin flip is, in half of all cases.
 
-    >>> without_varying("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
+    >>> mask_varying_digests("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
     '1 - -'
     """
     samples = [digests.split(), *(read().split() for _ in range(times))]
-    return " ".join(row[0] if len({*row}) == 1 else UNKNOWN for row in zip(*samples, strict=True))
+    return " ".join(
+        row[0] if len({*row}) == 1 else UNKNOWN_DIGEST for row in zip(*samples, strict=True)
+    )
 
 
-def _digest_of_row(read: Callable[[Ints], list[Any]], row: int) -> str:
+def _digest_row(read: Callable[[Ints], list[Any]], row: int) -> str:
     try:
         with seed_globals(row & 0xFFFFFFFF):
             (value,) = read(np.asarray([row]))
-        return value_digest(value)
+        return digest_value(value)
     except Exception:  # the run reports the error when it delivers the row
-        return UNKNOWN
+        return UNKNOWN_DIGEST
 
 
 def copy_for_reading(value: Any, depth: int = 3) -> Any:
@@ -286,19 +293,19 @@ def copy_for_reading(value: Any, depth: int = 3) -> Any:
     its own files. Its random generators start from one seed, so that they draw the same values in every
     process. Objects with a destructor are not copied, because a destructor may close shared resources.
     """
-    if (seeded := fresh_generator(value)) is not None:
+    if (seeded := create_fresh_generator(value)) is not None:
         return seeded
     if isinstance(value, list):
         parts = cast("list[Any]", value)
         return (
             [copy_for_reading(part, depth - 1) for part in parts]
-            if depth and len(parts) <= _BLOCKS
+            if depth and len(parts) <= _SAMPLED_BLOCKS
             else parts
         )
-    return _copied(value, depth)
+    return _copy_plain_object(value, depth)
 
 
-def _copied(value: Any, depth: int) -> Any:
+def _copy_plain_object(value: Any, depth: int) -> Any:
     """Return a copy of a plain Python object without calling its `__copy__`, which may be slow."""
     value_type = type(cast(object, value))
     is_plain = (
@@ -326,7 +333,7 @@ def _has_slots(value_type: type) -> bool:
     return bool(value_type.__dict__.get("__slots__"))
 
 
-def same_sample(left: object, right: object) -> bool | None:
+def compare_row_digests(left: object, right: object) -> bool | None:
     """Return whether two samples of row digests agree.
 
     The result is `None` if no row is readable in both.
@@ -335,7 +342,7 @@ def same_sample(left: object, right: object) -> bool | None:
     if len(left_digests) != len(right_digests):
         return False
     comparable = [
-        pair for pair in zip(left_digests, right_digests, strict=True) if UNKNOWN not in pair
+        pair for pair in zip(left_digests, right_digests, strict=True) if UNKNOWN_DIGEST not in pair
     ]
     return (
         all(left_digest == right_digest for left_digest, right_digest in comparable)
@@ -344,7 +351,7 @@ def same_sample(left: object, right: object) -> bool | None:
     )
 
 
-def file_digest(
+def digest_files(
     paths: Sequence[Path],
     stats: Sequence[seams.Stat],
     read: Callable[[Ints], list[Any]],
@@ -364,23 +371,23 @@ def file_digest(
     """
 
     def compute() -> Digest:
-        return {"files": _files(paths, stats), "rows": row_digest(read, rows)}
+        return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
-    return cached_fact(paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache)
+    return load_or_compute_fact(paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache)
 
 
-def _files(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:
-    digest = _Hash()
+def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:
+    digest = _HashBuilder()
     digest.add(json.dumps([stat.size for stat in stats]).encode())
-    for number in map(int, fixed_sample(len(paths), _FILES)):
-        for start in _block_offsets(stats[number].size):
+    for number in map(int, sample_fixed_indices(len(paths), _FILES)):
+        for start in _choose_block_offsets(stats[number].size):
             with sidecar.convert_storage_errors(paths[number]):
                 digest.add(seams.world.store.read(str(paths[number]), start, _PIECE))
     return digest.text()
 
 
-def _block_offsets(size: int) -> Iterator[int]:
+def _choose_block_offsets(size: int) -> Iterator[int]:
     """Yield the offsets of the blocks of a file to hash: at its start, its end, and in between."""
     yield 0
     if size > _PIECE:
-        yield from sorted({size - _PIECE, int(fixed_sample(size - _PIECE + 1, 1)[0])})
+        yield from sorted({size - _PIECE, int(sample_fixed_indices(size - _PIECE + 1, 1)[0])})

@@ -12,7 +12,7 @@ from ..errors import ConfigError, DataError
 from . import meta
 from .metadata import log_unchecked
 
-_DELTA = "_delta_log"
+_DELTA_LOG_FOLDER = "_delta_log"
 
 
 def require_current(given: str, files: Sequence[Path], above: int) -> None:
@@ -32,14 +32,14 @@ def require_current(given: str, files: Sequence[Path], above: int) -> None:
     for path in files:
         if (
             path.suffix == ".parquet"
-            and (table := _table_of(path.parent, above, tables)) is not None
+            and (table := _find_table_folder(path.parent, above, tables)) is not None
         ):
             by_table.setdefault(table, []).append(path)
     for table, paths in by_table.items():
-        if not (table / _DELTA).is_dir():
+        if not (table / _DELTA_LOG_FOLDER).is_dir():
             log_unchecked(given, str(table), "an Iceberg or Hudi table")
             continue
-        current, removed, is_whole = _replay(table / _DELTA)
+        current, removed, is_whole = _replay_delta_log(table / _DELTA_LOG_FOLDER)
         if not is_whole:
             log_unchecked(given, str(table), "a Delta table whose log was cut to a checkpoint")
         names = {path: path.relative_to(table).as_posix() for path in paths}
@@ -55,15 +55,17 @@ def require_current(given: str, files: Sequence[Path], above: int) -> None:
             )
 
 
-def _table_of(folder: Path, above: int, tables: dict[Path, Path | None]) -> Path | None:
+def _find_table_folder(folder: Path, above: int, tables: dict[Path, Path | None]) -> Path | None:
     """Return the folder of the table that a folder belongs to."""
     if folder not in tables:
         is_examined = len(folder.parts) > above or "=" in folder.name or folder.name == "data"
         is_table = (
-            (folder / _DELTA).is_dir() or (folder / ".hoodie").is_dir() or _is_iceberg(folder)
+            (folder / _DELTA_LOG_FOLDER).is_dir()
+            or (folder / ".hoodie").is_dir()
+            or _is_iceberg(folder)
         )
         parent_table = (
-            _table_of(folder.parent, above, tables)
+            _find_table_folder(folder.parent, above, tables)
             if is_examined and folder != folder.parent
             else None
         )
@@ -76,7 +78,7 @@ def _is_iceberg(folder: Path) -> bool:
     return metadata.is_dir() and next(metadata.glob("*.metadata.json"), None) is not None
 
 
-def _replay(log: Path) -> tuple[dict[str, bool], set[str], bool]:
+def _replay_delta_log(log: Path) -> tuple[dict[str, bool], set[str], bool]:
     """Replay a Delta log.
 
     Returns:
@@ -86,7 +88,7 @@ def _replay(log: Path) -> tuple[dict[str, bool], set[str], bool]:
     current, removed = dict[str, bool](), set[str]()
     versions = sorted(path for path in log.glob("*.json") if path.stem.isdigit())
     for path in versions:
-        for action in _actions(path):
+        for action in _read_log_actions(path):
             if addition := action.get("add"):
                 name = unquote(str(addition["path"]))
                 current[name] = bool(addition.get("deletionVector"))
@@ -102,7 +104,7 @@ def _replay(log: Path) -> tuple[dict[str, bool], set[str], bool]:
     )
 
 
-def _actions(path: Path) -> Iterator[dict[str, Any]]:
+def _read_log_actions(path: Path) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(meta.read_bytes(path).splitlines(), 1):
         try:
             action = json.loads(line or b"{}")

@@ -10,24 +10,24 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, missing_extra
+from ..errors import ConfigError, make_missing_extra_error
 from ..types import Ints
 from . import sidecar
-from .arrays import name_errors
-from .block import Form, OfColumns, of_batch
+from .arrays import convert_package_errors
+from .block import ColumnarFile, ColumnFacts, take_batch_rows
 from .checksummed import OpenRequest
-from .folders import lance_version
-from .kinds import kinds_of
+from .folders import parse_lance_version
+from .kinds import describe_column_types
 from .lru import SharedCaches
 from .rows import join_batches
 
 
-class Lance(OfColumns):
+class Lance(ColumnarFile):
     """One version of a dataset, given by the path of its manifest; rows are as in Arrow files."""
 
     def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: SharedCaches) -> None:
-        self._path, self._shared, self._stat = path, shared, sidecar.stat(path)
-        with name_errors(path):
+        self._path, self._shared, self._stat = path, shared, sidecar.stat_file(path)
+        with convert_package_errors(path):
             dataset = self._dataset()
             schema: Any = dataset.schema
             names, self._rows = list[str](schema.names), int(dataset.count_rows())
@@ -36,19 +36,21 @@ class Lance(OfColumns):
                 f"{path}: there is no column {missing[0]!r}; the columns are {', '.join(names)}"
             )
         self.columns = names if columns is None else list(columns)
-        self.types = kinds_of(schema, self.columns)
+        self.types = describe_column_types(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`."""
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
-            with name_errors(self._path):
+            with convert_package_errors(self._path):
                 table = self._dataset().take(indices.tolist(), columns=self.columns)
-                return of_batch(join_batches([table]), None, Form(table.schema), views=True)
+                return take_batch_rows(
+                    join_batches([table]), None, ColumnFacts(table.schema), views=True
+                )
 
     def _dataset(self) -> Any:
         return self._shared.files.get(("lance", self._path), self._open)
@@ -57,10 +59,12 @@ class Lance(OfColumns):
         try:
             module: Any = importlib.import_module("lance")
         except ModuleNotFoundError:
-            raise missing_extra(
+            raise make_missing_extra_error(
                 "pylance", "lance", f"reading {self._path.parent.parent.name}"
             ) from None
-        return 1, module.dataset(str(self._path.parent.parent), version=lance_version(self._path))
+        return 1, module.dataset(
+            str(self._path.parent.parent), version=parse_lance_version(self._path)
+        )
 
 
 def open_lance(request: OpenRequest, /) -> Lance:

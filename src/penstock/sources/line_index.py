@@ -20,21 +20,23 @@ from ..engine.base.progress import Progress
 from ..engine.base.seams import Stat
 from ..types import Ints
 from . import sidecar
-from .sums import Sums, compute
+from .sums import BlockChecksums, compute_checksums
 
-Find: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, Sums]]
+FindOffsets: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, BlockChecksums]]
 """Returns the row offsets and the size of a file, and checksums of its blocks unless rows have
 checksums."""
 
-MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 NEWLINE = 10
 
-_CHUNK = 4 << 20  # bytes per read of a pass; with less, threads mostly wait for each other
+_CHUNK_BYTES = 4 << 20  # bytes per read of a pass; with less, threads mostly wait for each other
 _CHUNKS_PER_TASK = (
     32  # largest number of chunks per task; with fewer, threads mostly wait for the collector
 )
-_FEW = 16  # largest number of lines with leading white space that are examined one by one
-_LARGE = 32 << 20  # smallest file, in bytes, for which threads are faster
+_MAX_SINGLE_CHECKS = (
+    16  # largest number of lines with leading white space that are examined one by one
+)
+_MIN_THREADED_BYTES = 32 << 20  # smallest file, in bytes, for which threads are faster
 
 
 def make_index(
@@ -44,7 +46,7 @@ def make_index(
     cache: str | Path | None,
     rebuild: bool = False,
     what: str = "lines",
-    find: Find | None = None,
+    find: FindOffsets | None = None,
 ) -> Path:
     """Return the path of the index with the row offsets of a file; build it if necessary.
 
@@ -60,12 +62,12 @@ def make_index(
     index = sidecar.index_path(origin, cache, what) if path == origin else cached
 
     def make(_: bool) -> tuple[int, bytes]:
-        size = sidecar.stat(path)
+        size = sidecar.stat_file(path)
         with Progress(f"index {origin.name}", size.size, "bytes") as progress:
-            offsets, sums = (find or offsets_of)(path, size, progress.tell)
+            offsets, sums = (find or find_row_offsets)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    return sidecar.ensure(
+    return sidecar.ensure_sidecar(
         index,
         sidecar.LINES,
         origin,
@@ -76,7 +78,7 @@ def make_index(
     )
 
 
-class _Piece(NamedTuple):
+class _LinePiece(NamedTuple):
     """A stretch of a file.
 
     Attributes:
@@ -89,28 +91,28 @@ class _Piece(NamedTuple):
 
     begins: Ints
     holds: npt.NDArray[np.bool_]
-    sums: Sums
+    sums: BlockChecksums
     stop: int
 
 
-def offsets_of(
+def find_row_offsets(
     path: Path, size: Stat, tell: Callable[[int], None] = lambda done: None
-) -> tuple[Ints, Sums]:
+) -> tuple[Ints, BlockChecksums]:
     """Return row offsets and size of a file, int64[rows + 1], and checksums of its blocks.
 
     One pass reads the file in pieces, regardless of the length of lines; large files use all cores.
     """
-    pieces: list[_Piece] = []
-    for piece in _pieces(path, size.size):
+    pieces: list[_LinePiece] = []
+    for piece in _iterate_pieces(path, size.size):
         pieces.append(piece)
         tell(piece.stop)
     if not pieces:
-        return np.zeros(1, np.int64), compute([])
-    joined = _join(pieces)
+        return np.zeros(1, np.int64), compute_checksums([])
+    joined = _join_pieces(pieces)
     return np.append(joined.begins[joined.holds], size.size), joined.sums
 
 
-def _join(pieces: list[_Piece]) -> _Piece:
+def _join_pieces(pieces: list[_LinePiece]) -> _LinePiece:
     """Join consecutive pieces."""
     continues = False
     for piece in reversed(pieces):  # its last line continues in the next piece
@@ -119,19 +121,21 @@ def _join(pieces: list[_Piece]) -> _Piece:
     first, *others = pieces
     begins = np.concatenate([first.begins, *(piece.begins[1:] for piece in others)])
     holds = np.concatenate([first.holds, *(piece.holds[1:] for piece in others)])
-    return _Piece(begins, holds, np.concatenate([piece.sums for piece in pieces]), pieces[-1].stop)
+    return _LinePiece(
+        begins, holds, np.concatenate([piece.sums for piece in pieces]), pieces[-1].stop
+    )
 
 
-def _pieces(path: Path, size: int) -> Iterator[_Piece]:
+def _iterate_pieces(path: Path, size: int) -> Iterator[_LinePiece]:
     """Yield the pieces of a file in order, read ahead by threads."""
-    starts, workers = range(0, size, _CHUNK), count_cores()
+    starts, workers = range(0, size, _CHUNK_BYTES), count_cores()
     keep_memory()  # otherwise a piece takes four times as long
     per_task = max(1, min(_CHUNKS_PER_TASK, len(starts) // (8 * workers)))
     tasks = (
         partial(_read_pieces, path, starts[first : first + per_task], size)
         for first in range(0, len(starts), per_task)
     )
-    if size < _LARGE or workers < 2:
+    if size < _MIN_THREADED_BYTES or workers < 2:
         yield from (task() for task in tasks)
         return
     threads, futures = seams.world.sched.spawn(workers), deque[Any]()
@@ -146,28 +150,30 @@ def _pieces(path: Path, size: int) -> Iterator[_Piece]:
         threads.close()
 
 
-def _read_pieces(path: Path, starts: range, size: int) -> _Piece:
+def _read_pieces(path: Path, starts: range, size: int) -> _LinePiece:
     """Read the pieces of one task and join them, to relieve the collecting thread."""
     # Allocating memory for each piece would cost as much as finding its newlines.
-    buffer = np.empty(min(_CHUNK, size), np.bool_)
-    return _join([_read_piece(path, start, size, buffer) for start in starts])
+    buffer = np.empty(min(_CHUNK_BYTES, size), np.bool_)
+    return _join_pieces([_read_piece(path, start, size, buffer) for start in starts])
 
 
-def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _Piece:
+def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _LinePiece:
     with sidecar.convert_storage_errors(path):
-        piece = seams.world.store.read(str(path), start, min(_CHUNK, size - start))
-    sums, stop = compute([piece]), start + len(piece)
+        piece = seams.world.store.read(str(path), start, min(_CHUNK_BYTES, size - start))
+    sums, stop = compute_checksums([piece]), start + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
-    if start == 0 and piece.startswith(MARK):
-        chunk, start = chunk[len(MARK) :], len(MARK)
-    begins = np.concatenate([np.zeros(1, np.int64), _newlines(chunk, buffer[: chunk.size]) + 1])
-    have_content = _have_content(chunk, begins)
+    if start == 0 and piece.startswith(BYTE_ORDER_MARK):
+        chunk, start = chunk[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
+    begins = np.concatenate(
+        [np.zeros(1, np.int64), _find_newlines(chunk, buffer[: chunk.size]) + 1]
+    )
+    have_content = _find_nonblank_lines(chunk, begins)
     is_kept = have_content.copy()
     is_kept[[0, -1]] = True
-    return _Piece(begins[is_kept] + start, have_content[is_kept], sums, stop)
+    return _LinePiece(begins[is_kept] + start, have_content[is_kept], sums, stop)
 
 
-def _newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Ints:
+def _find_newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Ints:
     """Return the positions of newlines.
 
     Most lines are longer than eight bytes, so this looks for 8-byte words that contain one newline. The
@@ -184,7 +190,7 @@ def _newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Int
     return np.concatenate([positions, np.flatnonzero(marks[full_size:]) + full_size])
 
 
-def _have_content(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
+def _find_nonblank_lines(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.bool_]:
     """Return for each line of a chunk whether it has more than white space.
 
     The last line may be empty.
@@ -195,7 +201,7 @@ def _have_content(chunk: npt.NDArray[np.uint8], begins: Ints) -> npt.NDArray[np.
         chunk[line_starts]
     )  # usually the first byte decides
     starting_white = np.flatnonzero(~starts_visible)
-    if len(starting_white) > _FEW:
+    if len(starting_white) > _MAX_SINGLE_CHECKS:
         holds[: len(line_starts)] = np.logical_or.reduceat(_is_visible(chunk), line_starts)
     else:
         for line in starting_white.tolist():

@@ -20,17 +20,17 @@ import numpy.typing as npt
 
 from ..engine.base.limits import ARRAY, LINE
 from ..errors import ConfigError, DataError
-from ..stores import Range, is_remote
+from ..stores import ByteRange, is_remote
 from ..types import Ints
 from . import sidecar
-from .chain import gap_of, in_file_order, ranges_of
+from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
-from .line_index import MARK, NEWLINE, make_index
+from .line_index import BYTE_ORDER_MARK, NEWLINE, make_index
 from .lru import LRUCache
-from .sums import BLOCK, Sums, read
+from .sums import BLOCK_BYTES, BlockChecksums, read
 
-_CHUNK = 16 << 20  # bytes a pass over the file reads at once
-_BLOCK = 1 << 20
+_PASS_BYTES = 16 << 20  # bytes a pass over the file reads at once
+_BLOCK_BYTES = 1 << 20
 
 
 class Offsets(NamedTuple):
@@ -42,7 +42,7 @@ class Offsets(NamedTuple):
 
     path: Path
     found: npt.NDArray[np.integer[Any]]
-    sums: Sums
+    sums: BlockChecksums
 
     def rows(self) -> int:
         """Return the number of rows."""
@@ -97,7 +97,7 @@ class LineFile:
     ) -> None:
         self.columns, self.offsets = columns, offsets
         self._path, self._parse, self._origin = path, parse, origin
-        self._stat, self._rows = sidecar.stat(path), offsets.rows()
+        self._stat, self._rows = sidecar.stat_file(path), offsets.rows()
 
     def __len__(self) -> int:
         return self._rows
@@ -121,20 +121,22 @@ class LineFile:
             start = int(starts[np.argmax(ends - starts)])
             reason = f"the line has {longest:,} bytes: write rows of at most {LINE:,} bytes"
             raise self._bad(start, ValueError(reason))
-        return in_file_order(starts, ends, partial(self._rows_of, sums))
+        return read_in_file_order(starts, ends, partial(self._rows_of, sums))
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the byte ranges that these rows need; none for a local file."""
         _, offsets, sums = self.offsets.get()
         if not is_remote(self._path) or len(offsets) != self._rows + 1:
             return []
         starts, ends = offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
-        return ranges_of(self._path, np.maximum(starts - 1, 0), ends, BLOCK if sums.size else 1)
+        return merge_row_ranges(
+            self._path, np.maximum(starts - 1, 0), ends, BLOCK_BYTES if sums.size else 1
+        )
 
-    def _rows_of(self, sums: Sums, starts: Ints, ends: Ints) -> Iterator[Any]:
+    def _rows_of(self, sums: BlockChecksums, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Yield rows in file order, read in blocks of neighbours."""
-        starts_block = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
-            starts[1:] // _BLOCK != starts[:-1] // _BLOCK
+        starts_block = (starts[1:] > ends[:-1] + choose_max_gap(self._path)) | (
+            starts[1:] // _BLOCK_BYTES != starts[:-1] // _BLOCK_BYTES
         )
         boundaries = [0, *(np.flatnonzero(starts_block) + 1).tolist(), len(starts)]
         firsts, lasts, parse = starts.tolist(), ends.tolist(), self._parse
@@ -148,7 +150,7 @@ class LineFile:
                 if (
                     first
                     and block[offset - 1] != NEWLINE
-                    and (first, block[offset - 1]) != (len(MARK), MARK[-1])
+                    and (first, block[offset - 1]) != (len(BYTE_ORDER_MARK), BYTE_ORDER_MARK[-1])
                 ):
                     raise offsets_mismatch(self.offsets.path, self._origin)
                 end = block.find(b"\n", offset, last - base)
@@ -159,9 +161,9 @@ class LineFile:
 
     def _bad(self, start: int, error: Exception) -> DataError:
         number = 1
-        for offset in range(0, start, _CHUNK):
+        for offset in range(0, start, _PASS_BYTES):
             number += read(
-                self._path, offset, min(_CHUNK, start - offset), None, str(self._origin)
+                self._path, offset, min(_PASS_BYTES, start - offset), None, str(self._origin)
             ).count(b"\n")
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         return DataError(
@@ -185,7 +187,12 @@ class Array:
         data: ChecksummedFile,
     ) -> None:
         self.columns = columns
-        self._data, self._path, self._origin, self._stat = data, path, origin, sidecar.stat(path)
+        self._data, self._path, self._origin, self._stat = (
+            data,
+            path,
+            origin,
+            sidecar.stat_file(path),
+        )
         self._values: list[Any] | None = values
         self._rows = len(values)
 
@@ -199,7 +206,7 @@ class Array:
         """Return the elements at `indices`."""
         sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
         if self._values is None:
-            self._values = array_of(self._path, self._origin, self._data)
+            self._values = read_json_array(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
         if columns is None:
             return [copy.deepcopy(values[index]) for index in indices.tolist()]
@@ -231,10 +238,10 @@ class FromJson:
         return row if self._columns is None else select_keys(row, self._columns)
 
 
-def from_text(line: bytes) -> dict[str, str]:
+def parse_text_line(line: bytes) -> dict[str, str]:
     r"""Return a line of text as a row.
 
-    >>> from_text(b"one\r")
+    >>> parse_text_line(b"one\r")
     {'text': 'one'}
     """
     return {"text": line.removesuffix(b"\r").decode()}
@@ -263,7 +270,7 @@ def offsets_mismatch(index: Path, origin: Path) -> DataError:
     )
 
 
-def text_columns(columns: Sequence[str] | None, origin: Path) -> Sequence[str]:
+def require_text_column(columns: Sequence[str] | None, origin: Path) -> Sequence[str]:
     """Return the only column of a text file; raise `ConfigError` for any other."""
     if columns is not None and list(columns) != ["text"]:
         raise ConfigError(
@@ -301,37 +308,37 @@ def open_lines(
         The rows of the file.
     """
     if text:
-        columns = text_columns(columns, origin)
+        columns = require_text_column(columns, origin)
     elif path.suffix.lower() == ".json":
         data = data or ChecksummedFile(path, origin, mapped_files)
-        if (values := array_of(path, origin, data)) is not None:
+        if (values := read_json_array(path, origin, data)) is not None:
             return Array(path, values, origin=origin, columns=columns, data=data)
     found = offsets or IndexedOffsets(
         make_index(path, origin, cache=cache, rebuild=rebuild), origin, mapped_files
     )
     return LineFile(
         path,
-        from_text if text else FromJson(columns),
+        parse_text_line if text else FromJson(columns),
         offsets=found,
         origin=origin,
         columns=columns,
     )
 
 
-def array_of(path: Path, origin: Path, data: ChecksummedFile) -> list[Any] | None:
+def read_json_array(path: Path, origin: Path, data: ChecksummedFile) -> list[Any] | None:
     """Return the elements of a .json file that is one array, or `None` if it has lines.
 
     Raises:
         DataError: The file is neither, or the array is too large.
     """
-    size = sidecar.stat(path).size
-    head = data.read(0, min(_BLOCK, size)).removeprefix(MARK).lstrip()
+    size = sidecar.stat_file(path).size
+    head = data.read(0, min(_BLOCK_BYTES, size)).removeprefix(BYTE_ORDER_MARK).lstrip()
     if head[:1] == b"[" and size > ARRAY:
         raise DataError(
             f"the array has {size:,} bytes, and the limit is {ARRAY:,}: write one row per line",
             where=str(origin),
         )
-    text = data.read(0, size).removeprefix(MARK) if head[:1] == b"[" else b""
+    text = data.read(0, size).removeprefix(BYTE_ORDER_MARK) if head[:1] == b"[" else b""
     problem = ""
     if text:
         try:
@@ -339,7 +346,7 @@ def array_of(path: Path, origin: Path, data: ChecksummedFile) -> list[Any] | Non
         except (ValueError, RecursionError) as error:
             problem = f"{error}; "
     line, newline, _ = head.partition(b"\n")
-    if not line or (not newline and size > _BLOCK):  # reading checks such a long first line
+    if not line or (not newline and size > _BLOCK_BYTES):  # reading checks such a long first line
         return None
     try:
         json.loads(line.decode())

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-_PLAIN = 0x20  # the first byte of plain JSON is larger
-_VALUES = {0x10: 11, 0x11: 7, 0x12: 8, 0x13: 9, 0x14: 10}
+_MAX_TAG = 0x20  # the first byte of plain JSON is larger
+_RECORD_VALUE_TAGS = {0x10: 11, 0x11: 7, 0x12: 8, 0x13: 9, 0x14: 10}
 """Maps tags of values in a table of records to those of single values."""
 
 
@@ -20,56 +20,56 @@ def decode_value(data: bytes) -> Any:
     >>> decode_value(b'{"x": [1, null]}'), decode_value(bytes([2, 1, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0, 0]))
     ({'x': [1, None]}, [7])
     """
-    if not data or data[0] > _PLAIN or data[0] not in _READ:
+    if not data or data[0] > _MAX_TAG or data[0] not in _VALUE_READERS:
         return json.loads(data)
-    value, offset = _READ[data[0]](data, 1)
+    value, offset = _VALUE_READERS[data[0]](data, 1)
     if offset != len(data):
         raise ValueError(f"the value ends at {offset:,} of {len(data):,} bytes")
     return value
 
 
-def _value(data: bytes, at: int, tag: int | None = None) -> tuple[Any, int]:
-    if (tag := data[at] if tag is None else tag) not in _READ:
+def _read_value(data: bytes, at: int, tag: int | None = None) -> tuple[Any, int]:
+    if (tag := data[at] if tag is None else tag) not in _VALUE_READERS:
         raise ValueError(f"a value has the unknown tag {tag}")
-    return _READ[tag](data, at + 1)
+    return _VALUE_READERS[tag](data, at + 1)
 
 
-def _bytes(data: bytes, at: int) -> tuple[bytes, int]:
+def _read_bytes(data: bytes, at: int) -> tuple[bytes, int]:
     (size,) = struct.unpack_from("<I", data, at)
     if at + 4 + size > len(data):
         raise ValueError(f"it claims {size:,} bytes and has {len(data) - at - 4:,}")
     return data[at + 4 : at + 4 + size], at + 4 + size
 
 
-def _json(data: bytes, at: int) -> tuple[Any, int]:
-    text, at = _bytes(data, at)
+def _read_json(data: bytes, at: int) -> tuple[Any, int]:
+    text, at = _read_bytes(data, at)
     return json.loads(text), at
 
 
-def _text(data: bytes, at: int) -> tuple[str, int]:
-    text, at = _bytes(data, at)
+def _read_text(data: bytes, at: int) -> tuple[str, int]:
+    text, at = _read_bytes(data, at)
     return text.decode(), at
 
 
-def _texts(data: bytes, at: int) -> tuple[list[str], int]:
-    count, at = _count(data, at, 4)
+def _read_texts(data: bytes, at: int) -> tuple[list[str], int]:
+    count, at = _read_count(data, at, 4)
     texts = list[str]()
     for _ in range(count):
-        text, at = _text(data, at)
+        text, at = _read_text(data, at)
         texts.append(text)
     return texts, at
 
 
-def _numbers(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
+def _make_numbers_reader(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         width = np.dtype(kind).itemsize
-        count, at = _count(data, at, width)
+        count, at = _read_count(data, at, width)
         return np.frombuffer(data, kind, count, at).tolist(), at + count * width
 
     return read
 
 
-def _one(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
+def _make_number_reader(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
     def read(data: bytes, at: int) -> tuple[Any, int]:
         (value,) = struct.unpack_from(kind, data, at)
         return value, at + struct.calcsize(kind)
@@ -77,32 +77,32 @@ def _one(kind: str) -> Callable[[bytes, int], tuple[Any, int]]:
     return read
 
 
-def _none(data: bytes, at: int) -> tuple[None, int]:
+def _read_none(data: bytes, at: int) -> tuple[None, int]:
     return None, at
 
 
-def _mapping(data: bytes, at: int) -> tuple[dict[str, Any], int]:
-    count, at = _count(data, at, 5)
+def _read_mapping(data: bytes, at: int) -> tuple[dict[str, Any], int]:
+    count, at = _read_count(data, at, 5)
     values = dict[str, Any]()
     for _ in range(count):
-        key, at = _text(data, at)
-        values[key], at = _value(data, at)
+        key, at = _read_text(data, at)
+        values[key], at = _read_value(data, at)
     return values, at
 
 
-def _records(data: bytes, at: int) -> tuple[list[dict[str, Any]], int]:
-    rows, at = _count(data, at, 1)
-    keys, at = _texts(data, at)
+def _read_records(data: bytes, at: int) -> tuple[list[dict[str, Any]], int]:
+    rows, at = _read_count(data, at, 1)
+    keys, at = _read_texts(data, at)
     rows_read = list[dict[str, Any]]()
     for _ in range(rows):
         row = dict[str, Any]()
         for key in keys:
-            row[key], at = _value(data, at, _VALUES.get(data[at], -1))
+            row[key], at = _read_value(data, at, _RECORD_VALUE_TAGS.get(data[at], -1))
         rows_read.append(row)
     return rows_read, at
 
 
-def _count(data: bytes, at: int, least: int) -> tuple[int, int]:
+def _read_count(data: bytes, at: int, least: int) -> tuple[int, int]:
     """Read a number of values of at least `least` bytes each, and check that they fit."""
     (count,) = struct.unpack_from("<I", data, at)
     if count * least > len(data) - at - 4:
@@ -110,17 +110,17 @@ def _count(data: bytes, at: int, least: int) -> tuple[int, int]:
     return count, at + 4
 
 
-_READ: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
-    0: _json,
-    1: _texts,
-    2: _numbers("<i8"),
-    3: _numbers("<f8"),
-    4: _numbers("?"),
-    5: _mapping,
-    6: _records,
-    7: _text,
-    8: _one("<q"),
-    9: _one("<d"),
-    10: _one("<?"),
-    11: _none,
+_VALUE_READERS: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    0: _read_json,
+    1: _read_texts,
+    2: _make_numbers_reader("<i8"),
+    3: _make_numbers_reader("<f8"),
+    4: _make_numbers_reader("?"),
+    5: _read_mapping,
+    6: _read_records,
+    7: _read_text,
+    8: _make_number_reader("<q"),
+    9: _make_number_reader("<d"),
+    10: _make_number_reader("<?"),
+    11: _read_none,
 }

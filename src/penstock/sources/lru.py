@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import PurePath
 from typing import Any, NamedTuple, cast
 
-from ..engine.base.machine import current_pid, make_lock
+from ..engine.base.machine import get_pid, make_lock
 
 
 class LRUCache:
@@ -43,7 +43,7 @@ class LRUCache:
 
     def get(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
         """Return the value of `key`; on a miss, `make` returns its cost and the value."""
-        key = _with_string_paths(key)
+        key = _convert_paths_to_text(key)
         entry = self._values.get(key)
         if entry is None:
             return self._make(key, make)
@@ -55,7 +55,7 @@ class LRUCache:
 
     def drop(self, key: Any) -> None:
         """Evict a value that no reader is expected to need again."""
-        entry = self._values.pop(_with_string_paths(key), None)
+        entry = self._values.pop(_convert_paths_to_text(key), None)
         if entry is not None:
             self._used -= entry[0]
 
@@ -71,10 +71,10 @@ class LRUCache:
 
     def holds(self, key: Any) -> bool:
         """Return whether the cache contains the key."""
-        return _with_string_paths(key) in self._values
+        return _convert_paths_to_text(key) in self._values
 
     def _make(self, key: Any, make: Callable[[], tuple[int, Any]]) -> Any:
-        lock_key = key, current_pid()
+        lock_key = key, get_pid()
         with self._making.setdefault(lock_key, make_lock()):  # a C lock: an interrupt releases it
             if (entry := self._values.get(key)) is not None:
                 return entry[1]
@@ -102,7 +102,7 @@ class LRUCache:
         self._used = used
 
 
-def _with_string_paths(key: Any) -> Any:
+def _convert_paths_to_text(key: Any) -> Any:
     if isinstance(key, tuple):
         return tuple(
             [

@@ -20,16 +20,16 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
-from .cached_facts import cached_fact
-from .checksummed import ChecksummedFile, OpenRequest, of_data
+from .cached_facts import load_or_compute_fact
+from .checksummed import ChecksummedFile, OpenRequest, open_checked_data
 from .lru import SharedCaches
-from .mds_index import Column, Shard, columns_of, indexes_of, shards_of
-from .records import BROKEN, Records, check_row_count, read_offsets
+from .mds_index import ShardColumn, ShardEntry, find_indexes, parse_columns, parse_shards
+from .records import RECORD_ERRORS, RecordFile, check_row_count, read_offsets
 
 Decode = Callable[[bytes], Any]
 
-_PIECE = 1 << 20
-_SCALARS = (
+_READ_BYTES = 1 << 20
+_SCALAR_DTYPES = (
     "uint8",
     "uint16",
     "uint32",
@@ -42,16 +42,27 @@ _SCALARS = (
     "float32",
     "float64",
 )
-_TYPES = {8 * np.dtype(name).itemsize + "uif".index(np.dtype(name).kind): name for name in _SCALARS}
-_GREY = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
-_BANDS = {"LA": 2, "RGB": 3, "YCbCr": 3, "HSV": 3, "LAB": 3, "RGBA": 4, "CMYK": 4, "RGBX": 4}
+_DTYPES_BY_CODE = {
+    8 * np.dtype(name).itemsize + "uif".index(np.dtype(name).kind): name for name in _SCALAR_DTYPES
+}
+_GREY_MODE_DTYPES = {"L": "u1", "P": "u1", "I": "<i4", "F": "<f4", "I;16": "<u2"}
+_BANDS_BY_MODE = {
+    "LA": 2,
+    "RGB": 3,
+    "YCbCr": 3,
+    "HSV": 3,
+    "LAB": 3,
+    "RGBA": 4,
+    "CMYK": 4,
+    "RGBX": 4,
+}
 
 
-def open_mds(request: OpenRequest, /) -> Records:
+def open_mds(request: OpenRequest, /) -> RecordFile:
     """Open one shard."""
     path, origin, data, shared = request.path, request.origin, request.data, request.shared
-    shard = _listed(origin, shared, request.cache)
-    if (size := sidecar.stat(path).size) != shard.size:
+    shard = _find_shard_entry(origin, shared, request.cache)
+    if (size := sidecar.stat_file(path).size) != shard.size:
         raise DataError(
             f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}: it is damaged",
             where=str(origin),
@@ -62,11 +73,13 @@ def open_mds(request: OpenRequest, /) -> Records:
             f"{origin}: there is no column {missing[0]!r}; the columns are {', '.join(names)}"
         )
     columns = list(names if request.columns is None else request.columns)
-    rows = Rows(shard.columns, columns, origin)
+    rows = SampleDecoder(shard.columns, columns, origin)
     find = partial(
-        shared.decoded.get, ("offsets", path), partial(_checked, data, shard, request.cache)
+        shared.decoded.get,
+        ("offsets", path),
+        partial(_read_checked_offsets, data, shard, request.cache),
     )
-    return Records(
+    return RecordFile(
         path,
         rows,
         rows=check_row_count(data, shard.rows),
@@ -78,21 +91,23 @@ def open_mds(request: OpenRequest, /) -> Records:
     )
 
 
-def _listed(origin: Path, shared: SharedCaches, cache: str | Path | None) -> Shard:
+def _find_shard_entry(origin: Path, shared: SharedCaches, cache: str | Path | None) -> ShardEntry:
     """Return the entry of a shard in the index beside it, or in one of a folder above."""
 
-    def read(index: Path) -> tuple[int, dict[str, Shard]]:
-        of_data(index, shared.files, cache).compare_all()
-        shards = shards_of(meta.read(index), index)
-        return sidecar.stat(index).size, {
+    def read(index: Path) -> tuple[int, dict[str, ShardEntry]]:
+        open_checked_data(index, shared.files, cache).compare_all()
+        shards = parse_shards(meta.read(index), index)
+        return sidecar.stat_file(index).size, {
             str(PurePosixPath(name)): shard for shard in shards for name in shard.basenames
         }
 
     nearest = None
-    for index, name in indexes_of(origin):
+    for index, name in find_indexes(origin):
         nearest = nearest or index
         try:
-            shards = shared.decoded.get(("index", index, sidecar.stat(index)), partial(read, index))
+            shards = shared.decoded.get(
+                ("index", index, sidecar.stat_file(index)), partial(read, index)
+            )
         except DataError:
             if name == origin.name:
                 raise
@@ -110,7 +125,9 @@ def _listed(origin: Path, shared: SharedCaches, cache: str | Path | None) -> Sha
     )
 
 
-def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> tuple[int, Any]:
+def _read_checked_offsets(
+    data: ChecksummedFile, shard: ShardEntry, cache: str | Path | None
+) -> tuple[int, Any]:
     """Return the offsets of a shard, after comparing it with the digests of its index, if any.
 
     One process of a machine compares each shard.
@@ -118,7 +135,7 @@ def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> t
     path, origin, offsets = data.path, data.origin, read_offsets(data, shard.rows)
     head = 4 * (shard.rows + 2)
     config = data.head(head, int(offsets[0]) - head)  # a copy of the columns in the index
-    if config and not _agrees(config, shard.columns):
+    if config and not _matches_columns(config, shard.columns):
         raise DataError(
             "its columns differ from those in its index.json: it is damaged, or the index belongs "
             "to another shard",
@@ -132,8 +149,8 @@ def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> t
 
     def compare() -> bool:
         digest = hashlib.new(algorithms[0])
-        for offset in range(0, shard.size, _PIECE):
-            digest.update(data.read(offset, min(_PIECE, shard.size - offset)))
+        for offset in range(0, shard.size, _READ_BYTES):
+            digest.update(data.read(offset, min(_READ_BYTES, shard.size - offset)))
         if digest.hexdigest() != shard.hashes[algorithms[0]]:
             raise DataError(
                 f"its {algorithms[0]} differs from the one in its index.json: it is damaged",
@@ -142,9 +159,9 @@ def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> t
         return True
 
     if algorithms:
-        cached_fact(
+        load_or_compute_fact(
             [path],
-            [sidecar.stat(path)],
+            [sidecar.stat_file(path)],
             f"{algorithms[0]} {shard.hashes[algorithms[0]]}",
             compare,
             cache,
@@ -152,31 +169,34 @@ def _checked(data: ChecksummedFile, shard: Shard, cache: str | Path | None) -> t
     return offsets.nbytes, offsets
 
 
-def _agrees(config: bytes, columns: list[Column]) -> bool:
+def _matches_columns(config: bytes, columns: list[ShardColumn]) -> bool:
     try:
-        return columns_of(json.loads(config)) == columns
-    except BROKEN:
+        return parse_columns(json.loads(config)) == columns
+    except RECORD_ERRORS:
         return False
 
 
-class Rows:
+class SampleDecoder:
     """Decoder of samples.
 
-    >>> columns = [Column("n", "int", 8), Column("text", "str", 0)]
-    >>> rows = Rows(columns, ["text", "n"], Path("shard.00000.mds"))
+    >>> columns = [ShardColumn("n", "int", 8), ShardColumn("text", "str", 0)]
+    >>> rows = ProvenanceRows(columns, ["text", "n"], Path("shard.00000.mds"))
     >>> rows(bytes([2, 0, 0, 0]) + (7).to_bytes(8, "little") + b"ab")
     {'text': 'ab', 'n': 7}
     """
 
-    def __init__(self, columns: Sequence[Column], names: Sequence[str], origin: Path) -> None:
+    def __init__(self, columns: Sequence[ShardColumn], names: Sequence[str], origin: Path) -> None:
         self._sizes = [column.size for column in columns]
         self._variable = self._sizes.count(0)
         numbers = {column.name: number for number, column in enumerate(columns)}
         self._decoders = [
-            (name, numbers[name], decoder(columns[numbers[name]], origin)) for name in names
+            (name, numbers[name], make_column_decoder(columns[numbers[name]], origin))
+            for name in names
         ]
         encodings = {name: columns[numbers[name]].encoding for name in names}
-        self.types = {name: _SAME.get(encoding, encoding) for name, encoding in encodings.items()}
+        self.types = {
+            name: _SHARED_TYPE_NAMES.get(encoding, encoding) for name, encoding in encodings.items()
+        }
 
     def __call__(self, data: bytes) -> dict[str, Any]:
         variable_sizes = iter(struct.unpack_from(f"<{self._variable}I", data))
@@ -191,7 +211,7 @@ class Rows:
         }
 
 
-def decoder(column: Column, origin: Path) -> Decode:
+def make_column_decoder(column: ShardColumn, origin: Path) -> Decode:
     """Return the decoder of a column; pictures stay the bytes of their files.
 
     Raises:
@@ -203,36 +223,36 @@ def decoder(column: Column, origin: Path) -> Decode:
             f"{origin}: the column {name!r} is pickled (pkl), and reading it may run any code: "
             "write it as json, bytes or ndarray, or leave it out with columns="
         )
-    if encoding in _SCALARS:
-        return partial(_scalar, np.dtype(encoding).newbyteorder("<"))
+    if encoding in _SCALAR_DTYPES:
+        return partial(_decode_scalar, np.dtype(encoding).newbyteorder("<"))
     if encoding.partition(":")[0] == "ndarray":
-        return _array_of(column, origin)
-    if encoding not in _DECODERS:
-        known = sorted({*_DECODERS, *_SCALARS, "ndarray"})
+        return _make_array_decoder(column, origin)
+    if encoding not in _COLUMN_DECODERS:
+        known = sorted({*_COLUMN_DECODERS, *_SCALAR_DTYPES, "ndarray"})
         raise ConfigError(
             f"{origin}: the column {name!r} is written as {encoding!r}; known are "
             f"{', '.join(known)}"
         )
-    return _DECODERS[encoding]
+    return _COLUMN_DECODERS[encoding]
 
 
-def _array_of(column: Column, origin: Path) -> Decode:
+def _make_array_decoder(column: ShardColumn, origin: Path) -> Decode:
     _, _, spec = column.encoding.partition(":")
     dtype, _, dims = spec.partition(":")
-    if (dtype and dtype not in _SCALARS) or not all(
+    if (dtype and dtype not in _SCALAR_DTYPES) or not all(
         size.isdigit() for size in dims.split(",") if dims
     ):
         raise ConfigError(
             f"{origin}: the column {column.name!r} is written as {column.encoding!r}, which is no "
             "valid array encoding: write it as ndarray, ndarray:dtype or ndarray:dtype:shape"
         )
-    return partial(_array, dtype, tuple(map(int, dims.split(","))) if dims else ())
+    return partial(_decode_array, dtype, tuple(map(int, dims.split(","))) if dims else ())
 
 
-def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
+def _decode_array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
     offset = 0
     if not dtype:
-        dtype, offset = _TYPES[data[0]], 1
+        dtype, offset = _DTYPES_BY_CODE[data[0]], 1
     if not shape:
         dims, width = data[offset] >> 2, 1 << (data[offset] & 3)
         shape = tuple(np.frombuffer(data, f"<u{width}", dims, offset + 1).tolist())
@@ -245,12 +265,12 @@ def _array(dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
     return np.frombuffer(data, element_type, offset=offset).reshape(shape)
 
 
-def _scalar(kind: Any, data: bytes) -> Any:
+def _decode_scalar(kind: Any, data: bytes) -> Any:
     (value,) = np.frombuffer(data, kind)
     return value
 
 
-def _int(data: bytes) -> int:
+def _decode_int(data: bytes) -> int:
     (value,) = struct.unpack("<q", data)
     return value
 
@@ -266,12 +286,12 @@ def pixels(data: bytes) -> Any:
     if mode == "1":  # one bit per pixel; every row begins with a new byte
         rows = np.frombuffer(data, "u1", offset=12 + length).reshape(height, -(-width // 8))
         return np.unpackbits(rows, axis=1, count=width).astype(bool)
-    if mode not in {**_GREY, **_BANDS}:
+    if mode not in {**_GREY_MODE_DTYPES, **_BANDS_BY_MODE}:
         raise ValueError(
-            f"pixels have the unknown mode {mode!r}; known are 1, {', '.join([*_GREY, *_BANDS])}"
+            f"pixels have the unknown mode {mode!r}; known are 1, {', '.join([*_GREY_MODE_DTYPES, *_BANDS_BY_MODE])}"
         )
-    element_type = _GREY.get(mode, "u1")
-    shape = (height, width, _BANDS[mode]) if mode in _BANDS else (height, width)
+    element_type = _GREY_MODE_DTYPES.get(mode, "u1")
+    shape = (height, width, _BANDS_BY_MODE[mode]) if mode in _BANDS_BY_MODE else (height, width)
     if math.prod(shape) * np.dtype(element_type).itemsize != len(data) - 12 - length:
         raise ValueError(
             f"{len(data) - 12 - length} bytes cannot be {width} x {height} pixels of {mode}"
@@ -279,7 +299,7 @@ def pixels(data: bytes) -> Any:
     return np.frombuffer(data, element_type, offset=12 + length).reshape(shape)
 
 
-def pictures(data: bytes, skip: int = 0, each: Decode = bytes) -> list[Any]:
+def decode_value_list(data: bytes, skip: int = 0, each: Decode = bytes) -> list[Any]:
     """Decode several values: their number, their sizes, and the values."""
     (count,) = struct.unpack_from("<I", data, skip)
     if 4 * count > len(data):
@@ -294,32 +314,32 @@ def pictures(data: bytes, skip: int = 0, each: Decode = bytes) -> list[Any]:
     return values
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode()
 
 
-def _decimal(data: bytes) -> Decimal:
+def _decode_decimal(data: bytes) -> Decimal:
     return Decimal(data.decode())
 
 
-_DECODERS: dict[str, Decode] = {
+_COLUMN_DECODERS: dict[str, Decode] = {
     "bytes": bytes,
-    "str": _text,
-    "int": _int,
+    "str": _decode_text,
+    "int": _decode_int,
     "str_int": int,
     "str_float": float,
-    "str_decimal": _decimal,
+    "str_decimal": _decode_decimal,
     "json": json.loads,
     "pil": pixels,
     "jpeg": bytes,
     "png": bytes,
-    "jpeg_array": pictures,
-    "jpegarray": pictures,
-    "list[jpeg]": partial(pictures, skip=4),
-    "list[png]": partial(pictures, skip=4),
-    "list[pil]": partial(pictures, skip=4, each=pixels),
+    "jpeg_array": decode_value_list,
+    "jpegarray": decode_value_list,
+    "list[jpeg]": partial(decode_value_list, skip=4),
+    "list[png]": partial(decode_value_list, skip=4),
+    "list[pil]": partial(decode_value_list, skip=4, each=pixels),
 }
-_SAME = {
+_SHARED_TYPE_NAMES = {
     "jpeg": "bytes",
     "png": "bytes",
     "str_int": "int",

@@ -14,21 +14,23 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base.progress import Progress
-from ..engine.base.sizes import ByIndex, Spaced
-from ..engine.base.spans import Spans
+from ..engine.base.sizes import LengthsByIndex, OffsetLengths
+from ..engine.base.spans import DocumentSpans
 from ..errors import ConfigError, DataError
 from ..types import Ints, Json, Sizes
-from .chain import by_part, starts_of
-from .hub import can_skip, described_rows, slicer
-from .identity import Digest, copy_for_reading, fixed_sample, memory_digest, row_digests
-from .rows import rows_of
-from .unify import Conform
+from .chain import compute_offsets, read_by_part
+from .hub import can_skip, make_slice_reader, make_stored_row_reader
+from .identity import Digest, copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
+from .rows import build_rows
+from .unify import SchemaConverter
 
-_SKIPPED = 64  # rows of a stream that are skipped between two progress reports
-_RUN = 4  # neighbours from which on a slice is faster than a list of indices
+_SKIPPED_PER_REPORT = 64  # rows of a stream that are skipped between two progress reports
+_MIN_SLICE_ROWS = 4  # neighbours from which on a slice is faster than a list of indices
 _CHEAP, _FEW = 64, 8  # rows read for a digest: of tables and arrays, and of costly objects
-_SCANNED = 1 << 30  # largest array of tokens, in bytes, that a description of a pipeline scans
-_SCALARS = "biufcOUS"  # kinds of arrays whose elements have a Python type
+_MAX_SCANNED_BYTES = (
+    1 << 30
+)  # largest array of tokens, in bytes, that a description of a pipeline scans
+_SCALAR_DTYPE_KINDS = "biufcOUS"  # kinds of arrays whose elements have a Python type
 
 
 class Memory:
@@ -61,20 +63,20 @@ class Memory:
         missing = [name for name in required if not callable(getattr(seq, name, None))]
         if missing:
             reason = f"it has no {' and no '.join(missing)}. For iterators use from_iterable"
-            raise ConfigError(f"{_name(seq)} is no sequence: {reason}")
+            raise ConfigError(f"{_get_qualified_name(seq)} is no sequence: {reason}")
         if getattr(seq, "ndim", None) == 0:
             raise ConfigError(
-                f"{_name(seq)} is no sequence: it is one value, an array without an axis"
+                f"{_get_qualified_name(seq)} is no sequence: it is one value, an array without an axis"
             )
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
             reason = (
                 "its keys are names or labels. For columns give pyarrow.table(columns), for a "
                 "series its to_list()"
             )
-            raise ConfigError(f"{_name(seq)} is no sequence of samples: {reason}")
+            raise ConfigError(f"{_get_qualified_name(seq)} is no sequence of samples: {reason}")
         _refuse_mask(seq)
         self._seq = seq
-        self._read = _reader(seq)
+        self._read = _choose_reader(seq)
         self._rows = len(seq)
         self._digest: Digest | None = None
         self._sample: Digest | None = None
@@ -85,13 +87,13 @@ class Memory:
     @property
     def plain(self) -> list[Any] | tuple[Any, ...] | range | None:
         """The object itself if indexing it takes nanoseconds, else `None`."""
-        return self._seq if self._read in (_from_range, _with_map) else None
+        return self._seq if self._read in (_read_range, _read_with_map) else None
 
     def __getstate__(self) -> Any:
-        return _to_filename(self._seq)
+        return _replace_by_filename(self._seq)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(_from_filename(state))
+        self.__init__(_map_from_filename(state))
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the samples at `indices`."""
@@ -113,7 +115,7 @@ class Memory:
         """
         length_of: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
         if length_of is not None:
-            return ByIndex(length_of, self._rows)
+            return LengthsByIndex(length_of, self._rows)
         attribute = getattr(self._seq, "lengths", None)
         attribute = attribute() if callable(attribute) else attribute
         if attribute is None:
@@ -127,7 +129,7 @@ class Memory:
             raise DataError(
                 f"it returns lengths of shape {lengths.shape} and type {lengths.dtype}: return "
                 f"{self._rows} integers, none negative",
-                where=_name(self._seq),
+                where=_get_qualified_name(self._seq),
             )
         return lengths.astype(np.int64, copy=False)
 
@@ -138,7 +140,7 @@ class Memory:
         """
         if self._digest is None:
             digest_method = getattr(self._seq, "digest", None)
-            value = str(digest_method()) if callable(digest_method) else memory_digest(self._seq)
+            value = str(digest_method()) if callable(digest_method) else digest_memory(self._seq)
             self._digest = {} if value is None else {"values": value}
         return self._digest
 
@@ -148,7 +150,8 @@ class Memory:
         if isinstance(items, list | tuple):
             items = cast("Sequence[Any]", items)
             if any(
-                _holds_objects(items[index]) for index in fixed_sample(len(items), _CHEAP).tolist()
+                _holds_objects(items[index])
+                for index in sample_fixed_indices(len(items), _CHEAP).tolist()
             ):
                 self.digest()
 
@@ -157,7 +160,7 @@ class Memory:
         if callable(getattr(self._seq, "digest", None)):
             return {}
         return (
-            {"values": memory_digest(self._seq[:rows]) or ""}
+            {"values": digest_memory(self._seq[:rows]) or ""}
             if self.digest()
             else self._rows_digest(rows)
         )
@@ -165,7 +168,9 @@ class Memory:
     def sample_digest(self) -> Digest:
         """Return digests of a few rows, and the fingerprint of a Hugging Face dataset."""
         if self._sample is None:
-            fingerprint = getattr(self._seq, "_fingerprint", None) if _is_hub(self._seq) else None
+            fingerprint = (
+                getattr(self._seq, "_fingerprint", None) if _is_hub_dataset(self._seq) else None
+            )
             digest = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else {}
             self._sample = {**digest, **self._rows_digest(self._rows)}
         return self._sample
@@ -185,14 +190,16 @@ class Memory:
         The copy keeps the run independent of side effects of reading: open files, counters, and random
         generators.
         """
-        if _is_hub(self._seq):
-            return {"rows": row_digests(described_rows(self._seq), rows, _CHEAP)}
-        is_cheap = self._read is _by_index_list or type(self._seq).__module__.startswith("pyarrow")
+        if _is_hub_dataset(self._seq):
+            return {"rows": digest_few_rows(make_stored_row_reader(self._seq), rows, _CHEAP)}
+        is_cheap = self._read is _read_by_index_list or type(self._seq).__module__.startswith(
+            "pyarrow"
+        )
         if is_cheap:
-            return {"rows": row_digests(partial(self._read, self._seq), rows, _CHEAP)}
+            return {"rows": digest_few_rows(partial(self._read, self._seq), rows, _CHEAP)}
         seq = copy_for_reading(self._seq)
         return {
-            "rows": row_digests(
+            "rows": digest_few_rows(
                 partial(self._read, seq),
                 rows,
                 _FEW,
@@ -202,7 +209,7 @@ class Memory:
 
     def describe(self) -> Json:
         """Return the type of the object and its number of rows."""
-        return {"type": _name(self._seq), "rows": self._rows}
+        return {"type": _get_qualified_name(self._seq), "rows": self._rows}
 
 
 def _holds_objects(sample: Any, depth: int = 2) -> bool:
@@ -282,10 +289,10 @@ class Tokens:
         return len(self._offsets) - 1
 
     def __getstate__(self) -> Any:
-        return tuple(_to_filename(array) for array in self._arguments)
+        return tuple(_replace_by_filename(array) for array in self._arguments)
 
     def __setstate__(self, state: Any) -> None:
-        self.__init__(*(_from_filename(array) for array in state))
+        self.__init__(*(_map_from_filename(array) for array in state))
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """Return the documents at `indices`, as views."""
@@ -296,9 +303,9 @@ class Tokens:
         )
         return [tokens[start:stop] for start, stop in zip(starts, stops, strict=True)]
 
-    def spans(self, indices: Ints, /) -> Spans:
+    def spans(self, indices: Ints, /) -> DocumentSpans:
         """Return the documents at `indices` as spans of the array."""
-        return Spans(
+        return DocumentSpans(
             [self._tokens],
             np.zeros(len(indices), np.int64),
             self._offsets[indices],
@@ -307,7 +314,7 @@ class Tokens:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed from the offsets."""
-        return Spaced(self._offsets)
+        return OffsetLengths(self._offsets)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -319,7 +326,7 @@ class Tokens:
         tokens = self.joined()
         if (
             isinstance(self._arguments[0], np.memmap)
-            or not 0 < tokens.nbytes <= _SCANNED
+            or not 0 < tokens.nbytes <= _MAX_SCANNED_BYTES
             or tokens.dtype.kind not in "iu"
         ):
             return None
@@ -341,7 +348,7 @@ class Tokens:
         offsets = hashlib.blake2b(np.ascontiguousarray(bounds).tobytes(), digest_size=8).hexdigest()
         return {
             "offsets": offsets,
-            "tokens": memory_digest(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
+            "tokens": digest_memory(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
         }
 
     def describe(self) -> Json:
@@ -376,7 +383,7 @@ class Iterable:
     def __init__(self, factory: Callable[[], Any], identity: str | int | None = None) -> None:
         if not callable(factory):
             raise ConfigError(
-                f"{_name(factory)} is no function: give one that makes a new iterator each time, "
+                f"{_get_qualified_name(factory)} is no function: give one that makes a new iterator each time, "
                 "as in from_iterable(lambda: open_my_data())"
             )
         self._factory, self.identity = factory, identity
@@ -394,7 +401,7 @@ class Iterable:
         skipped = 0
         with Progress("go to a row of a stream", row, "samples") as progress:
             while skipped < row and (
-                count := sum(1 for _ in islice(samples, min(_SKIPPED, row - skipped)))
+                count := sum(1 for _ in islice(samples, min(_SKIPPED_PER_REPORT, row - skipped)))
             ):
                 skipped += count
                 progress.more(count)
@@ -402,14 +409,14 @@ class Iterable:
             raise DataError(
                 f"it ended after {skipped} samples, before row {row} of the saved state: the "
                 "function must yield the same samples every time",
-                where=_name(self._factory),
+                where=_get_qualified_name(self._factory),
             )
         return samples
 
     def digest(self) -> Digest:
         """Return the identity that the user gave, if any."""
         return (
-            {"shards": memory_digest(self.names()) or ""}
+            {"shards": digest_memory(self.names()) or ""}
             if self.identity is None
             else {"identity": str(self.identity)}
         )
@@ -431,64 +438,64 @@ def _refuse_mask(array: Any) -> None:
         )
 
 
-# Ways to read; `_reader` chooses one for each object.
+# Ways to read; `_choose_reader` chooses one for each object.
 
-_Read = Callable[[Any, Ints], list[Any]]
+_ReadRows = Callable[[Any, Ints], list[Any]]
 
 
-def _reader(seq: Any) -> _Read:
+def _choose_reader(seq: Any) -> _ReadRows:
     if isinstance(seq, range):
         return (
-            _from_range
+            _read_range
             if -(1 << 62) < seq.start < 1 << 62 and abs(seq.step) * len(seq) < 1 << 62
-            else _one_by_one
+            else _read_one_by_one
         )
     if isinstance(seq, np.ndarray):
         array = cast("npt.NDArray[Any]", seq)
         return (
-            _scalars(array)
-            if array.ndim == 1 and array.dtype.kind in _SCALARS
-            else _row_views(array)
+            _make_scalar_reader(array)
+            if array.ndim == 1 and array.dtype.kind in _SCALAR_DTYPE_KINDS
+            else _make_row_view_reader(array)
         )
     if callable(getattr(seq, "__getitems__", None)):
-        return _hub_reader(seq) if _is_hub(seq) else _with_getitems
+        return _make_hub_reader(seq) if _is_hub_dataset(seq) else _read_with_getitems
     if type(seq).__module__.startswith("pyarrow") and hasattr(seq, "to_batches"):
-        return _table_reader(seq)
+        return _make_table_reader(seq)
     if hasattr(seq, "shape") and hasattr(seq, "dtype"):
-        return _by_index_list
+        return _read_by_index_list
     if _has_only_read(seq):
-        return _with_read
-    return _with_map if type(seq) in (list, tuple) else _one_by_one
+        return _call_read
+    return _read_with_map if type(seq) in (list, tuple) else _read_one_by_one
 
 
-def _from_range(seq: range, indices: Ints) -> list[int]:
+def _read_range(seq: range, indices: Ints) -> list[int]:
     return (indices * seq.step + seq.start).tolist()
 
 
-def _scalars(array: npt.NDArray[Any]) -> _Read:
+def _make_scalar_reader(array: npt.NDArray[Any]) -> _ReadRows:
     plain = np.asarray(array)
     return lambda _, indices: plain[indices].tolist()
 
 
-def _row_views(array: npt.NDArray[Any]) -> _Read:
+def _make_row_view_reader(array: npt.NDArray[Any]) -> _ReadRows:
     plain = np.asarray(array)
     return lambda _, indices: [plain[index] for index in indices.tolist()]
 
 
-def _with_map(seq: Any, indices: Ints) -> list[Any]:
+def _read_with_map(seq: Any, indices: Ints) -> list[Any]:
     return list(map(seq.__getitem__, indices.tolist()))
 
 
-def _one_by_one(seq: Any, indices: Ints) -> list[Any]:
+def _read_one_by_one(seq: Any, indices: Ints) -> list[Any]:
     return [seq[index] for index in indices.tolist()]
 
 
-def _with_getitems(seq: Any, indices: Ints) -> list[Any]:
+def _read_with_getitems(seq: Any, indices: Ints) -> list[Any]:
     samples = list(seq.__getitems__(indices.tolist()))
     if len(samples) != len(indices):
         raise DataError(
             f"__getitems__ returned {len(samples)} samples for {len(indices)} indices",
-            where=_name(seq),
+            where=_get_qualified_name(seq),
         )
     return samples
 
@@ -501,20 +508,20 @@ def _has_only_read(seq: Any) -> bool:
     return callable(getattr(seq, "read", None)) and not hasattr(seq, "__getitem__")
 
 
-def _with_read(seq: Any, indices: Ints) -> list[Any]:
+def _call_read(seq: Any, indices: Ints) -> list[Any]:
     return list(seq.read(indices))
 
 
-def _is_hub(seq: Any) -> bool:
+def _is_hub_dataset(seq: Any) -> bool:
     return type(seq).__module__.startswith("datasets.") and type(seq).__name__ == "Dataset"
 
 
-def _hub_reader(seq: Any) -> _Read:
+def _make_hub_reader(seq: Any) -> _ReadRows:
     """Return a reader of a Hugging Face dataset that reads neighbours as one slice.
 
     A slice takes a fraction of the time of a list of indices.
     """
-    read_slice = slicer(seq)
+    read_slice = make_slice_reader(seq)
 
     def read(seq: Any, indices: Ints) -> list[Any]:
         if not len(indices):
@@ -524,20 +531,24 @@ def _hub_reader(seq: Any) -> _Read:
             *(np.flatnonzero(indices[1:] - indices[:-1] != 1) + 1).tolist(),
             len(indices),
         ]
-        if len(boundaries) * _RUN > len(indices):
-            return _one_by_one(seq, indices) if len(indices) == 1 else _with_getitems(seq, indices)
+        if len(boundaries) * _MIN_SLICE_ROWS > len(indices):
+            return (
+                _read_one_by_one(seq, indices)
+                if len(indices) == 1
+                else _read_with_getitems(seq, indices)
+            )
         samples = list[Any]()
         for start, stop in pairwise(boundaries):
             rows = read_slice(int(indices[start]), int(indices[stop - 1]) + 1)
             if rows is None:
-                return _one_by_one(seq, indices)
+                return _read_one_by_one(seq, indices)
             samples += rows
         return samples
 
     return read
 
 
-def _by_index_list(seq: Any, indices: Ints) -> list[Any]:
+def _read_by_index_list(seq: Any, indices: Ints) -> list[Any]:
     """Read tensors and array stores with a list of indices.
 
     The list is sorted and unique, because some stores require that.
@@ -547,20 +558,26 @@ def _by_index_list(seq: Any, indices: Ints) -> list[Any]:
     samples = list(seq[unique if is_jax else unique.tolist()])
     if len(samples) != len(unique):
         raise DataError(
-            f"it returned {len(samples)} samples for {len(unique)} indices", where=_name(seq)
+            f"it returned {len(samples)} samples for {len(unique)} indices",
+            where=_get_qualified_name(seq),
         )
     return [samples[number] for number in inverse.tolist()]
 
 
-def _table_reader(table: Any) -> _Read:
-    batches: list[Any] = [*map(Conform(table.schema, None, Path(_name(table))), table.to_batches())]
-    starts = starts_of([batch.num_rows for batch in batches])
-    return lambda _, indices: by_part(
-        starts, indices, lambda part, rows: rows_of(batches[part], rows, views=True)
+def _make_table_reader(table: Any) -> _ReadRows:
+    batches: list[Any] = [
+        *map(
+            SchemaConverter(table.schema, None, Path(_get_qualified_name(table))),
+            table.to_batches(),
+        )
+    ]
+    starts = compute_offsets([batch.num_rows for batch in batches])
+    return lambda _, indices: read_by_part(
+        starts, indices, lambda part, rows: build_rows(batches[part], rows, views=True)
     )
 
 
-def _name(value: Any) -> str:
+def _get_qualified_name(value: Any) -> str:
     qualified = cast(
         Any,
         value if hasattr(value, "__qualname__") and hasattr(value, "__module__") else type(value),
@@ -572,10 +589,10 @@ class _MappedArray(tuple[Any, ...]):
     """File, dtype, shape, offset and memory order of a memory-mapped array."""
 
 
-def _to_filename(array: Any) -> Any:
+def _replace_by_filename(array: Any) -> Any:
     """Replace a memory-mapped array by its file name and offset, for pickling.
 
-    >>> _to_filename("abc")
+    >>> _replace_by_filename("abc")
     'abc'
     """
     # A slice of a mapping reports the offset of the full mapping, so slices are pickled by value.
@@ -590,8 +607,8 @@ def _to_filename(array: Any) -> Any:
     )
 
 
-def _from_filename(state: Any) -> Any:
-    """Map the file again that `_to_filename` replaced the array by."""
+def _map_from_filename(state: Any) -> Any:
+    """Map the file again that `_replace_by_filename` replaced the array by."""
     if isinstance(state, _MappedArray):
         name, dtype, shape, offset, order = state
         array: Any = np.memmap(name, dtype, "r", offset, shape, order)

@@ -13,16 +13,16 @@ from ..engine.base.yaml import require_shallow
 from ..errors import ConfigError, DataError
 from . import sidecar
 
-META = ".nv-meta"
+META_FOLDER = ".nv-meta"
 
 
-def first(root: Path, *names: str) -> Path:
+def find_first_existing(root: Path, *names: str) -> Path:
     """Return the first of these files that exists."""
     for name in names:
-        if (root / META / name).is_file():
-            return root / META / name
+        if (root / META_FOLDER / name).is_file():
+            return root / META_FOLDER / name
     raise ConfigError(
-        f"{root} is prepared incompletely: {' or '.join(names)} is missing in its {META}: prepare "
+        f"{root} is prepared incompletely: {' or '.join(names)} is missing in its {META_FOLDER}: prepare "
         "it again"
     )
 
@@ -30,15 +30,15 @@ def first(root: Path, *names: str) -> Path:
 def config(root: Path, name: str) -> Path:
     """Return the file of this name, which must not lead out of `.nv-meta`."""
     if name in ("", "..") or Path(name).name != name:
-        raise ConfigError(f"{name!r} must be the name of a file in {META}, not a path")
-    return first(root, name)
+        raise ConfigError(f"{name!r} must be the name of a file in {META_FOLDER}, not a path")
+    return find_first_existing(root, name)
 
 
 def read(path: Path) -> Any:
     """Return the content of a JSON or YAML file as plain values."""
     text = read_bytes(path)
     try:
-        return json.loads(text) if path.suffix == ".json" else _from_yaml(text)
+        return json.loads(text) if path.suffix == ".json" else _parse_yaml(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"cannot be read: {error}", where=str(path)) from error
 
@@ -49,7 +49,7 @@ def read_bytes(path: Path) -> bytes:
         return seams.read_within(str(path), METADATA)
 
 
-def _from_yaml(text: bytes) -> Any:
+def _parse_yaml(text: bytes) -> Any:
     yaml = require_shallow(text, "reading a folder that Energon prepared")
     try:
         return yaml.safe_load(text)
@@ -57,7 +57,7 @@ def _from_yaml(text: bytes) -> Any:
         raise ValueError(str(error)) from error
 
 
-def mapping(value: Any, where: Path, name: str = "") -> Mapping[str, Any]:
+def require_mapping(value: Any, where: Path, name: str = "") -> Mapping[str, Any]:
     """Return a mapping with text keys; raise `DataError` for another value."""
     if not isinstance(value, Mapping):
         raise DataError(

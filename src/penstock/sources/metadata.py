@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-_LOG = logging.getLogger("penstock")
-_LOGGED = set[str]()
+_LOGGER = logging.getLogger("penstock")
+_LOGGED_MESSAGES = set[str]()
 _NAMED_AT_MOST = 40
 _MAX_PARTS = 1 << 17  # largest number of files that a name such as `-00000-of-00010` may state
 
-_NAMES = (
+_METADATA_NAMES = (
     r"dataset_infos?\.json|dataset_dict\.json|state\.json|indices\.arrow",  # datasets
     r"cache-[0-9a-f]{8,}(_\d+_of_\d+)?\.arrow",
     # Hadoop, Spark, Dask, Databricks
@@ -37,14 +37,14 @@ _NAMES = (
     r".*\.(idx|ds\.index|ds\.metadata|dvc)",  # Megatron, Energon, datatrove
     r"\.ds_store|\._.*|thumbs\.db|desktop\.ini",
 )
-_FOLDERS = (
+_METADATA_FOLDERS = (
     r"_temporary.*|_tmp\..*|_delta_log|_change_data|"
     r"_spark_metadata|_logs|_symlink_format_manifest|__macosx|__pycache__|beam-temp-.*|"
     r"@eadir|lost\+found|\$recycle\.bin|system volume information"
 )
-_NAMED = re.compile("|".join(_NAMES), re.IGNORECASE).fullmatch
-_NUMBERED = re.compile(r"(.*?)-(\d{5,6})-of-(\d{5,6})(\D*)").fullmatch
-_IN_FOLDER = re.compile(_FOLDERS, re.IGNORECASE).fullmatch
+_match_metadata_name = re.compile("|".join(_METADATA_NAMES), re.IGNORECASE).fullmatch
+_match_numbered_name = re.compile(r"(.*?)-(\d{5,6})-of-(\d{5,6})(\D*)").fullmatch
+_match_metadata_folder = re.compile(_METADATA_FOLDERS, re.IGNORECASE).fullmatch
 
 
 def is_metadata(path: PurePath, named: str = "") -> bool:
@@ -57,8 +57,8 @@ def is_metadata(path: PurePath, named: str = "") -> bool:
     >>> is_metadata(PurePath("part-00000.parquet"))
     False
     """
-    return (bool(_NAMED(path.name)) and path.name != named) or any(
-        _IN_FOLDER(piece) for piece in path.parts[:-1]
+    return (bool(_match_metadata_name(path.name)) and path.name != named) or any(
+        _match_metadata_folder(piece) for piece in path.parts[:-1]
     )
 
 
@@ -66,7 +66,7 @@ def log_left_out(given: str, names: Iterable[str]) -> None:
     """Log once which files are skipped."""
     if skipped := sorted(names):
         _log_once(
-            f"{given}: left out {_shown(skipped)}, which other tools keep beside data; name such a "
+            f"{given}: left out {_join_names(skipped)}, which other tools keep beside data; name such a "
             "file to read it"
         )
 
@@ -75,12 +75,14 @@ def log_missing(given: str, paths: Iterable[PurePath]) -> None:
     """Log once which files are missing, if names state their number (`-00000-of-00010`)."""
     numbers = dict[tuple[str, str, str], set[int]]()
     for path in paths:
-        if match := _NUMBERED(str(path)):
+        if match := _match_numbered_name(str(path)):
             numbers.setdefault((match[1], match[3], match[4]), set()).add(int(match[2]))
     for (prefix, total, suffix), present in sorted(numbers.items()):
         if missing := sorted(set(range(min(int(total), _MAX_PARTS))) - present):
             names = [f"{prefix}-{number:0{len(total)}d}-of-{total}{suffix}" for number in missing]
-            _log_once(f"{given}: {len(names)} of {int(total)} files are missing: {_shown(names)}")
+            _log_once(
+                f"{given}: {len(names)} of {int(total)} files are missing: {_join_names(names)}"
+            )
 
 
 def log_unchecked(given: str, table: str, kind: str) -> None:
@@ -92,12 +94,12 @@ def log_unchecked(given: str, table: str, kind: str) -> None:
 
 
 def _log_once(message: str) -> None:
-    if message not in _LOGGED:
-        _LOGGED.add(message)
-        _LOG.warning("%s", message)
+    if message not in _LOGGED_MESSAGES:
+        _LOGGED_MESSAGES.add(message)
+        _LOGGER.warning("%s", message)
 
 
-def _shown(names: Sequence[str]) -> str:
+def _join_names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED_AT_MOST]) + (
         f" and {more} more" if (more := len(names) - _NAMED_AT_MOST) > 0 else ""
     )

@@ -8,23 +8,23 @@ from typing import Any, NamedTuple
 
 from ..engine.base import seams
 from ..errors import ConfigError, DataError
-from ..stores import Range, Stores, is_remote
+from ..stores import ByteRange, CompositeStore, is_remote
 from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
-from .chain import Counts, File
+from .chain import IndexedFile, TokenCounter
 from .columnar import Arrow, Parquet
-from .kinds import Kinds, Typed, compare
+from .kinds import SeenColumnTypes, TypedFile, require_compatible_types
 from .lines import Offsets
 from .lru import SharedCaches
-from .mds_index import indexes_of
-from .paths import TABLES
+from .mds_index import find_indexes
+from .paths import TABLE_FORMATS
 from .single_column import SingleColumn
-from .sizes import lengths_of
-from .tokens import Ids, open_tokens
+from .sizes import load_lengths
+from .tokens import TokenIdOptions, open_tokens
 
-_LOCAL = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
-_HEADED = ("mds", "litdata")  # formats whose offsets are at the beginning of a file
-_FOLDERS = ("zarr", "lance")
-SUMMED = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
+_LOCAL_FORMATS = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
+_HEADER_FORMATS = ("mds", "litdata")  # formats whose offsets are at the beginning of a file
+_FOLDER_FORMATS = ("zarr", "lance")
+CHECKSUMMED_FORMATS = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 """Formats whose files are compared with optional checksums, besides tokens and JSON arrays."""
 
 
@@ -45,18 +45,18 @@ class Opener(NamedTuple):
     shared: SharedCaches
     custom: bool = False
     rebuild: bool = False
-    ids: Ids = Ids()
+    ids: TokenIdOptions = TokenIdOptions()
     checksum: bool = False
     bare: str | None = None
-    types: csv.Types | None = None
-    measured: str | Counts | None = None
+    types: csv.ColumnTypeNames | None = None
+    measured: str | TokenCounter | None = None
     schema: Any = None
     some: bool = False
 
-    def catalog_kind(self) -> catalog.Kind:
+    def catalog_kind(self) -> catalog.CatalogKind:
         """Return the properties that identify a catalog of such files."""
-        has_columns, options = self.kind in (*TABLES, "litdata"), (*self.ids, self.bare)
-        return catalog.Kind(
+        has_columns, options = self.kind in (*TABLE_FORMATS, "litdata"), (*self.ids, self.bare)
+        return catalog.CatalogKind(
             [
                 self.kind,
                 *(self.columns or () if has_columns else ()),
@@ -68,28 +68,32 @@ class Opener(NamedTuple):
     def prefetch(self, paths: Sequence[Path]) -> None:
         """Prefetch the heads of remote files that are opened next."""
         store = seams.world.store
-        if self.kind in _HEADED and isinstance(store, Stores):
+        if self.kind in _HEADER_FORMATS and isinstance(store, CompositeStore):
             store.prefetch(
-                [Range(str(path), 0, checksummed.HEAD) for path in paths if is_remote(path)]
+                [
+                    ByteRange(str(path), 0, checksummed.FIRST_REQUEST_BYTES)
+                    for path in paths
+                    if is_remote(path)
+                ]
             )
 
     def indexed(self, path: Path) -> None:
         """Build everything that opening a file needs, and its lengths."""
         file = self(path)
         if self.measured is not None:
-            lengths_of([file], self.measured, self.cache, self.rebuild, [path])
+            load_lengths([file], self.measured, self.cache, self.rebuild, [path])
 
-    def __call__(self, path: Path, offsets: Offsets | None = None) -> File:
+    def __call__(self, path: Path, offsets: Offsets | None = None) -> IndexedFile:
         if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
-        before = sidecar.stat(path)
+        before = sidecar.stat_file(path)
         try:
             return self._open(path, offsets)
         finally:
             # Otherwise the index may describe another version of the file.
             sidecar.require_unchanged(path, before, name=str(path))
 
-    def _open(self, path: Path, offsets: Offsets | None) -> File:
+    def _open(self, path: Path, offsets: Offsets | None) -> IndexedFile:
         (
             kind,
             columns,
@@ -107,7 +111,7 @@ class Opener(NamedTuple):
         ) = self
         if kind == "csv":
             table = csv.convert_csv(path, cache=cache, types=types, rebuild=rebuild)
-            data = checksummed.of_copy(table, path, shared.files, sidecar.TABLE)
+            data = checksummed.open_checked_copy(table, path, shared.files, sidecar.TABLE)
             return Arrow(
                 table,
                 columns=columns,
@@ -119,24 +123,26 @@ class Opener(NamedTuple):
             )
         if kind == "tokens":
             return open_tokens(path, ids, cache, shared, rebuild, checksum)
-        if kind in _FOLDERS and is_remote(path):
+        if kind in _FOLDER_FORMATS and is_remote(path):
             raise ConfigError(
                 f"{path}: Penstock reads {kind} data from local folders only: copy it to one"
             )
-        plain = convert.unpacked_path(path, cache=cache, rebuild=rebuild, here=kind in _LOCAL)
-        summed = kind in SUMMED or path.suffix.lower() == ".json"
+        plain = convert.unpack_if_packed(
+            path, cache=cache, rebuild=rebuild, here=kind in _LOCAL_FORMATS
+        )
+        summed = kind in CHECKSUMMED_FORMATS or path.suffix.lower() == ".json"
         if checksum and summed:
             index_files = (
-                [index for index, _ in indexes_of(path)][:1] if kind in ("mds", "litdata") else []
+                [index for index, _ in find_indexes(path)][:1] if kind in ("mds", "litdata") else []
             )
             for target in [*index_files, *([path] if plain == path else [])]:
-                checksummed.ensure(target, cache, rebuild)
+                checksummed.ensure_checksums(target, cache, rebuild)
         data = None
         if plain != path:
-            data = checksummed.of_copy(plain, path, shared.files, sidecar.UNPACKED)
+            data = checksummed.open_checked_copy(plain, path, shared.files, sidecar.UNPACKED)
         elif summed:
-            data = checksummed.of_data(path, shared.files, cache)
-        if opened := formats.opener_of(kind):
+            data = checksummed.open_checked_data(path, shared.files, cache)
+        if opened := formats.find_opener(kind):
             data = data or checksummed.ChecksummedFile(plain, path, shared.files)
             return opened(checksummed.OpenRequest(data, columns, cache, shared, rebuild))
         if kind == "parquet":
@@ -182,8 +188,8 @@ class Opener(NamedTuple):
 
 
 def require_same_columns(
-    file: File, first: File, first_path: Path, path: Path, seen: Kinds
-) -> File | None:
+    file: IndexedFile, first: IndexedFile, first_path: Path, path: Path, seen: SeenColumnTypes
+) -> IndexedFile | None:
     """Return the file if its columns equal those of the first file, in the same order.
 
     Args:
@@ -199,9 +205,9 @@ def require_same_columns(
     Raises:
         DataError: The files have different columns, or types that do not fit together.
     """
-    own_columns, first_columns = _columns(file), _columns(first)
-    if isinstance(file, Typed):
-        compare(file.types, path, seen)
+    own_columns, first_columns = _list_columns(file), _list_columns(first)
+    if isinstance(file, TypedFile):
+        require_compatible_types(file.types, path, seen)
     if set(own_columns) != set(first_columns):
         raise DataError(
             f"its columns are {', '.join(own_columns)}, those of {first_path} are "
@@ -212,5 +218,5 @@ def require_same_columns(
     return file if own_columns == first_columns else None
 
 
-def _columns(file: File) -> list[str]:
-    return list(file.types if isinstance(file, Typed) else file.columns or ())
+def _list_columns(file: IndexedFile) -> list[str]:
+    return list(file.types if isinstance(file, TypedFile) else file.columns or ())

@@ -11,12 +11,19 @@ from typing import Literal, TypeAlias, get_args
 
 from ..engine.base import seams
 from ..engine.base.arguments import check_choice
-from ..engine.base.seams import Entry
-from ..engine.base.urls import before_glob, is_glob, is_url, scheme_of, split_digest
-from ..errors import ConfigError, StorageError, storage_error
-from ..stores import RemotePath, Stores, display_path, is_remote, listed_location, parse_location
+from ..engine.base.seams import FolderEntry
+from ..engine.base.urls import get_glob_prefix, get_scheme, is_glob, is_url, split_digest
+from ..errors import ConfigError, StorageError, make_storage_error
+from ..stores import (
+    CompositeStore,
+    RemotePath,
+    display_path,
+    is_remote,
+    parse_listed_name,
+    parse_location,
+)
 from . import folders
-from .braces import braces
+from .braces import expand_braces
 from .lakes import require_current
 from .metadata import is_metadata, log_left_out, log_missing
 
@@ -71,30 +78,30 @@ FORMATS: dict[str, FormatName] = {
     ".manifest": "lance",
     ".vortex": "vortex",
 }
-KINDS = tuple(sorted({*FORMATS.values(), "litdata", "zarr"}))
+ALL_FORMATS = tuple(sorted({*FORMATS.values(), "litdata", "zarr"}))
 """File formats, including those without an extension."""
 
-TABLES = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance", "vortex")
+TABLE_FORMATS = ("parquet", "arrow", "csv", "mds", "hdf5", "zarr", "lance", "vortex")
 """Formats whose files store column names."""
 
-PACKED = (".gz", ".zst", ".zstd")
-_PACKABLE = ("jsonl", "csv", "text", "tar", "mds", "tfrecord")
-_UNREAD = re.compile(
+PACKED_EXTENSIONS = (".gz", ".zst", ".zstd")
+_PACKABLE_FORMATS = ("jsonl", "csv", "text", "tar", "mds", "tfrecord")
+_match_unread_archive = re.compile(
     rf".*({'|'.join(map(re.escape, FORMATS))})\.(gz|zstd?|bz2|xz|lzma|lz4|br|snappy|sz|z|zip|7z|gzip)"
     r"|.*\.(tgz|tbz2?|txz|tzst)",
     re.IGNORECASE,
 ).fullmatch
 """Matches names of compressed data that Penstock does not read."""
-_OF = re.compile(r"-\d{5}-of-\d{5}$")
-_CHUNK = re.compile(r"chunk-\d+-\d+\.bin$")  # of LitData
+_PART_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
+_LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+\.bin$")  # of LitData
 
 
-Files: TypeAlias = Callable[[Path], Sequence[Path] | None]
+FindDatasetFiles: TypeAlias = Callable[[Path], Sequence[Path] | None]
 """Returns the ordered data files of a folder that is one dataset; `None` for any other folder."""
 
 
 def find(
-    paths: str | Path | Sequence[str | Path], files: Files = folders.dataset_files
+    paths: str | Path | Sequence[str | Path], files: FindDatasetFiles = folders.find_dataset_files
 ) -> list[Path]:
     """Return the files of paths, globs (`**` too), brace ranges and folders: sorted and unique.
 
@@ -121,16 +128,16 @@ def find(
     scanner = _Scanner(files)
     try:
         prefetch_stats(given)
-        matched = sorted(match for pattern in given for match in _matches(pattern, scanner))
+        matched = sorted(match for pattern in given for match in _iterate_matches(pattern, scanner))
     except StorageError:
         raise
     except OSError as error:
         shown = display_path(error.filename or given[0])[:200]
         raise StorageError(f"{shown} cannot be read: {error.strerror or error}") from error
-    entries = [(listed_location(entry.path), entry.link) for _, _, entry in matched]
+    entries = [(parse_listed_name(entry.path), entry.link) for _, _, entry in matched]
     files_found = [path for path, _ in entries]
     known_places: set[str] = set()
-    for path, absolute in zip(files_found, absolute_paths(files_found), strict=True):
+    for path, absolute in zip(files_found, resolve_absolute_paths(files_found), strict=True):
         if absolute in known_places:
             raise _duplicate_error(path, given)
         known_places.add(absolute)
@@ -140,13 +147,13 @@ def find(
         if (
             link
             and not is_remote(path)
-            and known_places.intersection(absolute_paths(_link_targets(path)))
+            and known_places.intersection(resolve_absolute_paths(_follow_links(path)))
         ):
             raise _duplicate_error(path, given)
     return files_found
 
 
-def _link_targets(link: Path) -> Iterator[Path]:
+def _follow_links(link: Path) -> Iterator[Path]:
     """Yield the targets of a link, link by link."""
     while link.is_symlink():
         link = link.parent / link.readlink()
@@ -155,12 +162,12 @@ def _link_targets(link: Path) -> Iterator[Path]:
 
 def _duplicate_error(path: Path, given: Iterable[str | Path]) -> ConfigError:
     return ConfigError(
-        f"the file {str(path)!r} is named twice by {_shown([*map(display_path, given)])}: name every file "
+        f"the file {str(path)!r} is named twice by {_join_names([*map(display_path, given)])}: name every file "
         "once"
     )
 
 
-def absolute_paths(paths: Iterable[Path]) -> Iterator[str]:
+def resolve_absolute_paths(paths: Iterable[Path]) -> Iterator[str]:
     """Yield absolute paths; resolve links of folders, but not those of the files themselves.
 
     Each folder is resolved once.
@@ -176,26 +183,26 @@ def absolute_paths(paths: Iterable[Path]) -> Iterator[str]:
         yield f"{resolved[folder]}/{name}"
 
 
-def format_of(path: Path) -> str | None:
+def detect_format(path: Path) -> str | None:
     """Return the format of a file extension, looking through `.gz` and `.zst`, or `None`.
 
-    >>> format_of(Path("a/b.jsonl.gz")), format_of(Path("b.parquet.gz"))
+    >>> detect_format(Path("a/b.jsonl.gz")), detect_format(Path("b.parquet.gz"))
     ('jsonl', None)
-    >>> format_of(Path("mnist-train.tfrecord-00003-of-00010"))
+    >>> detect_format(Path("mnist-train.tfrecord-00003-of-00010"))
     'tfrecord'
     """
-    if _CHUNK.match(path.name):
+    if _LITDATA_CHUNK.match(path.name):
         return "litdata"
-    if path.name in folders.ZARR:
+    if path.name in folders.ZARR_METADATA_NAMES:
         return "zarr"
-    is_packed = path.suffix.lower() in PACKED
+    is_packed = path.suffix.lower() in PACKED_EXTENSIONS
     format = FORMATS.get(
-        _OF.sub("", Path(path.stem).suffix.lower() if is_packed else path.suffix.lower())
+        _PART_SUFFIX.sub("", Path(path.stem).suffix.lower() if is_packed else path.suffix.lower())
     )
-    return None if is_packed and format not in _PACKABLE else format
+    return None if is_packed and format not in _PACKABLE_FORMATS else format
 
 
-def one_format(paths: Sequence[Path], format: str | None) -> str:
+def require_one_format(paths: Sequence[Path], format: str | None) -> str:
     """Return the common format of files, or the explicit one.
 
     Args:
@@ -205,22 +212,22 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
     Raises:
         ConfigError: The format is unknown, or the files have different formats.
     """
-    paths = list({_ending(path.name): path for path in reversed(paths)}.values())[::-1]
+    paths = list({_get_format_ending(path.name): path for path in reversed(paths)}.values())[::-1]
     if tgz := next((path for path in paths if path.suffix.lower() == ".tgz"), None):
         raise ConfigError(
             f"{tgz}: rename it to {tgz.stem}.tar.gz, which is unpacked into the cache once"
         )
     if format is not None:
-        check_choice(format, KINDS, "read(format={})")
+        check_choice(format, ALL_FORMATS, "read(format={})")
         for path in paths:
-            if path.suffix.lower() in PACKED and format not in _PACKABLE:
+            if path.suffix.lower() in PACKED_EXTENSIONS and format not in _PACKABLE_FORMATS:
                 raise ConfigError(
                     f"{path}: {format} files cannot be read through {path.suffix}: unpack it first"
                 )
         return format
     first = paths[0]
     for path in paths:
-        if format_of(path) is None:
+        if detect_format(path) is None:
             if (
                 path.suffix.lower() in (".br", ".bz2", ".snappy")
                 and Path(path.stem).suffix.lower() == ".mds"
@@ -231,49 +238,57 @@ def one_format(paths: Sequence[Path], format: str | None) -> str:
                 )
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
-                f"{', '.join(FORMATS)} (and {', '.join(PACKED)} after lines, CSV and tar); or pass "
+                f"{', '.join(FORMATS)} (and {', '.join(PACKED_EXTENSIONS)} after lines, CSV and tar); or pass "
                 "format="
             )
-        if format_of(path) != format_of(first):
+        if detect_format(path) != detect_format(first):
             raise ConfigError(
-                f"mixed formats: {first} is {format_of(first)}, {path} is {format_of(path)}; "
+                f"mixed formats: {first} is {detect_format(first)}, {path} is {detect_format(path)}; "
                 "read them as two sources and mix or concatenate those"
             )
-    return format_of(first) or ""
+    return detect_format(first) or ""
 
 
-def _ending(name: str) -> str:
+def _get_format_ending(name: str) -> str:
     """Return the part of a file name that determines its format."""
     stem, dot, last = name.rpartition(".")
-    return name if not stem or f"{dot}{last.lower()}" in PACKED else last
+    return name if not stem or f"{dot}{last.lower()}" in PACKED_EXTENSIONS else last
 
 
 class _Scanner:
     """Lists each folder at most once, instead of examining every file."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: FindDatasetFiles) -> None:
         self.files = files
-        self._inside: dict[Path, dict[str, Entry]] = {}
+        self._inside: dict[Path, dict[str, FolderEntry]] = {}
 
-    def named(self, path: str) -> Entry | None:
+    def named(self, path: str) -> FolderEntry | None:
         """Return the entry of a path, or `None` if nothing has that name."""
         requested = Path(path)
         entries = self._inside.get(requested.parent)
         if entries is None:
             self._inside[requested.parent] = entries = {}
         elif not entries:  # the second request for a file of this folder: list it
-            entries.update((Path(entry.path).name, entry) for entry in _inside(requested.parent))
+            entries.update(
+                (Path(entry.path).name, entry) for entry in _list_folder(requested.parent)
+            )
         match = entries.get(requested.name)
         if match is None or not match.file:
-            odd = "" if requested.is_file() or requested.is_dir() else seams.kind_of(path)
-            match = Entry(path, requested.is_file(), True, odd) if requested.exists() else None
+            odd = (
+                "" if requested.is_file() or requested.is_dir() else seams.describe_file_kind(path)
+            )
+            match = (
+                FolderEntry(path, requested.is_file(), True, odd) if requested.exists() else None
+            )
         return match
 
 
-def _matches(pattern_given: str | Path, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
+def _iterate_matches(
+    pattern_given: str | Path, scanner: _Scanner
+) -> Iterator[tuple[str, int, FolderEntry]]:
     """Yield the matches of a pattern: sort key, position in an ordered folder, and entry."""
     if is_remote(pattern_given):
-        yield from _remote_matches(str(pattern_given), scanner)
+        yield from _iterate_remote_matches(str(pattern_given), scanner)
         return
     try:
         pattern = parse_location(pattern_given).as_posix()
@@ -282,25 +297,25 @@ def _matches(pattern_given: str | Path, scanner: _Scanner) -> Iterator[tuple[str
     if match_found := scanner.named(
         pattern
     ):  # a name that really holds a brace or a star means itself
-        yield from _file_or_folder(match_found, scanner.files)
+        yield from _expand_entry(match_found, scanner.files)
         return
-    for name in braces(pattern):
+    for name in expand_braces(pattern):
         if not any(letter in name for letter in "*?["):
             if (match_found := scanner.named(name)) is None:
                 missing = f"the file {name!r} is missing" + (
                     f" from {str(pattern_given)!r}" if name != str(pattern_given) else ""
                 )
-                raise ConfigError(f"{missing}: {_around(name)}")
-            yield from _file_or_folder(match_found, scanner.files)
+                raise ConfigError(f"{missing}: {_describe_nearest_folder(name)}")
+            yield from _expand_entry(match_found, scanner.files)
             continue
-        entries = _data_of(_listed(name), name)
+        entries = _select_data_entries(_list_pattern(name), name)
         match_found = [
             match
             for entry in _require_regular(entries)
-            for match in _file_or_dataset(entry, scanner.files)
+            for match in _expand_dataset_folder(entry, scanner.files)
         ]
         if not match_found:
-            raise ConfigError(f"{name!r} matches no file: {_around(name)}")
+            raise ConfigError(f"{name!r} matches no file: {_describe_nearest_folder(name)}")
         yield from match_found
 
 
@@ -309,24 +324,26 @@ def prefetch_stats(given: Iterable[str | Path]) -> None:
 
     A later lookup reports the missing ones.
     """
-    remote = [name for path in given if is_remote(path) for name in _names(path)]
+    remote = [name for path in given if is_remote(path) for name in _expand_urls(path)]
     store, names = seams.world.store, [name for name in remote if not is_glob(name)]
-    if names and isinstance(store, Stores):
+    if names and isinstance(store, CompositeStore):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             store.look(names)
 
 
-def _names(pattern: str | Path) -> list[str]:
+def _expand_urls(pattern: str | Path) -> list[str]:
     """Expand a pattern of URLs before removing logins and queries, since each URL has its own."""
-    return [str(parse_location(name)) for name in braces(str(pattern))]
+    return [str(parse_location(name)) for name in expand_braces(str(pattern))]
 
 
-def _remote_matches(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int, Entry]]:
-    """Yield the matches of a pattern of remote objects, like `_matches`."""
-    names = _names(pattern)
+def _iterate_remote_matches(
+    pattern: str, scanner: _Scanner
+) -> Iterator[tuple[str, int, FolderEntry]]:
+    """Yield the matches of a pattern of remote objects, like `_match_values`."""
+    names = _expand_urls(pattern)
     globs = [name for name in names if is_glob(name)]
     exact = [name for name in names if name not in set(globs)]
-    if globs and scheme_of(pattern) in ("http", "https"):
+    if globs and get_scheme(pattern) in ("http", "https"):
         raise ConfigError(
             f"{globs[0]!r}: a web server does not list its files: name them, with {{000..099}} for "
             "many"
@@ -334,79 +351,87 @@ def _remote_matches(pattern: str, scanner: _Scanner) -> Iterator[tuple[str, int,
     for name in exact:
         path = RemotePath(name)
         if path.is_file():
-            yield name, 0, Entry(name, True, False)
+            yield name, 0, FolderEntry(name, True, False)
         elif path.is_dir():
-            yield from _file_or_folder(Entry(name, False, False), scanner.files)
+            yield from _expand_entry(FolderEntry(name, False, False), scanner.files)
         else:
-            raise ConfigError(f"there is no object {name!r}: {_around(name)}")
+            raise ConfigError(f"there is no object {name!r}: {_describe_nearest_folder(name)}")
     for name in globs:
         matches = [
             match
-            for entry in _data_of(_listed(name), name)
-            for match in _file_or_dataset(entry, scanner.files)
+            for entry in _select_data_entries(_list_pattern(name), name)
+            for match in _expand_dataset_folder(entry, scanner.files)
         ]
         if not matches:
-            raise ConfigError(f"{name!r} matches no object: {_around(name)}")
+            raise ConfigError(f"{name!r} matches no object: {_describe_nearest_folder(name)}")
         yield from matches
 
 
-def _file_or_dataset(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
+def _expand_dataset_folder(
+    entry: FolderEntry, files: FindDatasetFiles
+) -> Iterator[tuple[str, int, FolderEntry]]:
     """Yield a file, or the files of a folder that is one dataset; nothing for any other folder."""
-    name = listed_location(entry.path).as_posix()
+    name = parse_listed_name(entry.path).as_posix()
     if entry.file:
         yield name, 0, entry
     else:
-        for number, path in enumerate(files(listed_location(entry.path)) or ()):
-            yield name, number, Entry(str(path), True, entry.link)
+        for number, path in enumerate(files(parse_listed_name(entry.path)) or ()):
+            yield name, number, FolderEntry(str(path), True, entry.link)
 
 
-def _file_or_folder(entry: Entry, files: Files) -> Iterator[tuple[str, int, Entry]]:
-    path = listed_location(entry.path)
+def _expand_entry(
+    entry: FolderEntry, files: FindDatasetFiles
+) -> Iterator[tuple[str, int, FolderEntry]]:
+    path = parse_listed_name(entry.path)
     if entry.file or entry.special or not path.is_dir():
-        yield from ((path.as_posix(), 0, file) for file in _files([entry]))
+        yield from ((path.as_posix(), 0, file) for file in _keep_files([entry]))
         return
-    if matches := list(_file_or_dataset(entry, files)):
+    if matches := list(_expand_dataset_folder(entry, files)):
         yield from matches
         return
-    entries = _inside(path)
+    entries = _list_folder(path)
     subfolders = [Path(file.path).name for file in entries if not file.file and not file.special]
     try:
-        data = _data_of(
-            [file for file in entries if format_of(listed_location(file.path))],
+        data = _select_data_entries(
+            [file for file in entries if detect_format(parse_listed_name(file.path))],
             f"{path.as_posix()}/*",
         )
     except ConfigError as error:
         hint = (
-            f"; for the files of its folders ({_shown(subfolders)}) write, for example, "
+            f"; for the files of its folders ({_join_names(subfolders)}) write, for example, "
             f"{path.as_posix()}/**/*.parquet"
         )
         raise ConfigError(f"{error}{hint if subfolders else ''}") from None
-    data_files = _files(data)
+    data_files = _keep_files(data)
     names = [
         Path(file.path).name
         for file in entries
-        if file.file and not format_of(listed_location(file.path))
+        if file.file and not detect_format(parse_listed_name(file.path))
     ]
-    if unread := [name for name in names if _UNREAD(name) and not is_metadata(PurePosixPath(name))]:
+    if unread := [
+        name
+        for name in names
+        if _match_unread_archive(name) and not is_metadata(PurePosixPath(name))
+    ]:
         raise ConfigError(
             f"the folder {str(path)!r} holds compressed data that Penstock does not read "
-            f"({_shown(unread)}): unpack it, or compress it as .gz or .zst; or name the files to "
+            f"({_join_names(unread)}): unpack it, or compress it as .gz or .zst; or name the files to "
             "read"
         )
     if not data_files:
-        shown = _shown([Path(file.path).name for file in entries])
+        shown = _join_names([Path(file.path).name for file in entries])
         raise ConfigError(
             f"the folder {str(path)!r} holds no data files ({shown}); known extensions are "
             f"{', '.join(FORMATS)}; for the files of its folders write, for example, "
             f"{path.as_posix()}/**/*.parquet"
         )
-    yield from ((listed_location(file.path).as_posix(), 0, file) for file in data_files)
+    yield from ((parse_listed_name(file.path).as_posix(), 0, file) for file in data_files)
 
 
-def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
+def _select_data_entries(entries: Sequence[FolderEntry], pattern: str) -> list[FolderEntry]:
     """Return the entries that are data; log once the files that other tools keep beside data."""
-    depth = len(listed_location(before_glob(pattern).rpartition("/")[0]).parts)
-    relative = [PurePosixPath(*listed_location(entry.path).parts[depth:]) for entry in entries]
+    depth = len(parse_listed_name(get_glob_prefix(pattern).rpartition("/")[0]).parts)
+    relative = [PurePosixPath(*parse_listed_name(entry.path).parts[depth:]) for entry in entries]
     arrays = {path.with_suffix("") for path in relative if path.suffix == ".npy"}
     is_document_index = [
         path.name.endswith(".csv.gz") and path.with_suffix("").with_suffix("") in arrays
@@ -421,7 +446,7 @@ def _data_of(entries: Sequence[Entry], pattern: str) -> list[Entry]:
         # An `index.json` that no known tool wrote counts as data.
         is_unknown_index = [path.name == "index.json" for path in relative]
         if not any(is_unknown_index):
-            names = _shown([str(path) for path in relative])
+            names = _join_names([str(path) for path in relative])
             raise ConfigError(
                 f"{pattern!r} matches no data, only files that tools keep beside it ({names}): "
                 "name a file to read it"
@@ -456,7 +481,7 @@ def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
     usually describes them.
     """
     unpacked = [
-        path.with_suffix("") if path.suffix.lower() in PACKED else path
+        path.with_suffix("") if path.suffix.lower() in PACKED_EXTENSIONS else path
         for path in dict.fromkeys(paths)
     ]
     if len(remaining := set(unpacked)) < len(unpacked):
@@ -472,7 +497,7 @@ def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
         descriptions := [str(path) for path in unpacked if path.suffix.lower() == ".json"]
     ):
         raise ConfigError(
-            f"{pattern!r} matches {str(lines)!r} and {_shown(descriptions)}: a .json file beside "
+            f"{pattern!r} matches {str(lines)!r} and {_join_names(descriptions)}: a .json file beside "
             f"JSON Lines usually describes them; write *{lines.suffix}, or name every file that is "
             "data"
         )
@@ -490,16 +515,16 @@ def _require_one_revision(pattern: str, paths: Iterable[str]) -> None:
         if len(names) > 1 and Path(before, "blobs").is_dir():
             raise ConfigError(
                 f"{pattern!r} matches {len(names)} revisions of the dataset in {before!r}: name "
-                f"the folder of one, {_shown(sorted(names))}"
+                f"the folder of one, {_join_names(sorted(names))}"
             )
 
 
-def _files(entries: Iterable[Entry]) -> list[Entry]:
+def _keep_files(entries: Iterable[FolderEntry]) -> list[FolderEntry]:
     """Return the files of some entries, without the folders."""
     return [entry for entry in _require_regular(entries) if entry.file]
 
 
-def _require_regular(entries: Iterable[Entry]) -> list[Entry]:
+def _require_regular(entries: Iterable[FolderEntry]) -> list[FolderEntry]:
     """Raise for an entry that is neither file nor folder.
 
     Skipping it would change the order of all samples.
@@ -513,11 +538,11 @@ def _require_regular(entries: Iterable[Entry]) -> list[Entry]:
     return entries
 
 
-def _inside(folder: Path) -> list[Entry]:
-    return _listed("{}/*{}".format(*map(escape, split_digest(folder.as_posix()))))
+def _list_folder(folder: Path) -> list[FolderEntry]:
+    return _list_pattern("{}/*{}".format(*map(escape, split_digest(folder.as_posix()))))
 
 
-def _listed(pattern: str) -> list[Entry]:
+def _list_pattern(pattern: str) -> list[FolderEntry]:
     try:
         entries = seams.world.store.list(pattern)
         # A local folder may have a name like a URL scheme.
@@ -527,12 +552,12 @@ def _listed(pattern: str) -> list[Entry]:
     except StorageError:  # from a store, already without the secrets of a URL
         raise
     except OSError as error:
-        raise storage_error(error, f"{error.filename or pattern} cannot be listed") from error
+        raise make_storage_error(error, f"{error.filename or pattern} cannot be listed") from error
 
 
-def _around(pattern: str) -> str:
+def _describe_nearest_folder(pattern: str) -> str:
     """Return, for an error, the contents of the nearest existing folder of a pattern."""
-    folder = listed_location(pattern).parent
+    folder = parse_listed_name(pattern).parent
     if isinstance(folder, RemotePath):
         return "compare its spelling with the store"
     while any(letter in folder.as_posix() for letter in "*?["):
@@ -541,11 +566,11 @@ def _around(pattern: str) -> str:
         while not folder.parent.is_dir():
             folder = folder.parent
         return f"there is no folder {folder.as_posix()!r}"
-    names = [Path(entry.path).name for entry in _inside(folder)]
-    return f"the folder {folder.as_posix()!r} holds {_shown(names) if names else 'nothing'}"
+    names = [Path(entry.path).name for entry in _list_folder(folder)]
+    return f"the folder {folder.as_posix()!r} holds {_join_names(names) if names else 'nothing'}"
 
 
-def _shown(names: Sequence[str | Path]) -> str:
+def _join_names(names: Sequence[str | Path]) -> str:
     if not names:
         return "it is empty"
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""

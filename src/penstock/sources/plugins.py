@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..engine.base.contract import require_protocol
 from ..errors import ConfigError
 from ..types import Format
-from .paths import FORMATS, KINDS
+from .paths import ALL_FORMATS, FORMATS
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-GROUP = "penstock.formats"
+ENTRY_POINT_GROUP = "penstock.formats"
 
 
 class PluginFormat(NamedTuple):
@@ -37,26 +37,26 @@ class PluginFormat(NamedTuple):
         return listed or sorted(path for path in folder.glob(f"*.{self.name}") if path.is_file())
 
 
-def plugin_format(paths: Sequence[str | Path], format: str | None) -> PluginFormat | None:
+def find_plugin_format(paths: Sequence[str | Path], format: str | None) -> PluginFormat | None:
     """Return the plug-in format with this name, or with the extension that all paths share.
 
-    >>> plugin_format(["a.parquet"], None) is None, plugin_format(["data"], "jsonl") is None
+    >>> find_plugin_format(["a.parquet"], None) is None, find_plugin_format(["data"], "jsonl") is None
     (True, True)
     """
     extensions = {Path(path).suffix.lower() for path in paths}
     name = format or (extensions.pop().removeprefix(".") if len(extensions) == 1 else "")
-    if not name or name in (*KINDS, "energon") or (format is None and f".{name}" in FORMATS):
+    if not name or name in (*ALL_FORMATS, "energon") or (format is None and f".{name}" in FORMATS):
         return None
-    entries = _installed(name)
+    entries = _find_entry_points(name)
     if len(entries) > 1:
         raise ConfigError(
             f"several packages bring the format {name!r}: {', '.join(entries)}; uninstall all "
             "but one"
         )
-    return next((PluginFormat(name, _loaded(entry)) for entry in entries.values()), None)
+    return next((PluginFormat(name, _load_entry_point(entry)) for entry in entries.values()), None)
 
 
-def _installed(name: str) -> dict[str, EntryPoint]:
+def _find_entry_points(name: str) -> dict[str, EntryPoint]:
     """Return the entry points of this name, keyed by the package that declares them."""
     from importlib.metadata import distributions
 
@@ -64,11 +64,11 @@ def _installed(name: str) -> dict[str, EntryPoint]:
     return {
         f"{package.name} ({entry.value})": entry
         for package in distributions(path=[folder for folder in sys.path if folder in site_folders])
-        for entry in package.entry_points.select(group=GROUP, name=name)
+        for entry in package.entry_points.select(group=ENTRY_POINT_GROUP, name=name)
     }
 
 
-def _loaded(entry: EntryPoint) -> Format:
+def _load_entry_point(entry: EntryPoint) -> Format:
     label = f"the format {entry.name!r} ({entry.value})"
     try:
         loaded = entry.load()

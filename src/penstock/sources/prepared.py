@@ -18,8 +18,8 @@ from ..errors import ConfigError, DataError
 from ..stores import parse_location
 from ..types import Ints
 from . import checksummed, lines, meta, sidecar
-from .braces import braces
-from .chain import File, JoinedFiles, outline_of
+from .braces import expand_braces
+from .chain import IndexedFile, JoinedFiles, outline_files
 from .lru import LRUCache
 from .tar_file import ExcludingTar, open_indexed, open_tar
 
@@ -27,7 +27,7 @@ _INDEX_CACHE = 256 << 20  # bytes
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedFolder:
     """The `.nv-meta` of a folder.
 
     Energon counts single excluded samples in `len`; here they do not exist.
@@ -69,13 +69,18 @@ class Prepared:
             )
         index_cache = LRUCache(_INDEX_CACHE)
         with Progress("open shards", len(shards), "files") as progress:
-            files: list[File] = [
+            files: list[IndexedFile] = [
                 self._shard(shard, columns, cache, index_cache) for shard in progress.each(shards)
             ]
         paths = [self.folder / shard for shard in shards]
         name = self.folder.absolute().name
         return JoinedFiles(
-            files, outline_of(files, paths), format="energon", name=name, paths=paths, cache=cache
+            files,
+            outline_files(files, paths),
+            format="energon",
+            name=name,
+            paths=paths,
+            cache=cache,
         )
 
     def _shard(
@@ -84,10 +89,10 @@ class Prepared:
         columns: Sequence[str] | None,
         cache: str | Path | None,
         index_cache: LRUCache,
-    ) -> File:
+    ) -> IndexedFile:
         path = self.folder / shard
         keys = self.excluded.get(shard, frozenset())
-        data = checksummed.of_data(path, index_cache, cache)
+        data = checksummed.open_checked_data(path, index_cache, cache)
         if not keys:
             return self._with_expected_count(
                 shard,
@@ -108,7 +113,7 @@ class Prepared:
             )
         return ExcludingTar(file, rows_by_key.values())
 
-    def _with_expected_count(self, shard: str, file: File) -> File:
+    def _with_expected_count(self, shard: str, file: IndexedFile) -> IndexedFile:
         if len(file) != self.counts[shard]:
             raise DataError(
                 f"this shard holds {len(file):,} samples, its folder was prepared with "
@@ -121,12 +126,12 @@ class Prepared:
 def is_prepared(path: str | Path) -> bool:
     """Return whether a folder contains `.nv-meta`."""
     try:
-        return (parse_location(path) / meta.META).is_dir()
+        return (parse_location(path) / meta.META_FOLDER).is_dir()
     except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
 
-def load(folder: str | Path, split_config: str | None = None) -> Prepared:
+def load(folder: str | Path, split_config: str | None = None) -> PreparedFolder:
     """Read the list of shards and the splits of a prepared folder.
 
     Args:
@@ -134,20 +139,20 @@ def load(folder: str | Path, split_config: str | None = None) -> Prepared:
         split_config: Name of the split file; by default `split.yaml`, or else `split.json`.
     """
     root = parse_location(folder)
-    counts = _counts(root)
+    counts = _read_shard_counts(root)
     split_path = (
         meta.config(root, split_config)
         if split_config
-        else meta.first(root, "split.yaml", "split.json")
+        else meta.find_first_existing(root, "split.yaml", "split.json")
     )
-    config = meta.mapping(meta.read(split_path), split_path)
-    names = list(_expanded_names(config.get("exclude"), split_path))
+    config = meta.require_mapping(meta.read(split_path), split_path)
+    names = list(_expand_names(config.get("exclude"), split_path))
     excluded_shards = {name for name, _ in names if name in counts}
     splits: dict[str, tuple[str, ...]] = {}
-    for split, entries in meta.mapping(
+    for split, entries in meta.require_mapping(
         config.get("split_parts"), split_path, "split_parts"
     ).items():
-        shards = [name for name, _ in _expanded_names(entries, split_path)]
+        shards = [name for name, _ in _expand_names(entries, split_path)]
         if unknown := next((name for name in shards if name not in counts), None):
             raise DataError(
                 f"the split {split!r} names the shard {unknown!r}, which was not prepared",
@@ -159,20 +164,20 @@ def load(folder: str | Path, split_config: str | None = None) -> Prepared:
     for name, is_literal in names:
         if name in counts:
             continue
-        shard, key = _excluded_sample(name, counts, split_path)
+        shard, key = _parse_excluded_sample(name, counts, split_path)
         excluded.setdefault(shard, set()).add(key)
         if is_literal:  # a brace range may name samples that do not exist
             required.setdefault(shard, set()).add(key)
-    return Prepared(root, counts, splits, _frozen(excluded), _frozen(required))
+    return PreparedFolder(root, counts, splits, _freeze_sets(excluded), _freeze_sets(required))
 
 
-class JsonLines:
+class PreparedJsonLines:
     """A prepared file of JSON Lines.
 
     Samples are `{"__key__": "<row>", "__shard__": name, "json": row}`.
     """
 
-    def __init__(self, path: Path, rows: File) -> None:
+    def __init__(self, path: Path, rows: IndexedFile) -> None:
         self._name, self._rows = path.name, rows
         self.columns = None
 
@@ -192,27 +197,27 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> JoinedFiles
     file = parse_location(path)
     if not file.is_file() or file.suffix.lower() != ".jsonl":
         raise ConfigError(
-            f"{str(path)!r} is neither a folder that contains {meta.META} nor a .jsonl file"
+            f"{str(path)!r} is neither a folder that contains {meta.META_FOLDER} nor a .jsonl file"
         )
     rows = lines.open_lines(
         file, file, text=False, columns=None, cache=cache, mapped_files=LRUCache(1)
     )
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
-        size = sidecar.stat(index).size
+        size = sidecar.stat_file(index).size
         with sidecar.convert_storage_errors(index):
             index_bytes = seams.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
         offsets = np.frombuffer(index_bytes, "=u8")
-        if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat(file).size:
+        if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat_file(file).size:
             raise DataError(
                 f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it "
                 "again, or delete it",
                 where=str(file),
             )
-    files = [JsonLines(file, rows)]
+    files = [PreparedJsonLines(file, rows)]
     return JoinedFiles(
         files,
-        outline_of(files, [file]),
+        outline_files(files, [file]),
         format="energon",
         name=file.stem,
         paths=[file],
@@ -220,11 +225,13 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> JoinedFiles
     )
 
 
-def _counts(root: Path) -> dict[str, int]:
-    info_path = meta.first(root, ".info.json", ".info.yaml")
+def _read_shard_counts(root: Path) -> dict[str, int]:
+    info_path = meta.find_first_existing(root, ".info.json", ".info.yaml")
     counts: dict[str, int] = {}
-    for name, count in meta.mapping(
-        meta.mapping(meta.read(info_path), info_path).get("shard_counts"), info_path, "shard_counts"
+    for name, count in meta.require_mapping(
+        meta.require_mapping(meta.read(info_path), info_path).get("shard_counts"),
+        info_path,
+        "shard_counts",
     ).items():
         if type(count) is not int or count < 0:
             raise DataError(f"the shard {name!r} has {count!r} samples", where=str(info_path))
@@ -243,7 +250,7 @@ def _counts(root: Path) -> dict[str, int]:
     return counts
 
 
-def _excluded_sample(name: str, counts: Mapping[str, int], where: Path) -> tuple[str, str]:
+def _parse_excluded_sample(name: str, counts: Mapping[str, int], where: Path) -> tuple[str, str]:
     """Return shard and key of an excluded sample, written `shard.tar/key`."""
     for position in (position for position, letter in enumerate(name) if letter == "/"):
         if name[:position] in counts:
@@ -254,17 +261,17 @@ def _excluded_sample(name: str, counts: Mapping[str, int], where: Path) -> tuple
     )
 
 
-def _expanded_names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:
+def _expand_names(entries: Any, where: Path) -> Iterator[tuple[str, bool]]:
     """Yield the names of a list with braces expanded, and whether each was written literally."""
     if entries is not None and not isinstance(entries, list):
         raise DataError(f"a list of names is required, not {entries!r}", where=str(where))
     for entry in cast("list[Any]", entries or ()):
         try:
-            names = list(braces(str(entry)))
+            names = list(expand_braces(str(entry)))
         except ConfigError as error:
             raise DataError(str(error), where=str(where)) from error
         yield from ((name, name == entry) for name in names)
 
 
-def _frozen(sets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
+def _freeze_sets(sets: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {shard: frozenset(keys) for shard, keys in sets.items()}

@@ -12,23 +12,23 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError, PenstockError
-from ..stores import Range, is_remote
+from ..stores import ByteRange, is_remote
 from ..types import Ints
 from . import sidecar
-from .chain import gap_of, in_file_order, ranges_of
+from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
-from .kinds import Kind
+from .kinds import ColumnType
 
-_BLOCK = 1 << 20
-BROKEN = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
+_BLOCK_BYTES = 1 << 20
+RECORD_ERRORS = (ValueError, LookupError, ArithmeticError, TypeError, RecursionError, struct.error)
 """Errors that parsing damaged bytes may raise."""
 
-Parse: TypeAlias = Callable[[bytes], Any]
-Sound: TypeAlias = Callable[[memoryview, Ints, Ints], npt.NDArray[np.bool_]]
+ParseRecord: TypeAlias = Callable[[bytes], Any]
+FindValidRecords: TypeAlias = Callable[[memoryview, Ints, Ints], npt.NDArray[np.bool_]]
 """Returns which records of a block, given by their bounds, match their checksums."""
 
 
-class Records:
+class RecordFile:
     """One file of records.
 
     `offsets` returns the start of each record, and the end of the last; `types` maps columns to types.
@@ -38,15 +38,15 @@ class Records:
     def __init__(
         self,
         path: Path,
-        parse: Parse,
+        parse: ParseRecord,
         *,
         rows: int,
         offsets: Callable[[], npt.NDArray[np.integer[Any]]],
         data: ChecksummedFile,
         origin: Path,
         columns: Sequence[str] | None,
-        sound: Sound | None = None,
-        types: Mapping[str, Kind] | None = None,
+        sound: FindValidRecords | None = None,
+        types: Mapping[str, ColumnType] | None = None,
     ) -> None:
         self.columns, self.types = columns, types or {}
         self._path, self._parse, self._origin, self._sound, self._data = (
@@ -56,7 +56,7 @@ class Records:
             sound,
             data,
         )
-        self._offsets, self._rows, self._stat = offsets, rows, sidecar.stat(path)
+        self._offsets, self._rows, self._stat = offsets, rows, sidecar.stat_file(path)
 
     def __len__(self) -> int:
         return self._rows
@@ -67,7 +67,7 @@ class Records:
         Raises:
             DataError: A record cannot be parsed; the error names its first byte.
         """
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             offsets = self._offsets()
@@ -77,21 +77,21 @@ class Records:
                     "a record ends before it begins, or after the end of the file: it is damaged",
                     where=str(self._origin),
                 )
-            return in_file_order(starts, ends, self._rows_of)
+            return read_in_file_order(starts, ends, self._rows_of)
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the byte ranges that these rows need; none for a local file."""
         if not is_remote(self._path):
             return []
         offsets = self._offsets()
-        return ranges_of(
+        return merge_row_ranges(
             self._path, offsets[indices].astype(np.int64), offsets[indices + 1].astype(np.int64)
         )
 
     def _rows_of(self, starts: Ints, ends: Ints) -> Iterator[Any]:
         """Yield rows in file order, read in blocks of neighbours."""
-        starts_block = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
-            starts[1:] // _BLOCK != starts[:-1] // _BLOCK
+        starts_block = (starts[1:] > ends[:-1] + choose_max_gap(self._path)) | (
+            starts[1:] // _BLOCK_BYTES != starts[:-1] // _BLOCK_BYTES
         )
         for low, high in pairwise([0, *(np.flatnonzero(starts_block) + 1).tolist(), len(starts)]):
             base = int(starts[low])
@@ -110,7 +110,7 @@ class Records:
                     yield self._parse(block[first:last])
                 except PenstockError as error:
                     raise self._bad(base + first, error) from error
-                except BROKEN as error:
+                except RECORD_ERRORS as error:
                     reason = (
                         "it is nested too deeply" if isinstance(error, RecursionError) else error
                     )
@@ -132,7 +132,7 @@ def check_row_count(data: ChecksummedFile, rows: int) -> int:
     """
     stored_rows, size, origin = (
         int.from_bytes(data.head(0, 4), "little"),
-        sidecar.stat(data.path).size,
+        sidecar.stat_file(data.path).size,
         data.origin,
     )
     if stored_rows != rows:
@@ -153,7 +153,7 @@ def read_offsets(data: ChecksummedFile, rows: int) -> npt.NDArray[np.uint32]:
     They must increase, begin after themselves, and end with the file.
     """
     offsets = np.frombuffer(data.head(4, 4 * (rows + 1)), "<u4")
-    header_end, size = 4 * (rows + 2), sidecar.stat(data.path).size
+    header_end, size = 4 * (rows + 2), sidecar.stat_file(data.path).size
     if (
         int(offsets[0]) < header_end
         or int(offsets[-1]) != size

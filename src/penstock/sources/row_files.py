@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..types import Ints
 from . import open_files
 from .chain import JoinedFiles, OpenArguments
-from .select import Selected
+from .select import SelectedRows
 
 
 @runtime_checkable
@@ -24,24 +24,24 @@ class RowFiles(Protocol):
     def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]: ...
 
 
-def row_files_of(source: object) -> RowFiles | None:
+def as_row_files(source: object) -> RowFiles | None:
     """Return the source if each of its rows lies in one file, else `None`."""
     has_files = isinstance(source, JoinedFiles) and len(source.paths) == len(source.files)
-    return cast(RowFiles, source) if has_files or isinstance(source, Selected) else None
+    return cast(RowFiles, source) if has_files or isinstance(source, SelectedRows) else None
 
 
-def row_of(source: object, index: int) -> tuple[Path, int] | None:
+def locate_row(source: object, index: int) -> tuple[Path, int] | None:
     """Return the file and the row in it of a sample, or `None` if the source has no files."""
-    files = row_files_of(source)
+    files = as_row_files(source)
     if files is None or not 0 <= index < len(cast("Any", source)):
         return None
     part, row = files.file_rows(np.asarray([index], np.int64))
     return files.paths[int(part[0])], int(row[0])
 
 
-def file_and_row(source: object, index: int) -> str:
+def describe_row_location(source: object, index: int) -> str:
     """Return ": file, row n" for notes of errors; an empty string for sources without files."""
-    location = row_of(source, index)
+    location = locate_row(source, index)
     return f": {location[0]}, row {location[1]}" if location else ""
 
 
@@ -69,11 +69,13 @@ class SampleKeys:
         unique, inverse = np.unique(indices, return_inverse=True)
         rows = self._source.read(unique)
         keys = [
-            _text(cast("dict[str, Any]", row).get(self._column)) if isinstance(row, dict) else None
+            _to_optional_text(cast("dict[str, Any]", row).get(self._column))
+            if isinstance(row, dict)
+            else None
             for row in rows
         ]
         return [keys[number] for number in inverse.tolist()]
 
 
-def _text(value: Any) -> str | None:
+def _to_optional_text(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else str(value)

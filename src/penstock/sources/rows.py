@@ -15,8 +15,8 @@ from ..errors import DataError
 from ..stores import RemoteFile, is_remote
 from ..types import Ints
 
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_NUMBERS = (*_INTEGERS, "halffloat", "float", "double", "bool")
+_INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_NUMBER_TYPES = (*_INTEGER_TYPES, "halffloat", "float", "double", "bool")
 
 
 @cache
@@ -47,7 +47,7 @@ def encode_path(path: Path) -> bytes:
     return str(path).encode("utf-8", "surrogateescape")
 
 
-def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dict[str, Any]]:
+def build_rows(table: Any, indices: Ints | None = None, *, views: bool) -> list[dict[str, Any]]:
     """Return some rows of a record batch or table, or all of them, built column by column.
 
     A list of numbers becomes a read-only array; a list that contains a null stays a list.
@@ -60,7 +60,7 @@ def rows_of(table: Any, indices: Ints | None = None, *, views: bool) -> list[dic
     """
     names: list[str] = table.schema.names
     columns = [
-        column_values(name, column, indices, views)
+        convert_named_column(name, column, indices, views)
         for name, column in zip(names, table.columns, strict=True)
     ]
     if not names:  # without columns all rows are equal
@@ -86,7 +86,7 @@ def join_batches(pieces: Sequence[Any]) -> Any:
     return batches[0] if len(batches) == 1 else table
 
 
-def numbers_in_lists(arrow_type: Any) -> bool:
+def is_number_list(arrow_type: Any) -> bool:
     """Return whether a column type is a list of numbers, whose values become arrays."""
     types = import_arrow("pyarrow.types")
     is_list = (
@@ -94,24 +94,24 @@ def numbers_in_lists(arrow_type: Any) -> bool:
         or types.is_large_list(arrow_type)
         or types.is_fixed_size_list(arrow_type)
     )
-    return is_list and str(arrow_type.value_type) in _NUMBERS
+    return is_list and str(arrow_type.value_type) in _NUMBER_TYPES
 
 
-def column_values(name: str, column: Any, indices: Ints | None, views: bool) -> list[Any]:
+def convert_named_column(name: str, column: Any, indices: Ints | None, views: bool) -> list[Any]:
     """Return some values of a column, or all of them; an error names the column."""
     try:
-        return values_of(column, indices, views)
+        return convert_column(column, indices, views)
     except DataError as error:
         raise DataError(f"the column {name!r}: {error}") from error
 
 
-def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
+def convert_column(column: Any, indices: Ints | None, views: bool) -> list[Any]:
     """Return some values of a column, or all of them."""
     arrow_type = column.type
-    if not numbers_in_lists(arrow_type):
+    if not is_number_list(arrow_type):
         if indices is None:
-            return python_values(column)
-        return python_values(column.take(import_arrow().array(indices)))
+            return to_python_values(column)
+        return to_python_values(column.take(import_arrow().array(indices)))
     chunked = isinstance(column, import_arrow().ChunkedArray)
     selects = indices is not None
     if chunked or (
@@ -120,12 +120,14 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
         column = column.take(import_arrow().array(indices)) if selects else column
         column, indices = (column.combine_chunks() if chunked else column), None
         views = views or selects
-    starts, stops = _bounds(column, indices)
+    starts, stops = _compute_list_bounds(column, indices)
     # Convert only the values between the first and the last list of these rows.
     low = int(starts.min()) if len(starts) else 0
     high = max(low, int(stops.max())) if len(stops) else 0
     values, starts, stops = column.values.slice(low, high - low), starts - low, stops - low
-    numbers = _without_nulls(values) if values.null_count else values.to_numpy(zero_copy_only=False)
+    numbers = (
+        _ignore_null_mask(values) if values.null_count else values.to_numpy(zero_copy_only=False)
+    )
     numbers = numbers if views else numbers.copy()
     lists: list[Any] = [
         numbers[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
@@ -142,19 +144,19 @@ def values_of(column: Any, indices: Ints | None, views: bool) -> list[Any]:
 
 
 @cache
-def numpy_dtype(kind: Any) -> np.dtype[Any]:
+def to_numpy_dtype(kind: Any) -> np.dtype[Any]:
     """Return the NumPy dtype of an Arrow type.
 
     Before pyarrow 26, `to_pandas_dtype` needs pandas.
 
     >>> import pyarrow as pa
-    >>> numpy_dtype(pa.float32()), numpy_dtype(pa.timestamp("s"))
+    >>> to_numpy_dtype(pa.float32()), to_numpy_dtype(pa.timestamp("s"))
     (dtype('float32'), dtype('<M8[s]'))
     """
     return import_arrow().nulls(0, kind).to_numpy(zero_copy_only=False).dtype
 
 
-def python_values(column: Any) -> list[Any]:
+def to_python_values(column: Any) -> list[Any]:
     """Return the values of a column as Python objects.
 
     Timestamps and durations in nanoseconds exceed Python's types and become NumPy scalars; those with
@@ -167,26 +169,26 @@ def python_values(column: Any) -> list[Any]:
         DataError: A value does not fit Python's type.
 
     >>> import pyarrow as pa
-    >>> python_values(pa.array([5_000], pa.time64("ns")))
+    >>> to_python_values(pa.array([5_000], pa.time64("ns")))
     [datetime.time(0, 0, 0, 5)]
-    >>> python_values(pa.array([5], pa.timestamp("ns")))
+    >>> to_python_values(pa.array([5], pa.timestamp("ns")))
     [np.datetime64('1970-01-01T00:00:00.000000005')]
     """
-    convert = _nanoseconds(column.type)
+    convert = _choose_time_converter(column.type)
     if convert is None:
-        return exact_pylist(column)
+        return to_exact_pylist(column)
     if import_arrow("pyarrow.types").is_dictionary(column.type):
         column = column.dictionary_decode()
-    return list(map(convert, exact_pylist(column.cast(_as_int64(column.type)))))
+    return list(map(convert, to_exact_pylist(column.cast(_replace_nanoseconds(column.type)))))
 
 
-def exact_pylist(column: Any) -> list[Any]:
+def to_exact_pylist(column: Any) -> list[Any]:
     """Return `column.to_pylist()`; raise `DataError` if a Python type cannot represent a value.
 
     For timestamps or durations in nanoseconds Arrow imports pandas, and without pandas raises for some
     values.
     """
-    if any(name in str(column.type) for name in _CUT_OFF):
+    if any(name in str(column.type) for name in _LOSSY_TYPES):
         _require_exact(column)
     try:
         return column.to_pylist()
@@ -197,7 +199,7 @@ def exact_pylist(column: Any) -> list[Any]:
 
 
 @cache
-def _nanoseconds(arrow_type: Any) -> Callable[[Any], Any] | None:
+def _choose_time_converter(arrow_type: Any) -> Callable[[Any], Any] | None:
     """Return the converter from int64 nanoseconds to a value, or `None` if the type has none."""
     types = import_arrow("pyarrow.types")
     if str(arrow_type).startswith("timestamp[ns"):
@@ -205,19 +207,23 @@ def _nanoseconds(arrow_type: Any) -> Callable[[Any], Any] | None:
     if str(arrow_type) == "duration[ns]":
         return lambda value: None if value is None else np.timedelta64(value, "ns")
     if types.is_dictionary(arrow_type):
-        return _nanoseconds(arrow_type.value_type)
+        return _choose_time_converter(arrow_type.value_type)
     if types.is_struct(arrow_type):
         inner = {
-            field.name: convert for field in arrow_type if (convert := _nanoseconds(field.type))
+            field.name: convert
+            for field in arrow_type
+            if (convert := _choose_time_converter(field.type))
         }
         if not inner:
             return None
         return lambda value: (
-            value and {name: inner.get(name, _identity)(part) for name, part in value.items()}
+            value
+            and {name: inner.get(name, _return_unchanged)(part) for name, part in value.items()}
         )
     if types.is_map(arrow_type):
         key, item = (
-            _nanoseconds(part) or _identity for part in (arrow_type.key_type, arrow_type.item_type)
+            _choose_time_converter(part) or _return_unchanged
+            for part in (arrow_type.key_type, arrow_type.item_type)
         )
         if key is item:
             return None
@@ -225,39 +231,47 @@ def _nanoseconds(arrow_type: Any) -> Callable[[Any], Any] | None:
     if (
         types.is_nested(arrow_type)
         and hasattr(arrow_type, "value_type")
-        and (of_item := _nanoseconds(arrow_type.value_type))
+        and (of_item := _choose_time_converter(arrow_type.value_type))
     ):
         return lambda value: value and list(map(of_item, value))
     return None
 
 
-def _identity(value: Any) -> Any:
+def _return_unchanged(value: Any) -> Any:
     return value
 
 
-def _as_int64(arrow_type: Any) -> Any:
+def _replace_nanoseconds(arrow_type: Any) -> Any:
     """Replace nanoseconds in a type by int64."""
     pa, types = import_arrow(), import_arrow("pyarrow.types")
-    if not _nanoseconds(arrow_type):
+    if not _choose_time_converter(arrow_type):
         return arrow_type
     if types.is_struct(arrow_type):
-        return pa.struct([field.with_type(_as_int64(field.type)) for field in arrow_type])
+        return pa.struct(
+            [field.with_type(_replace_nanoseconds(field.type)) for field in arrow_type]
+        )
     if types.is_map(arrow_type):
-        return pa.map_(_as_int64(arrow_type.key_type), _as_int64(arrow_type.item_type))
+        return pa.map_(
+            _replace_nanoseconds(arrow_type.key_type), _replace_nanoseconds(arrow_type.item_type)
+        )
     if types.is_fixed_size_list(arrow_type):
-        return pa.list_(_as_int64(arrow_type.value_type), arrow_type.list_size)
+        return pa.list_(_replace_nanoseconds(arrow_type.value_type), arrow_type.list_size)
     if types.is_large_list(arrow_type):
-        return pa.large_list(_as_int64(arrow_type.value_type))
-    return pa.list_(_as_int64(arrow_type.value_type)) if types.is_list(arrow_type) else pa.int64()
+        return pa.large_list(_replace_nanoseconds(arrow_type.value_type))
+    return (
+        pa.list_(_replace_nanoseconds(arrow_type.value_type))
+        if types.is_list(arrow_type)
+        else pa.int64()
+    )
 
 
-_CUT_OFF = ("time64[ns]", "date64", "extension")
+_LOSSY_TYPES = ("time64[ns]", "date64", "extension")
 """Types with less precision in Python than in Arrow; an extension may be stored as any type."""
 
 
 def _require_exact(column: Any) -> None:
     """Raise `DataError` for times of day with nanoseconds, and for dates with a time of day."""
-    for part in innermost_arrays(column):
+    for part in iterate_innermost_arrays(column):
         type_name = str(part.type)
         if not (unit := {"time64[ns]": 1_000, "date64[ms]": 86_400_000}.get(type_name)):
             continue
@@ -270,7 +284,7 @@ def _require_exact(column: Any) -> None:
             )
 
 
-def innermost_arrays(column: Any) -> Iterator[Any]:
+def iterate_innermost_arrays(column: Any) -> Iterator[Any]:
     """Yield the innermost arrays of a column."""
     pa, types, arrow_type = import_arrow(), import_arrow("pyarrow.types"), column.type
     if isinstance(column, pa.ChunkedArray):
@@ -294,10 +308,10 @@ def innermost_arrays(column: Any) -> Iterator[Any]:
         yield column
         return
     for part in children:
-        yield from innermost_arrays(part)
+        yield from iterate_innermost_arrays(part)
 
 
-def _bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
+def _compute_list_bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:
     """Return the start and the end of each list of a column, as indices into its values."""
     if import_arrow("pyarrow.types").is_fixed_size_list(column.type):
         rows = np.arange(len(column), dtype=np.int64) if indices is None else indices
@@ -332,20 +346,20 @@ def check_offsets(array: Any) -> None:
     elif rule != "plain":
         buffers, width, values = (
             array.buffers(),
-            _WIDTHS.get(rule),
-            array.values if rule in _LISTS else None,
+            _OFFSET_DTYPES.get(rule),
+            array.values if rule in _LIST_LAYOUTS else None,
         )
         if width and buffers[1] is not None and len(array):
             offsets = np.frombuffer(buffers[1], width)[array.offset : array.offset + len(array) + 1]
             size = len(values) if values is not None else buffers[2].size if buffers[2] else 0
             if offsets[0] < 0 or offsets[-1] > size or (offsets[1:] < offsets[:-1]).any():
                 raise ValueError("a damaged column: an offset lies outside of its values")
-        if rule in _LISTS:
+        if rule in _LIST_LAYOUTS:
             check_offsets(values)
 
 
-_WIDTHS = {"text": "<i4", "large text": "<i8", "list": "<i4", "large list": "<i8"}
-_LISTS = ("list", "large list", "fixed list")
+_OFFSET_DTYPES = {"text": "<i4", "large text": "<i8", "list": "<i4", "large list": "<i8"}
+_LIST_LAYOUTS = ("list", "large list", "fixed list")
 
 
 @cache
@@ -362,7 +376,7 @@ def _check_rules() -> dict[int, str]:
         pa.date64(),
     ]
     plain += [pa.duration("s")]
-    plain += [getattr(pa, name)() for name in _INTEGERS]
+    plain += [getattr(pa, name)() for name in _INTEGER_TYPES]
     plain += [
         pa.timestamp("s"),
         pa.time32("s"),
@@ -384,7 +398,7 @@ def _check_rules() -> dict[int, str]:
     return {**rules, pa.dictionary(item, item).id: "dictionary"}
 
 
-def _without_nulls(values: Any) -> Any:
+def _ignore_null_mask(values: Any) -> Any:
     """Return the numbers of an array and ignore its null mask."""
     parts = [None, values.buffers()[1]]
     array = import_arrow().Array.from_buffers(values.type, len(values), parts, offset=values.offset)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..engine.base import seams
-from ..errors import MALFORMED, ConfigError, DataError, StorageError
+from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..stores import parse_location
 from . import meta, sidecar
 from .rows import import_arrow
 
-MANIFEST = ".shards.json"
+MANIFEST_NAME = ".shards.json"
 """File beside the shards that describes their input and, once complete, each file."""
 
-KEYS = "__key__"
+KEYS_COLUMN = "__key__"
 """Column of Arrow shards that lists the keys of the samples of a row."""
 
 
@@ -40,7 +40,7 @@ class SavedDataset(NamedTuple):
 def is_saved_dataset(path: str | Path) -> bool:
     """Return whether `penstock.write` wrote a folder."""
     try:
-        return (parse_location(path) / MANIFEST).is_file()
+        return (parse_location(path) / MANIFEST_NAME).is_file()
     except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
@@ -55,13 +55,13 @@ def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
     if len(paths) != 1 or not is_saved_dataset(paths[0]):
         return None
     folder = parse_location(paths[0])
-    path = folder / MANIFEST
+    path = folder / MANIFEST_NAME
     data = meta.read_bytes(path)
     try:
         manifest = json.loads(data)
         shards = manifest.get("shards")
         files = [
-            (folder / _name(file["file"]), int(file["bytes"]))
+            (folder / _require_file_name(file["file"]), int(file["bytes"]))
             for shard in shards or ()
             for file in shard
         ]
@@ -74,7 +74,7 @@ def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
             table.get("lengths"),
             table.get("bare"),
         )
-    except MALFORMED as error:
+    except MALFORMED_INPUT_ERRORS as error:
         raise DataError(
             f"the manifest is damaged ({error!r}): delete the folder, and write it again",
             where=str(path),
@@ -84,7 +84,7 @@ def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
             f"{folder} is incomplete: call penstock.write again, which resumes the write"
         )
     for file, size in files:
-        if not file.is_file() or sidecar.stat(file).size != size:
+        if not file.is_file() or sidecar.stat_file(file).size != size:
             raise DataError(
                 f"the file is missing, or has not the {size:,} bytes that were written: call "
                 "penstock.write again, which writes it again",
@@ -93,13 +93,15 @@ def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
     return dataset
 
 
-def token_column(files: Sequence[Path], kind: str) -> str | None:
+def find_token_column(files: Sequence[Path], kind: str) -> str | None:
     """Return the token column of a dataset written by Hugging Face's `save_to_disk`, or `None`."""
     if kind != "arrow" or not files or not (files[0].parent / _STATE).is_file():
         return None
     pa: Any = import_arrow()
     try:
-        schema = import_arrow("pyarrow.ipc").read_schema(pa.py_buffer(_head(files[0])))
+        schema = import_arrow("pyarrow.ipc").read_schema(
+            pa.py_buffer(_read_schema_message(files[0]))
+        )
         column_type: Any = dict(zip(schema.names, schema.types, strict=False)).get(_IDS)
     except StorageError:
         raise
@@ -112,9 +114,9 @@ def token_column(files: Sequence[Path], kind: str) -> str | None:
     return _IDS if pa.types.is_integer(column_type.value_type) else None
 
 
-def _head(path: Path) -> bytes:
+def _read_schema_message(path: Path) -> bytes:
     """Return the schema message of an Arrow stream: a marker, its length, and that many bytes."""
-    read, size = seams.world.store.read, sidecar.stat(path).size
+    read, size = seams.world.store.read, sidecar.stat_file(path).size
     prefix = read(str(path), 0, 8)
     length = int.from_bytes(prefix[4:], "little")
     if prefix[:4] != b"\xff" * 4 or length > size - 8:
@@ -122,7 +124,7 @@ def _head(path: Path) -> bytes:
     return read(str(path), 0, 8 + length)
 
 
-def _name(value: Any) -> str:
+def _require_file_name(value: Any) -> str:
     """Return a file name, which must not lead out of its folder."""
     name = cast(str, value)
     if Path(name).name != name:

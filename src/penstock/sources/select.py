@@ -16,16 +16,16 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.arguments import did_you_mean
+from ..engine.base.arguments import suggest_names
 from ..engine.base.progress import Progress
-from ..engine.base.random import keys_of
+from ..engine.base.random import hash_names
 from ..errors import ConfigError, DataError
-from ..stores import Reach
+from ..stores import DataLocation
 from ..types import Ints, Json, Sizes
 from . import sidecar
-from .chain import Counts, Decoding, File, JoinedFiles, OpenArguments
-from .identity import Digest, file_digest, memory_digest, row_digest
-from .kinds import Kind, Typed
+from .chain import DecodingCost, IndexedFile, JoinedFiles, OpenArguments, TokenCounter
+from .identity import Digest, digest_files, digest_memory, digest_sampled_rows
+from .kinds import ColumnType, TypedFile
 from .rows import import_arrow
 from .sizes import ColumnFile
 
@@ -36,14 +36,19 @@ Selection = Mapping[str, Any]
 A range is a mapping with the keys `min`, `max`, `above`, `below`, `not` and `hash`.
 """
 
-_RANGES = {"min": "greater_equal", "max": "less_equal", "above": "greater", "below": "less"}
-_ROWS = 1 << 16
+_RANGE_COMPARISONS = {
+    "min": "greater_equal",
+    "max": "less_equal",
+    "above": "greater",
+    "below": "less",
+}
+_ROWS_PER_READ = 1 << 16
 _VERSION = 3
 _CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
 """Raised for numbers over 64 bits and for texts that are not Unicode."""
 
 
-class Selected:
+class SelectedRows:
     """Some rows of a source of files, in order; `open_files` returns it if `where` is given."""
 
     def __init__(self, chain: JoinedFiles, rows: Ints, where: Selection) -> None:
@@ -69,12 +74,12 @@ class Selected:
         return self._chain
 
     @property
-    def counts(self) -> Counts | None:
+    def counts(self) -> TokenCounter | None:
         """The token counter whose counts `lengths` returns, if any."""
         return self._chain.counts
 
     @property
-    def types(self) -> Mapping[str, Kind]:
+    def types(self) -> Mapping[str, ColumnType]:
         """The types of the columns."""
         return self._chain.types
 
@@ -83,7 +88,7 @@ class Selected:
         """True if the source can return rows as columns."""
         return self._chain.columnar
 
-    def decoding(self) -> Decoding | None:
+    def decoding(self) -> DecodingCost | None:
         """Return the cost of decoding a row, if the format decodes whole row groups."""
         return self._chain.decoding()
 
@@ -100,7 +105,7 @@ class Selected:
         """Return the number of the file of each row, and the index of the row in that file."""
         return self._chain.file_rows(self._rows[indices])
 
-    def prefetch_capacity(self, reach: Reach, /) -> int:
+    def prefetch_capacity(self, reach: DataLocation, /) -> int:
         """Return how many rows may be prefetched; 0 if readers could not use them."""
         return self._chain.prefetch_capacity(reach)
 
@@ -117,15 +122,15 @@ class Selected:
         """Return a digest of the files and of the selected rows."""
         if self._digest is None:
             chain = self._chain
-            spelled = f"{memory_digest(self._rows)}{json.dumps(self.describe(), default=str)}"
-            self._digest = file_digest(
+            spelled = f"{digest_memory(self._rows)}{json.dumps(self.describe(), default=str)}"
+            self._digest = digest_files(
                 chain.paths, chain.stats, self.read, len(self), spelled, chain.cache
             )
         return self._digest
 
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first rows."""
-        return {"rows": row_digest(self.read, rows)}
+        return {"rows": digest_sampled_rows(self.read, rows)}
 
     def describe(self) -> Json:
         """Return the description of the files, the number of selected rows, and the selection."""
@@ -138,57 +143,57 @@ class Selected:
         }
 
 
-def normal(where: Selection) -> dict[str, Any]:
+def normalize_selection(where: Selection) -> dict[str, Any]:
     """Normalize a selection: each condition becomes a list of values or a range.
 
-    >>> normal({"lang": "python", "stars": {"min": 10, "not": 11}})
+    >>> normalize_selection({"lang": "python", "stars": {"min": 10, "not": 11}})
     {'lang': ['python'], 'stars': {'min': 10, 'not': [11]}}
     """
     if not where:
         raise ConfigError("where is empty: name a column and what it must hold, or leave it out")
-    return {column: _condition(column, condition) for column, condition in where.items()}
+    return {column: _normalize_condition(column, condition) for column, condition in where.items()}
 
 
-def _condition(column: str, condition: Any) -> Any:
+def _normalize_condition(column: str, condition: Any) -> Any:
     if not isinstance(condition, Mapping):
-        if values := _values(condition):
+        if values := _list_values(condition):
             return values
         raise ConfigError(
             f"where: {column!r} has an empty list of values, which no row matches; name the values "
             "to select"
         )
     bounds = cast("Mapping[str, Any]", condition)
-    if unknown := sorted(set(bounds) - {*_RANGES, "not", "hash"}):
+    if unknown := sorted(set(bounds) - {*_RANGE_COMPARISONS, "not", "hash"}):
         raise ConfigError(
-            f"where: {column!r} has {unknown}; known are {', '.join(_RANGES)}, not and hash"
+            f"where: {column!r} has {unknown}; known are {', '.join(_RANGE_COMPARISONS)}, not and hash"
         )
     if not bounds:
         raise ConfigError(
             f"where: {column!r} has an empty range; give min, max, above, below, not or hash"
         )
     if "hash" in bounds:
-        _hash_bounds(bounds["hash"])
+        _compute_hash_bounds(bounds["hash"])
     if missing := [name for name, value in bounds.items() if value is None and name != "not"]:
         raise ConfigError(
             f"where: {column!r} has {missing[0]}: None, and no value compares with None; leave it "
             "out"
         )
     return {
-        name: _values(value) if name == "not" else _python_scalar(value)
+        name: _list_values(value) if name == "not" else _to_python_scalar(value)
         for name, value in bounds.items()
     }
 
 
-def _values(value: Any) -> list[Any]:
+def _list_values(value: Any) -> list[Any]:
     return [
         *map(
-            _python_scalar,
+            _to_python_scalar,
             cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value],
         )
     ]
 
 
-def _python_scalar(value: Any) -> Any:
+def _to_python_scalar(value: Any) -> Any:
     """Convert NumPy scalars to Python's; timedeltas stay."""
     if isinstance(value, np.timedelta64) or not isinstance(value, np.number | np.bool_):
         return cast(Any, value)
@@ -197,11 +202,11 @@ def _python_scalar(value: Any) -> Any:
 
 def select(
     chain: JoinedFiles,
-    files: Sequence[File],
+    files: Sequence[IndexedFile],
     paths: Sequence[Path],
     where: Selection,
     cache: str | Path | None,
-) -> Selected:
+) -> SelectedRows:
     """Return the rows of a source that match a selection.
 
     Args:
@@ -215,30 +220,32 @@ def select(
         ConfigError: No row has one of the columns.
     """
     rows: list[Ints] = [np.zeros(0, np.int64)]
-    conditions = normal(where)
+    conditions = normalize_selection(where)
     offset, rows_with_column = 0, np.zeros(len(conditions), np.int64)
     for path, file in zip(paths, files, strict=True):
-        counts, matches = _selected_rows(file, path, conditions, cache)
+        counts, matches = _find_selected_rows(file, path, conditions, cache)
         rows.append(matches + offset)
         offset, rows_with_column = offset + len(file), rows_with_column + counts
     if offset and not rows_with_column.all():
         _raise_missing_column(sorted(conditions)[int(rows_with_column.argmin())], files, paths)
-    return Selected(chain, np.concatenate(rows), conditions)
+    return SelectedRows(chain, np.concatenate(rows), conditions)
 
 
-def _raise_missing_column(column: str, files: Sequence[File], paths: Sequence[Path]) -> NoReturn:
+def _raise_missing_column(
+    column: str, files: Sequence[IndexedFile], paths: Sequence[Path]
+) -> NoReturn:
     """Raise `ConfigError`: no row has the column; name those of the first row."""
     path, file = next((path, file) for path, file in zip(paths, files, strict=True) if len(file))
     (row,) = file.read(np.zeros(1, np.int64))
     columns = list(map(str, cast("dict[Any, Any]", row))) if isinstance(row, dict) else []
     remark = f"the first has {', '.join(columns[:20])}" if columns else "the first is no mapping"
     raise ConfigError(
-        f"{path}: where: no row has {column!r}; {remark}{did_you_mean(column, columns)}"
+        f"{path}: where: no row has {column!r}; {remark}{suggest_names(column, columns)}"
     )
 
 
-def _selected_rows(
-    file: File, path: Path, where: Selection, cache: str | Path | None
+def _find_selected_rows(
+    file: IndexedFile, path: Path, where: Selection, cache: str | Path | None
 ) -> tuple[Ints, Ints]:
     """Return how many rows of a file have each column (by name), and the matching rows; cached.
 
@@ -247,7 +254,7 @@ def _selected_rows(
     """
     types = (
         {column: str(file.types.get(column)) for column in where}
-        if isinstance(file, Typed)
+        if isinstance(file, TypedFile)
         else None
     )
     key = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
@@ -257,29 +264,29 @@ def _selected_rows(
     def make(_: bool) -> tuple[int, bytes]:
         mask, counts = np.ones(len(file), np.bool_), list[int]()
         for column in sorted(where):
-            matches, count = _mask(file, path, column, where[column])
+            matches, count = _compute_mask(file, path, column, where[column])
             mask &= matches
             counts.append(count)
         rows = np.flatnonzero(mask)
         return len(rows), np.concatenate([counts, rows]).astype("<i8").tobytes()
 
-    numbers = np.frombuffer(sidecar.cached_body(target, sidecar.ROWS, path, make), "<i8").astype(
-        np.int64
-    )
+    numbers = np.frombuffer(
+        sidecar.load_or_rebuild_body(target, sidecar.ROWS, path, make), "<i8"
+    ).astype(np.int64)
     return numbers[: len(where)], numbers[len(where) :]
 
 
-def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
+def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
     """Return the mask of matching rows, and how many rows have the column."""
     pa, rows_with_column = import_arrow(), 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
-        for piece, count in _column(file, path, column):
+        for piece, count in _iterate_column(file, path, column):
             rows_with_column += count
             if pa.types.is_dictionary(piece.type):
                 piece = piece.dictionary_decode()
             try:
-                masks.append(_matches(piece, condition))
+                masks.append(_match_values(piece, condition))
             except (pa.ArrowException, *_CONVERSION_ERRORS) as error:
                 raise ConfigError(
                     f"{path}: where: the column {column!r} holds {piece.type} and cannot be "
@@ -289,7 +296,7 @@ def _mask(file: File, path: Path, column: str, condition: Any) -> tuple[Mask, in
     return np.concatenate(masks), rows_with_column
 
 
-def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
+def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tuple[Any, int]]:
     """Yield one column as Arrow arrays, each with the number of its rows that have the column.
 
     A row of lines without the column yields a null.
@@ -298,8 +305,10 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
         yield from ((piece, len(piece)) for piece in file.column(column))
         return
     pa = import_arrow()
-    for start in range(0, len(file), _ROWS):
-        rows: list[Any] = file.read(np.arange(start, min(start + _ROWS, len(file)), dtype=np.int64))
+    for start in range(0, len(file), _ROWS_PER_READ):
+        rows: list[Any] = file.read(
+            np.arange(start, min(start + _ROWS_PER_READ, len(file)), dtype=np.int64)
+        )
         mappings = [cast("dict[str, Any]", row) if isinstance(row, dict) else {} for row in rows]
         try:
             yield (
@@ -318,13 +327,13 @@ def _column(file: File, path: Path, column: str) -> Iterator[tuple[Any, int]]:
             ) from error
 
 
-def _matches(values: Any, condition: Any) -> Mask:
+def _match_values(values: Any, condition: Any) -> Mask:
     pa, pc = import_arrow(), import_arrow("pyarrow.compute")
 
     def scalar(value: Any) -> Any:
         if isinstance(value, int) and str(values.type) == "uint64" and value >= 0:
             return pa.scalar(value, values.type)  # narrower types compare with any number
-        scalar_value = _exact(value, values.type)
+        scalar_value = _to_exact_scalar(value, values.type)
         # Users write dates and times as texts.
         return (
             scalar_value.cast(values.type)
@@ -345,16 +354,18 @@ def _matches(values: Any, condition: Any) -> Mask:
     mask: Mask = np.ones(len(values), np.bool_)
     for name, bound in cast("dict[str, Any]", condition).items():
         if name == "hash":
-            mask &= _hashed(values, *_hash_bounds(bound))
+            mask &= _match_hash_range(values, *_compute_hash_bounds(bound))
         elif name == "not":
             mask &= ~one_of(bound).to_numpy(zero_copy_only=False)
         else:
-            mask_array = pc.fill_null(getattr(pc, _RANGES[name])(values, scalar(bound)), False)
+            mask_array = pc.fill_null(
+                getattr(pc, _RANGE_COMPARISONS[name])(values, scalar(bound)), False
+            )
             mask &= mask_array.to_numpy(zero_copy_only=False)
     return mask
 
 
-def _exact(value: Any, arrow_type: Any) -> Any:
+def _to_exact_scalar(value: Any, arrow_type: Any) -> Any:
     """Convert a value to an Arrow scalar; pandas times keep their nanoseconds."""
     pa = import_arrow()
     if hasattr(value, "nanosecond"):
@@ -375,7 +386,7 @@ def _exact(value: Any, arrow_type: Any) -> Any:
     return scalar
 
 
-def _hash_bounds(bounds: Any) -> tuple[int, int]:
+def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
     """Return the range of 64-bit hashes for two fractions."""
     try:
         low, high = (Fraction(repr(float(bound))) for bound in bounds)
@@ -388,7 +399,7 @@ def _hash_bounds(bounds: Any) -> tuple[int, int]:
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
-def _hashed(values: Any, low: int, high: int) -> Mask:
+def _match_hash_range(values: Any, low: int, high: int) -> Mask:
     """Return the mask of values whose hash is in the range; a null hashes as the empty text.
 
     Numbers hash as their text.
@@ -398,7 +409,7 @@ def _hashed(values: Any, low: int, high: int) -> Mask:
     )
     # Hash each distinct value once.
     encoded = texts.dictionary_encode()
-    hashes = keys_of(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
+    hashes = hash_names(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
     return (hashes >= low) & (hashes <= high - 1)
 
 

@@ -23,7 +23,7 @@ from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
 from ..engine.base.urls import require_local
 from ..errors import DataError, PenstockError, StorageError, convert_storage_errors
-from ..stores import default_cache, is_remote
+from ..stores import get_default_cache, is_remote
 from . import sums
 from .rows import encode_path, map_file
 
@@ -47,20 +47,22 @@ LINES, UNPACKED, TABLE, LENGTHS, _, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENT
 - `TAR`: offsets of the samples of a tar archive and of their parts
 """
 
-HEADER = 96
+HEADER_BYTES = 96
 
-_FIELDS = struct.Struct("<8sIIQqQqQQQ")
+_HEADER_STRUCT = struct.Struct("<8sIIQqQqQQQ")
 _MAGIC = b"PENSTOCK"
 _VERSION = 3
-_NAME = 200  # bytes of a name, to which more is added
-_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
-_RELINKED = set[str]()
-_NAMED = 5  # files that one log line names
-_CHANGED: ContextVar[dict[str, None] | None] = ContextVar("changed", default=None)
-_SYSTEM = tuple(map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split()))
+_MAX_NAME_BYTES = 200  # bytes of a name, to which more is added
+_UNWRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_WARNED_FILES = set[str]()
+_MAX_LOGGED_FILES = 5  # files that one log line names
+_CHANGED_FILES: ContextVar[dict[str, None] | None] = ContextVar("changed", default=None)
+_SYSTEM_FOLDERS = tuple(
+    map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split())
+)
 
 T = TypeVar("T")
-Make = Callable[[bool], tuple[int, bytes]]
+MakeBody = Callable[[bool], tuple[int, bytes]]
 """Returns the count and the body of a sidecar; its argument is true while the caller holds the
 lock."""
 
@@ -81,8 +83,8 @@ class Stamp(NamedTuple):
 
 def encode(stamp: Stamp) -> bytes:
     """Encode a stamp as 96 bytes."""
-    head = _FIELDS.pack(_MAGIC, _VERSION, stamp.kind, *stamp.data, *stamp[2:])
-    return head + _checksum(head)
+    head = _HEADER_STRUCT.pack(_MAGIC, _VERSION, stamp.kind, *stamp.data, *stamp[2:])
+    return head + _compute_checksum(head)
 
 
 def decode(head: bytes) -> Stamp | None:
@@ -93,9 +95,13 @@ def decode(head: bytes) -> Stamp | None:
     >>> decode(b"something else") is None
     True
     """
-    if len(head) < HEADER or _checksum(head[: _FIELDS.size]) != head[_FIELDS.size : HEADER]:
+    if (
+        len(head) < HEADER_BYTES
+        or _compute_checksum(head[: _HEADER_STRUCT.size])
+        != head[_HEADER_STRUCT.size : HEADER_BYTES]
+    ):
         return None
-    magic, version, kind, size, mtime, inode, ctime, *rest = _FIELDS.unpack_from(head)
+    magic, version, kind, size, mtime, inode, ctime, *rest = _HEADER_STRUCT.unpack_from(head)
     return (
         Stamp(kind, Stat(size, mtime, inode, ctime), *rest)
         if (magic, version) == (_MAGIC, _VERSION)
@@ -103,11 +109,11 @@ def decode(head: bytes) -> Stamp | None:
     )
 
 
-def ensure(
+def ensure_sidecar(
     path: Path,
     kind: int,
     data: Path,
-    make: Make,
+    make: MakeBody,
     *,
     fallback: Path | None = None,
     rebuild: bool = False,
@@ -154,10 +160,10 @@ def ensure(
             path, kind, version, total, body, locked, fallback=None if shadowed else fallback
         )
 
-    return _find_or_make(data, _lock(data, path), find, make, save)
+    return _find_or_make(data, _lock_data_file(data, path), find, make, save)
 
 
-def cached_body(path: Path, kind: int, data: Path, make: Make) -> bytes | memoryview:
+def load_or_rebuild_body(path: Path, kind: int, data: Path, make: MakeBody) -> bytes | memoryview:
     """Return the body of an expendable cache file; rebuild it if stale, damaged or missing.
 
     If the cache folder is not writable, the body is made and not stored.
@@ -184,7 +190,7 @@ def _find_or_make(
     data: Path,
     lock: contextlib.AbstractContextManager[bool],
     find: Callable[[], T | None],
-    make: Make,
+    make: MakeBody,
     save: Callable[[Stat, int, bytes, bool], T],
 ) -> T:
     """Return what `find` returns; else make and save it in one process while the others wait."""
@@ -193,13 +199,13 @@ def _find_or_make(
     with lock as locked:
         if (existing := find()) is not None:
             return existing
-        before = stat(data)
+        before = stat_file(data)
         total, body = make(locked)
         require_unchanged(data, before, name=str(data))
         return save(before, total, body, locked)
 
 
-def _lock(data: Path, target: Path) -> contextlib.AbstractContextManager[bool]:
+def _lock_data_file(data: Path, target: Path) -> contextlib.AbstractContextManager[bool]:
     """Lock a data file against other processes that derive something from it.
 
     If the target lies beside the data, this locks the data file itself, so that no lock file appears
@@ -233,9 +239,9 @@ def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) 
     """
     _require_file(path, data)
     with convert_storage_errors(path):
-        stamp = decode(seams.world.store.read(str(path), 0, HEADER))
-        current, size = stat(data), stat(path).size
-    if stamp is None or stamp.kind != kind or size != HEADER + stamp.length:
+        stamp = decode(seams.world.store.read(str(path), 0, HEADER_BYTES))
+        current, size = stat_file(data), stat_file(path).size
+    if stamp is None or stamp.kind != kind or size != HEADER_BYTES + stamp.length:
         raise damage_error(path, data)
     return stamp.data[:2] == current[:2] if checksummed else stamp.data == current
 
@@ -259,7 +265,7 @@ def read_body(
     _require_file(path, data)
     with convert_storage_errors(path):
         mapping = memoryview(map_file(path))
-    stamp, content = decode(bytes(mapping[:HEADER])), mapping[HEADER:]
+    stamp, content = decode(bytes(mapping[:HEADER_BYTES])), mapping[HEADER_BYTES:]
     if (
         stamp is None
         or stamp.kind != kind
@@ -287,7 +293,7 @@ def write(
             file.write(encode(Stamp(kind, data, total, len(body), zlib.crc32(body))))
             file.write(body)
     except OSError as error:
-        if fallback is None or fallback == path or error.errno not in _REFUSED:
+        if fallback is None or fallback == path or error.errno not in _UNWRITABLE_ERRNOS:
             raise StorageError(
                 f"{path} cannot be written ({error.strerror or error}): free space, or give "
                 "cache=FOLDER"
@@ -319,11 +325,13 @@ def ensure_copy(
 
     def make(locked: bool) -> tuple[int, bytes]:
         with convert_storage_errors(target), seams.world.disk.create(target, locked) as file:
-            require_free_space(target.parent, stat(data).size, f"to unpack or convert {data}")
+            require_free_space(target.parent, stat_file(data).size, f"to unpack or convert {data}")
             write_copy(file)
             size = file.seek(0, 2)
             file.seek(0)
-            return size, sums.compute(iter(lambda: file.read(sums.CHUNK), b"")).tobytes()
+            return size, sums.compute_checksums(
+                iter(lambda: file.read(sums.CHUNK_BYTES), b"")
+            ).tobytes()
 
     stamp_file = stamp_path(target)
 
@@ -341,8 +349,8 @@ def ensure_copy(
         note_change([] if rebuild else [stamp_file], kind, data, total, body)
         return write(stamp_file, kind, version, total, body, locked)
 
-    _find_or_make(data, _lock(data, target), find, make, save)
-    if stat(target).size != read_body(stamp_file, kind, data)[0]:
+    _find_or_make(data, _lock_data_file(data, target), find, make, save)
+    if stat_file(target).size != read_body(stamp_file, kind, data)[0]:
         raise damage_error(target, data)
     return target
 
@@ -360,7 +368,7 @@ def _require_file(path: Path, data: Path) -> None:
 
 def damage_error(path: Path, data: Path) -> DataError:
     """Build the error for a sidecar that Penstock cannot have written like this."""
-    remedy = "delete it" if path == data else _remedy(path, data)
+    remedy = "delete it" if path == data else _describe_remedy(path, data)
     return DataError(
         f"{path}, kept for this file, is damaged, or Penstock did not write it: {remedy}",
         where=str(data),
@@ -372,19 +380,19 @@ def note_change(paths: Sequence[Path], kind: int, data: Path, total: int, body: 
     for path in paths:
         if path.exists():
             with convert_storage_errors(path):
-                stamp = decode(seams.world.store.read(str(path), 0, HEADER))
+                stamp = decode(seams.world.store.read(str(path), 0, HEADER_BYTES))
             if stamp is not None and stamp[2:] != (total, len(body), zlib.crc32(body)):
                 log_changed(data)
             return
 
 
 def log_changed(*files: Path) -> None:
-    """Log that files changed since they were indexed, or collect them for `one_log_line`."""
-    if (changed := _CHANGED.get()) is not None:
+    """Log that files changed since they were indexed, or collect them for `merge_change_logs`."""
+    if (changed := _CHANGED_FILES.get()) is not None:
         changed.update(dict.fromkeys(map(str, files)))
         return
-    names = ", ".join(map(str, files[:_NAMED])) + (
-        f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+    names = ", ".join(map(str, files[:_MAX_LOGGED_FILES])) + (
+        f" and {len(files) - _MAX_LOGGED_FILES} more" if len(files) > _MAX_LOGGED_FILES else ""
     )
     logging.getLogger("penstock").warning(
         "changed since indexed or converted, so this is done again: %s", names
@@ -392,22 +400,22 @@ def log_changed(*files: Path) -> None:
 
 
 @contextlib.contextmanager
-def one_log_line() -> Generator[None]:
+def merge_change_logs() -> Generator[None]:
     """Collect the files that changed since they were indexed; log one line when the block ends."""
-    if _CHANGED.get() is not None:
+    if _CHANGED_FILES.get() is not None:
         yield
         return
     changed = dict[str, None]()
-    before = _CHANGED.set(changed)
+    before = _CHANGED_FILES.set(changed)
     try:
         yield
     finally:
-        _CHANGED.reset(before)
+        _CHANGED_FILES.reset(before)
         if changed:
             log_changed(*map(Path, changed))
 
 
-def stat(path: Path) -> Stat:
+def stat_file(path: Path) -> Stat:
     """Return the version of a file: size, mtime, inode and ctime."""
     with convert_storage_errors(path):
         return seams.world.store.stat(str(path))
@@ -429,7 +437,7 @@ def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
         DataError: The local file changed.
         StorageError: The remote object changed.
     """
-    if (current := stat(path)) == expected:
+    if (current := stat_file(path)) == expected:
         return
     if is_remote(path) and current != expected:
         raise StorageError(
@@ -440,12 +448,12 @@ def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
         current.inode != expected.inode and current.ctime != expected.ctime
     ):
         raise DataError(
-            f"the file changed while it was in use (it had {_version(expected)}, now "
-            f"{_version(current)}): open it again, and keep data still during a run",
+            f"the file changed while it was in use (it had {_describe_version(expected)}, now "
+            f"{_describe_version(current)}): open it again, and keep data still during a run",
             where=name,
         )
-    if current.inode == expected.inode and name not in _RELINKED:
-        _RELINKED.add(name)
+    if current.inode == expected.inode and name not in _WARNED_FILES:
+        _WARNED_FILES.add(name)
         logging.getLogger("penstock").warning(
             "%s: it got another link, name or owner while it was in use, or other content with its "
             "time put back: keep data still during a run",
@@ -454,7 +462,7 @@ def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
 
 
 @contextlib.contextmanager
-def unchanged_during(path: Path, expected: Stat, *, name: str) -> Generator[None]:
+def guard_unchanged(path: Path, expected: Stat, *, name: str) -> Generator[None]:
     """Raise if a file changed since it was opened; check before and after the block.
 
     One check suffices for an object store: each of its reads requests bytes of a fixed version.
@@ -469,7 +477,7 @@ def unchanged_during(path: Path, expected: Stat, *, name: str) -> Generator[None
 
 def cache_folder(data: Path, cache: str | Path | None) -> Path:
     """Return the cache folder of a file: `<cache>/<digest of its absolute path>`."""
-    root = default_cache() if cache is None else require_local(cache)
+    root = get_default_cache() if cache is None else require_local(cache)
     return root / hashlib.blake2b(encode_path(data.absolute()), digest_size=12).hexdigest()
 
 
@@ -500,7 +508,7 @@ def cache_path(data: Path, cache: str | Path | None, name: str) -> Path:
 
     A name over the limit of 255 bytes is replaced by its hash.
     """
-    if len(encode_path(Path(name))) > _NAME:
+    if len(encode_path(Path(name))) > _MAX_NAME_BYTES:
         digest = hashlib.blake2b(encode_path(Path(name)), digest_size=12).hexdigest()
         name = f".{digest}{Path(name).suffix}"
     return cache_folder(data, cache) / name
@@ -518,18 +526,20 @@ def require_free_space(folder: Path, need: int, purpose: str) -> None:
 def _is_protected(folder: Path) -> bool:
     """Return whether a folder belongs to the system, or only root may write to it."""
     path = folder.absolute()
-    return any(path.is_relative_to(system) for system in _SYSTEM) or machine.only_as_root(path)
+    return any(
+        path.is_relative_to(system) for system in _SYSTEM_FOLDERS
+    ) or machine.is_root_in_foreign_folder(path)
 
 
-def _checksum(head: bytes) -> bytes:
-    return hashlib.blake2b(head, digest_size=HEADER - _FIELDS.size).digest()
+def _compute_checksum(head: bytes) -> bytes:
+    return hashlib.blake2b(head, digest_size=HEADER_BYTES - _HEADER_STRUCT.size).digest()
 
 
-def _remedy(path: Path, data: Path) -> str:
+def _describe_remedy(path: Path, data: Path) -> str:
     return f"run `penstock index --rebuild {data}`, or delete {path}, and it is made again"
 
 
-def _version(version: Stat) -> str:
+def _describe_version(version: Stat) -> str:
     if version.mtime < 0:
         return f"{version.size:,} bytes, version {-version.mtime:x}"
     return f"{version.size:,} bytes, modified at {version.mtime / 1e9:.3f}"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Ints
-from .chain import starts_of
+from .chain import compute_offsets
 from .columnar import Arrow
 
 
@@ -19,7 +19,7 @@ class JoinedArrays:
     """Concatenated arrays; a slice within one of them is a view."""
 
     def __init__(self, arrays: Sequence[npt.NDArray[Any]]) -> None:
-        self._arrays, self._starts = arrays, starts_of([len(array) for array in arrays])
+        self._arrays, self._starts = arrays, compute_offsets([len(array) for array in arrays])
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -18,11 +18,11 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints
 from . import sidecar
-from .chain import Counts, File
+from .chain import IndexedFile, TokenCounter
 from .rows import import_arrow
 
-_AT_ONCE = 1 << 10  # rows per call of the tokenizer
-_LARGE = 4 << 20  # bytes whose tokens take seconds to count
+_ROWS_PER_CALL = 1 << 10  # rows per call of the tokenizer
+_MIN_ANNOUNCED_BYTES = 4 << 20  # bytes whose tokens take seconds to count
 
 
 @runtime_checkable
@@ -36,10 +36,10 @@ class ColumnFile(Protocol):
     def column(self, name: str, /) -> Iterator[Any]: ...
 
 
-@sidecar.one_log_line()
-def lengths_of(
-    files: Sequence[File],
-    column: str | Counts,
+@sidecar.merge_change_logs()
+def load_lengths(
+    files: Sequence[IndexedFile],
+    column: str | TokenCounter,
     cache: str | Path | None,
     rebuild: bool = False,
     paths: Sequence[Path] = (),
@@ -67,7 +67,7 @@ def lengths_of(
             [
                 *lengths,
                 *(
-                    _token_counts(file, path, column, cache, rebuild, announcing.of(number))
+                    _count_file_tokens(file, path, column, cache, rebuild, announcing.of(number))
                     for number, (file, path) in numbered
                 ),
             ]
@@ -82,17 +82,17 @@ def lengths_of(
         # Another column may have the same suffix, also on disks without case.
         if suffix != column or suffix != suffix.lower():
             suffix += f"-{hashlib.blake2b(column.encode(), digest_size=6).hexdigest()}"
-        count = partial(_list_lengths, file, column)
+        count = partial(_count_list_elements, file, column)
         lengths.append(
-            _stored_lengths(file, file.path, suffix, count, cache, rebuild)
+            _load_or_count_lengths(file, file.path, suffix, count, cache, rebuild)
             if file.slow
             else count()
         )
     return np.concatenate(lengths)
 
 
-def _stored_lengths(
-    file: File,
+def _load_or_count_lengths(
+    file: IndexedFile,
     path: Path,
     name: str,
     count: Callable[[], Ints],
@@ -108,7 +108,7 @@ def _stored_lengths(
         sidecar.index_path(path, cache, suffix),
         sidecar.cached_index_path(path, cache, suffix),
     )
-    target = sidecar.ensure(
+    target = sidecar.ensure_sidecar(
         preferred, sidecar.LENGTHS, path, make, fallback=fallback, rebuild=rebuild
     )
     rows, body = sidecar.read_body(target, sidecar.LENGTHS, path, require_current=True)
@@ -120,7 +120,7 @@ def _stored_lengths(
 class _Announcement:
     """Announces once how many bytes are tokenized, before a long count; `paths` are all files."""
 
-    def __init__(self, paths: Sequence[Path], tokens: Counts) -> None:
+    def __init__(self, paths: Sequence[Path], tokens: TokenCounter) -> None:
         self._paths, self._tokens, self._announced = paths, tokens, False
 
     def of(self, number: int) -> Callable[[Progress], None]:
@@ -131,7 +131,7 @@ class _Announcement:
                 return
             self._announced, paths = True, self._paths[number:]
             size = sum(seams.world.store.stat(str(path)).size for path in paths)
-            if size < _LARGE:
+            if size < _MIN_ANNOUNCED_BYTES:
                 return
             others = len(paths) - 1
             frequency = (
@@ -147,10 +147,10 @@ class _Announcement:
         return announce
 
 
-def _token_counts(
-    file: File,
+def _count_file_tokens(
+    file: IndexedFile,
     path: Path,
-    tokens: Counts,
+    tokens: TokenCounter,
     cache: str | Path | None,
     rebuild: bool,
     announce: Callable[[Progress], None],
@@ -159,15 +159,15 @@ def _token_counts(
         counts = np.zeros(len(file), np.int64)
         with Progress(f"count the tokens of {path.name}", len(file), "rows") as progress:
             announce(progress)
-            for start in range(0, len(file), _AT_ONCE):
-                rows = np.arange(start, min(start + _AT_ONCE, len(file)))
-                counts[rows] = _of_rows(file.read(rows), start, path, tokens)
+            for start in range(0, len(file), _ROWS_PER_CALL):
+                rows = np.arange(start, min(start + _ROWS_PER_CALL, len(file)))
+                counts[rows] = _count_row_tokens(file.read(rows), start, path, tokens)
                 progress.more(len(rows))
         return counts
 
     if not tokens.lasting:
         return count()
-    return _stored_lengths(
+    return _load_or_count_lengths(
         file,
         path,
         hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(),
@@ -177,7 +177,9 @@ def _token_counts(
     )
 
 
-def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list[int]:
+def _count_row_tokens(
+    samples: list[Any], start: int, path: Path, tokens: TokenCounter
+) -> list[int]:
     try:
         return tokens.counts(samples)
     except (ConfigError, StorageError, ImportError, MemoryError):
@@ -196,7 +198,7 @@ def _of_rows(samples: list[Any], start: int, path: Path, tokens: Counts) -> list
         raise
 
 
-def _list_lengths(file: ColumnFile, column: str) -> Ints:
+def _count_list_elements(file: ColumnFile, column: str) -> Ints:
     compute: Any = import_arrow("pyarrow.compute")
     types: Any = import_arrow("pyarrow.types")
     pieces = [np.zeros(0, np.int64)]

@@ -24,42 +24,44 @@ from ..engine.base import seams
 from ..engine.base.random import hash64
 from ..errors import DataError, StorageError
 
-BLOCK = 4 << 10
-CHUNK = 1 << 20
+BLOCK_BYTES = 4 << 10
+CHUNK_BYTES = 1 << 20
 
-_FACTORS = hash64(0, np.arange(BLOCK // 8)) | np.uint64(1)
-_LENGTH = hash64(1, np.arange(1)) | np.uint64(1)
+_HASH_FACTORS = hash64(0, np.arange(BLOCK_BYTES // 8)) | np.uint64(1)
+_LENGTH_FACTOR = hash64(1, np.arange(1)) | np.uint64(1)
 
-Sums: TypeAlias = npt.NDArray[np.integer[Any]]
+BlockChecksums: TypeAlias = npt.NDArray[np.integer[Any]]
 
 
-def compute(chunks: Iterable[bytes | memoryview]) -> Sums:
+def compute_checksums(chunks: Iterable[bytes | memoryview]) -> BlockChecksums:
     """Return the checksums of chunks, each but the last a multiple of the block size.
 
-    >>> compute([b"a" * 4096 + b"b"]).tolist()
+    >>> compute_checksums([b"a" * 4096 + b"b"]).tolist()
     [3945947320, 2042099434]
     """
-    return np.concatenate([np.zeros(0, "<u4"), *(_of_chunk(memoryview(chunk)) for chunk in chunks)])
+    return np.concatenate(
+        [np.zeros(0, "<u4"), *(_compute_chunk_checksums(memoryview(chunk)) for chunk in chunks)]
+    )
 
 
-def _of_chunk(chunk: memoryview) -> npt.NDArray[np.uint32]:
+def _compute_chunk_checksums(chunk: memoryview) -> npt.NDArray[np.uint32]:
     """Return the checksums of the blocks of a chunk.
 
     The sum of the last block includes its length, so that trailing zeros count.
     """
-    full_size = len(chunk) // BLOCK * BLOCK
-    words = np.frombuffer(chunk[:full_size], "<u8").reshape(-1, BLOCK // 8)
-    factors = _FACTORS[: BLOCK // 8]
-    products = np.einsum("ij,j->i", words, factors) + _LENGTH * np.uint64(BLOCK)
+    full_size = len(chunk) // BLOCK_BYTES * BLOCK_BYTES
+    words = np.frombuffer(chunk[:full_size], "<u8").reshape(-1, BLOCK_BYTES // 8)
+    factors = _HASH_FACTORS[: BLOCK_BYTES // 8]
+    products = np.einsum("ij,j->i", words, factors) + _LENGTH_FACTOR * np.uint64(BLOCK_BYTES)
     if remainder := len(chunk) - full_size:
-        last = np.frombuffer(bytes(chunk[full_size:]).ljust(BLOCK, b"\0"), "<u8")
+        last = np.frombuffer(bytes(chunk[full_size:]).ljust(BLOCK_BYTES, b"\0"), "<u8")
         products = np.append(
-            products, (last * factors).sum(dtype=np.uint64) + _LENGTH * np.uint64(remainder)
+            products, (last * factors).sum(dtype=np.uint64) + _LENGTH_FACTOR * np.uint64(remainder)
         )
     return (products >> np.uint64(32)).astype("<u4")
 
 
-def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> bytes:
+def read(path: Path, start: int, length: int, sums: BlockChecksums | None, name: str) -> bytes:
     """Read bytes of a file and compare them with its checksums.
 
     Args:
@@ -72,8 +74,8 @@ def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> b
     Raises:
         DataError: The bytes differ from their checksums, or the file is too short.
     """
-    low = start if sums is None else start // BLOCK * BLOCK
-    stop = start + length if sums is None else -(-(start + length) // BLOCK) * BLOCK
+    low = start if sums is None else start // BLOCK_BYTES * BLOCK_BYTES
+    stop = start + length if sums is None else -(-(start + length) // BLOCK_BYTES) * BLOCK_BYTES
     try:
         data = seams.world.store.read(str(path), low, stop - low)
     except StorageError:
@@ -81,14 +83,14 @@ def read(path: Path, start: int, length: int, sums: Sums | None, name: str) -> b
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     if len(data) < start + length - low:
-        raise too_short(len(data), low, start + length - low, name)
+        raise truncation_error(len(data), low, start + length - low, name)
     if sums is None:
         return data
-    compare(memoryview(data), low, sums, name)
+    require_equal_checksums(memoryview(data), low, sums, name)
     return data[start - low : start + length - low]
 
 
-def too_short(count: int, offset: int, expected: int, name: str) -> DataError:
+def truncation_error(count: int, offset: int, expected: int, name: str) -> DataError:
     """Build the error for a file that ends too early."""
     return DataError(
         f"{count} bytes at {offset} where {expected} were expected: the file was cut off",
@@ -96,15 +98,15 @@ def too_short(count: int, offset: int, expected: int, name: str) -> DataError:
     )
 
 
-def compare(data: memoryview, offset: int, sums: Sums, name: str) -> None:
+def require_equal_checksums(data: memoryview, offset: int, sums: BlockChecksums, name: str) -> None:
     """Raise if full blocks of a file, from byte `offset` on, differ from their checksums."""
-    first, current = offset // BLOCK, _of_chunk(data)
+    first, current = offset // BLOCK_BYTES, _compute_chunk_checksums(data)
     expected = sums[first : first + len(current)]
     if not np.array_equal(current, expected):
         differ = np.flatnonzero(current[: len(expected)] != expected)
-        first_bad = BLOCK * (first + (int(differ[0]) if len(differ) else len(expected)))
+        first_bad = BLOCK_BYTES * (first + (int(differ[0]) if len(differ) else len(expected)))
         raise DataError(
-            f"bytes {first_bad:,} to {first_bad + BLOCK - 1:,} changed since the file was indexed: "
+            f"bytes {first_bad:,} to {first_bad + BLOCK_BYTES - 1:,} changed since the file was indexed: "
             "it is damaged, or was modified; fetch it again, or index it again if it is correct",
             where=name,
         )

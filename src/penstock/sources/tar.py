@@ -12,11 +12,13 @@ from typing import NamedTuple
 
 from ..errors import DataError
 
-BLOCK = 512
-_MAX_RECORDS = 1 << 20  # bytes of a long name or of pax records; real ones have a few hundred
-_EMPTY = bytes(BLOCK)
+TAR_BLOCK_BYTES = 512
+_MAX_EXTENSION_BYTES = (
+    1 << 20
+)  # bytes of a long name or of pax records; real ones have a few hundred
+_ZERO_BLOCK = bytes(TAR_BLOCK_BYTES)
 _FILES, _EXTENSIONS, _NOTES = "07\0", "LKxXg", "DV"
-_WITHOUT_DATA = {
+_DATALESS_KINDS = {
     "1": "a hard link",
     "2": "a symbolic link",
     "3": "a device",
@@ -24,13 +26,18 @@ _WITHOUT_DATA = {
     "5": "",
     "6": "a pipe",
 }
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ": "xz"}
+_COMPRESSION_MAGICS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+}
 
-Get = Callable[[int, int], bytes]
+ReadBytes = Callable[[int, int], bytes]
 """`get(offset, length)` returns bytes of the archive, fewer at its end."""
 
 
-class Member(NamedTuple):
+class TarMember(NamedTuple):
     """One member: name, kind, offset of its first header, and offset and size of its data.
 
     A long name precedes the header proper, and counts as the first header.
@@ -43,7 +50,7 @@ class Member(NamedTuple):
     size: int
 
 
-class Members:
+class MemberIterator:
     """The members that begin in `[start, stop)`, up to the zero blocks that end an archive.
 
     `at` is the offset reached.
@@ -54,27 +61,27 @@ class Members:
     ...     archive.addfile(tarfile.TarInfo("001.txt"), io.BytesIO())
     >>> data = file.getvalue()
     >>> def get(offset, length): return data[offset : offset + length]
-    >>> [member.name for member in Members(get, 0, len(data), "x.tar")]
+    >>> [member.name for member in MemberIterator(get, 0, len(data), "x.tar")]
     ['001.txt']
     """
 
-    def __init__(self, get: Get, start: int, stop: int, name: str) -> None:
+    def __init__(self, get: ReadBytes, start: int, stop: int, name: str) -> None:
         self.at = start
         self._get, self._stop, self._name = get, stop, name
 
-    def __iter__(self) -> Iterator[Member]:
+    def __iter__(self) -> Iterator[TarMember]:
         while self.at < self._stop:
             member = self._next()
             if member is None:
                 return
             yield member
 
-    def _next(self) -> Member | None:
+    def _next(self) -> TarMember | None:
         start, long, size, sparse = self.at, "", -1, False
         while True:
             at = self.at
-            block = self._get(at, BLOCK)
-            if block == _EMPTY:
+            block = self._get(at, TAR_BLOCK_BYTES)
+            if block == _ZERO_BLOCK:
                 if at != start:
                     raise self._bad(
                         "the archive ends after a long name or pax header, which a member must "
@@ -87,7 +94,7 @@ class Members:
                 break
             body = self._body(at, own_size)
             if kind == "L":
-                long = _text(body)
+                long = _decode_header_text(body)
             elif kind == "g":
                 self._refuse_global(parse_pax(body), at)
                 start = self.at if at == start else start
@@ -100,9 +107,9 @@ class Members:
 
     def _member(
         self, block: bytes, kind: str, start: int, long: str, size: int, sparse: bool
-    ) -> Member:
+    ) -> TarMember:
         at = self.at
-        name = long or _name(block)
+        name = long or _parse_member_name(block)
         if kind in "SM" or sparse:
             description = (
                 "the rest of a file begun in another volume" if kind == "M" else "a sparse file"
@@ -112,12 +119,12 @@ class Members:
                 "without",
                 at,
             )
-        if kind not in _FILES and kind not in _NOTES and kind not in _WITHOUT_DATA:
+        if kind not in _FILES and kind not in _NOTES and kind not in _DATALESS_KINDS:
             raise self._bad(f"{name!r} is a member of the unknown type {kind!r}", at)
         if kind in _FILES and name.endswith("/"):
             kind = "5"  # archives from before 1988 write folders as files
-        self.at = at + BLOCK
-        if kind not in _WITHOUT_DATA:
+        self.at = at + TAR_BLOCK_BYTES
+        if kind not in _DATALESS_KINDS:
             if self.at + size > self._stop:
                 raise self._bad(
                     f"the archive is cut off: {name!r} has {size:,} bytes, and "
@@ -125,10 +132,10 @@ class Members:
                     at,
                 )
             self.at += round_to_blocks(size)
-        return Member(name, kind, start, at + BLOCK, size)
+        return TarMember(name, kind, start, at + TAR_BLOCK_BYTES, size)
 
     def _kind_and_size(self, block: bytes, at: int) -> tuple[str, int]:
-        if len(block) < BLOCK:
+        if len(block) < TAR_BLOCK_BYTES:
             raise self._bad("the archive is cut off in a header", at)
         try:
             stored, size = parse_number(block[148:156]), parse_number(block[124:136])
@@ -142,7 +149,12 @@ class Members:
             is_valid, size = False, 0
         if not is_valid or size < 0:
             compression = next(
-                (word for magic, word in _PACKED.items() if not at and block.startswith(magic)), ""
+                (
+                    word
+                    for magic, word in _COMPRESSION_MAGICS.items()
+                    if not at and block.startswith(magic)
+                ),
+                "",
             )
             if compression:
                 raise self._bad(
@@ -156,16 +168,16 @@ class Members:
         return chr(block[156]), size
 
     def _body(self, at: int, size: int) -> bytes:
-        if size > _MAX_RECORDS:
+        if size > _MAX_EXTENSION_BYTES:
             raise self._bad(
-                f"a long name or pax header has {size:,} bytes, more than {_MAX_RECORDS:,}: the "
+                f"a long name or pax header has {size:,} bytes, more than {_MAX_EXTENSION_BYTES:,}: the "
                 "archive is damaged",
                 at,
             )
-        body = self._get(at + BLOCK, size)
+        body = self._get(at + TAR_BLOCK_BYTES, size)
         if len(body) < size:
             raise self._bad("the archive is cut off in a long name or pax header", at)
-        self.at = at + BLOCK + round_to_blocks(size)
+        self.at = at + TAR_BLOCK_BYTES + round_to_blocks(size)
         return body
 
     def _records(self, body: bytes, at: int) -> dict[bytes, bytes]:
@@ -188,13 +200,13 @@ class Members:
         return DataError(problem, where=f"{self._name}, byte {at}")
 
 
-def sample_part(member: Member, name: str) -> tuple[str, str] | None:
+def parse_sample_part(member: TarMember, name: str) -> tuple[str, str] | None:
     """Return key and part of a member, or `None` if it belongs to no sample.
 
     The key is the path up to the first dot of its last component; the part is the text after that dot.
     Folders, `__meta__` and names without a dot belong to no sample.
 
-    >>> sample_part(Member("train/000.seg.png", "0", 0, 512, 7), "x.tar")
+    >>> parse_sample_part(TarMember("train/000.seg.png", "0", 0, 512, 7), "x.tar")
     ('train/000', 'seg.png')
     """
     if member.kind == "5" or member.kind in _NOTES:
@@ -205,8 +217,8 @@ def sample_part(member: Member, name: str) -> tuple[str, str] | None:
     if not stem or not dot or (len(first) >= 4 and first.startswith("__") and first.endswith("__")):
         return None
     location = f"{name}, byte {member.start}"
-    if member.kind in _WITHOUT_DATA:
-        kind = _WITHOUT_DATA[member.kind]
+    if member.kind in _DATALESS_KINDS:
+        kind = _DATALESS_KINDS[member.kind]
         raise DataError(
             f"{member.name!r} is {kind}, which holds no data: make the archive of plain files (GNU "
             "tar: --dereference --hard-dereference)",
@@ -227,7 +239,7 @@ def round_to_blocks(size: int) -> int:
     >>> round_to_blocks(0), round_to_blocks(1), round_to_blocks(512)
     (0, 512, 512)
     """
-    return -(-size // BLOCK) * BLOCK
+    return -(-size // TAR_BLOCK_BYTES) * TAR_BLOCK_BYTES
 
 
 def parse_number(field: bytes) -> int:
@@ -268,13 +280,15 @@ def parse_pax(body: bytes) -> dict[bytes, bytes] | None:
     return values
 
 
-def _text(body: bytes) -> str:
+def _decode_header_text(body: bytes) -> str:
     return body.partition(b"\0")[0].decode("utf-8", "surrogateescape")
 
 
-def _name(block: bytes) -> str:
-    name = _text(block[:100])
+def _parse_member_name(block: bytes) -> str:
+    name = _decode_header_text(block[:100])
     # Only the POSIX format stores a prefix here; GNU's stores times.
     return (
-        f"{_text(block[345:500])}/{name}" if block[345] and block[257:263] == b"ustar\0" else name
+        f"{_decode_header_text(block[345:500])}/{name}"
+        if block[345] and block[257:263] == b"ustar\0"
+        else name
     )

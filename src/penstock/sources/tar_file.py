@@ -8,18 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from ..stores import Range, is_remote
+from ..stores import ByteRange, is_remote
 from ..types import Ints
 from . import sidecar, tar_index
-from .chain import gap_of
+from .chain import choose_max_gap
 from .checksummed import ChecksummedFile
 from .lru import LRUCache
-from .tar_headers import MERGED, ByHeaders, foreign_index_error, none_of, warn_of_merged
-from .tar_layout import TarIndex, decode, first_merged, group_reads
+from .tar_headers import (
+    MERGED_KEYS_WARNING,
+    HeaderIndexedTar,
+    foreign_index_error,
+    missing_parts_error,
+    warn_of_merged,
+)
+from .tar_layout import TarIndex, decode, find_first_merged, group_reads
 
-_BLOCK = 4 << 20  # bytes per read if reads are costly: from a store, or with checksums
-_FEW = 64 << 10  # bytes per read otherwise
-_ALONE = 16 << 10  # smallest part, in bytes, that is cheaper to read alone than to copy
+_COSTLY_READ_BYTES = 4 << 20  # bytes per read if reads are costly: from a store, or with checksums
+_CHEAP_READ_BYTES = 64 << 10  # bytes per read otherwise
+_MIN_SINGLE_READ_BYTES = (
+    16 << 10
+)  # smallest part, in bytes, that is cheaper to read alone than to copy
 
 
 class Tar:
@@ -49,10 +57,10 @@ class Tar:
             cache,
             data,
         )
-        self._stat, self._far = sidecar.stat(path), is_remote(path)
+        self._stat, self._far = sidecar.stat_file(path), is_remote(path)
         places = self._layout()
         self._rows = len(places.digests)
-        if (row := first_merged(places)) is not None and cache.is_first(MERGED):
+        if (row := find_first_merged(places)) is not None and cache.is_first(MERGED_KEYS_WARNING):
             kinds: list[int] = places.kinds[places.first[row] : places.first[row + 1]].tolist()
             warn_of_merged(str(origin), places.key(row), [places.names[kind] for kind in kinds])
 
@@ -61,7 +69,7 @@ class Tar:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the samples at `indices`; neighbours are read together."""
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._origin)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
                 return self._samples(indices)
             order = np.argsort(indices, kind="stable")
@@ -70,14 +78,14 @@ class Tar:
                 ordered[position] = sample
             return ordered
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the byte ranges that these samples need; none for a local archive."""
         if not self._far or not indices.size:
             return []
         members, _ = self._selected(np.sort(indices))
         starts, ends, _ = self._near(members)
         return [
-            Range(str(self._path), low, high)
+            ByteRange(str(self._path), low, high)
             for low, high in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
 
@@ -142,15 +150,19 @@ class Tar:
                 places.first[row] : places.first[row + 1]
             ].tolist()
             parts = [places.names[code] for code in sample_kinds]
-            raise none_of(self.columns, parts, f"{self._origin}, {places.key(row)}")
+            raise missing_parts_error(self.columns, parts, f"{self._origin}, {places.key(row)}")
         return members[is_selected], selected_counts
 
     def _near(self, members: Ints) -> tuple[Ints, Ints, Ints]:
         places = self._layout()
         starts, sizes = places.data[members], places.sizes[members]
         if self._far or self._data.known():
-            return group_reads(starts, sizes, gap_of(self._path), _BLOCK, _BLOCK)
-        return group_reads(starts, sizes, _ALONE, _ALONE, _FEW)
+            return group_reads(
+                starts, sizes, choose_max_gap(self._path), _COSTLY_READ_BYTES, _COSTLY_READ_BYTES
+            )
+        return group_reads(
+            starts, sizes, _MIN_SINGLE_READ_BYTES, _MIN_SINGLE_READ_BYTES, _CHEAP_READ_BYTES
+        )
 
     def _parts(self, members: Ints) -> list[bytes]:
         """Return the bytes of members, which are in archive order."""
@@ -196,7 +208,7 @@ class ExcludingTar:
         """Return the samples at `indices`, counted without the excluded ones."""
         return self._file.read(self._rows[indices])
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the byte ranges that these samples need."""
         return self._file.ranges(self._rows[indices])
 
@@ -224,7 +236,7 @@ def open_tar(
         rebuild: Build the index again.
         data: The bytes of the archive.
     """
-    index = tar_index.ensure(path, origin, cache=cache, rebuild=rebuild)
+    index = tar_index.ensure_tar_index(path, origin, cache=cache, rebuild=rebuild)
     data = data or ChecksummedFile(path, origin, cached)
     return Tar(
         path,
@@ -245,16 +257,16 @@ def open_indexed(
     cached: LRUCache,
     shard: str = "",
     data: ChecksummedFile | None = None,
-) -> Tar | ByHeaders:
+) -> Tar | HeaderIndexedTar:
     """Open one archive like `open_tar`, or with Energon's index if Penstock's is missing."""
     index = None
     if not sidecar.index_path(path, cache, "tar").exists():
-        index = tar_index.find_energon_index(path, sidecar.stat(path))
+        index = tar_index.find_energon_index(path, sidecar.stat_file(path))
     if index is None:
         return open_tar(
             path, path, columns=columns, cache=cache, cached=cached, shard=shard, data=data
         )
     data = data or ChecksummedFile(path, path, cached)
-    return ByHeaders(
+    return HeaderIndexedTar(
         path, index=index, shard=shard or path.name, columns=columns, cache=cached, data=data
     )

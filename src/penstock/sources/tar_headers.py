@@ -13,21 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..stores import Range, is_remote
+from ..stores import ByteRange, is_remote
 from ..types import Ints
 from . import sidecar, tar_index
-from .chain import gap_of, in_file_order, ranges_of
+from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
 from .lru import LRUCache
-from .tar import Get, Members, sample_part
-from .tar_index import Window
+from .tar import MemberIterator, ReadBytes, parse_sample_part
+from .tar_index import ReadAheadWindow
 from .tar_layout import looks_merged
 
-_BLOCK = 4 << 20  # bytes of samples read together
-_SMALL = 64 << 10  # samples up to this size are read in full even if `columns` selects parts
+_BLOCK_BYTES = 4 << 20  # bytes of samples read together
+_MAX_FULL_READ_BYTES = (
+    64 << 10
+)  # samples up to this size are read in full even if `columns` selects parts
 
 
-class ByHeaders:
+class HeaderIndexedTar:
     """One archive with the samples of `Tar`, whose offsets are in `index`."""
 
     def __init__(
@@ -43,48 +45,51 @@ class ByHeaders:
         self.columns = columns
         self.shard = shard
         self._path, self._index, self._cache, self._data = path, index, cache, data
-        self._stat = sidecar.stat(path)
-        self._rows = sidecar.stat(index).size // 8 - 1
+        self._stat = sidecar.stat_file(path)
+        self._rows = sidecar.stat_file(index).size // 8 - 1
 
     def __len__(self) -> int:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the samples at `indices`; neighbours are read together."""
-        with sidecar.unchanged_during(self._path, self._stat, name=str(self._path)):
+        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
             offsets: Ints = self._cache.get(self._index, self._offsets)
             starts, ends = offsets[indices], offsets[indices + 1]
             if bool((starts >= ends).any()) or int(ends.max()) > self._stat.size:
                 raise self._foreign()
-            return in_file_order(starts, ends, self._samples)
+            return read_in_file_order(starts, ends, self._samples)
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the remote byte ranges that these samples need; none with `columns`."""
         if not is_remote(self._path) or self.columns is not None:
             return []
         offsets: Ints = self._cache.get(self._index, self._offsets)
-        return ranges_of(self._path, offsets[indices], offsets[indices + 1])
+        return merge_row_ranges(self._path, offsets[indices], offsets[indices + 1])
 
     def _offsets(self) -> tuple[int, Ints]:
         """Load the offsets of the samples and of the end."""
-        offsets = tar_index.foreign_offsets(self._index)
+        offsets = tar_index.read_energon_offsets(self._index)
         return offsets.nbytes, offsets
 
     def _samples(self, starts: Ints, ends: Ints) -> Iterator[dict[str, Any]]:
         """Yield samples in archive order, read in blocks of neighbours."""
-        starts_block = (starts[1:] > ends[:-1] + gap_of(self._path)) | (
-            starts[1:] // _BLOCK != starts[:-1] // _BLOCK
+        starts_block = (starts[1:] > ends[:-1] + choose_max_gap(self._path)) | (
+            starts[1:] // _BLOCK_BYTES != starts[:-1] // _BLOCK_BYTES
         )
         boundaries = [0, *(starts_block.nonzero()[0] + 1).tolist(), len(starts)]
         firsts, lasts = starts.tolist(), ends.tolist()
         for low, high in pairwise(boundaries):
             base, stop = firsts[low], lasts[high - 1]
-            if self.columns is not None and stop - base > _SMALL:
+            if self.columns is not None and stop - base > _MAX_FULL_READ_BYTES:
                 for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                     yield self._sample(
-                        Window(self._path, read=self._read_up_to_end), self._data.read, first, last
+                        ReadAheadWindow(self._path, read=self._read_up_to_end),
+                        self._data.read,
+                        first,
+                        last,
                     )
                 continue
             block = self._data.read(base, stop - base)
@@ -95,14 +100,14 @@ class ByHeaders:
             for first, last in zip(firsts[low:high], lasts[low:high], strict=True):
                 yield self._sample(get, get, first, last)
 
-    def _sample(self, headers: Get, data: Get, start: int, stop: int) -> dict[str, Any]:
+    def _sample(self, headers: ReadBytes, data: ReadBytes, start: int, stop: int) -> dict[str, Any]:
         name, columns = str(self._path), self.columns
-        members = Members(headers, start, stop, name)
+        members = MemberIterator(headers, start, stop, name)
         sample: dict[str, Any] = {"__key__": None, "__shard__": self.shard}
         parts: list[str] = []
         try:
             for member in members:
-                key_and_part = sample_part(member, name)
+                key_and_part = parse_sample_part(member, name)
                 if key_and_part is None:
                     continue
                 key, part = key_and_part
@@ -116,18 +121,18 @@ class ByHeaders:
             raise self._foreign() from error
         if members.at != stop or not parts or not self._ends(stop, sample["__key__"]):
             raise self._foreign()
-        if looks_merged(parts) and self._cache.is_first(MERGED):
+        if looks_merged(parts) and self._cache.is_first(MERGED_KEYS_WARNING):
             warn_of_merged(name, sample["__key__"], parts)
         if columns is not None and len(sample) == 2:
-            raise none_of(columns, parts, f"{name}, {sample['__key__']}")
+            raise missing_parts_error(columns, parts, f"{name}, {sample['__key__']}")
         return sample
 
     def _ends(self, stop: int, key: str) -> bool:
         """Return whether another sample, or the end, begins at `stop`."""
         name = str(self._path)
         after = (
-            sample_part(member, name)
-            for member in Members(Window(self._path), stop, self._stat.size, name)
+            parse_sample_part(member, name)
+            for member in MemberIterator(ReadAheadWindow(self._path), stop, self._stat.size, name)
         )
         following = next(filter(None, after), None)
         return following is None or following[0] != key
@@ -148,7 +153,7 @@ def foreign_index_error(index: Path, origin: Path) -> DataError:
     )
 
 
-def none_of(columns: Sequence[str], parts: Sequence[str], where: str) -> DataError:
+def missing_parts_error(columns: Sequence[str], parts: Sequence[str], where: str) -> DataError:
     """Build the error for a sample that has none of the selected parts."""
     return DataError(
         f"this sample has none of the parts {', '.join(columns)}; it has {', '.join(parts)}",
@@ -156,7 +161,7 @@ def none_of(columns: Sequence[str], parts: Sequence[str], where: str) -> DataErr
     )
 
 
-MERGED = "merged keys"
+MERGED_KEYS_WARNING = "merged keys"
 """Name of a warning that a source logs once."""
 
 

@@ -19,24 +19,29 @@ from ..engine.base.seams import Stat
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar
-from .tar import BLOCK, Get, Members, sample_part
+from .tar import TAR_BLOCK_BYTES, MemberIterator, ReadBytes, parse_sample_part
 from .tar_layout import TarContents, encode
 
-_CHUNK = 1 << 20  # bytes per read if members are small
-_NEAR = 4 << 10  # bytes per read if headers are far apart
-_GAP = 64 << 10  # distance, in bytes, of headers that are far apart
-_TAIL = 1 << 20  # largest number of zeros after the last member; writers pad to about 10 KiB
-_NAME = "tar"
+_DENSE_READ_BYTES = 1 << 20  # bytes per read if members are small
+_SPARSE_READ_BYTES = 4 << 10  # bytes per read if headers are far apart
+_SPARSE_HEADER_GAP = 64 << 10  # distance, in bytes, of headers that are far apart
+_MAX_TAIL_ZEROS = (
+    1 << 20
+)  # largest number of zeros after the last member; writers pad to about 10 KiB
+_INDEX_SUFFIX = "tar"
 
 
-class Window:
+class ReadAheadWindow:
     """Read-ahead over the bytes of a file.
 
     Nearby offsets cause large reads, distant ones small reads.
     """
 
     def __init__(
-        self, path: Path, tell: Callable[[int], None] = lambda at: None, read: Get | None = None
+        self,
+        path: Path,
+        tell: Callable[[int], None] = lambda at: None,
+        read: ReadBytes | None = None,
     ) -> None:
         self._path, self._tell, self._read = path, tell, read or self._stored
         self._base, self._bytes = 0, b""
@@ -44,8 +49,10 @@ class Window:
     def __call__(self, at: int, length: int) -> bytes:
         start = at - self._base
         if start < 0 or start + length > len(self._bytes):
-            is_remote = abs(start - len(self._bytes)) > _GAP
-            self._bytes = self._read(at, max(length, _NEAR if is_remote else _CHUNK))
+            is_remote = abs(start - len(self._bytes)) > _SPARSE_HEADER_GAP
+            self._bytes = self._read(
+                at, max(length, _SPARSE_READ_BYTES if is_remote else _DENSE_READ_BYTES)
+            )
             self._base, start = at, 0
             self._tell(at)
         return self._bytes[start : start + length]
@@ -55,21 +62,25 @@ class Window:
             return seams.world.store.read(str(self._path), at, length)
 
 
-def ensure(path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False) -> Path:
+def ensure_tar_index(
+    path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False
+) -> Path:
     """Return the path of Penstock's index of an archive; build it if necessary."""
-    in_cache = sidecar.cached_index_path(origin, cache, _NAME)
-    index = sidecar.index_path(origin, cache, _NAME) if path == origin else in_cache
+    in_cache = sidecar.cached_index_path(origin, cache, _INDEX_SUFFIX)
+    index = sidecar.index_path(origin, cache, _INDEX_SUFFIX) if path == origin else in_cache
 
     def build(_: bool) -> tuple[int, bytes]:
-        size = sidecar.stat(path).size
+        size = sidecar.stat_file(path).size
         with Progress(f"index {origin.name}", size, "bytes") as progress:
-            contents = pass_over(path, size, str(origin), progress.tell)
+            contents = scan_headers(path, size, str(origin), progress.tell)
         return len(contents.keys), encode(contents, digest_keys(contents.keys))
 
-    return sidecar.ensure(index, sidecar.TAR, origin, build, fallback=in_cache, rebuild=rebuild)
+    return sidecar.ensure_sidecar(
+        index, sidecar.TAR, origin, build, fallback=in_cache, rebuild=rebuild
+    )
 
 
-def pass_over(
+def scan_headers(
     path: Path, size: int, name: str, tell: Callable[[int], None] = lambda at: None
 ) -> TarContents:
     """Read all headers of an archive; return its contents and their offsets.
@@ -77,13 +88,13 @@ def pass_over(
     Raises:
         DataError: The archive is cut off or damaged, or a key or part occurs twice.
     """
-    members = Members(Window(path, tell), 0, size, name)
+    members = MemberIterator(ReadAheadWindow(path, tell), 0, size, name)
     starts_by_key: dict[str, int] = {}
     parts: dict[str, int] = {}
     places = TarContents([], [], [], [], [], [])
     last_key = None
     for member in members:
-        key_and_part = sample_part(member, name)
+        key_and_part = parse_sample_part(member, name)
         if key_and_part is None:
             continue
         key, part = key_and_part
@@ -111,11 +122,11 @@ def pass_over(
 def check_tail(path: Path, at: int, size: int, name: str) -> None:
     """Raise if anything but a moderate number of zeros follows the last member."""
     where = f"{name}, byte {at}"
-    if size - at < BLOCK:
+    if size - at < TAR_BLOCK_BYTES:
         raise DataError(
             "the archive is cut off: the blocks of zeros that end it are missing", where=where
         )
-    if size - at > _TAIL:
+    if size - at > _MAX_TAIL_ZEROS:
         raise DataError(
             f"{size - at:,} bytes follow the end of the archive: it was not written or copied "
             "completely, or something was appended",
@@ -140,32 +151,36 @@ def find_energon_index(path: Path, stat: Stat) -> Path | None:
     index = path.with_name(f"{path.name}.idx")
     if not index.exists():
         return None
-    index_stat = sidecar.stat(index)
-    max_size = 8 * (stat.size // BLOCK + 2)  # every sample has a header
+    index_stat = sidecar.stat_file(index)
+    max_size = 8 * (stat.size // TAR_BLOCK_BYTES + 2)  # every sample has a header
     if (
         index_stat.mtime < stat.mtime
         or index_stat.size % 8
         or not 16 <= index_stat.size <= max_size
     ):
         return None
-    offsets = foreign_offsets(index)
-    if offsets[0] < 0 or bool((np.diff(offsets) <= 0).any()) or bool((offsets % BLOCK).any()):
+    offsets = read_energon_offsets(index)
+    if (
+        offsets[0] < 0
+        or bool((np.diff(offsets) <= 0).any())
+        or bool((offsets % TAR_BLOCK_BYTES).any())
+    ):
         return None
     name, first, last, end = str(path), int(offsets[0]), int(offsets[-2]), int(offsets[-1])
     try:
         check_tail(path, end, stat.size, name)
         before, inside = (
-            Members(Window(path), 0, first, name),
-            Members(Window(path), last, end, name),
+            MemberIterator(ReadAheadWindow(path), 0, first, name),
+            MemberIterator(ReadAheadWindow(path), last, end, name),
         )
-        if any(sample_part(member, name) for member in before) or not list(inside):
+        if any(parse_sample_part(member, name) for member in before) or not list(inside):
             return None
         return index if (before.at, inside.at) == (first, end) else None
     except DataError:
         return None
 
 
-def foreign_offsets(index: Path) -> Ints:
+def read_energon_offsets(index: Path) -> Ints:
     """Read an index of Energon: the offsets of the samples, and of the end."""
     with sidecar.convert_storage_errors(index):
         return np.frombuffer(seams.world.store.read(str(index)), "=u8").astype(np.int64)

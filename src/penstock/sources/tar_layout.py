@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..types import Ints
-from .chain import starts_of
+from .chain import compute_offsets
 
-_HEAD = 3 * 8
-_ERRORS = "surrogateescape"  # names need not be UTF-8
+_HEADER_BYTES = 3 * 8
+_UNICODE_ERRORS = "surrogateescape"  # names need not be UTF-8
 
 
 class TarContents(NamedTuple):
@@ -58,7 +58,7 @@ class TarIndex(NamedTuple):
 
     def key(self, row: int) -> str:
         """Return the key of a sample."""
-        return str(self.keys[self.spelled[row] : self.spelled[row + 1]], "utf-8", _ERRORS)
+        return str(self.keys[self.spelled[row] : self.spelled[row + 1]], "utf-8", _UNICODE_ERRORS)
 
     def spelt(self, rows: Ints) -> list[str]:
         """Return the keys of some samples."""
@@ -68,14 +68,14 @@ class TarIndex(NamedTuple):
             self.spelled[rows + 1].tolist(),
         )
         return [
-            str(keys[start:stop], "utf-8", _ERRORS)
+            str(keys[start:stop], "utf-8", _UNICODE_ERRORS)
             for start, stop in zip(starts, stops, strict=True)
         ]
 
     def members(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the members of some samples, concatenated, and their number per sample."""
         low, counts = self.first[rows], self.first[rows + 1] - self.first[rows]
-        offsets = np.repeat(low - starts_of(counts)[:-1], counts)
+        offsets = np.repeat(low - compute_offsets(counts)[:-1], counts)
         return offsets + np.arange(len(offsets)), counts
 
 
@@ -104,7 +104,7 @@ def looks_merged(parts: Iterable[str], unique_parts: Container[str] = ()) -> boo
     )
 
 
-def first_merged(index: TarIndex) -> int | None:
+def find_first_merged(index: TarIndex) -> int | None:
     """Return the first sample that looks like several, or `None`."""
     dotted = np.asarray(["." in name for name in index.names], np.bool_)
     if not dotted.any():
@@ -137,7 +137,7 @@ def encode(contents: TarContents, digests: npt.NDArray[np.uint64]) -> bytes:
     """
     names = list(dict.fromkeys(contents.parts))
     codes = {name: code for code, name in enumerate(names)}
-    keys = [key.encode("utf-8", _ERRORS) for key in contents.keys]
+    keys = [key.encode("utf-8", _UNICODE_ERRORS) for key in contents.keys]
     names_json = json.dumps(names).encode()
     arrays = [
         np.asarray([len(contents.parts), sum(map(len, keys)), len(names_json)], "<i8"),
@@ -149,7 +149,7 @@ def encode(contents: TarContents, digests: npt.NDArray[np.uint64]) -> bytes:
         *(
             np.asarray(contents.data, "<i8"),
             np.asarray(contents.sizes, "<i8"),
-            starts_of([*map(len, keys)]).astype("<i8"),
+            compute_offsets([*map(len, keys)]).astype("<i8"),
         ),
         np.asarray([codes[part] for part in contents.parts], "<i4"),
     ]
@@ -162,15 +162,15 @@ def decode(rows: int, body: bytes | memoryview, size: int) -> TarIndex:
     Raises:
         ValueError: The index is damaged, or belongs to another archive.
     """
-    members, keys, names_size = np.frombuffer(body[:_HEAD], "<i8").tolist()
+    members, keys, names_size = np.frombuffer(body[:_HEADER_BYTES], "<i8").tolist()
     counts, offset, arrays = (
         (rows + 1, rows, rows + 1, members, members, rows + 1),
-        _HEAD,
+        _HEADER_BYTES,
         list[Any](),
     )
     if (
         min(members, keys, names_size) < 0
-        or len(body) != _HEAD + 8 * sum(counts) + 4 * members + keys + names_size
+        or len(body) != _HEADER_BYTES + 8 * sum(counts) + 4 * members + keys + names_size
     ):
         raise ValueError("the index has another size")
     for count, dtype in zip(counts, ("<i8", "<u8", "<i8", "<i8", "<i8", "<i8"), strict=True):

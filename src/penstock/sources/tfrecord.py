@@ -19,32 +19,34 @@ from ..errors import DataError
 from ..types import Ints
 from . import line_index, lines, sums
 from .checksummed import ChecksummedFile, OpenRequest
-from .crc32c import Sums, crc32c
-from .example import Examples
-from .records import Records
+from .crc32c import Crc32Checksums, compute_crc32c
+from .example import ExampleDecoder
+from .records import RecordFile
 
-_CHUNK = 4 << 20  # bytes per read of a pass over the file
-_LENGTH = struct.Struct("<Q")
+_CHUNK_BYTES = 4 << 20  # bytes per read of a pass over the file
+_LENGTH_STRUCT = struct.Struct("<Q")
 _HEAD, _OVERHEAD = 12, 16  # bytes before the data of a record, and of its full frame
-_MASK = np.uint32(0xA282EAD8)
-_PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
+_CHECKSUM_MASK_DELTA = np.uint32(0xA282EAD8)
+_COMPRESSION_MAGICS = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
-def open_tfrecord(request: OpenRequest, /) -> Records:
+def open_tfrecord(request: OpenRequest, /) -> RecordFile:
     """Open one file."""
     path, origin, columns, data = request.path, request.origin, request.columns, request.data
 
-    def offsets_of(path: Path, size: Stat, tell: Callable[[int], None]) -> tuple[Ints, sums.Sums]:
+    def offsets_of(
+        path: Path, size: Stat, tell: Callable[[int], None]
+    ) -> tuple[Ints, sums.BlockChecksums]:
         return np.asarray(
-            [*_record_starts(data, size.size, tell), size.size], np.int64
-        ), sums.compute([])
+            [*_find_record_starts(data, size.size, tell), size.size], np.int64
+        ), sums.compute_checksums([])
 
     index = line_index.make_index(
         path, origin, cache=request.cache, rebuild=request.rebuild, what="records", find=offsets_of
     )
     offsets = lines.IndexedOffsets(index, origin, request.shared.files)
-    rows = Rows(Examples(None if columns is None else list(columns)))
-    return Records(
+    rows = RecordDecoder(ExampleDecoder(None if columns is None else list(columns)))
+    return RecordFile(
         path,
         rows,
         rows=offsets.rows(),
@@ -52,11 +54,11 @@ def open_tfrecord(request: OpenRequest, /) -> Records:
         data=data,
         origin=origin,
         columns=columns,
-        sound=valid_records,
+        sound=find_valid_records,
     )
 
 
-class Rows:
+class RecordDecoder:
     """Decoder of framed records."""
 
     def __init__(self, parse: Callable[[bytes], Any]) -> None:
@@ -66,30 +68,32 @@ class Rows:
         return self._parse(framed[_HEAD:-4])
 
 
-def _record_starts(data: ChecksummedFile, size: int, tell: Callable[[int], None]) -> Iterator[int]:
+def _find_record_starts(
+    data: ChecksummedFile, size: int, tell: Callable[[int], None]
+) -> Iterator[int]:
     """Yield the start of each record, after checking it."""
     at, origin = 0, data.origin
     while at < size:
-        chunk = data.read(at, min(_CHUNK, size - at))
-        starts, ends = _framed(chunk)
+        chunk = data.read(at, min(_CHUNK_BYTES, size - at))
+        starts, ends = _find_framed_records(chunk)
         if not ends:
-            starts, chunk = [0], data.read(at, _length(chunk, at, size, origin))
+            starts, chunk = [0], data.read(at, _read_long_record_size(chunk, at, size, origin))
             ends = [len(chunk)]
-        is_valid = valid_records(
+        is_valid = find_valid_records(
             memoryview(chunk), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
         )
         if not is_valid.all():
-            raise _bad(chunk, at, at + starts[int(np.argmin(is_valid))], origin)
+            raise _damaged_record_error(chunk, at, at + starts[int(np.argmin(is_valid))], origin)
         yield from (at + start for start in starts)
         at += ends[-1]
         tell(at)
 
 
-def _framed(chunk: bytes) -> tuple[list[int], list[int]]:
+def _find_framed_records(chunk: bytes) -> tuple[list[int], list[int]]:
     """Return the bounds of the complete records of a chunk, according to their lengths."""
     starts, ends, at = list[int](), list[int](), 0
     while at + _OVERHEAD <= len(chunk):
-        stop = at + _OVERHEAD + _LENGTH.unpack_from(chunk, at)[0]
+        stop = at + _OVERHEAD + _LENGTH_STRUCT.unpack_from(chunk, at)[0]
         if stop > len(chunk):
             break
         starts.append(at)
@@ -98,14 +102,14 @@ def _framed(chunk: bytes) -> tuple[list[int], list[int]]:
     return starts, ends
 
 
-def _length(chunk: bytes, at: int, size: int, origin: Path) -> int:
+def _read_long_record_size(chunk: bytes, at: int, size: int, origin: Path) -> int:
     """Return the size of a record that is longer than its chunk, after checking its length."""
     if (
         len(chunk) < _HEAD
-        or not _sums_fit(np.frombuffer(chunk, np.uint8), np.zeros(1, np.int64), 8).all()
+        or not _match_checksums(np.frombuffer(chunk, np.uint8), np.zeros(1, np.int64), 8).all()
     ):
-        raise _bad(chunk, at, at, origin)
-    length = _OVERHEAD + _LENGTH.unpack_from(chunk)[0]
+        raise _damaged_record_error(chunk, at, at, origin)
+    length = _OVERHEAD + _LENGTH_STRUCT.unpack_from(chunk)[0]
     if at + length > size:
         raise DataError(
             f"the file is cut off: a record has {length:,} bytes, only {size - at:,} are left",
@@ -114,45 +118,52 @@ def _length(chunk: bytes, at: int, size: int, origin: Path) -> int:
     return length
 
 
-def valid_records(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
+def find_valid_records(block: memoryview, starts: Ints, ends: Ints) -> npt.NDArray[np.bool_]:
     """Return which records match their lengths and checksums."""
     data = np.frombuffer(block, np.uint8)
     sizes = ends - starts
     is_valid = sizes >= _OVERHEAD
     lengths = (
-        _numbers(data, np.where(is_valid, starts, 0), 8)
+        _read_integers(data, np.where(is_valid, starts, 0), 8)
         if len(data) >= 8
         else np.zeros(len(starts), np.uint64)
     )
     is_valid &= lengths == (sizes - _OVERHEAD).astype(np.uint64)
     complete = np.flatnonzero(is_valid)
-    is_valid[complete] &= _sums_fit(data, starts[complete], 8)
-    is_valid[complete] &= _sums_fit(data, starts[complete] + _HEAD, sizes[complete] - _OVERHEAD)
+    is_valid[complete] &= _match_checksums(data, starts[complete], 8)
+    is_valid[complete] &= _match_checksums(
+        data, starts[complete] + _HEAD, sizes[complete] - _OVERHEAD
+    )
     return is_valid
 
 
-def _sums_fit(
+def _match_checksums(
     data: npt.NDArray[np.uint8], starts: Ints, sizes: Ints | int
 ) -> npt.NDArray[np.bool_]:
     """Return which byte ranges are followed by their checksum."""
-    sums: Sums = crc32c(data, starts, starts + sizes)
-    masked = (sums >> np.uint32(15) | sums << np.uint32(17)) + _MASK
-    return masked == _numbers(data, starts + sizes, 4)
+    sums: Crc32Checksums = compute_crc32c(data, starts, starts + sizes)
+    masked = (sums >> np.uint32(15) | sums << np.uint32(17)) + _CHECKSUM_MASK_DELTA
+    return masked == _read_integers(data, starts + sizes, 4)
 
 
-def _numbers(
+def _read_integers(
     data: npt.NDArray[np.uint8], starts: Ints, width: int
 ) -> npt.NDArray[np.unsignedinteger[Any]]:
     """Return the little-endian integers of `width` bytes at `starts`."""
     return data[starts[:, None] + np.arange(width)].view(f"<u{width}").reshape(-1)
 
 
-def _bad(chunk: bytes, begin: int, at: int, origin: Path) -> DataError:
+def _damaged_record_error(chunk: bytes, begin: int, at: int, origin: Path) -> DataError:
     extension = (
         ""
         if at
         else next(
-            (extension for magic, extension in _PACKED.items() if chunk.startswith(magic)), ""
+            (
+                extension
+                for magic, extension in _COMPRESSION_MAGICS.items()
+                if chunk.startswith(magic)
+            ),
+            "",
         )
     )
     if extension:

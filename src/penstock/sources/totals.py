@@ -15,33 +15,33 @@ from typing import BinaryIO, NamedTuple
 
 import numpy as np
 
-from ..engine.base.rows import bounds_of
+from ..engine.base.rows import compute_bounds
 from ..errors import DataError
 from ..types import Ints
 from . import sidecar, sums
 
-_BLOCK = sums.BLOCK // 8  # numbers
+_NUMBERS_PER_BLOCK = sums.BLOCK_BYTES // 8  # numbers
 
 
-class Added(NamedTuple):
+class BlockSums(NamedTuple):
     """Sums of the lengths of blocks of samples, per column, and the smallest length."""
 
     sums: Ints
     least: int
 
 
-class Totals:
+class BlockTotals:
     """Sums in memory: `int64[blocks, columns]`, and the sums of every `run` blocks.
 
-    >>> totals = Totals(Added(np.array([[5], [6], [2]]), 1), 2)
+    >>> totals = BlockTotals(BlockSums(np.array([[5], [6], [2]]), 1), 2)
     >>> totals.before(3).tolist(), totals.holding(11), totals.some(1, 3).ravel().tolist()
     ([13], (2, 11), [6, 2])
     """
 
-    def __init__(self, added: Added, run: int) -> None:
+    def __init__(self, added: BlockSums, run: int) -> None:
         self._begins = np.zeros((len(added.sums) + 1, added.sums.shape[1]), np.int64)
         np.cumsum(added.sums, axis=0, out=self._begins[1:])
-        self._set(added.sums, _in_runs(added.sums, run), added.least, run)
+        self._set(added.sums, _sum_runs(added.sums, run), added.least, run)
 
     def _set(self, sums: Ints, runs: Ints, least: int, run: int) -> None:
         self._sums, self.runs, self.least, self.run = sums, runs, least, run
@@ -73,17 +73,17 @@ class Totals:
         run = min(
             max(int(np.searchsorted(self._tokens, token, side="right")) - 1, 0), len(self.runs) - 1
         )
-        begins = bounds_of(self.some(run * self.run, (run + 1) * self.run).sum(axis=1)) + int(
+        begins = compute_bounds(self.some(run * self.run, (run + 1) * self.run).sum(axis=1)) + int(
             self._tokens[run]
         )
         block = max(int(np.searchsorted(begins, token, side="right")) - 1, 0)
         return run * self.run + block, int(begins[block])
 
 
-class Mapped(Totals):
+class MappedBlockTotals(BlockTotals):
     """Sums in a file; damage found now or later causes a rebuild."""
 
-    def __init__(self, target: Path, origin: Path, make: Callable[[], Added], run: int) -> None:
+    def __init__(self, target: Path, origin: Path, make: Callable[[], BlockSums], run: int) -> None:
         self._place, self._make, self._run_length = (target, origin), make, run
         try:
             self._open(False)
@@ -94,7 +94,7 @@ class Mapped(Totals):
         target, origin = self._place
 
         def write(file: BinaryIO) -> None:
-            _write(file, self._make(), self._run_length)
+            _write_totals(file, self._make(), self._run_length)
 
         sidecar.ensure_copy(target, sidecar.TOTALS, origin, write, rebuild=rebuild)
         _, checks = sidecar.read_body(sidecar.stamp_path(target), sidecar.TOTALS, origin)
@@ -106,7 +106,7 @@ class Mapped(Totals):
         self._compare(0, 1)
         least, count, run, first = numbers[:4].tolist()
         self._compare(0, first)
-        runs = numbers[_BLOCK : _BLOCK - (-count // run)]
+        runs = numbers[_NUMBERS_PER_BLOCK : _NUMBERS_PER_BLOCK - (-count // run)]
         self._first = first
         self._set(numbers[first : first + count].reshape(-1, 1), runs.reshape(-1, 1), least, run)
 
@@ -123,23 +123,25 @@ class Mapped(Totals):
 
     def _compare(self, start: int, stop: int) -> None:
         """Compare the blocks of some numbers with their checksums, each block once."""
-        first, last = start // _BLOCK, -(-stop // _BLOCK)
+        first, last = start // _NUMBERS_PER_BLOCK, -(-stop // _NUMBERS_PER_BLOCK)
         if not self._seen[first:last].all():
-            blocks = self._bytes[first * sums.BLOCK : last * sums.BLOCK]
-            sums.compare(blocks, first * sums.BLOCK, self._checks, str(self._place[0]))
+            blocks = self._bytes[first * sums.BLOCK_BYTES : last * sums.BLOCK_BYTES]
+            sums.require_equal_checksums(
+                blocks, first * sums.BLOCK_BYTES, self._checks, str(self._place[0])
+            )
             self._seen[first:last] = True
 
 
-def _in_runs(sums_of_blocks: Ints, run: int) -> Ints:
+def _sum_runs(sums_of_blocks: Ints, run: int) -> Ints:
     return np.add.reduceat(sums_of_blocks, np.arange(0, len(sums_of_blocks), run), axis=0)
 
 
-def _write(file: BinaryIO, added: Added, run: int) -> None:
-    runs = _in_runs(added.sums.reshape(-1), run)
-    first = _BLOCK * (1 - (-len(runs) // _BLOCK))
+def _write_totals(file: BinaryIO, added: BlockSums, run: int) -> None:
+    runs = _sum_runs(added.sums.reshape(-1), run)
+    first = _NUMBERS_PER_BLOCK * (1 - (-len(runs) // _NUMBERS_PER_BLOCK))
     head = np.zeros(first, "<i8")
     head[:4] = added.least, added.sums.size, run, first
-    head[_BLOCK : _BLOCK + len(runs)] = runs
+    head[_NUMBERS_PER_BLOCK : _NUMBERS_PER_BLOCK + len(runs)] = runs
     file.write(head.tobytes())
     for part in np.array_split(added.sums.reshape(-1), 1 + added.sums.size // (1 << 20)):
         file.write(part.astype("<i8", copy=False).tobytes())

@@ -10,19 +10,19 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ..engine.base.dtypes import EXACT
+from ..engine.base.dtypes import MAX_EXACT_FLOAT_INT
 from ..errors import DataError
 from . import sidecar
-from .cached_facts import cached_fact
-from .kinds import fits, kinds_of
-from .rows import import_arrow, numpy_dtype
+from .cached_facts import load_or_compute_fact
+from .kinds import describe_column_types, is_compatible_type
+from .rows import import_arrow, to_numpy_dtype
 
-_LOG = logging.getLogger("penstock")
-_LOGGED = set[str]()
+_LOGGER = logging.getLogger("penstock")
+_LOGGED_MESSAGES = set[str]()
 
 
 @runtime_checkable
-class Tabular(Protocol):
+class TabularFile(Protocol):
     """A file with Arrow columns; `file_schema` is the schema of the selected columns in the file."""
 
     file_schema: Any
@@ -31,7 +31,7 @@ class Tabular(Protocol):
     def column(self, name: str, /) -> Iterator[Any]: ...
 
 
-class ColumnSoFar(NamedTuple):
+class MergedColumn(NamedTuple):
     """The type of a column in all files so far, and a file with that type.
 
     `integers` is true if a file stores integers; `floats` numbers the files that store floats.
@@ -43,11 +43,11 @@ class ColumnSoFar(NamedTuple):
     floats: tuple[int, ...]
 
 
-class Unified:
+class UnifiedSchema:
     """The common schema of files, built file by file."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, ColumnSoFar] = {}
+        self._seen: dict[str, MergedColumn] = {}
         self._schemas: list[Any] = []
         self._paths: list[Path] = []
 
@@ -62,9 +62,9 @@ class Unified:
         self._paths.append(path)
         for field in schema:
             integer, floating = pa.types.is_integer(field.type), pa.types.is_floating(field.type)
-            column = self._seen.get(field.name, ColumnSoFar(field.type, path, False, ()))
+            column = self._seen.get(field.name, MergedColumn(field.type, path, False, ()))
             try:
-                common = common_type(column.type, field.type)
+                common = find_common_type(column.type, field.type)
             except TypeError:
                 raise DataError(
                     f"its column {field.name!r} holds {field.type}, in {column.path} it holds "
@@ -74,7 +74,7 @@ class Unified:
                 ) from None
             floats = (*column.floats, number) if floating else column.floats
             type_path = path if common != column.type and common == field.type else column.path
-            self._seen[field.name] = ColumnSoFar(
+            self._seen[field.name] = MergedColumn(
                 common, type_path, column.integers or integer, floats
             )
 
@@ -83,7 +83,7 @@ class Unified:
         return bool(self._schemas) and any(name not in self._seen for name in columns)
 
     def schema(
-        self, files: Sequence[Tabular], columns: Sequence[str] | None, cache: str | Path | None
+        self, files: Sequence[TabularFile], columns: Sequence[str] | None, cache: str | Path | None
     ) -> Any:
         """Return the common schema of these columns, or `None` if no file needs a conversion.
 
@@ -104,10 +104,10 @@ class Unified:
                 and self._seen[name].floats
                 and self._are_whole_numbers(name, files, cache)
             ):
-                column_type = _integers(name, self._schemas)
+                column_type = _choose_integer_type(name, self._schemas)
             fields.append(pa.field(name, column_type))
         schema = pa.schema(fields)
-        if all(_conforms(file_schema, schema) for file_schema in self._schemas):
+        if all(_matches_schema(file_schema, schema) for file_schema in self._schemas):
             return None
         self._require_columns(widest, columns is not None)
         return schema
@@ -128,12 +128,12 @@ class Unified:
             missing.update((field.name, path) for field in absent if field.name not in missing)
         for name, path in missing.items():
             message = f"{path} and perhaps others have no column {name!r}: its values are None"
-            if message not in _LOGGED:
-                _LOGGED.add(message)
-                _LOG.warning("%s", message)
+            if message not in _LOGGED_MESSAGES:
+                _LOGGED_MESSAGES.add(message)
+                _LOGGER.warning("%s", message)
 
     def _are_whole_numbers(
-        self, name: str, files: Sequence[Tabular], cache: str | Path | None
+        self, name: str, files: Sequence[TabularFile], cache: str | Path | None
     ) -> bool:
         """Return whether the floats of a column are whole numbers in all files.
 
@@ -148,9 +148,9 @@ class Unified:
             )
 
         return bool(
-            cached_fact(
+            load_or_compute_fact(
                 paths,
-                [sidecar.stat(path) for path in paths],
+                [sidecar.stat_file(path) for path in paths],
                 f"whole numbers {name}",
                 compute,
                 cache,
@@ -161,11 +161,15 @@ class Unified:
 def _is_whole(piece: Any) -> bool:
     values = piece.drop_null().to_numpy(zero_copy_only=False).astype(np.float64)
     return bool(
-        (np.isfinite(values) & (np.abs(values) <= EXACT) & (np.floor(values) == values)).all()
+        (
+            np.isfinite(values)
+            & (np.abs(values) <= MAX_EXACT_FLOAT_INT)
+            & (np.floor(values) == values)
+        ).all()
     )
 
 
-def _integers(name: str, schemas: Sequence[Any]) -> Any:
+def _choose_integer_type(name: str, schemas: Sequence[Any]) -> Any:
     """Return the integer type of a column that some files store as floats.
 
     It is int64, or uint64 if all integers are.
@@ -176,7 +180,7 @@ def _integers(name: str, schemas: Sequence[Any]) -> Any:
     return pa.uint64() if integers == {pa.uint64()} else pa.int64()
 
 
-def common_type(left: Any, right: Any) -> Any:
+def find_common_type(left: Any, right: Any) -> Any:
     """Return the type that represents the values of two types.
 
     If the types differ in storage alone, the result is the first.
@@ -185,23 +189,25 @@ def common_type(left: Any, right: Any) -> Any:
         TypeError: There is no such type.
 
     >>> import pyarrow as pa
-    >>> common_type(pa.int32(), pa.uint32()), common_type(pa.int64(), pa.float32())
+    >>> find_common_type(pa.int32(), pa.uint32()), find_common_type(pa.int64(), pa.float32())
     (DataType(int64), DataType(double))
     """
     pa, types = import_arrow(), import_arrow("pyarrow.types")
     left_kind, right_kind = (
-        kinds_of(pa.schema([("x", kind)]), ["x"])["x"] for kind in (left, right)
+        describe_column_types(pa.schema([("x", kind)]), ["x"])["x"] for kind in (left, right)
     )
-    if fits(right_kind, left_kind):
+    if is_compatible_type(right_kind, left_kind):
         return left
-    if fits(left_kind, right_kind):
+    if is_compatible_type(left_kind, right_kind):
         return right
     if types.is_integer(left) and types.is_integer(right):
-        dtype = np.result_type(numpy_dtype(left), numpy_dtype(right))
+        dtype = np.result_type(to_numpy_dtype(left), to_numpy_dtype(right))
         return pa.from_numpy_dtype(dtype) if dtype.kind in "iu" else pa.int64()
     if all(types.is_integer(kind) or types.is_floating(kind) for kind in (left, right)):
         return pa.from_numpy_dtype(
-            np.result_type(numpy_dtype(left), numpy_dtype(right), _wide(left, right))
+            np.result_type(
+                to_numpy_dtype(left), to_numpy_dtype(right), _choose_float_type(left, right)
+            )
         )
     if types.is_struct(left) and types.is_struct(right):
         fields = {field.name: field for field in left}
@@ -216,13 +222,17 @@ def common_type(left: Any, right: Any) -> Any:
             if field.name not in fields and not field.nullable:
                 raise TypeError("a field without nulls is missing")
             known_field = fields.get(field.name)
-            kind = field.type if known_field is None else common_type(known_field.type, field.type)
+            kind = (
+                field.type
+                if known_field is None
+                else find_common_type(known_field.type, field.type)
+            )
             fields[field.name] = pa.field(field.name, kind)
         if any(not field.nullable for field in left if right.get_field_index(field.name) < 0):
             raise TypeError("a field without nulls is missing")
         return pa.struct([pa.field(name, field.type) for name, field in fields.items()])
     if all(types.is_list(kind) or types.is_large_list(kind) for kind in (left, right)):
-        item = common_type(left.value_type, right.value_type)
+        item = find_common_type(left.value_type, right.value_type)
         return (
             pa.large_list(item)
             if types.is_large_list(left) or types.is_large_list(right)
@@ -231,7 +241,7 @@ def common_type(left: Any, right: Any) -> Any:
     raise TypeError(f"{left} and {right}")
 
 
-def _wide(left: Any, right: Any) -> type[np.floating[Any]]:
+def _choose_float_type(left: Any, right: Any) -> type[np.floating[Any]]:
     """Return the narrowest float type of a result: float64 beside integers, as for samples."""
     integer = import_arrow("pyarrow.types").is_integer
     return np.float64 if integer(left) or integer(right) else np.float16
@@ -239,23 +249,28 @@ def _wide(left: Any, right: Any) -> type[np.floating[Any]]:
 
 def has_schema(file: object, schema: Any) -> bool:
     """Return whether the columns of a file need no cast, and have this order."""
-    return isinstance(file, Tabular) and _conforms(file.file_schema, schema)
+    return isinstance(file, TabularFile) and _matches_schema(file.file_schema, schema)
 
 
-def _conforms(file_schema: Any, schema: Any) -> bool:
-    return file_schema.names == schema.names and not casts(file_schema, schema)
+def _matches_schema(file_schema: Any, schema: Any) -> bool:
+    return file_schema.names == schema.names and not find_required_casts(file_schema, schema)
 
 
-def casts(file_schema: Any, schema: Any) -> dict[str, Any]:
+def find_required_casts(file_schema: Any, schema: Any) -> dict[str, Any]:
     """Return the types to which columns of a file must be cast."""
-    have, want = kinds_of(file_schema, file_schema.names), kinds_of(schema, schema.names)
+    have, want = (
+        describe_column_types(file_schema, file_schema.names),
+        describe_column_types(schema, schema.names),
+    )
     names = [
-        name for name in file_schema.names if name in want and not fits(have[name], want[name])
+        name
+        for name in file_schema.names
+        if name in want and not is_compatible_type(have[name], want[name])
     ]
     return {name: schema.field(name).type for name in names}
 
 
-class Conform:
+class SchemaConverter:
     """Converts batches of a file to the common schema of all files."""
 
     def __init__(self, file_schema: Any, schema: Any | None, path: Path) -> None:
@@ -265,17 +280,17 @@ class Conform:
             if schema is None
             else [name for name in schema.names if name in file_schema.names]
         )
-        types = {} if schema is None else casts(file_schema, schema)
+        types = {} if schema is None else find_required_casts(file_schema, schema)
         self._casts: Mapping[str, Any] = {
-            name: readable_type(types.get(name, file_schema.field(name).type))
+            name: choose_readable_type(types.get(name, file_schema.field(name).type))
             for name in self.names
             if name in types
-            or readable_type(file_schema.field(name).type) != file_schema.field(name).type
+            or choose_readable_type(file_schema.field(name).type) != file_schema.field(name).type
         }
         fields = list[Any]()
         for field in file_schema if schema is None else schema:
             is_unchanged = field.name in file_schema.names and field.name not in self._casts
-            column_type = self._casts.get(field.name) or readable_type(field.type)
+            column_type = self._casts.get(field.name) or choose_readable_type(field.type)
             fields.append(
                 file_schema.field(field.name) if is_unchanged else pa.field(field.name, column_type)
             )
@@ -318,13 +333,13 @@ class Conform:
 
 
 @cache
-def readable_type(arrow_type: Any) -> Any:
+def choose_readable_type(arrow_type: Any) -> Any:
     """Return the type to read a column as, without views and run-end encoding.
 
     Polars writes views. Arrow cannot take rows from these types, or tell the bytes of their slices.
 
     >>> import pyarrow as pa
-    >>> readable_type(pa.list_view(pa.string_view())), readable_type(pa.int8())
+    >>> choose_readable_type(pa.list_view(pa.string_view())), choose_readable_type(pa.int8())
     (ListType(list<item: large_string>), DataType(int8))
     """
     pa, types = import_arrow(), import_arrow("pyarrow.types")
@@ -333,25 +348,28 @@ def readable_type(arrow_type: Any) -> Any:
     if types.is_binary_view(arrow_type):
         return pa.large_binary()
     if types.is_run_end_encoded(arrow_type):
-        return readable_type(arrow_type.value_type)
+        return choose_readable_type(arrow_type.value_type)
     if types.is_struct(arrow_type):
-        fields = [field.with_type(readable_type(field.type)) for field in arrow_type]
+        fields = [field.with_type(choose_readable_type(field.type)) for field in arrow_type]
         return pa.struct(fields) if fields != list(arrow_type) else arrow_type
     if types.is_map(arrow_type):
-        key, item = readable_type(arrow_type.key_type), readable_type(arrow_type.item_type)
+        key, item = (
+            choose_readable_type(arrow_type.key_type),
+            choose_readable_type(arrow_type.item_type),
+        )
         return (
             pa.map_(key, item, arrow_type.keys_sorted)
             if (key, item) != (arrow_type.key_type, arrow_type.item_type)
             else arrow_type
         )
     if isinstance(arrow_type, pa.ListViewType):
-        return pa.list_(readable_type(arrow_type.value_type))
+        return pa.list_(choose_readable_type(arrow_type.value_type))
     if isinstance(arrow_type, pa.LargeListViewType):
-        return pa.large_list(readable_type(arrow_type.value_type))
+        return pa.large_list(choose_readable_type(arrow_type.value_type))
     if (
         types.is_nested(arrow_type)
         and hasattr(arrow_type, "value_type")
-        and (item := readable_type(arrow_type.value_type)) != arrow_type.value_type
+        and (item := choose_readable_type(arrow_type.value_type)) != arrow_type.value_type
     ):
         if types.is_fixed_size_list(arrow_type):
             return pa.list_(item, arrow_type.list_size)
@@ -374,7 +392,7 @@ def cast_exactly(column: Any, target: Any) -> Any:
     elif types.is_run_end_encoded(column.type):
         column = import_arrow("pyarrow.compute").run_end_decode(column)
     elif isinstance(column.type, (pa.ListViewType, pa.LargeListViewType)):
-        column = _of_list_view(column)
+        column = _convert_list_view(column)
     if types.is_struct(target) and types.is_struct(column.type):
         numbers = {field.name: number for number, field in enumerate(column.type)}
         children = column.flatten()
@@ -396,14 +414,14 @@ def cast_exactly(column: Any, target: Any) -> Any:
         array_type = pa.LargeListArray if types.is_large_list(target) else pa.ListArray
         null_mask = column.is_null() if column.null_count else None
         return array_type.from_arrays(new_offsets, values, type=target, mask=null_mask)
-    if "list_view" in str(column.type):  # Arrow casts these incorrectly, see `_of_list_view`
+    if "list_view" in str(column.type):  # Arrow casts these incorrectly, see `_convert_list_view`
         raise pa.ArrowNotImplementedError(
             f"Penstock does not read {column.type}: write it with lists instead of views"
         )
     return column.cast(target)
 
 
-def _of_list_view(column: Any) -> Any:
+def _convert_list_view(column: Any) -> Any:
     """Convert views of lists to lists; Arrow's cast loses values after null lists."""
     pa = import_arrow()
     sizes = import_arrow("pyarrow.compute").list_value_length(column).fill_null(0).to_numpy()

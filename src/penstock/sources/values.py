@@ -27,13 +27,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.machine import fresh_generator
+from ..engine.base.machine import create_fresh_generator
 
-_DEPTHS = 12, 4, 2  # nesting depths to examine; the smaller ones if there are too many values
+_MAX_DEPTHS = 12, 4, 2  # nesting depths to examine; the smaller ones if there are too many values
 _VALUES, _FEWEST = 1 << 18, 1 << 9  # values to examine in all items with cycles, and in each
-_VALUE = 64  # cost of one of them, in bytes of plain values
-_OBJECT = 4096  # cost of spelling an object, in bytes of plain values
-_REPR = (
+_VALUE_COST = 64  # cost of one of them, in bytes of plain values
+_OBJECT_COST = 4096  # cost of spelling an object, in bytes of plain values
+_REPR_MODULES = (
     "datetime",
     "decimal",
     "uuid",
@@ -41,13 +41,13 @@ _REPR = (
     "zoneinfo",
     "ipaddress",
 )  # whose `repr` is the value
-_DATAFRAMES = ("pandas", "polars", "pyarrow")
-_PLAIN = str | bytes | int | float | complex | PurePath | np.generic
-_BUILT_IN = dict, list, tuple, set, frozenset, str, bytes, int, float, bool
-_KINDS = 16  # entries of a container whose types count individually
+_DATAFRAME_PACKAGES = ("pandas", "polars", "pyarrow")
+_PLAIN_TYPES = str | bytes | int | float | complex | PurePath | np.generic
+_BUILT_IN_TYPES = dict, list, tuple, set, frozenset, str, bytes, int, float, bool
+_MAX_TYPED_ENTRIES = 16  # entries of a container whose types count individually
 _KIND_DEPTH, _KIND_VALUES = 12, 1 << 12  # nesting depth and values of an item whose types count
-_CACHES = ("cache", "memo", "lazy")  # parts of the names of cache attributes
-_TENSORS = ("torch", "jax", "jaxlib", "tensorflow")
+_CACHE_NAME_PARTS = ("cache", "memo", "lazy")  # parts of the names of cache attributes
+_TENSOR_PACKAGES = ("torch", "jax", "jaxlib", "tensorflow")
 
 
 class Speller:
@@ -60,7 +60,7 @@ class Speller:
     def __init__(self, content: Callable[[Any], str | None]) -> None:
         self._content, self.cost = content, 0
         self._left, self._rest = 0, _VALUES  # values left to examine: of an item, and of all
-        self._depths = _DEPTHS
+        self._depths = _MAX_DEPTHS
         self._above = list[int]()  # ids of the objects that contain the present one
 
     def spelled(self, items: Sequence[Any]) -> bytes:
@@ -84,11 +84,11 @@ class Speller:
             except Exception:
                 break
             finally:
-                self.cost += _VALUE * (budget - self._left)
+                self.cost += _VALUE_COST * (budget - self._left)
                 self._rest -= budget - self._left
             self._depths = self._depths[number:]
             return text
-        return _outside(item)
+        return _describe_unknown_object(item)
 
     def _limited(self, value: Any, depth: int) -> Any:
         """Return a value as JSON down to a depth; a cycle becomes the distance to its start."""
@@ -100,14 +100,14 @@ class Speller:
         if id(value) in self._above:
             return f"above:{self._above[::-1].index(id(value))}"
         if not depth:
-            return _outside(value)
+            return _describe_unknown_object(value)
         self._above.append(id(value))
         try:
             return self._inside(value, depth - 1)
         except _TooManyError:
             raise
         except Exception:  # a part that raises does not hide the others
-            return _outside(value)
+            return _describe_unknown_object(value)
         finally:
             self._above.pop()
 
@@ -141,7 +141,7 @@ class Speller:
             return repr(cast(Any, value)) if isinstance(value, np.generic) else value
         if isinstance(obj, complex):
             return repr(obj)
-        self.cost += _OBJECT
+        self.cost += _OBJECT_COST
         if isinstance(obj, np.ma.MaskedArray):
             masked = cast("np.ma.MaskedArray[Any, Any]", obj)
             return [
@@ -168,24 +168,24 @@ class Speller:
             return [kind.__qualname__, obj.name]
         if isinstance(obj, PurePath):
             return [*obj.parts[-2:]]  # the folder may differ between machines
-        if (root := kind.__module__.partition(".")[0]) in _REPR:
+        if (root := kind.__module__.partition(".")[0]) in _REPR_MODULES:
             return repr(obj)
-        if root in _TENSORS and getattr(obj, "is_nested", False):
+        if root in _TENSOR_PACKAGES and getattr(obj, "is_nested", False):
             return [kind.__name__, *map(self._plain, obj.unbind())]
-        if root in _TENSORS and getattr(obj, "is_meta", False):
+        if root in _TENSOR_PACKAGES and getattr(obj, "is_meta", False):
             return [kind.__name__, str(obj.dtype), [*obj.shape]]
-        if root in _TENSORS and (array := _tensor(obj)) is not None:
+        if root in _TENSOR_PACKAGES and (array := _tensor_to_array(obj)) is not None:
             return [kind.__name__, str(obj.dtype), self._plain(array)]
         if root == "PIL" and hasattr(obj, "tobytes"):
             palette = [obj.getpalette()] if obj.mode in ("P", "PA") else []
             return [obj.mode, [*obj.size], self._plain(obj.tobytes()), *palette]
         if root == "pyarrow" and hasattr(obj, "as_py"):
             return obj.as_py()
-        if root in _DATAFRAMES and hasattr(kind, "__array__"):
+        if root in _DATAFRAME_PACKAGES and hasattr(kind, "__array__"):
             labels = [np.asarray(obj.index)] if root == "pandas" and hasattr(obj, "index") else []
             return [
                 kind.__name__,
-                _labels(obj, root),
+                _describe_labels(obj, root),
                 *map(self._plain, [np.asarray(obj), *labels]),
             ]
         if isinstance(obj, io.BytesIO | io.StringIO):
@@ -201,7 +201,7 @@ class Speller:
             return ["partial", partial_object.func, partial_object.args, partial_object.keywords]
         if isinstance(obj, FunctionType):
             cells = [cell.cell_contents for cell in obj.__closure__ or () if _is_filled(cell)]
-            code = _code(obj.__code__) if obj.__name__ == "<lambda>" else []
+            code = _describe_code(obj.__code__) if obj.__name__ == "<lambda>" else []
             return [
                 "function",
                 obj.__qualname__,
@@ -219,10 +219,12 @@ class Speller:
             ]
         if isinstance(obj, Mapping):
             return [kind.__qualname__, dict(cast("Mapping[Any, Any]", obj))]
-        fields = _fields(obj, kind)
+        fields = _list_dataclass_fields(obj, kind)
         if fields is not None:
             others = {
-                name: value for name, value in _attributes(obj, kind).items() if name not in fields
+                name: value
+                for name, value in _collect_attributes(obj, kind).items()
+                if name not in fields
             }
             attributes = others | {
                 name: getattr(obj, name, None) for name, counts in fields.items() if counts
@@ -230,18 +232,18 @@ class Speller:
             return [kind.__qualname__, attributes, self.kinds(attributes, attributes=False)]
         if (
             isinstance(kind.__reduce__, FunctionType)
-            and (partial_object := _pickled(obj, kind)) is not None
+            and (partial_object := _get_pickled_state(obj, kind)) is not None
         ):
             # Its class defines what reconstructs it; other attributes belong to this process.
-            return [_outside(obj), partial_object]
-        attributes = _attributes(obj, kind)
+            return [_describe_unknown_object(obj), partial_object]
+        attributes = _collect_attributes(obj, kind)
         if isinstance(obj, Sequence):
             items = [*cast("Sequence[Any]", obj)]
             return [kind.__qualname__, *items, *([attributes] if attributes else [])]
         return (
-            [_outside(obj), attributes, self.kinds(attributes, attributes=False)]
+            [_describe_unknown_object(obj), attributes, self.kinds(attributes, attributes=False)]
             if attributes
-            else [_outside(obj), _pickled(obj, kind)]
+            else [_describe_unknown_object(obj), _get_pickled_state(obj, kind)]
         )
 
     def kinds(self, obj: Any, attributes: bool = True) -> Any:
@@ -263,25 +265,25 @@ class Speller:
             if (
                 attributes
                 and depth >= _KIND_DEPTH - 3
-                and kind not in _BUILT_IN
-                and isinstance(obj, _BUILT_IN)
+                and kind not in _BUILT_IN_TYPES
+                and isinstance(obj, _BUILT_IN_TYPES)
             ):
                 name = self._subclass(obj, kind)
             if depth <= 0 or left <= 0:
                 return name
             if isinstance(obj, list | tuple):
                 items = cast("Sequence[Any]", obj)
-                entries = [inside(part, depth - 1) for part in items[:_KINDS]]
+                entries = [inside(part, depth - 1) for part in items[:_MAX_TYPED_ENTRIES]]
                 return [
                     name,
                     *entries,
                     *sorted(
-                        {type(part).__name__ for part in items[_KINDS:_KIND_VALUES]}
-                        - {*_texts(entries)}
+                        {type(part).__name__ for part in items[_MAX_TYPED_ENTRIES:_KIND_VALUES]}
+                        - {*_iterate_type_names(entries)}
                     ),
                 ]
             if isinstance(obj, dict):
-                pairs = [*cast("dict[Any, Any]", obj).items()][:_KINDS]
+                pairs = [*cast("dict[Any, Any]", obj).items()][:_MAX_TYPED_ENTRIES]
                 parts = ((type(key).__name__, inside(part, depth - 1)) for key, part in pairs)
                 return [name, *(part for pair in parts for part in pair)]
             return name
@@ -293,7 +295,7 @@ class Speller:
         fields: list[str] = [*getattr(kind, "_fields", ())] if isinstance(obj, tuple) else []
         if isinstance(obj, Enum) or getattr(cast(Any, obj), "__dict__", None) is obj:
             return kind.__name__
-        attributes = _attributes(obj, kind)
+        attributes = _collect_attributes(obj, kind)
         attribute_texts = [self.spelled([attributes]).decode()] if attributes else []
         return (
             [kind.__name__, *fields, *attribute_texts]
@@ -310,7 +312,7 @@ def _is_flat(obj: Any) -> bool:
     """Return whether a value is plain, or a set or tuple of plain values."""
     if isinstance(obj, Set | tuple):
         return all(map(_is_flat, cast("Iterable[Any]", obj)))
-    return obj is None or isinstance(obj, _PLAIN | Enum)
+    return obj is None or isinstance(obj, _PLAIN_TYPES | Enum)
 
 
 def _is_filled(cell: Any) -> bool:
@@ -319,10 +321,12 @@ def _is_filled(cell: Any) -> bool:
     return False
 
 
-def _attributes(obj: Any, kind: type) -> dict[str, Any]:
+def _collect_attributes(obj: Any, kind: type) -> dict[str, Any]:
     """Return the attributes of an object that are not None, without caches and computed ones."""
     attributes = {
-        name: value for name, value in _all_attributes(obj, kind).items() if value is not None
+        name: value
+        for name, value in _collect_all_attributes(obj, kind).items()
+        if value is not None
     }
     return {
         name: value
@@ -332,15 +336,19 @@ def _attributes(obj: Any, kind: type) -> dict[str, Any]:
     }
 
 
-def _all_attributes(obj: Any, kind: type) -> dict[str, Any]:
+def _collect_all_attributes(obj: Any, kind: type) -> dict[str, Any]:
     """Return all attributes of an object."""
-    slots = [name for base in kind.__mro__ for name in _names(base.__dict__.get("__slots__", ()))]
+    slots = [
+        name
+        for base in kind.__mro__
+        for name in _list_slot_names(base.__dict__.get("__slots__", ()))
+    ]
     return {name: getattr(obj, name) for name in slots if hasattr(obj, name)} | getattr(
         obj, "__dict__", {}
     )
 
 
-def _fields(obj: Any, kind: type) -> dict[str, bool] | None:
+def _list_dataclass_fields(obj: Any, kind: type) -> dict[str, bool] | None:
     """Return the fields of a dataclass or `attrs` class, and whether each is compared."""
     if dataclasses.is_dataclass(obj):
         return {field.name: field.compare for field in dataclasses.fields(obj)}
@@ -349,19 +357,24 @@ def _fields(obj: Any, kind: type) -> dict[str, bool] | None:
 
 
 def _is_cache(name: str, value: Any) -> bool:
-    if any(word in name.lower() for word in _CACHES) or fresh_generator(value) is not None:
+    if (
+        any(word in name.lower() for word in _CACHE_NAME_PARTS)
+        or create_fresh_generator(value) is not None
+    ):
         return True
     # Python's hashes differ between processes.
     return "hash" in name.lower() and isinstance(value, int)
 
 
-def _code(code: CodeType) -> list[Any]:
+def _describe_code(code: CodeType) -> list[Any]:
     """Return the code of a lambda: bytecode, names and constants."""
-    consts = [_code(const) if isinstance(const, CodeType) else const for const in code.co_consts]
+    consts = [
+        _describe_code(const) if isinstance(const, CodeType) else const for const in code.co_consts
+    ]
     return [code.co_code, [*code.co_names], consts]
 
 
-def _labels(obj: Any, root: str) -> list[Any]:
+def _describe_labels(obj: Any, root: str) -> list[Any]:
     """Return the names and types of a table, a column or an index."""
     if root == "pyarrow":
         return [str(getattr(obj, "schema", None) or obj.type)]
@@ -374,7 +387,7 @@ def _labels(obj: Any, root: str) -> list[Any]:
     return [repr([*getattr(obj, "columns", ())]), repr(names), [*map(repr, types)]]
 
 
-def _texts(kinds: Iterable[Any]) -> Iterator[str]:
+def _iterate_type_names(kinds: Iterable[Any]) -> Iterator[str]:
     """Yield the names of types; a container yields its own name."""
     for kind in kinds:
         while isinstance(kind, list):
@@ -382,7 +395,7 @@ def _texts(kinds: Iterable[Any]) -> Iterator[str]:
         yield kind
 
 
-def _pickled(obj: Any, kind: type) -> Any:
+def _get_pickled_state(obj: Any, kind: type) -> Any:
     """Return what `pickle` stores of an object, or None if it cannot be pickled."""
     try:
         reduce: Any = copyreg.dispatch_table.get(kind)
@@ -397,11 +410,11 @@ def _pickled(obj: Any, kind: type) -> Any:
     ]
 
 
-def _names(slots: str | Iterable[str]) -> Iterable[str]:
+def _list_slot_names(slots: str | Iterable[str]) -> Iterable[str]:
     return (slots,) if isinstance(slots, str) else slots
 
 
-def _tensor(obj: Any) -> Any:
+def _tensor_to_array(obj: Any) -> Any:
     """Return the bytes of a tensor as an array, or None for other values."""
     if hasattr(obj, "detach"):
         torch = sys.modules["torch"]
@@ -413,7 +426,7 @@ def _tensor(obj: Any) -> Any:
     return np.asarray(obj) if hasattr(obj, "__array__") and hasattr(obj, "nbytes") else None
 
 
-def _outside(obj: Any) -> str:
+def _describe_unknown_object(obj: Any) -> str:
     """Return the type of an unknown object, and its length if it has one."""
     kind = type(cast(object, obj))
     length: int | str = ""

@@ -10,26 +10,26 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ConfigError, DataError, PenstockError, missing_extra
+from ..errors import ConfigError, DataError, PenstockError, make_missing_extra_error
 from ..types import Ints
 from . import sidecar
-from .arrays import name_errors
-from .block import Form, OfColumns, of_batch
+from .arrays import convert_package_errors
+from .block import ColumnarFile, ColumnFacts, take_batch_rows
 from .checksummed import ChecksummedFile, OpenRequest
-from .kinds import kinds_of
+from .kinds import describe_column_types
 from .rows import import_arrow, join_batches
-from .unify import Conform
+from .unify import SchemaConverter
 
 _CONCURRENT_READS = 8
 _SEGMENT_CACHE = 64 << 20  # bytes of encoded segments, of all files of a source
 
 
-class Vortex(OfColumns):
+class Vortex(ColumnarFile):
     """One file; its package decodes the parts of columns that the rows need."""
 
     def __init__(self, request: OpenRequest) -> None:
         self._data, self._shared, self._origin = request.data, request.shared, request.origin
-        self._stat = sidecar.stat(request.path)
+        self._stat = sidecar.stat_file(request.path)
         with self._file() as file:
             if not hasattr(file.dtype, "names"):
                 raise DataError(
@@ -46,31 +46,33 @@ class Vortex(OfColumns):
                 f"{', '.join(names)}"
             )
         self.columns = names if request.columns is None else list(request.columns)
-        self.types = kinds_of(schema, self.columns)
+        self.types = describe_column_types(schema, self.columns)
 
     def __len__(self) -> int:
         return self._rows
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, decoding each once."""
-        with sidecar.unchanged_during(self._data.path, self._stat, name=str(self._origin)):
+        with sidecar.guard_unchanged(self._data.path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             rows, inverse = np.unique(indices, return_inverse=True)
             with self._file() as file:
                 row_array = self._module().array(import_arrow().array(rows.astype(np.uint64)))
                 table = file.scan(self.columns, indices=row_array).read_all().to_arrow_table()
-                table = Conform(table.schema, None, self._origin)(table)
+                table = SchemaConverter(table.schema, None, self._origin)(table)
                 if len(table) != len(rows):
                     raise ValueError(f"{len(table)} rows where {len(rows)} were asked for")
                 positions = None if np.array_equal(rows, indices) else inverse
-                return of_batch(join_batches([table]), positions, Form(table.schema), views=True)
+                return take_batch_rows(
+                    join_batches([table]), positions, ColumnFacts(table.schema), views=True
+                )
 
     @contextlib.contextmanager
     def _file(self) -> Generator[Any]:
         """Open the file in its package; an error while reading bytes replaces the package's error."""
-        with name_errors(self._origin):
-            reader = _Bytes(self._data, self._stat.size)
+        with convert_package_errors(self._origin):
+            reader = _ByteReader(self._data, self._stat.size)
             try:
                 reader, file = self._shared.files.get(
                     ("vortex", self._data.path), lambda: (1, self._open(reader))
@@ -82,7 +84,7 @@ class Vortex(OfColumns):
                     raise read_error from error
                 raise
 
-    def _open(self, reader: _Bytes) -> tuple[_Bytes, Any]:
+    def _open(self, reader: _ByteReader) -> tuple[_ByteReader, Any]:
         module = self._module()
         segments = self._shared.files.get(
             "vortex", lambda: (1, module.SegmentCache(_SEGMENT_CACHE))
@@ -96,10 +98,12 @@ class Vortex(OfColumns):
         try:
             return importlib.import_module("vortex")
         except ModuleNotFoundError:
-            raise missing_extra("vortex-data", "vortex", f"reading {self._origin.name}") from None
+            raise make_missing_extra_error(
+                "vortex-data", "vortex", f"reading {self._origin.name}"
+            ) from None
 
 
-class _Bytes:
+class _ByteReader:
     """The bytes of a file for the package, which reads from several threads.
 
     It references the file weakly, because a cycle through the package would never be freed.

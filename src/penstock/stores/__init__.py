@@ -1,38 +1,38 @@
 """Object stores: URLs opened for reading like local files.
 
-May import `engine.base` and `errors`. Importing this package installs `Stores` as the store of the
+May import `engine.base` and `errors`. Importing this package installs `CompositeStore` as the store of the
 process.
 """
 
 from __future__ import annotations
 
 from ..engine.base import seams
-from .listings import default_cache
-from .prefetch import Range, Reach
+from .listings import get_default_cache
+from .prefetch import ByteRange, DataLocation
 from .remote import (
     RemoteFile,
     RemotePath,
     display_path,
     is_remote,
-    listed_location,
+    parse_listed_name,
     parse_location,
     resolve_beside,
 )
-from .stores import Stores
+from .stores import CompositeStore
 
 __all__ = [
-    "Range",
-    "Reach",
+    "ByteRange",
+    "CompositeStore",
+    "DataLocation",
     "RemoteFile",
     "RemotePath",
-    "Stores",
-    "default_cache",
     "display_path",
+    "get_default_cache",
     "is_remote",
-    "listed_location",
+    "parse_listed_name",
     "parse_location",
     "resolve_beside",
 ]
 
-if not isinstance(seams.world.store, Stores):
-    seams.world.store = Stores(seams.world.store)
+if not isinstance(seams.world.store, CompositeStore):
+    seams.world.store = CompositeStore(seams.world.store)

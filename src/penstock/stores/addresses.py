@@ -7,7 +7,7 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 # Link-local addresses, and those that hand out credentials: AWS, Oracle, Alibaba, Azure, Google.
-_METADATA = tuple(
+_METADATA_NETWORKS = tuple(
     ip_network(address)
     for address in (
         "169.254.0.0/16",
@@ -31,7 +31,7 @@ _NAT64_LOCAL = ip_network("64:ff9b:1::/48")
 _ENDS_IN_IPV4 = tuple(
     map(ip_network, ("::/96", "64:ff9b::/96", "::ffff:0:0:0/96", "64:ff9b:1::/48"))
 )
-_ISATAP = (0x00005EFE, 0x02005EFE)
+_ISATAP_IDENTIFIERS = (0x00005EFE, 0x02005EFE)
 
 
 def is_blocked(address: str, inside: bool) -> bool:
@@ -48,14 +48,14 @@ def is_blocked(address: str, inside: bool) -> bool:
     """
     with suppress(ValueError):
         parsed = ip_address(address.partition("%")[0])
-        candidates = [parsed, *_embedded(parsed)]
-        if any(candidate in network for candidate in candidates for network in _METADATA):
+        candidates = [parsed, *_extract_ipv4_addresses(parsed)]
+        if any(candidate in network for candidate in candidates for network in _METADATA_NETWORKS):
             return True
         return not inside and not all(candidate.is_global for candidate in candidates)
     return address.lower().rstrip(".") in _METADATA_NAMES
 
 
-def _embedded(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address]:
+def _extract_ipv4_addresses(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address]:
     """Yield the IPv4 addresses that a gateway may extract from an IPv6 address."""
     if isinstance(address, IPv4Address):
         return
@@ -72,5 +72,5 @@ def _embedded(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address]:
         yield IPv4Address(packed[6:8] + packed[9:11])
         yield IPv4Address(packed[7:8] + packed[9:12])
         yield IPv4Address(packed[9:13])
-    if int.from_bytes(packed[8:12]) in _ISATAP:
+    if int.from_bytes(packed[8:12]) in _ISATAP_IDENTIFIERS:
         yield IPv4Address(packed[12:])

@@ -19,23 +19,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..engine.base import machine, seams
-from ..engine.base.event_counts import EVENTS
+from ..engine.base.event_counts import EVENT_COUNTS
 from ..engine.base.urls import require_local
 from ..errors import ConfigError
 from .client import ObjectInfo
 
-LIMIT = "PENSTOCK_CACHE_LIMIT"
+CACHE_LIMIT_VARIABLE = "PENSTOCK_CACHE_LIMIT"
 """Environment variable with the size limit of the cache, such as `200GB`."""
 
-SIZE = 1 << 20  # bytes of a block
+BLOCK_BYTES = 1 << 20  # bytes of a block
 _CHECKSUM_BYTES = 4 << 10
 # Magic, version, length, CRC-32 of the block's file name and its checksums.
-_HEADER = struct.Struct("<8sIII")
+_HEADER_STRUCT = struct.Struct("<8sIII")
 _MAGIC, _VERSION = b"PENSTOCB", 2
-_MAX_RUN = 8  # blocks in one request
-_LOCKS = 64
+_MAX_BLOCKS_PER_REQUEST = 8  # blocks in one request
+_LOCK_COUNT = 64
 _RETRY_WRITES_AFTER = 60.0  # seconds
-_UNITS = {
+_SIZE_UNITS = {
     "": 1,
     "k": 10**3,
     "m": 10**6,
@@ -47,10 +47,10 @@ _UNITS = {
     "ti": 2**40,
 }
 
-Ask = Callable[[int, int], bytes | memoryview]
+FetchRange = Callable[[int, int], bytes | memoryview]
 
 
-class Block(NamedTuple):
+class CachedBlock(NamedTuple):
     """A cached block: its file, its size on disk, and the time of its last use."""
 
     path: Path
@@ -58,7 +58,7 @@ class Block(NamedTuple):
     used: int
 
 
-class Blocks:
+class BlockCache:
     """The block cache in a folder.
 
     Args:
@@ -69,7 +69,9 @@ class Blocks:
         self.folder = require_local(cache) / "blocks"
         self._failed_at: float | None = None  # time of the last failed write, until one succeeds
 
-    def read(self, info: ObjectInfo, start: int, stop: int, fetch: Ask) -> bytes | memoryview:
+    def read(
+        self, info: ObjectInfo, start: int, stop: int, fetch: FetchRange
+    ) -> bytes | memoryview:
         """Return bytes of an object from cached blocks; fetch and cache the missing blocks.
 
         Args:
@@ -81,27 +83,29 @@ class Blocks:
         key = hashlib.blake2b(
             f"{info.url}\0{info.size}\0{info.etag or info.modified}".encode(), digest_size=16
         ).hexdigest()
-        numbers = range(start // SIZE, -(-stop // SIZE))
+        numbers = range(start // BLOCK_BYTES, -(-stop // BLOCK_BYTES))
         parts_by_number = {number: self._read_part(key, number, start, stop) for number in numbers}
         misses = 0
-        for run in _runs(
+        for run in _group_consecutive(
             [number for number, block_bytes in parts_by_number.items() if block_bytes is None]
         ):
             if not self._has_room(run, info.size):  # fetch only the requested bytes
-                data = fetch(max(start, run[0] * SIZE), min(stop, (run[-1] + 1) * SIZE))
+                data = fetch(
+                    max(start, run[0] * BLOCK_BYTES), min(stop, (run[-1] + 1) * BLOCK_BYTES)
+                )
                 parts_by_number |= {**dict.fromkeys(run, b""), run[0]: data}
                 misses += len(run)
                 continue
             with self._block_locks(key, run):
                 checked = {number: self._read_part(key, number, start, stop) for number in run}
-                for missing in _runs(
+                for missing in _group_consecutive(
                     [number for number, block_bytes in checked.items() if block_bytes is None]
                 ):
                     checked |= self._fetch(info, key, missing, start, stop, fetch)
                     misses += len(missing)
             parts_by_number |= checked
-        EVENTS.add("cache_misses", misses)
-        EVENTS.add("cache_hits", len(numbers) - misses)
+        EVENT_COUNTS.add("cache_misses", misses)
+        EVENT_COUNTS.add("cache_hits", len(numbers) - misses)
         parts = [
             block_bytes
             for number in numbers
@@ -110,16 +114,23 @@ class Blocks:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _fetch(
-        self, info: ObjectInfo, key: str, run: Sequence[int], start: int, stop: int, fetch: Ask
+        self,
+        info: ObjectInfo,
+        key: str,
+        run: Sequence[int],
+        start: int,
+        stop: int,
+        fetch: FetchRange,
     ) -> dict[int, bytes | memoryview | None]:
-        low, high = run[0] * SIZE, min((run[-1] + 1) * SIZE, info.size)
+        low, high = run[0] * BLOCK_BYTES, min((run[-1] + 1) * BLOCK_BYTES, info.size)
         data = memoryview(fetch(low, high))
         blocks = {
-            number: data[(number - run[0]) * SIZE : (number - run[0] + 1) * SIZE] for number in run
+            number: data[(number - run[0]) * BLOCK_BYTES : (number - run[0] + 1) * BLOCK_BYTES]
+            for number in run
         }
         self._store(key, blocks)
         return {
-            number: block[max(start - number * SIZE, 0) : stop - number * SIZE]
+            number: block[max(start - number * BLOCK_BYTES, 0) : stop - number * BLOCK_BYTES]
             for number, block in blocks.items()
         }
 
@@ -128,8 +139,8 @@ class Blocks:
 
     def _read_part(self, key: str, number: int, start: int, stop: int) -> bytes | memoryview | None:
         """Return the requested bytes of a block; `None` if it is missing or corrupted."""
-        path, block_start = self._path(key, number), number * SIZE
-        data = read_block(path, max(start - block_start, 0), min(stop - block_start, SIZE))
+        path, block_start = self._path(key, number), number * BLOCK_BYTES
+        data = read_block(path, max(start - block_start, 0), min(stop - block_start, BLOCK_BYTES))
         if data is not None:
             with contextlib.suppress(OSError):
                 seams.world.disk.touch(path)
@@ -138,7 +149,9 @@ class Blocks:
     @contextlib.contextmanager
     def _block_locks(self, key: str, run: Sequence[int]) -> Generator[None]:
         """Lock these blocks, so that no other process fetches them."""
-        lock_numbers = sorted({zlib.crc32(f"{key}{number}".encode()) % _LOCKS for number in run})
+        lock_numbers = sorted(
+            {zlib.crc32(f"{key}{number}".encode()) % _LOCK_COUNT for number in run}
+        )
         with contextlib.ExitStack() as stack:
             for lock_number in lock_numbers:
                 stack.enter_context(self._lock(f"{lock_number:02x}"))
@@ -158,7 +171,9 @@ class Blocks:
             if (current_time := seams.world.sched.now()) < self._failed_at + _RETRY_WRITES_AFTER:
                 return False
             self._failed_at = current_time  # only this thread retries
-        new_bytes = sum(file_size(min(SIZE, size - number * SIZE)) for number in run)
+        new_bytes = sum(
+            compute_file_size(min(BLOCK_BYTES, size - number * BLOCK_BYTES)) for number in run
+        )
         with self._write_lock():
             used_bytes = self._used_bytes()
             self._record_usage(used_bytes)  # raises if the folder is not writable
@@ -167,7 +182,10 @@ class Blocks:
 
     def _store(self, key: str, blocks: dict[int, memoryview]) -> None:
         """Write blocks to the cache, evicting others; silently skip blocks over the limit."""
-        disk, new_bytes = seams.world.disk, sum(file_size(len(data)) for data in blocks.values())
+        disk, new_bytes = (
+            seams.world.disk,
+            sum(compute_file_size(len(data)) for data in blocks.values()),
+        )
         with self._write_lock():
             used = self._used_bytes()
             if new_bytes <= (limit := self.limit(used)) < used + new_bytes:
@@ -179,7 +197,7 @@ class Blocks:
                 path = self._path(key, number)
                 if path.is_dir():
                     raise IsADirectoryError(errno.EISDIR, f"{path} is a folder: delete it")
-                temporary = path.with_name(f".{path.name}.{machine.current_pid()}.tmp")
+                temporary = path.with_name(f".{path.name}.{machine.get_pid()}.tmp")
                 try:
                     disk.write(temporary, encode_block(path, data))
                     disk.replace(temporary, path)
@@ -214,11 +232,11 @@ class Blocks:
         Raises:
             ConfigError: if the environment variable is not a size.
         """
-        if limit := machine.environment_variable(LIMIT):
+        if limit := machine.read_environment_variable(CACHE_LIMIT_VARIABLE):
             try:
                 return parse_size(limit)
             except ConfigError as error:
-                raise ConfigError(f"{LIMIT} in the environment: {error}") from None
+                raise ConfigError(f"{CACHE_LIMIT_VARIABLE} in the environment: {error}") from None
         existing = next(
             folder for folder in (self.folder, *self.folder.absolute().parents) if folder.exists()
         )
@@ -250,7 +268,7 @@ class Blocks:
         Returns:
             The size that remains, in bytes.
         """
-        for entry in seams.world.store.list(f"{_escaped(self.folder)}/??/.*.tmp"):
+        for entry in seams.world.store.list(f"{_escape_folder(self.folder)}/??/.*.tmp"):
             with contextlib.suppress(OSError):
                 seams.world.disk.unlink(Path(entry.path))
         blocks = sorted(self.all(), key=lambda block: block.used)
@@ -264,12 +282,12 @@ class Blocks:
         self._record_usage(used)
         return used
 
-    def all(self) -> Iterator[Block]:
+    def all(self) -> Iterator[CachedBlock]:
         """Iterate over the cached blocks."""
-        for entry in seams.world.store.list(f"{_escaped(self.folder)}/??/*-*"):
+        for entry in seams.world.store.list(f"{_escape_folder(self.folder)}/??/*-*"):
             with contextlib.suppress(OSError):
                 stat = seams.world.store.stat(entry.path)
-                yield Block(Path(entry.path), stat.size, stat.mtime)
+                yield CachedBlock(Path(entry.path), stat.size, stat.mtime)
 
     def clear(self) -> int:
         """Delete all blocks; return the number of bytes freed."""
@@ -287,7 +305,7 @@ class Blocks:
         count, corrupted = 0, list[Path]()
         for block in self.all():
             count += 1
-            length = block_length(block.path)
+            length = read_block_length(block.path)
             if (
                 length is None or read_block(block.path, 0, length) is None
             ) and block.path.exists():
@@ -308,16 +326,22 @@ def encode_block(path: Path, data: bytes | memoryview) -> bytes:
         f"<{-(-len(view) // _CHECKSUM_BYTES)}I",
         *(zlib.crc32(view[a : a + _CHECKSUM_BYTES]) for a in range(0, len(view), _CHECKSUM_BYTES)),
     )
-    return b"".join([_HEADER.pack(_MAGIC, _VERSION, len(view), _checksum(path, sums)), sums, view])
+    return b"".join(
+        [
+            _HEADER_STRUCT.pack(_MAGIC, _VERSION, len(view), _compute_checksum(path, sums)),
+            sums,
+            view,
+        ]
+    )
 
 
-def _checksum(path: Path, sums: bytes) -> int:
+def _compute_checksum(path: Path, sums: bytes) -> int:
     return zlib.crc32(sums, zlib.crc32(path.name.encode()))
 
 
-def file_size(length: int) -> int:
+def compute_file_size(length: int) -> int:
     """Return the size of the file of a block with this many bytes."""
-    return _HEADER.size + 4 * -(-length // _CHECKSUM_BYTES) + length
+    return _HEADER_STRUCT.size + 4 * -(-length // _CHECKSUM_BYTES) + length
 
 
 def read_block(path: Path, start: int, stop: int) -> bytes | memoryview | None:
@@ -330,24 +354,27 @@ def read_block(path: Path, start: int, stop: int) -> bytes | memoryview | None:
     """
     if not path.is_file():  # reading a pipe would block
         return None
-    read_bytes, max_header = seams.world.store.read, _HEADER.size + 4 * (SIZE // _CHECKSUM_BYTES)
+    read_bytes, max_header = (
+        seams.world.store.read,
+        _HEADER_STRUCT.size + 4 * (BLOCK_BYTES // _CHECKSUM_BYTES),
+    )
     low, high = (
         start // _CHECKSUM_BYTES * _CHECKSUM_BYTES,
         -(-stop // _CHECKSUM_BYTES) * _CHECKSUM_BYTES,
     )
     try:
         head = read_bytes(str(path), 0, max_header)
-        if len(head) < _HEADER.size:
+        if len(head) < _HEADER_STRUCT.size:
             return None
-        magic, version, length, crc = _HEADER.unpack_from(head)
+        magic, version, length, crc = _HEADER_STRUCT.unpack_from(head)
         checksum_count = -(-length // _CHECKSUM_BYTES)
-        sums = head[_HEADER.size : _HEADER.size + 4 * checksum_count]
+        sums = head[_HEADER_STRUCT.size : _HEADER_STRUCT.size + 4 * checksum_count]
         stop = min(stop, length)
-        if (magic, version, crc) != (_MAGIC, _VERSION, _checksum(path, sums)) or len(
+        if (magic, version, crc) != (_MAGIC, _VERSION, _compute_checksum(path, sums)) or len(
             sums
         ) != 4 * checksum_count:
             return None
-        begin = _HEADER.size + len(sums)
+        begin = _HEADER_STRUCT.size + len(sums)
         data = memoryview(read_bytes(str(path), begin + low, min(high, length) - low))
     except OSError:
         return None
@@ -364,13 +391,15 @@ def read_block(path: Path, start: int, stop: int) -> bytes | memoryview | None:
     return data[start - low : stop - low]
 
 
-def block_length(path: Path) -> int | None:
+def read_block_length(path: Path) -> int | None:
     """Return the length in a block's header; `None` if it does not match the file size."""
     if not path.is_file():
         return None
     with contextlib.suppress(OSError, struct.error):
-        length = _HEADER.unpack(seams.world.store.read(str(path), 0, _HEADER.size))[2]
-        return length if seams.world.store.stat(str(path)).size == file_size(length) else None
+        length = _HEADER_STRUCT.unpack(seams.world.store.read(str(path), 0, _HEADER_STRUCT.size))[2]
+        return (
+            length if seams.world.store.stat(str(path)).size == compute_file_size(length) else None
+        )
     return None
 
 
@@ -386,16 +415,16 @@ def parse_size(text: str) -> int:
     digits = text.strip().lower().removesuffix("b")
     unit = digits.lstrip("0123456789._ ")
     try:
-        return int(float(digits.removesuffix(unit).strip()) * _UNITS[unit])
+        return int(float(digits.removesuffix(unit).strip()) * _SIZE_UNITS[unit])
     except (KeyError, ValueError, OverflowError):
         raise ConfigError(f"{text!r} is not a size: write one such as 200GB") from None
 
 
-def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Yield runs of consecutive numbers, each of at most `_MAX_RUN`."""
+def _group_consecutive(numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield runs of consecutive numbers, each of at most `_MAX_BLOCKS_PER_REQUEST`."""
     run = list[int]()
     for number in numbers:
-        if run and (number != run[-1] + 1 or len(run) == _MAX_RUN):
+        if run and (number != run[-1] + 1 or len(run) == _MAX_BLOCKS_PER_REQUEST):
             yield run
             run = []
         run.append(number)
@@ -403,5 +432,5 @@ def _runs(numbers: Sequence[int]) -> Iterator[list[int]]:
         yield run
 
 
-def _escaped(folder: Path) -> str:
+def _escape_folder(folder: Path) -> str:
     return escape(str(folder))

@@ -14,10 +14,10 @@ from ..engine.base import machine
 from ..engine.base.seams import Stat
 from ..errors import ConfigError
 
-DEADLINE = "PENSTOCK_STORE_SECONDS"
+RETRY_SECONDS_VARIABLE = "PENSTOCK_STORE_SECONDS"
 """Environment variable with the number of seconds to retry one request; 60 by default."""
 
-_SECONDS = 60.0
+_DEFAULT_RETRY_SECONDS = 60.0
 
 
 class ObjectInfo(NamedTuple):
@@ -59,7 +59,7 @@ class ObjectInfo(NamedTuple):
         return Stat(self.size, -1 - (int.from_bytes(digest, "little") >> 2) if version else 0)
 
 
-class Answer(NamedTuple):
+class StoreAnswer(NamedTuple):
     """Bytes from a store, and the version that it reported.
 
     Attributes:
@@ -75,7 +75,7 @@ class Answer(NamedTuple):
     modified: int = 0
 
 
-class Client(Protocol):
+class StoreClient(Protocol):
     """Requests to one store; names are URLs without secrets.
 
     Methods may raise any other exception too: the caller takes it for a temporary failure.
@@ -92,7 +92,7 @@ class Client(Protocol):
         ...
 
     def stat(self, url: str, /) -> ObjectInfo: ...
-    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer: ...
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> StoreAnswer: ...
     def close(self) -> None: ...
 
 
@@ -127,23 +127,23 @@ class VersionMismatch(Exception):
     """The answer belongs to another version of the object."""
 
 
-_RETRYABLE = (408, 425, 429)
-_STATUSES = frozenset(map(int, HTTPStatus))
+_RETRYABLE_STATUSES = (408, 425, 429)
+_KNOWN_STATUSES = frozenset(map(int, HTTPStatus))
 
 
-def retry_seconds() -> float:
+def get_retry_seconds() -> float:
     """Return the number of seconds to retry one request.
 
     Raises:
         ConfigError: if the environment variable is not a number.
     """
-    if (text := machine.environment_variable(DEADLINE)) is None:
-        return _SECONDS
+    if (text := machine.read_environment_variable(RETRY_SECONDS_VARIABLE)) is None:
+        return _DEFAULT_RETRY_SECONDS
     with suppress(ValueError):
         if 0 <= (value := float(text)) < math.inf:
             return value
     raise ConfigError(
-        f"{DEADLINE}={text!r} in the environment: write a number of seconds, such as 60 (0 for no retries)"
+        f"{RETRY_SECONDS_VARIABLE}={text!r} in the environment: write a number of seconds, such as 60 (0 for no retries)"
     )
 
 
@@ -160,7 +160,7 @@ def error_for_status(status: int, reason: str = "", after: str | None = None) ->
     >>> error_for_status(503, after="3"), error_for_status(404), error_for_status(599)
     (RetryableError('503 Service Unavailable'), NotFound('404 Not Found'), RetryableError('599'))
     """
-    phrase = HTTPStatus(status).phrase if status in _STATUSES else ""
+    phrase = HTTPStatus(status).phrase if status in _KNOWN_STATUSES else ""
     text = " ".join(filter(None, (str(status), phrase, reason and f"({reason})")))
     if status in (404, 410):
         return NotFound(text)
@@ -168,15 +168,15 @@ def error_for_status(status: int, reason: str = "", after: str | None = None) ->
         return PermanentError(text)
     if status in (412, 416):
         return VersionMismatch(text)
-    if status in _RETRYABLE or status >= 500:
-        return RetryableError(text, _retry_after(after or ""))
+    if status in _RETRYABLE_STATUSES or status >= 500:
+        return RetryableError(text, _parse_retry_after(after or ""))
     return PermanentError(text)
 
 
-def _retry_after(header: str) -> float | None:
+def _parse_retry_after(header: str) -> float | None:
     """Return the seconds in a `Retry-After` header, a number or a date; `None` if neither."""
     if header.strip().isdecimal():
         return float(header)
     with suppress(TypeError, ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(header).timestamp() - machine.wall_time())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - machine.read_wall_time())
     return None

@@ -9,19 +9,19 @@ from datetime import datetime
 from typing import Any, cast
 
 from ..engine.base.machine import is_unresolved
-from ..engine.base.urls import redact_urls, scheme_of
+from ..engine.base.urls import get_scheme, redact_urls
 from ..errors import ConfigError, install_command
 from .client import (
-    Answer,
     NotFound,
     ObjectInfo,
     PermanentError,
     RetryableError,
+    StoreAnswer,
     UnresolvedHost,
     error_for_status,
 )
 
-EXTRAS = {
+EXTRAS_BY_SCHEME = {
     **dict.fromkeys(("s3", "s3a"), "s3"),
     **dict.fromkeys(("gs", "gcs"), "gcs"),
     **dict.fromkeys(("az", "abfs", "abfss", "adl", "azure"), "azure"),
@@ -29,8 +29,18 @@ EXTRAS = {
 }
 """Extra to install for a protocol; others need `remote` and the package that fsspec names."""
 
-_ETAGS = ("ETag", "etag", "e_tag", "md5Hash", "blob_id", "checksum", "content_md5", "uid", "sha")
-_TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
+_ETAG_NAMES = (
+    "ETag",
+    "etag",
+    "e_tag",
+    "md5Hash",
+    "blob_id",
+    "checksum",
+    "content_md5",
+    "uid",
+    "sha",
+)
+_TIME_NAMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
 class FsspecClient:
@@ -42,8 +52,8 @@ class FsspecClient:
     """
 
     def __init__(self, url: str, full: Callable[[str], str]) -> None:
-        scheme = scheme_of(url)
-        extra = EXTRAS.get(scheme.rpartition("::")[2], "remote")
+        scheme = get_scheme(url)
+        extra = EXTRAS_BY_SCHEME.get(scheme.rpartition("::")[2], "remote")
         if importlib.util.find_spec("fsspec") is None:
             raise ImportError(
                 f"reading {scheme}:// needs another package: {install_command(extra)}"
@@ -89,7 +99,7 @@ class FsspecClient:
                 yield (
                     ObjectInfo(f"{url}/", 0, "")
                     if entry.get("type") == "directory"
-                    else _object_info(url, entry)
+                    else _build_object_info(url, entry)
                 )
 
     def close(self) -> None:
@@ -102,21 +112,21 @@ class FsspecClient:
             raise _to_store_error(error) from None
         if entry.get("type") == "directory":
             raise NotFound("a folder")
-        return _object_info(url, entry)
+        return _build_object_info(url, entry)
 
-    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> StoreAnswer:
         try:
             data = self._fs.cat_file(self._path(url), start=start, end=stop)
         except Exception as error:
             raise _to_store_error(error) from None
         # Answers hold no version: an object that is unchanged after the read was so during it.
         info = self.stat(url)
-        return Answer(data, info.size, info.etag, info.modified)
+        return StoreAnswer(data, info.size, info.etag, info.modified)
 
 
-def _object_info(url: str, entry: Any) -> ObjectInfo:
-    etag = next((str(entry[name]) for name in _ETAGS if entry.get(name)), "")
-    time = next((entry[name] for name in _TIMES if entry.get(name)), 0)
+def _build_object_info(url: str, entry: Any) -> ObjectInfo:
+    etag = next((str(entry[name]) for name in _ETAG_NAMES if entry.get(name)), "")
+    time = next((entry[name] for name in _TIME_NAMES if entry.get(name)), 0)
     if isinstance(time, datetime):
         time = time.timestamp()
     modified = int(time * 1e9) if isinstance(time, int | float) else 0

@@ -21,29 +21,29 @@ from ..engine.base.limits import ANSWER, OBJECT
 from ..engine.base.thread_pool import is_abandoned
 from .addresses import is_blocked
 from .client import (
-    Answer,
     ObjectInfo,
     PermanentError,
     RetryableError,
+    StoreAnswer,
     UnresolvedHost,
     error_for_status,
-    retry_seconds,
+    get_retry_seconds,
 )
 
-_SECONDS = 30.0  # timeout of a request
+_TIMEOUT_SECONDS = 30.0  # timeout of a request
 _POLL_SECONDS = 0.5  # between checks that the caller still waits
 _MIN_BYTES_PER_SECOND = 4 << 10  # extends the timeout; 64 answers at once on a link of 2 Mbit/s
 _MAX_IDLE = 64  # connections
 _MAX_REDIRECTS = 5
-_CHUNK = 1 << 20  # bytes per read of an answer
+_CHUNK_BYTES = 1 << 20  # bytes per read of an answer
 # Servers report the compression of these files themselves as their content encoding.
-_COMPRESSED = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")
-_CODING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
+_COMPRESSED_EXTENSIONS = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")
+_CONTENT_CODING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-_RANGE = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
-_TUNNEL = re.compile(r"Tunnel connection failed: (\d{3})\b")
-_HOST = re.compile(r"[^\x00-\x20\x7f]+")
-_BLOCKED = (
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,20})-(\d{1,20})/(\d{1,20})")
+_TUNNEL_ERROR = re.compile(r"Tunnel connection failed: (\d{3})\b")
+_VALID_HOST = re.compile(r"[^\x00-\x20\x7f]+")
+_BLOCKED_REDIRECT_REASON = (
     "it redirects to an address inside of this machine's network, which is not followed: "
     "give that URL itself"
 )
@@ -77,7 +77,7 @@ class _TimedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        seconds_left = min(self._until - seams.world.sched.now(), _SECONDS)
+        seconds_left = min(self._until - seams.world.sched.now(), _TIMEOUT_SECONDS)
         while seconds_left > 0 and not machine.is_readable(
             self._socket, min(seconds_left, _POLL_SECONDS)
         ):
@@ -129,7 +129,7 @@ class HttpClient:
             reply = self._request("GET", url, {"Range": "bytes=0-0"})
             if reply.status == 416:  # an empty object has no first byte
                 reply = self._request("GET", url, {})
-            part = _RANGE.match(reply.headers.get("content-range", ""))
+            part = _CONTENT_RANGE.match(reply.headers.get("content-range", ""))
             size = str(len(reply.data)) if reply.status == 200 else part[3] if part else ""
         if reply.status not in (200, 206):
             raise reply.failure()
@@ -143,51 +143,54 @@ class HttpClient:
             url,
             int(size),
             reply.headers.get("etag", ""),
-            _nanoseconds(reply.headers.get("last-modified")),
+            _parse_http_date(reply.headers.get("last-modified")),
         )
 
-    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> StoreAnswer:
         reply = self._request("GET", url, {"Range": f"bytes={start}-{stop - 1}"}, stop - start)
-        etag, modified = reply.headers.get("etag"), _nanoseconds(reply.headers.get("last-modified"))
+        etag, modified = (
+            reply.headers.get("etag"),
+            _parse_http_date(reply.headers.get("last-modified")),
+        )
         if reply.status == 206:
-            part = _RANGE.match(reply.headers.get("content-range", ""))
+            part = _CONTENT_RANGE.match(reply.headers.get("content-range", ""))
             if part is None or (int(part[1]), int(part[2])) != (start, stop - 1):
                 raise RetryableError(
                     "the server answered with a different byte range than requested"
                 )
-            return Answer(reply.data, int(part[3]), etag, modified)
+            return StoreAnswer(reply.data, int(part[3]), etag, modified)
         if reply.status != 200:
             raise reply.failure()
-        return Answer(memoryview(reply.data)[start:stop], len(reply.data), etag, modified)
+        return StoreAnswer(memoryview(reply.data)[start:stop], len(reply.data), etag, modified)
 
     def _request(self, method: str, url: str, headers: Mapping[str, str], size: int = 1) -> Reply:
         target = secret_url = self._secret_url(url)
-        _split(secret_url)
-        deadline = seams.world.sched.now() + _timeout()
+        _split_url(secret_url)
+        deadline = seams.world.sched.now() + _get_timeout_seconds()
         inside = None  # whether the first server is in a local network
         for _ in range(_MAX_REDIRECTS + 1):
             reply = self._send(
                 method,
                 target,
-                {**headers, **_login_header(secret_url, target)},
+                {**headers, **_build_login_header(secret_url, target)},
                 size,
                 deadline,
                 inside,
             )
             inside = is_blocked(reply.peer, False) if inside is None else inside
             if reply.status not in _REDIRECT_STATUSES or "location" not in reply.headers:
-                coding = _CODING.search(reply.headers.get("content-encoding", ""))
+                coding = _CONTENT_CODING.search(reply.headers.get("content-encoding", ""))
                 if (
                     coding
                     and reply.status < 300
-                    and not urlsplit(secret_url).path.endswith(_COMPRESSED)
+                    and not urlsplit(secret_url).path.endswith(_COMPRESSED_EXTENSIONS)
                 ):
                     raise PermanentError(
                         f"the server compresses it as {coding[0]} against the request: copy it to a "
                         "local folder"
                     )
                 return reply
-            parts = _split(target, reply.headers["location"])
+            parts = _split_url(target, reply.headers["location"])
             if parts.scheme not in ("http", "https") or (
                 parts.scheme == "http" and target.startswith("https:")
             ):
@@ -196,7 +199,7 @@ class HttpClient:
                     "not followed: give that URL itself"
                 )
             if is_blocked(parts.hostname or "", inside):
-                raise PermanentError(_BLOCKED)
+                raise PermanentError(_BLOCKED_REDIRECT_REASON)
             target = parts.geturl()
         raise PermanentError(f"it redirects more than {_MAX_REDIRECTS} times")
 
@@ -213,14 +216,14 @@ class HttpClient:
         host = parts.scheme, parts.netloc.rpartition("@")[2]
         query = f"?{quote(parts.query, punctuation)}" if parts.query else ""
         request_target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._") + query
-        headers, proxy = {"Accept-Encoding": "identity", **headers}, _proxy(parts)
+        headers, proxy = {"Accept-Encoding": "identity", **headers}, _find_proxy(parts)
         if proxy is not None and parts.scheme == "http":
             request_target, headers = (
                 f"http://{host[1]}{request_target}",
-                {**headers, **_basic_header(proxy, "Proxy-Authorization")},
+                {**headers, **_build_basic_header(proxy, "Proxy-Authorization")},
             )
         connection, proxied_host = self._connection(host, proxy), parts.hostname if proxy else None
-        connection.response_class = cast("Any", partial(_timed_response, deadline))
+        connection.response_class = cast("Any", partial(_build_timed_response, deadline))
         try:
             try:
                 peer = _connect(connection, proxied_host, inside)
@@ -284,20 +287,22 @@ class HttpClient:
                 if connected_host == host:
                     del self._idle[index]
                     if connection.sock:
-                        connection.sock.settimeout(_timeout())
+                        connection.sock.settimeout(_get_timeout_seconds())
                     return connection
         secure = host[0] == "https"
         options: dict[str, Any] = {"context": ssl.create_default_context()} if secure else {}
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         if proxy is None:
-            return kind(host[1], timeout=_timeout(), **options)
-        connection = kind(proxy.rpartition("@")[2], timeout=_timeout(), **options)
+            return kind(host[1], timeout=_get_timeout_seconds(), **options)
+        connection = kind(proxy.rpartition("@")[2], timeout=_get_timeout_seconds(), **options)
         if secure:
-            connection.set_tunnel(host[1], headers=_basic_header(proxy, "Proxy-Authorization"))
+            connection.set_tunnel(
+                host[1], headers=_build_basic_header(proxy, "Proxy-Authorization")
+            )
         return connection
 
 
-def _split(url: str, location: str = "") -> SplitResult:
+def _split_url(url: str, location: str = "") -> SplitResult:
     """Return the parts of a URL, resolved against a redirect.
 
     Raises:
@@ -307,7 +312,7 @@ def _split(url: str, location: str = "") -> SplitResult:
         parts = urlsplit(urljoin(url, location))
         host = parts.hostname or ""
         if parts.scheme not in ("http", "https") or (
-            _HOST.fullmatch(host) and host.encode("idna") and parts.port != 0
+            _VALID_HOST.fullmatch(host) and host.encode("idna") and parts.port != 0
         ):
             return parts
     raise PermanentError("the address is invalid: check its host and its port")
@@ -328,18 +333,18 @@ def _connect(
             [] if proxied_host or inside is None else machine.resolve_host(connection.host)
         )  # checked before the connection opens
         if any(is_blocked(candidate, inside is True) for candidate in addresses):
-            raise PermanentError(_BLOCKED)
+            raise PermanentError(_BLOCKED_REDIRECT_REASON)
         connection.connect()
     try:
         address = proxied_host or str(cast("Any", connection.sock).getpeername()[0])
     except OSError:
         raise ConnectionResetError from None
     if inside is not None and is_blocked(address, inside):
-        raise PermanentError(_BLOCKED)
+        raise PermanentError(_BLOCKED_REDIRECT_REASON)
     return address
 
 
-def _proxy(parts: SplitResult) -> str | None:
+def _find_proxy(parts: SplitResult) -> str | None:
     """Return the proxy, with its login, that the environment names for a host."""
     if any(
         map(urllib.request.proxy_bypass, (parts.netloc.rpartition("@")[2], parts.hostname or ""))
@@ -349,7 +354,7 @@ def _proxy(parts: SplitResult) -> str | None:
     return None if not proxy else urlsplit(proxy if "://" in proxy else f"http://{proxy}").netloc
 
 
-def _login_header(secret_url: str, target: str) -> dict[str, str]:
+def _build_login_header(secret_url: str, target: str) -> dict[str, str]:
     """Return the login header of a URL, for its own host only."""
     original, current = urlsplit(secret_url), urlsplit(target)
     if (original.scheme, original.netloc.rpartition("@")[2]) != (
@@ -357,10 +362,10 @@ def _login_header(secret_url: str, target: str) -> dict[str, str]:
         current.netloc.rpartition("@")[2],
     ):
         return {}
-    return _basic_header(original.netloc, "Authorization")
+    return _build_basic_header(original.netloc, "Authorization")
 
 
-def _basic_header(netloc: str, header: str) -> dict[str, str]:
+def _build_basic_header(netloc: str, header: str) -> dict[str, str]:
     """Return the login before a host as a Basic header."""
     user, separator, _ = netloc.rpartition("@")
     return (
@@ -371,19 +376,21 @@ def _basic_header(netloc: str, header: str) -> dict[str, str]:
 def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     """Read a body in chunks, so that memory grows with received bytes, not announced ones."""
     chunks, remaining = list[bytes](), limit
-    while remaining and (chunk := response.read(min(remaining, _CHUNK))):
+    while remaining and (chunk := response.read(min(remaining, _CHUNK_BYTES))):
         chunks.append(chunk)
         remaining -= len(chunk)
     return b"".join(chunks)
 
 
-def _timed_response(until: float, connection: Any, **options: Any) -> http.client.HTTPResponse:
+def _build_timed_response(
+    until: float, connection: Any, **options: Any
+) -> http.client.HTTPResponse:
     return http.client.HTTPResponse(cast("Any", _TimedStream(until, connection)), **options)
 
 
-def _timeout() -> float:
+def _get_timeout_seconds() -> float:
     """Return the timeout of one request, at most the total time for retries."""
-    return min(_SECONDS, max(retry_seconds(), 1.0))
+    return min(_TIMEOUT_SECONDS, max(get_retry_seconds(), 1.0))
 
 
 def _describe_error(error: BaseException) -> str:
@@ -391,15 +398,15 @@ def _describe_error(error: BaseException) -> str:
     if isinstance(error, http.client.IncompleteRead):
         return f"the answer was cut off after {len(error.partial):,} bytes"
     if isinstance(error, TimeoutError):
-        return f"no answer within {_timeout():g} s, or a too slow one"
+        return f"no answer within {_get_timeout_seconds():g} s, or a too slow one"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    if match := _TUNNEL.match(str(error)):
+    if match := _TUNNEL_ERROR.match(str(error)):
         return f"the proxy answers {error_for_status(int(match[1]))}"
     return type(error).__name__
 
 
-def _nanoseconds(header: str | None) -> int:
+def _parse_http_date(header: str | None) -> int:
     with suppress(TypeError, ValueError):
         return int(parsedate_to_datetime(header or "").timestamp() * 1e9)
     return 0

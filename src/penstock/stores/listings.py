@@ -25,13 +25,13 @@ _RUN_VARIABLES = (
 )
 
 
-def default_cache() -> Path:
+def get_default_cache() -> Path:
     """Return the default cache folder: `PENSTOCK_CACHE`, or `~/.cache/penstock`.
 
     Raises:
         ConfigError: if neither is available.
     """
-    if folder := machine.environment_variable("PENSTOCK_CACHE"):
+    if folder := machine.read_environment_variable("PENSTOCK_CACHE"):
         return require_local(folder)
     try:
         return Path("~/.cache/penstock").expanduser()
@@ -42,7 +42,7 @@ def default_cache() -> Path:
         ) from None
 
 
-def shared_listing(
+def share_listing(
     key_parts: Sequence[str], list_store: Callable[[], list[ObjectInfo]]
 ) -> list[ObjectInfo]:
     """Return the result of `list_store`, called by one rank for all ranks of a node.
@@ -55,28 +55,28 @@ def shared_listing(
     """
     if machine.detect_rank()[1] == 1:
         return list_store()
-    run = [machine.environment_variable(name) for name in _RUN_VARIABLES]
+    run = [machine.read_environment_variable(name) for name in _RUN_VARIABLES]
     key = hashlib.blake2b(
-        json.dumps([run, machine.parent_pid(), *key_parts]).encode(), digest_size=12
+        json.dumps([run, machine.get_parent_pid(), *key_parts]).encode(), digest_size=12
     ).hexdigest()
-    folder = default_cache() / "listings"
+    folder = get_default_cache() / "listings"
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / key
     if (listing := _read_recent(path)) is not None:
         return listing
-    with seams.world.disk.lock(_lock_file(folder, key)) as locked:
+    with seams.world.disk.lock(_choose_lock_file(folder, key)) as locked:
         if locked and (listing := _read_recent(path)) is not None:
             return listing
         listing = list_store()
-        body = json.dumps([machine.wall_time(), machine.current_pid(), listing]).encode()
+        body = json.dumps([machine.read_wall_time(), machine.get_pid(), listing]).encode()
         with suppress(OSError):
             _delete_expired(folder)
-            seams.write_whole(path, b"%08x" % zlib.crc32(body) + body)
+            seams.write_atomically(path, b"%08x" % zlib.crc32(body) + body)
         return listing
 
 
-def _lock_file(folder: Path, key: str) -> Path:
+def _choose_lock_file(folder: Path, key: str) -> Path:
     """Return one of 16 lock files, so that different listings rarely wait for each other."""
     path = folder / f"lock-{key[0]}"
     with suppress(OSError):
@@ -94,8 +94,8 @@ def _read_recent(path: Path) -> list[ObjectInfo] | None:
         content: Any = json.loads(data[8:])
         written, process, objects = content
         if (
-            process != machine.current_pid()
-            and 0 <= machine.wall_time() - written <= _MAX_AGE_SECONDS
+            process != machine.get_pid()
+            and 0 <= machine.read_wall_time() - written <= _MAX_AGE_SECONDS
         ):
             return [ObjectInfo(*fields) for fields in objects]
     return None
@@ -109,5 +109,5 @@ def _delete_expired(folder: Path) -> None:
             mtime = (
                 0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
             )
-            if mtime and machine.wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
+            if mtime and machine.read_wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
                 seams.world.disk.unlink(folder / name)

@@ -11,13 +11,13 @@ from os.path import expanduser, isfile
 from typing import Any
 
 from ..engine.base import machine
-from ..engine.base.urls import scheme_of
+from ..engine.base.urls import get_scheme
 from .client import (
-    Answer,
     NotFound,
     ObjectInfo,
     PermanentError,
     RetryableError,
+    StoreAnswer,
     UnresolvedHost,
     UnsupportedName,
     VersionMismatch,
@@ -27,13 +27,13 @@ from .client import (
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
 # With its context: object names and times in these texts may contain such numbers too.
-_STATUS = re.compile(r"\bstatus(?: code)?(?:: ?| )(4\d\d|5\d\d)\b")
-_CODE = re.compile(
+_STATUS_PATTERN = re.compile(r"\bstatus(?: code)?(?:: ?| )(4\d\d|5\d\d)\b")
+_ERROR_CODE_PATTERN = re.compile(
     r"<Code>(AccessDenied|AccountProblem|AllAccessDisabled|AuthorizationHeaderMalformed|ExpiredToken|InternalError|"
     r"InvalidAccessKeyId|InvalidObjectState|InvalidToken|NoSuchBucket|NoSuchKey|PermanentRedirect|RequestTimeTooSkewed|"
     r"RequestTimeout|ServiceUnavailable|SignatureDoesNotMatch|SlowDown|TemporaryRedirect)</Code>"
 )
-_UNRESOLVED = re.compile(r"dns error|failed to lookup address")
+_UNRESOLVED_HOST_PATTERN = re.compile(r"dns error|failed to lookup address")
 _first_process: list[int] = []
 
 
@@ -44,25 +44,29 @@ def is_usable(url: str) -> bool:
     """
     if "//" in url.split("://", 1)[1]:
         return False
-    if scheme_of(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
+    if get_scheme(url) not in SCHEMES or importlib.util.find_spec("obstore") is None:
         return False
-    if _first_process and _first_process[0] != machine.current_pid():
+    if _first_process and _first_process[0] != machine.get_pid():
         return False
     return (
-        scheme_of(url) not in ("s3", "s3a")
-        or _credential_source() != "profile"
+        get_scheme(url) not in ("s3", "s3a")
+        or _find_credential_source() != "profile"
         or bool(importlib.util.find_spec("boto3"))
     )
 
 
-def _credential_source() -> str:
+def _find_credential_source() -> str:
     """Return the source of AWS credentials: the environment, a profile, or the machine."""
-    if machine.environment_variable("AWS_ACCESS_KEY_ID"):
+    if machine.read_environment_variable("AWS_ACCESS_KEY_ID"):
         return "environment"
-    files = [machine.environment_variable("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"]
-    files.append(machine.environment_variable("AWS_CONFIG_FILE") or "~/.aws/config")
+    files = [
+        machine.read_environment_variable("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials"
+    ]
+    files.append(machine.read_environment_variable("AWS_CONFIG_FILE") or "~/.aws/config")
     has_profile = any(isfile(expanduser(file)) for file in files)
-    return "profile" if machine.environment_variable("AWS_PROFILE") or has_profile else "machine"
+    return (
+        "profile" if machine.read_environment_variable("AWS_PROFILE") or has_profile else "machine"
+    )
 
 
 class ObstoreClient:
@@ -73,7 +77,7 @@ class ObstoreClient:
     """
 
     def __init__(self, url: str) -> None:
-        _first_process[:] = _first_process or [machine.current_pid()]
+        _first_process[:] = _first_process or [machine.get_pid()]
         self._module: Any = importlib.import_module("obstore")
         self._errors: Any = importlib.import_module("obstore.exceptions")
         scheme, rest = url.split("://", 1)
@@ -87,15 +91,20 @@ class ObstoreClient:
         settings: dict[str, Any] = {}
         if scheme.lower() in ("s3", "s3a"):
             client["allow_http"] = (
-                machine.environment_variable("AWS_ENDPOINT_URL") or ""
+                machine.read_environment_variable("AWS_ENDPOINT_URL") or ""
             ).startswith("http:")
-            if machine.environment_variable("AWS_ENDPOINT_URL_S3"):
-                settings.setdefault("endpoint", machine.environment_variable("AWS_ENDPOINT_URL_S3"))
-            if _credential_source() == "profile":
+            if machine.read_environment_variable("AWS_ENDPOINT_URL_S3"):
+                settings.setdefault(
+                    "endpoint", machine.read_environment_variable("AWS_ENDPOINT_URL_S3")
+                )
+            if _find_credential_source() == "profile":
                 settings["credential_provider"] = importlib.import_module(
                     "obstore.auth.boto3"
                 ).Boto3CredentialProvider()
-            if (machine.environment_variable("AWS_NO_SIGN_REQUEST") or "").lower() in ("1", "true"):
+            if (machine.read_environment_variable("AWS_NO_SIGN_REQUEST") or "").lower() in (
+                "1",
+                "true",
+            ):
                 settings["skip_signature"] = True
         root = re.sub(
             "^(s3a|gcs|azure)",
@@ -136,7 +145,7 @@ class ObstoreClient:
         except Exception as error:
             raise self._to_store_error(error) from None
 
-    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> Answer:
+    def read(self, url: str, start: int, stop: int, pinned: ObjectInfo, /) -> StoreAnswer:
         options: dict[str, Any] = {"range": (start, stop)}
         if pinned.etag:
             options["if_match"] = f'"{pinned.etag}"'
@@ -147,7 +156,7 @@ class ObstoreClient:
                 raise RetryableError(
                     "the store answered with a different byte range than requested"
                 )
-            return Answer(result.bytes().to_bytes(), int(meta["size"]), meta.get("e_tag"))
+            return StoreAnswer(result.bytes().to_bytes(), int(meta["size"]), meta.get("e_tag"))
         except (RetryableError, VersionMismatch):
             raise
         except Exception as error:
@@ -166,7 +175,7 @@ class ObstoreClient:
         That text holds whole answers, which may contain keys and signatures.
         """
         errors, text = self._errors, str(error)
-        code = _CODE.search(text)
+        code = _ERROR_CODE_PATTERN.search(text)
         reason = f"{type(error).__name__}{f' ({code[1]})' if code else ''}"
         if isinstance(error, errors.NotFoundError | FileNotFoundError):
             return NotFound(reason)
@@ -183,6 +192,6 @@ class ObstoreClient:
             )
         if isinstance(error, errors.UnknownConfigurationKeyError | errors.NotSupportedError):
             return PermanentError(reason)
-        if match := _STATUS.search(text):
+        if match := _STATUS_PATTERN.search(text):
             return error_for_status(int(match[1]), code[1] if code else "")
-        return UnresolvedHost() if _UNRESOLVED.search(text) else RetryableError(reason)
+        return UnresolvedHost() if _UNRESOLVED_HOST_PATTERN.search(text) else RetryableError(reason)

@@ -22,11 +22,11 @@ _MAX_PENDING_BYTES = 256 << 20  # prefetched and not yet consumed
 _MAX_PENDING_REQUESTS = 8192
 _MAX_CONSUMED_BYTES = 32 << 20  # retained after use: neighbouring reads share block edges
 
-Reach: TypeAlias = Literal["process", "machine", "elsewhere"]
+DataLocation: TypeAlias = Literal["process", "machine", "elsewhere"]
 """The location of the readers: this process, this machine, or other machines."""
 
 
-class Range(NamedTuple):
+class ByteRange(NamedTuple):
     """A byte range of a remote object.
 
     Args:
@@ -45,11 +45,11 @@ class _Request:
 
     __slots__ = ("consumed", "future", "range")
 
-    def __init__(self, range: Range, future: Task) -> None:
+    def __init__(self, range: ByteRange, future: Task) -> None:
         self.range, self.future, self.consumed = range, future, 0
 
 
-def _start_of(request: _Request) -> int:
+def _get_request_start(request: _Request) -> int:
     return request.range.start
 
 
@@ -62,16 +62,16 @@ class Prefetcher:
         fetch: reads the bytes of a range.
     """
 
-    def __init__(self, fetch: Callable[[Range], bytes | memoryview]) -> None:
+    def __init__(self, fetch: Callable[[ByteRange], bytes | memoryview]) -> None:
         self._fetch = fetch
         self._threads: tuple[int, TaskPool] | None = None
-        self._lock, self._process = machine.make_lock(), machine.current_pid()
+        self._lock, self._process = machine.make_lock(), machine.get_pid()
         self._requests: dict[str, list[_Request]] = {}
         self._pending: dict[int, _Request] = {}
         self._consumed: dict[int, _Request] = {}
         self._pending_bytes = self._consumed_bytes = 0
 
-    def begin(self, ranges: Iterable[Range], now: bool = False) -> bool:
+    def begin(self, ranges: Iterable[ByteRange], now: bool = False) -> bool:
         """Request the ranges that are not in flight yet.
 
         Args:
@@ -98,14 +98,14 @@ class Prefetcher:
                     self._put(range_)
         return True
 
-    def _fits(self, new: Sequence[Range]) -> bool:
+    def _fits(self, new: Sequence[ByteRange]) -> bool:
         new_bytes = sum(range_.stop - range_.start for range_ in new)
         return (
             self._pending_bytes + new_bytes <= _MAX_PENDING_BYTES
             and len(self._pending) + len(new) <= _MAX_PENDING_REQUESTS
         )
 
-    def read(self, range_: Range) -> bytes | memoryview:
+    def read(self, range_: ByteRange) -> bytes | memoryview:
         """Return the bytes of a range, waiting for the parts in flight and fetching the others."""
         self._reset_after_fork()
         if range_.name not in self._requests:
@@ -114,7 +114,9 @@ class Prefetcher:
         while offset < range_.stop:
             request, stop = self._locate(range_.name, offset, range_.stop)
             data = None if request is None else self._consume(request, offset, stop)
-            parts.append(self._fetch(Range(range_.name, offset, stop)) if data is None else data)
+            parts.append(
+                self._fetch(ByteRange(range_.name, offset, stop)) if data is None else data
+            )
             offset = stop
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
@@ -149,32 +151,32 @@ class Prefetcher:
                 self._pending_bytes,
                 self._consumed_bytes,
             ) = {}, {}, {}, 0, 0
-        if threads is not None and threads[0] == machine.current_pid():
+        if threads is not None and threads[0] == machine.get_pid():
             threads[1].close(seconds)
 
     def _reset_after_fork(self) -> None:
         """Clear this buffer in a forked child, which does not own the threads."""
-        if self._process != machine.current_pid():
+        if self._process != machine.get_pid():
             self.__init__(self._fetch)
 
     def _submit(self, fn: Callable[[T], U], item: T) -> Task:
         with self._lock:
             if self._threads is None:
-                self._threads = machine.current_pid(), seams.world.sched.spawn(_MAX_CONCURRENT)
+                self._threads = machine.get_pid(), seams.world.sched.spawn(_MAX_CONCURRENT)
             return self._threads[1].submit(lambda: fn(item))
 
-    def _put(self, range_: Range) -> None:
+    def _put(self, range_: ByteRange) -> None:
         request = _Request(range_, self._submit(self._fetch, range_))
         key, size = id(request), range_.stop - range_.start
         requests = self._requests.setdefault(range_.name, [])
-        index = bisect_right(requests, range_.start, key=_start_of)
+        index = bisect_right(requests, range_.start, key=_get_request_start)
         # Plain stores and one C call: an interrupt cannot leave them half done.
         self._pending_bytes, self._pending[key] = self._pending_bytes + size, request
         requests.insert(index, request)
 
-    def _missing_parts(self, range_: Range) -> list[Range]:
+    def _missing_parts(self, range_: ByteRange) -> list[ByteRange]:
         """Return the parts of a range that are not in flight, each at most `_MAX_REQUEST` bytes."""
-        parts, offset = list[Range](), range_.start
+        parts, offset = list[ByteRange](), range_.start
         while offset < range_.stop:
             request, stop = self._locate(range_.name, offset, range_.stop)
             if request is None:
@@ -183,7 +185,7 @@ class Prefetcher:
                     if stop - offset > _MAX_REQUEST
                     else []
                 )
-                parts += [Range(range_.name, *span) for span in pairwise([offset, *cuts, stop])]
+                parts += [ByteRange(range_.name, *span) for span in pairwise([offset, *cuts, stop])]
             offset = stop
         return parts
 
@@ -191,7 +193,7 @@ class Prefetcher:
         """Return the request that covers an offset, if any, and the end of that part."""
         with self._lock:
             requests = self._requests.get(name, [])
-            index = bisect_right(requests, offset, key=_start_of)
+            index = bisect_right(requests, offset, key=_get_request_start)
             if index and offset < requests[index - 1].range.stop:
                 return requests[index - 1], min(stop, requests[index - 1].range.stop)
             return None, min(stop, requests[index].range.start) if index < len(requests) else stop
@@ -239,13 +241,13 @@ class Prefetcher:
                 self._requests.pop(request.range.name, None)
 
 
-def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
+def merge_ranges(ranges: Iterable[ByteRange]) -> list[ByteRange]:
     """Merge adjacent and overlapping ranges of each object.
 
-    >>> merge_ranges([Range("a", 5, 9), Range("a", 0, 5), Range("b", 0, 2), Range("a", 20, 21)])
+    >>> merge_ranges([ByteRange("a", 5, 9), ByteRange("a", 0, 5), ByteRange("b", 0, 2), ByteRange("a", 20, 21)])
     [Range(name='a', start=0, stop=9), Range(name='a', start=20, stop=21), Range(name='b', start=0, stop=2)]
     """
-    merged = list[Range]()
+    merged = list[ByteRange]()
     for range_ in sorted(ranges):
         if merged and merged[-1].name == range_.name and range_.start <= merged[-1].stop:
             merged[-1] = merged[-1]._replace(stop=max(range_.stop, merged[-1].stop))

@@ -13,30 +13,30 @@ from typing import Any, Self, cast
 
 from ..engine.base import seams
 from ..engine.base.urls import (
+    find_url_problem,
+    get_scheme,
     is_glob,
     is_url,
-    open_name,
+    make_public_name,
     require_local,
     restore_slashes,
-    scheme_of,
     split_digest,
-    url_problem,
-    without_digest,
+    strip_digest,
 )
 from ..errors import ConfigError
 
-_Local = type(Path())
+_LocalPath = type(Path())
 # A scheme, or a slash before an empty folder name.
-_EMPTY = re.compile(r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])")
-_local_str: Callable[[Any], str] = cast("Any", _Local).__str__
+_EMPTY_PARTS = re.compile(r"^[A-Za-z][\w+.:-]+:/+|/(?=/+[^/])")
+_local_str: Callable[[Any], str] = cast("Any", _LocalPath).__str__
 
 
 def _mark_empty_parts(part: Any) -> Any:
     """Mark empty folder names and empty HDFS hosts, which `pathlib` would drop."""
-    return _EMPTY.sub(_marked, part) if isinstance(part, str) else part
+    return _EMPTY_PARTS.sub(_insert_empty_marker, part) if isinstance(part, str) else part
 
 
-def _marked(match: re.Match[str]) -> str:
+def _insert_empty_marker(match: re.Match[str]) -> str:
     return (
         "/\0"
         if match[0] == "/"
@@ -101,7 +101,7 @@ class RemoteFile(io.RawIOBase):
         return len(data)
 
 
-class RemotePath(_Local):
+class RemotePath(_LocalPath):
     """A URL as a path; its text never contains a password or a signature.
 
     Use `parse_location` for URLs from a user: it stores their secrets, which this class does not.
@@ -131,7 +131,7 @@ class RemotePath(_Local):
 
     def __truediv__(self, key: Any) -> Self:
         # HTTP has no folders that a login belongs to.
-        has_login = split_digest(str(self))[1] and scheme_of(str(self)) not in ("http", "https")
+        has_login = split_digest(str(self))[1] and get_scheme(str(self)) not in ("http", "https")
         return (
             type(self)(self._child(key))
             if has_login
@@ -148,7 +148,7 @@ class RemotePath(_Local):
 
     @property
     def name(self) -> str:
-        return without_digest(super().name).replace("\0", "")
+        return strip_digest(super().name).replace("\0", "")
 
     def __fspath__(self) -> str:
         return str(self)
@@ -158,7 +158,7 @@ class RemotePath(_Local):
 
     def __reduce__(self) -> Any:
         get_state = getattr(seams.world.store, "known", None)
-        return _unpickle, (str(self), None if get_state is None else get_state(str(self)))
+        return _recreate_path, (str(self), None if get_state is None else get_state(str(self)))
 
     def absolute(self) -> RemotePath:
         return self
@@ -182,7 +182,7 @@ class RemotePath(_Local):
         return True
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        if _is_pattern(str(self)) or scheme_of(str(self)) in ("http", "https"):
+        if _is_pattern(str(self)) or get_scheme(str(self)) in ("http", "https"):
             return False
         holds = getattr(seams.world.store, "holds", None)
         return False if holds is None else holds(str(self))
@@ -204,7 +204,7 @@ class RemotePath(_Local):
         return file if "b" in mode else io.TextIOWrapper(file, encoding, *rest, **options)
 
     def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        if scheme_of(str(self)) in ("http", "https"):
+        if get_scheme(str(self)) in ("http", "https"):
             return iter(())
         return (RemotePath(entry.path) for entry in seams.world.store.list(self._child(pattern)))
 
@@ -217,7 +217,7 @@ class RemotePath(_Local):
         )
 
 
-def _unpickle(name: str, state: Any) -> RemotePath:
+def _recreate_path(name: str, state: Any) -> RemotePath:
     """Recreate a path in another process, with what the sender knew of its URL."""
     learn = getattr(seams.world.store, "learn", None)
     if state is not None and learn is not None:
@@ -240,9 +240,9 @@ def parse_location(path: str | Path) -> Path:
     if isinstance(path, RemotePath) or not is_remote(path):
         return path if isinstance(path, RemotePath) else require_local(path)
     text = str(path)
-    if reason := url_problem(text):
+    if reason := find_url_problem(text):
         raise ConfigError(reason)
-    name = open_name(text)
+    name = make_public_name(text)
     if (
         learn := getattr(seams.world.store, "learn_url", None)
     ) is not None and name != restore_slashes(text):
@@ -283,7 +283,7 @@ def resolve_beside(file: str | Path, path: str) -> str:
     return "/".join([f"{root}/", host, *parts])
 
 
-def listed_location(name: str) -> Path:
+def parse_listed_name(name: str) -> Path:
     """Return a name from a store listing as a local or remote path.
 
     Args:
@@ -315,5 +315,5 @@ def is_remote(path: str | Path) -> bool:
     (True, False, False, False)
     """
     return isinstance(path, RemotePath) or (
-        is_url(str(path)) and scheme_of(str(path)) not in ("file", "local")
+        is_url(str(path)) and get_scheme(str(path)) not in ("file", "local")
     )

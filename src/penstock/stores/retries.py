@@ -11,21 +11,21 @@ from concurrent.futures import CancelledError
 from typing import TypeVar
 
 from ..engine.base import machine, seams
-from ..engine.base.event_counts import EVENTS
+from ..engine.base.event_counts import EVENT_COUNTS
 from ..engine.base.thread_pool import is_abandoned
-from ..engine.base.urls import redact_urls, scheme_of
+from ..engine.base.urls import get_scheme, redact_urls
 from ..errors import GivenUpError, PenstockError
 from .client import (
-    DEADLINE,
-    Client,
+    RETRY_SECONDS_VARIABLE,
     NotFound,
     ObjectInfo,
     PermanentError,
     RetryableError,
+    StoreClient,
     UnresolvedHost,
     UnsupportedName,
     VersionMismatch,
-    retry_seconds,
+    get_retry_seconds,
 )
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class RetryingClients:
 
     def __init__(self, secret_url: Callable[[str], str]) -> None:
         self._secret_url = secret_url
-        self._clients: dict[tuple[int, str], Client] = {}
+        self._clients: dict[tuple[int, str], StoreClient] = {}
         self._lock = machine.make_lock()
 
     def list(self, prefix: str, flat: bool, mark: str = "") -> list[ObjectInfo]:
@@ -59,7 +59,7 @@ class RetryingClients:
         """
         objects = self._retry(prefix, lambda: self._list_all(prefix, flat, mark))
         return [
-            _unquoted(info)
+            _strip_info_etag(info)
             for info in objects
             if not _DOT_FOLDER.search(info.url.split("://", 1)[1].rstrip("/"))
         ]
@@ -68,7 +68,7 @@ class RetryingClients:
         try:
             return [*self._client(prefix + mark).list(prefix, flat)]
         except UnsupportedName:
-            if scheme_of(prefix) not in ("s3", "s3a"):
+            if get_scheme(prefix) not in ("s3", "s3a"):
                 raise
         from .fsspec_client import FsspecClient  # one invalid name does not stop its listings
 
@@ -90,7 +90,7 @@ class RetryingClients:
         Raises:
             FileNotFoundError: if there is none.
         """
-        return self._retry(url, lambda: _unquoted(self._client(url).stat(url)))
+        return self._retry(url, lambda: _strip_info_etag(self._client(url).stat(url)))
 
     def read(self, pinned: ObjectInfo, start: int, stop: int) -> bytes | memoryview:
         """Return bytes of one version of an object.
@@ -113,7 +113,7 @@ class RetryingClients:
             if size not in (None, pinned.size) or not pinned.same(strip_etag(etag or ""), modified):
                 raise VersionMismatch
         except VersionMismatch:
-            current = _unquoted(self._client(pinned.url).stat(pinned.url))
+            current = _strip_info_etag(self._client(pinned.url).stat(pinned.url))
             if current.size == pinned.size and pinned.same(current.etag, current.modified):
                 raise RetryableError("the store answered with a different object") from None
             raise changed_error(pinned, current) from None
@@ -128,11 +128,11 @@ class RetryingClients:
         with self._lock:
             clients, self._clients = self._clients, {}
         for (process, _), client in clients.items():
-            if process == machine.current_pid():
+            if process == machine.get_pid():
                 client.close()
 
-    def _client(self, url: str) -> Client:
-        scheme = scheme_of(url)
+    def _client(self, url: str) -> StoreClient:
+        scheme = get_scheme(url)
         url_with_secrets, host = self._secret_url(url), ""
         # A client belongs to one login, and to the rest of a chained URL.
         if scheme not in ("http", "https"):
@@ -144,7 +144,7 @@ class RetryingClients:
                 if "//" in path
                 else host
             )
-        key = machine.current_pid(), f"{scheme}://{host}"
+        key = machine.get_pid(), f"{scheme}://{host}"
         if (client := self._clients.get(key)) is None:
             with self._lock:
                 client = self._clients.get(key) or self._clients.setdefault(
@@ -152,7 +152,7 @@ class RetryingClients:
                 )
         return client
 
-    def _create_client(self, url: str, scheme: str) -> Client:
+    def _create_client(self, url: str, scheme: str) -> StoreClient:
         if scheme in ("http", "https"):
             from .http_client import HttpClient
 
@@ -167,7 +167,7 @@ class RetryingClients:
 
     def _retry(self, url: str, request: Callable[[], T]) -> T:
         sched, tries = seams.world.sched, 0
-        start, limit = sched.now(), retry_seconds()
+        start, limit = sched.now(), get_retry_seconds()
         while not is_abandoned():
             tries += 1
             try:
@@ -177,26 +177,28 @@ class RetryingClients:
             except NotFound:
                 raise FileNotFoundError(errno.ENOENT, "there is no such object", url) from None
             except PermanentError as error:
-                raise GivenUpError(f"{url}: {redact_urls(str(error))}{_hint(error)}") from None
+                raise GivenUpError(
+                    f"{url}: {redact_urls(str(error))}{_suggest_credentials(error)}"
+                ) from None
             except Exception as error:
                 reason = (
                     redact_urls(str(error))
                     if isinstance(error, RetryableError)
                     else type(error).__name__
                 )
-                pause = getattr(error, "after", None) or _pause(url, tries)
+                pause = getattr(error, "after", None) or _compute_pause(url, tries)
                 limit = (
                     min(limit, _UNRESOLVED_SECONDS)
                     if isinstance(error, UnresolvedHost)
-                    else retry_seconds()
+                    else get_retry_seconds()
                 )
             spent = sched.now() - start
             if spent + pause > limit:
                 raise GivenUpError(
                     f"{url}: {reason}; tried {tries} times within {spent:.0f} s "
-                    f"({DEADLINE}={limit:g}): check that the store is up and reachable"
+                    f"({RETRY_SECONDS_VARIABLE}={limit:g}): check that the store is up and reachable"
                 )
-            EVENTS.add("retries")
+            EVENT_COUNTS.add("retries")
             sched.sleep(pause)
         raise CancelledError  # a thread that still waits sends its own request
 
@@ -226,20 +228,19 @@ def strip_etag(etag: str) -> str:
     return etag.removeprefix("W/").strip('"')
 
 
-def _unquoted(info: ObjectInfo) -> ObjectInfo:
+def _strip_info_etag(info: ObjectInfo) -> ObjectInfo:
     return info._replace(etag=strip_etag(info.etag))
 
 
-def _pause(url: str, tries: int) -> float:
+def _compute_pause(url: str, tries: int) -> float:
     """Return the pause before a retry: exponential backoff with jitter."""
     jitter = (
-        zlib.crc32(f"{url} {machine.current_pid()} {machine.current_thread_id()} {tries}".encode())
-        / 2**32
+        zlib.crc32(f"{url} {machine.get_pid()} {machine.get_thread_id()} {tries}".encode()) / 2**32
     )
     return min(_MAX_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1)) * (0.5 + jitter / 2)
 
 
-def _hint(error: PermanentError) -> str:
+def _suggest_credentials(error: PermanentError) -> str:
     is_refused = str(error).startswith(
         ("401", "403", "407", "Permission", "Unauthenticated", "NoCredentials")
     )

@@ -10,20 +10,20 @@ from typing import NamedTuple
 from weakref import finalize
 
 from ..engine.base import machine
-from ..engine.base.seams import Entry, Stat, Store
-from ..engine.base.urls import before_glob, scheme_of, split_digest, without_digest
+from ..engine.base.seams import FolderEntry, Stat, Store
+from ..engine.base.urls import get_glob_prefix, get_scheme, split_digest, strip_digest
 from ..errors import ConfigError
 from . import listings
-from .blocks import Blocks
+from .blocks import BlockCache
 from .client import ObjectInfo
-from .prefetch import Prefetcher, Range
+from .prefetch import ByteRange, Prefetcher
 from .remote import is_remote
 from .retries import RetryingClients
 
 _MAX_FOLDER_CHECKS = 8  # with more matching folders, one recursive listing is cheaper
 
 
-class Known(NamedTuple):
+class KnownObject(NamedTuple):
     """State of a name: its request URL, pinned version and cache folder.
 
     The request URL may hold a secret and never leaves memory.
@@ -34,7 +34,7 @@ class Known(NamedTuple):
     cache: str | None = None
 
 
-class Stores:
+class CompositeStore:
     """Store for local paths and for URLs of remote objects.
 
     Args:
@@ -43,12 +43,12 @@ class Stores:
 
     def __init__(self, local: Store) -> None:
         self._local = local
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, KnownObject] = {}
         # Host with the digest of a login -> host with user and password.
         self._logins: dict[str, str] = {}
         self._clients = RetryingClients(self._secret_url)
         self._prefetcher = Prefetcher(self._fetch)
-        self._blocks: dict[str, Blocks] = {}
+        self._blocks: dict[str, BlockCache] = {}
         self._listings: dict[str, list[ObjectInfo]] = {}
         self._seen_objects: dict[str, ObjectInfo | None] = {}
         # Thread -> cache folders of its open `looking` blocks.
@@ -57,7 +57,7 @@ class Stores:
 
     # ------------------------------------------------------------ secrets and versions
 
-    def known(self, name: str) -> Known | None:
+    def known(self, name: str) -> KnownObject | None:
         """Return the state of a name, to send to another process.
 
         Args:
@@ -65,7 +65,7 @@ class Stores:
         """
         return self._known.get(name)
 
-    def learn(self, name: str, state: Known) -> None:
+    def learn(self, name: str, state: KnownObject) -> None:
         """Accept the state of a name from another process.
 
         Args:
@@ -86,19 +86,19 @@ class Stores:
         self._known[name] = self._known_or_new(name)._replace(full=full)
         url, login = split_digest(name)
         # For these schemes the digest covers the login alone.
-        if login and scheme_of(name).rpartition("::")[2] not in ("http", "https"):
-            self._logins[_host(url) + login] = _host(full)
+        if login and get_scheme(name).rpartition("::")[2] not in ("http", "https"):
+            self._logins[_get_url_host(url) + login] = _get_url_host(full)
 
-    def _known_or_new(self, name: str) -> Known:
+    def _known_or_new(self, name: str) -> KnownObject:
         if (state := self._known.get(name)) is not None:
             return state
         url, login = split_digest(name)
-        full = self._logins.get(_host(url) + login)
-        return Known(name if full is None else full + url[len(_host(url)) :])
+        full = self._logins.get(_get_url_host(url) + login)
+        return KnownObject(name if full is None else full + url[len(_get_url_host(url)) :])
 
     def _secret_url(self, name: str) -> str:
         full = self._known_or_new(name).full
-        if full == name != without_digest(name):
+        if full == name != strip_digest(name):
             raise ConfigError(
                 f"{name}: the login or the query of this URL is not stored: give the full URL"
             )
@@ -108,7 +108,7 @@ class Stores:
         state = self._known_or_new(info.url)
         if state.found is not None and not (info.versioned and state.found.stat() == info.stat()):
             self._prefetcher.forget(info.url)
-        caches = self._looking.get(machine.current_thread_id(), [state.cache])
+        caches = self._looking.get(machine.get_thread_id(), [state.cache])
         self._known[info.url] = state._replace(found=info, cache=caches[-1])
         return info
 
@@ -160,7 +160,7 @@ class Stores:
             Nothing. Listings are shared by all threads that are in such a block, and are dropped
             when the last one ends; `cache` applies to this thread.
         """
-        thread = machine.current_thread_id()
+        thread = machine.get_thread_id()
         with self._lock:
             self._looking[thread] = [*self._looking.get(thread, []), cache]
         try:
@@ -190,7 +190,7 @@ class Stores:
         """
         seen = {name: self._seen_object(name) for name in names}
         if unknown := [name for name, current in seen.items() if current is None]:
-            objects = listings.shared_listing(
+            objects = listings.share_listing(
                 unknown, lambda: [*filter(None, self._prefetcher.each(self._stat_or_none, unknown))]
             )
             seen |= {info.url: info for info in objects}
@@ -250,7 +250,7 @@ class Stores:
         for listed_prefix, listing in dict(self._listings).items():
             if login_prefix.startswith(listed_prefix):
                 return [info for info in listing if info.url.startswith(prefix)]
-        objects = listings.shared_listing(
+        objects = listings.share_listing(
             [login_prefix, "/" if flat else "*"], lambda: self._clients.list(prefix, flat, mark)
         )
         if self._looking and prefix.endswith("/"):
@@ -270,13 +270,17 @@ class Stores:
             return bool(self.listed(f"{url}/", mark=login))
         return self._clients.some(f"{url}/", login)
 
-    def list(self, pattern: str, /) -> list[Entry]:
+    def list(self, pattern: str, /) -> list[FolderEntry]:
         """Return the sorted matches of a path or URL glob, and pin the objects among them."""
         if not is_remote(pattern):
             return self._local.list(pattern)
         pattern, login = split_digest(pattern)
-        base = before_glob(pattern).rpartition("/")[0] + "/"
-        regex, entries, files = _glob(pattern), dict[str, Entry](), dict[str, ObjectInfo]()
+        base = get_glob_prefix(pattern).rpartition("/")[0] + "/"
+        regex, entries, files = (
+            _compile_glob(pattern),
+            dict[str, FolderEntry](),
+            dict[str, ObjectInfo](),
+        )
         for info in self._candidates(base, pattern, regex, login):
             name = info.url.rstrip("/")
             if regex.fullmatch(name) and info.url == name:
@@ -284,7 +288,7 @@ class Stores:
             folder = name if info.url.endswith("/") else name.rpartition("/")[0]
             while len(folder) >= len(base):
                 if folder not in entries and regex.fullmatch(folder):
-                    entries[folder] = Entry(folder + login, False, False)
+                    entries[folder] = FolderEntry(folder + login, False, False)
                 folder = folder.rpartition("/")[0]
         for name, info in files.items():
             path = name + login
@@ -293,7 +297,7 @@ class Stores:
                 pinned = self._pin(info._replace(url=path))
                 if self._looking:
                     self._seen_objects[path] = pinned
-                entries[name] = Entry(path, True, False)
+                entries[name] = FolderEntry(path, True, False)
         return sorted(entries.values())
 
     def _candidates(
@@ -332,7 +336,7 @@ class Stores:
             return self._local.read(path, start, length)
         pinned = self._pinned(path)
         stop = pinned.size if length is None else min(start + length, pinned.size)
-        return bytes(self._prefetcher.read(Range(path, start, stop))) if start < stop else b""
+        return bytes(self._prefetcher.read(ByteRange(path, start, stop))) if start < stop else b""
 
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
         """Return several (start, length) ranges of a file or object, in their order."""
@@ -342,7 +346,7 @@ class Stores:
             else self._local.many(path, ranges)
         )
 
-    def prefetch(self, ranges: Sequence[Range], now: bool = False) -> bool:
+    def prefetch(self, ranges: Sequence[ByteRange], now: bool = False) -> bool:
         """Prefetch byte ranges.
 
         Args:
@@ -358,27 +362,27 @@ class Stores:
             (range_ for range_ in clipped if range_.start < range_.stop), now
         )
 
-    def _fetch(self, range_: Range) -> bytes | memoryview:
+    def _fetch(self, range_: ByteRange) -> bytes | memoryview:
         state, pinned = self._known_or_new(range_.name), self._pinned(range_.name)
         # Without a version, another run could not detect a changed object.
         if state.cache is None or not pinned.versioned:
             return self._clients.read(pinned, range_.start, range_.stop)
         blocks = self._blocks.get(state.cache)
         if blocks is None:
-            blocks = self._blocks.setdefault(state.cache, Blocks(state.cache))
+            blocks = self._blocks.setdefault(state.cache, BlockCache(state.cache))
         return blocks.read(
             pinned, range_.start, range_.stop, lambda a, b: self._clients.read(pinned, a, b)
         )
 
 
-def _host(url: str) -> str:
+def _get_url_host(url: str) -> str:
     """Return a URL up to its first folder."""
     return "/".join(url.split("/", 3)[:3])
 
 
-def _glob(pattern: str) -> re.Pattern[str]:
+def _compile_glob(pattern: str) -> re.Pattern[str]:
     """Return a URL glob as a regex: `*` and `?` stay within a folder, `**/` spans any number."""
-    base = before_glob(pattern)
+    base = get_glob_prefix(pattern)
     regex, offset = re.escape(base), len(base)
     while offset < len(pattern):
         if pattern.startswith("**/", offset):

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.dtypes import InexactError, exact_arrays
-from ..engine.base.tree import exact_tensors
+from ..engine.base.dtypes import InexactError, cast_to_common_dtype
+from ..engine.base.tree import cast_tensors_exactly
 from ..errors import ConfigError, DataError
 
 
@@ -208,7 +208,9 @@ def _library(value: Any) -> Any:
 def _with_common_dtype(values: Sequence[Any], step: str) -> list[Any]:
     """Convert arrays to a dtype that represents all values exactly; check tensors likewise."""
     try:
-        return exact_tensors(values) if _is_tensor(values[0]) else exact_arrays(values)
+        return (
+            cast_tensors_exactly(values) if _is_tensor(values[0]) else cast_to_common_dtype(values)
+        )
     except InexactError as error:
         raise DataError(
             f"{step}: value {error.index}: {error}; convert all values to one dtype first"

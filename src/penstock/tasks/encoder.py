@@ -17,9 +17,17 @@ import numpy as np
 from ..dataset import Dataset
 from ..errors import ConfigError
 from .batching import generic_batch
-from .folds import GroupBatches, Grouped, SelectPacks, key_text
+from .folds import GroupBatches, Grouped, SelectPacks, format_group_key
 from .hooks import Stage, current_rng
-from .samples import CrudeSample, basic_sample_keys, columns_of, copied, fields_of, make, values_of
+from .samples import (
+    CrudeSample,
+    basic_sample_keys,
+    collate_columns,
+    copied,
+    fields_of,
+    get_field_values,
+    make,
+)
 
 S = TypeVar("S")
 E = TypeVar("E")
@@ -211,13 +219,13 @@ class TaskEncoder(Generic[S, E, R, B]):
         Bookkeeping fields (`__key__` and the like) that `result_type` lacks are left out. A data
         field that it lacks is an error, and so is an action for a field that the samples lack.
         """
-        unknown = [name for name in actions or {} if name not in values_of(samples[0])]
+        unknown = [name for name in actions or {} if name not in get_field_values(samples[0])]
         if unknown:
             raise ConfigError(
                 f"an action names the field {unknown[0]!r}, but samples have "
-                f"{', '.join(values_of(samples[0]))}"
+                f"{', '.join(get_field_values(samples[0]))}"
             )
-        return make(result_type, columns_of(samples, actions or {}, default_action))
+        return make(result_type, collate_columns(samples, actions or {}, default_action))
 
     # ------------------------------------------------------------ the pipeline
 
@@ -249,7 +257,7 @@ class TaskEncoder(Generic[S, E, R, B]):
             ConfigError: if the encoder lacks hooks that packing needs, or defines hooks that
                 exclude each other.
         """
-        stages = _Stages(self, drops)
+        stages = _HookPipeline(self, drops)
         dataset = stages.append(
             dataset.with_source(_with_restore_key),
             "encode_sample",
@@ -285,7 +293,7 @@ class TaskEncoder(Generic[S, E, R, B]):
                 f"batch_group_criterion returned the size {size}, and batch_size is {batch_size}: "
                 "give exactly one of the two"
             )
-        return Grouped(key_text(key), size or batch_size or 1, sample)
+        return Grouped(format_group_key(key), size or batch_size or 1, sample)
 
     def defines(self, hook: str) -> bool:
         """Return whether the encoder overrides a hook.
@@ -336,7 +344,7 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
         Returns:
             The encoded sample.
         """
-        return _convert(self._encoded_type, sample)
+        return _convert_record(self._encoded_type, sample)
 
     def batch(self, samples: list[E]) -> R:
         """Batch the samples as `raw_batch_type`.
@@ -358,7 +366,7 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
         Returns:
             The batch.
         """
-        return _convert(self._batch_type, batch)
+        return _convert_record(self._batch_type, batch)
 
     def defines(self, hook: str) -> bool:
         """Return whether the encoder overrides a hook.
@@ -369,7 +377,7 @@ class DefaultTaskEncoder(TaskEncoder[S, E, R, B]):
         return getattr(type(self), hook) is not getattr(DefaultTaskEncoder, hook)
 
 
-class _Stages:
+class _HookPipeline:
     """The hooks of an encoder as steps of a pipeline."""
 
     def __init__(self, encoder: TaskEncoder[Any, Any, Any, Any], drops: bool) -> None:
@@ -379,8 +387,8 @@ class _Stages:
         """Append a stage to the dataset."""
         stage = Stage(self.encoder, name, hooks)
         if not self.drops and stage.one_to_one:
-            return dataset.random_map(_Named(stage.one, stage))
-        return dataset.random_map(_Named(stage.many, stage)).flat_map(_itself)
+            return dataset.random_map(_NamedMethod(stage.one, stage))
+        return dataset.random_map(_NamedMethod(stage.many, stage)).flat_map(_itself)
 
     def sample_hooks(self, packing_buffer_size: int | None) -> list[Callable[[Any], Any]]:
         """Return the hooks that process one sample by itself."""
@@ -404,11 +412,11 @@ class _Stages:
             [self.encoder.postencode_sample(sample) for sample in samples]
         )
         if isinstance(packed, Generator):
-            return (_with_sample_keys(samples, pack) for pack in cast("Iterator[Any]", packed))
-        return _with_sample_keys(samples, packed)
+            return (_add_sample_keys(samples, pack) for pack in cast("Iterator[Any]", packed))
+        return _add_sample_keys(samples, packed)
 
 
-class _Named:
+class _NamedMethod:
     """A method of a stage under the qualified name of its hook, which keys and states use."""
 
     def __init__(self, fn: Callable[..., Any], stage: Stage) -> None:
@@ -432,7 +440,7 @@ def _with_restore_key(sample: Any, source: str, epoch: int, index: int) -> Any:
     return copy
 
 
-def _with_sample_keys(samples: list[Any], packed: Any) -> Any:
+def _add_sample_keys(samples: list[Any], packed: Any) -> Any:
     """Add the restore keys of its samples to a pack that has none."""
     pack_type: Any = cast("Any", type(packed))
     if (
@@ -446,8 +454,8 @@ def _with_sample_keys(samples: list[Any], packed: Any) -> Any:
     return packed
 
 
-def _convert(kind: Any, record: Any) -> Any:
-    return record if kind is None or type(record) is kind else make(kind, values_of(record))
+def _convert_record(kind: Any, record: Any) -> Any:
+    return record if kind is None or type(record) is kind else make(kind, get_field_values(record))
 
 
 def _itself(values: list[Any]) -> list[Any]:

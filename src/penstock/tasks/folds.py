@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ..engine.base.random import sample_generator
+from ..engine.base.random import create_sample_generator
 from ..engine.base.tree import append_chunked
 from ..errors import ConfigError, Skip
 from ..types import Carry, Item, Json
 from .hooks import using
 
-Groups = list[list[Item]]
-Select = Callable[[list[Any]], Sequence[Sequence[Any]]]
+BatchGroups = list[list[Item]]
+SelectPacksFunction = Callable[[list[Any]], Sequence[Sequence[Any]]]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class SelectPacks:
     """
 
     buffer: int
-    select: Select
+    select: SelectPacksFunction
 
     def __post_init__(self) -> None:
         if self.buffer < 1:
@@ -43,18 +43,18 @@ class SelectPacks:
     def init(self, key: int, /) -> Carry:
         return {"key": key, "held": []}
 
-    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, BatchGroups]:
         buffered: list[list[Item]] = append_chunked(carry["held"], item, isqrt(self.buffer) + 1)
         carry = {"key": carry["key"], "held": buffered}
         if sum(map(len, buffered)) < self.buffer:
             return carry, []
         return self.init(carry["key"]), self.flush(carry)
 
-    def flush(self, carry: Carry, /) -> Groups:
+    def flush(self, carry: Carry, /) -> BatchGroups:
         items = [item for chunk in carry["held"] for item in chunk]
         if not items:
             return []
-        with using(sample_generator(carry["key"], 0, items[0].number)):
+        with using(create_sample_generator(carry["key"], 0, items[0].number)):
             try:
                 chosen = self.select([item.value for item in items])
             except Skip:
@@ -104,7 +104,7 @@ class GroupBatches:
     def init(self, key: int, /) -> Carry:
         return {}
 
-    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, Groups]:
+    def step(self, carry: Carry, item: Item, /) -> tuple[Carry, BatchGroups]:
         key, size, _ = item.value
         group = [*carry.get(key, []), item]
         others = {name: items for name, items in carry.items() if name != key}
@@ -112,17 +112,17 @@ class GroupBatches:
             return others, [group]
         return ({**carry, key: group} if key in carry else {**others, key: group}), []
 
-    def flush(self, carry: Carry, /) -> Groups:
+    def flush(self, carry: Carry, /) -> BatchGroups:
         return [] if self.drop_last else list(carry.values())
 
     def describe(self) -> Json:
         return {"fold": "group_batches", "drop_last": self.drop_last}
 
 
-def key_text(key: Any) -> str:
+def format_group_key(key: Any) -> str:
     """Return the text that represents a group's key in a state.
 
-    >>> key_text((224, 224))
+    >>> format_group_key((224, 224))
     '(224, 224)'
     """
     plain: Any = cast("Any", key).item() if isinstance(key, np.generic) else key

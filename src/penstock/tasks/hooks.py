@@ -19,7 +19,7 @@ from .samples import basic_sample_keys, copied, fields_of
 
 Hook = Callable[[Any], Any]
 
-_RNG: ContextVar[np.random.Generator] = ContextVar("penstock.tasks.rng")
+_CURRENT_RNG: ContextVar[np.random.Generator] = ContextVar("penstock.tasks.rng")
 
 
 def current_rng() -> np.random.Generator:
@@ -29,7 +29,7 @@ def current_rng() -> np.random.Generator:
         ConfigError: outside the hooks of an encoder.
     """
     try:
-        return _RNG.get()
+        return _CURRENT_RNG.get()
     except LookupError:
         raise ConfigError(
             "self.rng belongs to a sample: use it only inside the hooks of an encoder"
@@ -39,11 +39,11 @@ def current_rng() -> np.random.Generator:
 @contextmanager
 def using(rng: np.random.Generator) -> Generator[None]:
     """Make `current_rng` return this generator inside the block."""
-    token = _RNG.set(rng)
+    token = _CURRENT_RNG.set(rng)
     try:
         yield
     finally:
-        _RNG.reset(token)
+        _CURRENT_RNG.reset(token)
 
 
 class Stage:
@@ -88,20 +88,20 @@ class Stage:
 
 def _through(hooks: Sequence[Hook], value: Any) -> Iterator[Any]:
     first, rest = hooks[0], hooks[1:]
-    for result in _results(first, value):
+    for result in _run_hook(first, value):
         if rest:
             yield from _through(rest, result)
         else:
             yield result
 
 
-def _results(hook: Hook, value: Any) -> Iterator[Any]:
+def _run_hook(hook: Hook, value: Any) -> Iterator[Any]:
     """Yield the results of one hook; a generator that raises `Skip` keeps its earlier results."""
     try:
         with _annotating_errors(hook, value):
             result = hook(_copy_for_hook(value))
             if isinstance(result, Generator):
-                results = [*_until_skip(cast("Iterator[Any]", result))]
+                results = [*_stop_at_skip(cast("Iterator[Any]", result))]
             else:
                 results = [result]
     except Skip:
@@ -109,7 +109,7 @@ def _results(hook: Hook, value: Any) -> Iterator[Any]:
     yield from results
 
 
-def _until_skip(results: Iterator[Any]) -> Iterator[Any]:
+def _stop_at_skip(results: Iterator[Any]) -> Iterator[Any]:
     try:
         yield from results
     except Skip:

@@ -146,7 +146,7 @@ class Batch(_Record):
         Returns:
             The batch.
         """
-        columns = columns_of(samples, {}, generic_batch, skip=values.keys())
+        columns = collate_columns(samples, {}, generic_batch, skip=values.keys())
         return make(cls, {**columns, **values})
 
 
@@ -346,7 +346,7 @@ def is_bookkeeping(name: Any) -> bool:
     return isinstance(name, str) and name.startswith("__") and name.endswith("__")
 
 
-def values_of(record: Any) -> Mapping[str, Any]:
+def get_field_values(record: Any) -> Mapping[str, Any]:
     """Return the fields of a record, or of a mapping, by name.
 
     Raises:
@@ -373,13 +373,17 @@ def basic_sample_keys(sample: Any) -> dict[str, Any]:
     >>> basic_sample_keys(TextSample(__key__="7", text=""))["__key__"]
     '7'
     """
-    return {name: value for name, value in values_of(sample).items() if name in _BOOKKEEPING}
+    return {
+        name: value
+        for name, value in get_field_values(sample).items()
+        if name in _BOOKKEEPING_FIELDS
+    }
 
 
-_BOOKKEEPING = ("__key__", "__restore_key__", "__subflavors__", "__sources__")
+_BOOKKEEPING_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")
 
 
-def columns_of(
+def collate_columns(
     samples: Sequence[Any],
     actions: Mapping[str, Callable[[list[Any]], Any]],
     default: Callable[[list[Any]], Any],
@@ -396,7 +400,7 @@ def columns_of(
     Raises:
         ConfigError: if a sample lacks a field of the first one.
     """
-    rows = [values_of(sample) for sample in samples]
+    rows = [get_field_values(sample) for sample in samples]
     out = dict[str, Any]()
     for name in rows[0]:
         if name in skip:

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
-Make = Callable[[], Iterable[Any]]
-Same = Callable[[Any, Any], bool]
+RunFactory = Callable[[], Iterable[Any]]
+SampleEquality = Callable[[Any, Any], bool]
 
-CAP = 1000  # samples recorded of a run of unknown length
+MAX_RECORDED_SAMPLES = 1000  # samples recorded of a run of unknown length
 
 
 class End:
@@ -21,46 +21,54 @@ class End:
         return "<end of the pass>"
 
 
-END = End()
+PASS_END = End()
 
 
-def difference(got: Any, want: Any, same: Same | None = None, where: str = "") -> str:
+def describe_difference(
+    got: Any, want: Any, same: SampleEquality | None = None, where: str = ""
+) -> str:
     """Describe the first difference of two samples; empty if they are equal.
 
     Mappings, sequences and arrays are compared part by part; arrays by type, shape and bytes, with
     NaN equal to NaN.
 
-    >>> difference({"x": [1, 2]}, {"x": [1, 3]})
+    >>> describe_difference({"x": [1, 2]}, {"x": [1, 3]})
     "at ['x'][1]: 2 instead of 3"
     """
     at = f"at {where}: " if where else ""
     if isinstance(got, End) or isinstance(want, End):
-        return "" if got is want else f"{at}{_short(got)} instead of {_short(want)}"
+        return "" if got is want else f"{at}{_shorten_repr(got)} instead of {_shorten_repr(want)}"
     if same is not None:
-        return "" if same(got, want) else f"{at}{_short(got)} instead of {_short(want)}"
+        return (
+            "" if same(got, want) else f"{at}{_shorten_repr(got)} instead of {_shorten_repr(want)}"
+        )
     if isinstance(got, Mapping) and isinstance(want, Mapping):
         left, right = cast("Mapping[Any, Any]", got), cast("Mapping[Any, Any]", want)
         if list(left) != list(right) and set(left) != set(right):
             return f"{at}the keys {list(left)} instead of {list(right)}"
-        return _first(difference(left[key], right[key], None, f"{where}[{key!r}]") for key in right)
+        return _find_first_message(
+            describe_difference(left[key], right[key], None, f"{where}[{key!r}]") for key in right
+        )
     if _is_array(got) or _is_array(want):
-        return _arrays(got, want, where, at)
+        return _compare_arrays(got, want, where, at)
     if isinstance(got, list | tuple) and isinstance(want, list | tuple):
         a, b = cast("Sequence[Any]", got), cast("Sequence[Any]", want)
         if type(a) is not type(b) or len(a) != len(b):
-            return f"{at}{_short(a)} instead of {_short(b)}"
-        return _first(
-            difference(x, y, None, f"{where}[{i}]")
+            return f"{at}{_shorten_repr(a)} instead of {_shorten_repr(b)}"
+        return _find_first_message(
+            describe_difference(x, y, None, f"{where}[{i}]")
             for i, (x, y) in enumerate(zip(a, b, strict=True))
         )
     left, right = cast("Any", got), want
     equal = (type(left) is type(right) and bool(left == right)) or bool(
         left != left and right != right
     )
-    return "" if equal else f"{at}{_short(got)} instead of {_short(want)}"
+    return "" if equal else f"{at}{_shorten_repr(got)} instead of {_shorten_repr(want)}"
 
 
-def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = None) -> None:
+def assert_same_run(
+    *makes: RunFactory, steps: int | None = None, same: SampleEquality | None = None
+) -> None:
     """Assert that all runs give the same samples in the same order and end together.
 
     Args:
@@ -77,25 +85,27 @@ def assert_same_run(*makes: Make, steps: int | None = None, same: Same | None = 
     ...
     AssertionError: run 1 is not run 0: sample 1: 4 instead of 2
     """
-    first = list(record(makes[0](), steps))
+    first = list(record_run(makes[0](), steps))
     for number, make in enumerate(makes[1:], 1):
         try:
-            compare(record(make(), steps), first, same)
+            assert_same_events(record_run(make(), steps), first, same)
         except AssertionError as error:
             raise AssertionError(f"run {number} is not run 0: {error}") from None
 
 
-def compare(
-    got: Iterable[Any], want: Sequence[Any], same: Same | None = None, start: int = 0
+def assert_same_events(
+    got: Iterable[Any], want: Sequence[Any], same: SampleEquality | None = None, start: int = 0
 ) -> None:
     """Raise at the first event that differs; `start` is the number of the first event."""
     number = 0
     for number, (a, b) in enumerate(zip(got, want, strict=False), 1):
-        message = difference(a, b, same)
+        message = describe_difference(a, b, same)
         if message:
             raise AssertionError(f"sample {start + number - 1}: {message}")
     if number < len(want):
-        raise AssertionError(f"sample {start + number}: nothing instead of {_short(want[number])}")
+        raise AssertionError(
+            f"sample {start + number}: nothing instead of {_shorten_repr(want[number])}"
+        )
 
 
 def assert_covers(
@@ -126,9 +136,9 @@ def assert_covers(
     counts: Counter[Hashable] = Counter()
     for sample in samples:
         sample_key = sample if key is None else key(sample)
-        names.setdefault(frozen := _frozen(sample_key), sample_key)
+        names.setdefault(frozen := _freeze_key(sample_key), sample_key)
         counts[frozen] += 1
-    wanted = {_frozen(name): name for name in expected}
+    wanted = {_freeze_key(name): name for name in expected}
     lost = [k for k in wanted if counts[k] < times]
     doubled = [k for k in wanted if counts[k] > times]
     foreign = [k for k in counts if k not in wanted]
@@ -200,26 +210,26 @@ def assert_mixture(
 # ---------------------------------------------------------------- helpers
 
 
-def record(made: Iterable[Any], steps: int | None) -> Iterator[Any]:
-    """Yield the samples of a run, and `END` after each pass; without `steps`, one pass."""
-    remaining = CAP if steps is None else steps
+def record_run(made: Iterable[Any], steps: int | None) -> Iterator[Any]:
+    """Yield the samples of a run, and `PASS_END` after each pass; without `steps`, one pass."""
+    remaining = MAX_RECORDED_SAMPLES if steps is None else steps
     while remaining > 0:
         for sample in made:
             yield sample
             remaining -= 1
             if remaining <= 0:
                 return
-        yield END
+        yield PASS_END
         remaining -= 1
         if steps is None or iter(made) is made:
             return
 
 
-def _first(messages: Iterable[str]) -> str:
+def _find_first_message(messages: Iterable[str]) -> str:
     return next((text for text in messages if text), "")
 
 
-def _short(value: Any) -> str:
+def _shorten_repr(value: Any) -> str:
     text = " ".join(repr(value).split())
     return text if len(text) <= 120 else f"{text[:100]}... ({len(text)} characters)"
 
@@ -230,14 +240,14 @@ def _is_array(value: Any) -> bool:
     )
 
 
-def _arrays(got: Any, want: Any, where: str, at: str) -> str:
+def _compare_arrays(got: Any, want: Any, where: str, at: str) -> str:
     if type(got) is not type(want):
-        return f"{at}{type(got).__name__} {_short(got)} instead of {type(want).__name__} {_short(want)}"
+        return f"{at}{type(got).__name__} {_shorten_repr(got)} instead of {type(want).__name__} {_shorten_repr(want)}"
     a, b = np.asarray(got), np.asarray(want)
     if a.dtype != b.dtype or a.shape != b.shape:
         return f"{at}{a.dtype}{list(a.shape)} instead of {b.dtype}{list(b.shape)}"
     if a.dtype == object:
-        return difference(a.tolist(), b.tolist(), None, where)
+        return describe_difference(a.tolist(), b.tolist(), None, where)
     unequal = (a != b) & ~((a != a) & (b != b))
     if not unequal.any():
         return ""
@@ -246,14 +256,14 @@ def _arrays(got: Any, want: Any, where: str, at: str) -> str:
     return f"at {where}{index}: {a[place]!r} instead of {b[place]!r}"
 
 
-def _frozen(value: Any) -> Hashable:
+def _freeze_key(value: Any) -> Hashable:
     """Return a hashable form of a key: arrays and lists become tuples."""
     if isinstance(value, np.ndarray):
         value = cast("Any", value).tolist()
     if isinstance(value, list | tuple):
-        return tuple(_frozen(v) for v in cast("Sequence[Any]", value))
+        return tuple(_freeze_key(v) for v in cast("Sequence[Any]", value))
     if isinstance(value, Mapping):
         return tuple(
-            sorted((str(k), _frozen(v)) for k, v in cast("Mapping[Any, Any]", value).items())
+            sorted((str(k), _freeze_key(v)) for k, v in cast("Mapping[Any, Any]", value).items())
         )
     return cast("Hashable", value)

@@ -13,10 +13,10 @@ from ..engine.base.contract import require_protocol
 from ..engine.mixing.rules import Invertible
 from ..sources.memory import Memory
 from ..types import Fold, Ints, Item, Mixing, Order, Part, Source
-from .asserts import difference
+from .asserts import describe_difference
 
-_DISTANT = 3 * 10**12
-_MANY = 300
+_DISTANT_POSITION = 3 * 10**12
+_MAX_POSITIONS = 300
 
 
 def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None:
@@ -49,7 +49,7 @@ def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None
             "repeated"
         )
     for index, sample in zip(indices.tolist(), together, strict=True):
-        if message := difference(sample, read.read(np.array([index]))[0]):
+        if message := describe_difference(sample, read.read(np.array([index]))[0]):
             raise AssertionError(
                 f"{name}.read gives another sample of index {index} among others than alone: "
                 f"{message}"
@@ -64,7 +64,7 @@ def assert_source(source: Any, size: Callable[[Any], int] | None = None) -> None
             raise AssertionError(
                 f"{name}.lengths says {lengths[index]} of index {index}, its size is {size(sample)}"
             )
-    _described(source, name)
+    _check_description(source, name)
 
 
 def assert_order(
@@ -94,11 +94,11 @@ def assert_order(
     name = type(require_protocol(order, Order, "assert_order")).__name__
     for below in sizes:
         for key in keys:
-            _order(order, name, below, key)
-    _described(order, name)
+            _check_order(order, name, below, key)
+    _check_description(order, name)
 
 
-def _order(order: Order, name: str, below: int, key: int) -> None:
+def _check_order(order: Order, name: str, below: int, key: int) -> None:
     size = order.size(below)
     if size is None or size < 0:
         raise AssertionError(f"{name}.size({below}) is {size}: a pass of what ends has a length")
@@ -108,7 +108,7 @@ def _order(order: Order, name: str, below: int, key: int) -> None:
         raise AssertionError(
             f"{name}.down must give None beside the places: only slices and repeats make laps"
         )
-    _vector(places, positions, f"{name}.down")
+    _require_index_vector(places, positions, f"{name}.down")
     if len(wrong := np.flatnonzero(places // below != positions // max(size, 1))):
         p = int(wrong[0])
         raise AssertionError(
@@ -121,7 +121,7 @@ def _order(order: Order, name: str, below: int, key: int) -> None:
             f"{name}.down gives place {found[times > 1][0]} of a pass of {below} more than once"
         )
     back = order.up(places, below, key)
-    _vector(back, positions, f"{name}.up")
+    _require_index_vector(back, positions, f"{name}.up")
     if len(wrong := np.flatnonzero(back != positions)):
         p = int(wrong[0])
         raise AssertionError(
@@ -162,12 +162,12 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
     """
     name = type(require_protocol(rule, Mixing, "assert_rule")).__name__
     size = rule.size(sizes)
-    positions = np.arange(_MANY if size is None else min(_MANY, 3 * size))
+    positions = np.arange(_MAX_POSITIONS if size is None else min(_MAX_POSITIONS, 3 * size))
     source, k = rule.at(positions)
-    _vector(source, positions, f"{name}.at")
-    _vector(k, positions, f"{name}.at")
-    far = rule.at(_DISTANT + positions[:9])
-    for where, found in ((positions, source), (_DISTANT + positions[:9], far[0])):
+    _require_index_vector(source, positions, f"{name}.at")
+    _require_index_vector(k, positions, f"{name}.at")
+    far = rule.at(_DISTANT_POSITION + positions[:9])
+    for where, found in ((positions, source), (_DISTANT_POSITION + positions[:9], far[0])):
         if len(wrong := np.flatnonzero((found < 0) | (found >= len(sizes)))):
             at = int(wrong[0])
             raise AssertionError(
@@ -189,14 +189,17 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             f"{name}.at gives other draws one by one than together: it must be pure"
         )
     if isinstance(rule, Invertible):
-        for where, (i, draws) in ((positions, (source, k)), (_DISTANT + positions[:9], far)):
+        for where, (i, draws) in (
+            (positions, (source, k)),
+            (_DISTANT_POSITION + positions[:9], far),
+        ):
             if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
                 at = int(wrong[0])
                 raise AssertionError(
                     f"{name}.places is not the way back: draw {draws[at]} of input {i[at]} is made "
                     f"at {where[at]}"
                 )
-    _described(rule, name)
+    _check_description(rule, name)
 
 
 def assert_fold(
@@ -223,7 +226,7 @@ def assert_fold(
     AssertionError: Pairs loses item 2 of 3: no group has it, and flush gives none
     """
     name = type(require_protocol(fold, Fold, "assert_fold")).__name__
-    first, again = (_folded(fold, name, sizes, key) for _ in range(2))
+    first, again = (_run_fold(fold, name, sizes, key) for _ in range(2))
     if first != again:
         raise AssertionError(f"{name} gives other groups the second time: it must be pure")
     spans = dict[int, list[tuple[int, int]]]()
@@ -248,10 +251,10 @@ def assert_fold(
             raise AssertionError(
                 f"{name} gives item {number} of size {size} as {parts}: once, or in parts that meet"
             )
-    _described(fold, name)
+    _check_description(fold, name)
 
 
-def _folded(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[Item | Part]]:
+def _run_fold(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[Item | Part]]:
     carry, groups = fold.init(key), list[list[Item | Part]]()
     for number, size in enumerate(sizes):
         before = copy.deepcopy(carry)
@@ -263,7 +266,7 @@ def _folded(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[
             )
         carry = after
         groups += [list(group) for group in ready]
-        if wrong := _foreign(carry):
+        if wrong := _find_foreign_type(carry):
             raise AssertionError(
                 f"{name}.step remembers a {wrong}, which no state can hold: numbers, text, lists, "
                 "tuples, mappings, "
@@ -272,13 +275,17 @@ def _folded(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[list[
     return groups + [list(group) for group in fold.flush(carry)]
 
 
-def _foreign(carry: Any) -> str:
+def _find_foreign_type(carry: Any) -> str:
     """Return the type in a carry that a state cannot store, or an empty text."""
     if isinstance(carry, Item | Part | bool | int | float | str | None):
         return ""
     if isinstance(carry, list | tuple):
         return next(
-            (type_name for item in cast("Sequence[Any]", carry) if (type_name := _foreign(item))),
+            (
+                type_name
+                for item in cast("Sequence[Any]", carry)
+                if (type_name := _find_foreign_type(item))
+            ),
             "",
         )
     if isinstance(carry, dict):
@@ -286,14 +293,14 @@ def _foreign(carry: Any) -> str:
             (
                 type_name
                 for item in cast("dict[Any, Any]", carry).values()
-                if (type_name := _foreign(item))
+                if (type_name := _find_foreign_type(item))
             ),
             "",
         )
     return type(carry).__name__
 
 
-def _vector(found: Any, positions: Ints, where: str) -> None:
+def _require_index_vector(found: Any, positions: Ints, where: str) -> None:
     shape, kind = getattr(found, "shape", None), getattr(getattr(found, "dtype", None), "kind", "")
     if shape != positions.shape or kind not in "iu":
         raise AssertionError(
@@ -303,7 +310,7 @@ def _vector(found: Any, positions: Ints, where: str) -> None:
         )
 
 
-def _described(part: Any, name: str) -> None:
+def _check_description(part: Any, name: str) -> None:
     if not callable(getattr(part, "describe", None)):
         return
     try:

@@ -119,12 +119,12 @@ def build(recipe: Recipe) -> Dataset:
             first, *others = (build(r) for r in rest[0])
             return first.concat(*others) if kind == "concat" else first.zip(*others)
         case "mix":
-            return _mix(*rest)
+            return _build_mix(*rest)
         case _:
-            return _step(kind, build(rest[0]), rest[1:])
+            return _build_step(kind, build(rest[0]), rest[1:])
 
 
-def _mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int) -> Dataset:
+def _build_mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int) -> Dataset:
     names = [name for name, _ in inputs]
     return mix(
         {name: build(r) for name, r in inputs},
@@ -138,7 +138,7 @@ def _mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int)
     )
 
 
-def _step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
+def _build_step(kind: str, ds: Dataset, args: tuple[Any, ...]) -> Dataset:
     match kind:
         case "skip_map":
             return ds.map(args[0], may_skip=True)
@@ -201,16 +201,16 @@ def show(recipe: Recipe) -> str:
             return f"{show(rest[0])}[{rest[1]}:{rest[2]}:{rest[3]}]"
         case _:
             labels = names.get(kind, ()) + ("",) * 4
-            args = [f"{n}{_name(a)}" for n, a in zip(labels, rest[1:], strict=False)]
+            args = [f"{n}{_format_argument(a)}" for n, a in zip(labels, rest[1:], strict=False)]
             args += (
                 ["collate=list"] if kind in ("batch", "bucket_by_length", "batch_by_tokens") else []
             )
             args += ["may_skip=True"] if kind == "skip_map" else []
-            return f"{show(rest[0])}.{_METHODS.get(kind, kind)}({', '.join(args)})"
+            return f"{show(rest[0])}.{_METHOD_BY_STEP.get(kind, kind)}({', '.join(args)})"
 
 
-_METHODS = {"skip_map": "map", "map_batched": "map", "window": "shuffle"}
+_METHOD_BY_STEP = {"skip_map": "map", "map_batched": "map", "window": "shuffle"}
 
 
-def _name(value: Any) -> str:
+def _format_argument(value: Any) -> str:
     return getattr(value, "__name__", None) or repr(value)

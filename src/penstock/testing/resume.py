@@ -9,20 +9,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from .asserts import CAP, END, Make, Same, compare, difference, record
+from .asserts import (
+    MAX_RECORDED_SAMPLES,
+    PASS_END,
+    RunFactory,
+    SampleEquality,
+    assert_same_events,
+    describe_difference,
+    record_run,
+)
 
-State = Callable[[Any], Any]
-Load = Callable[[Any, Any], Any]
+StateGetter = Callable[[Any], Any]
+StateLoader = Callable[[Any, Any], Any]
 
 
-class _Live:
+class _LiveRun:
     """One run under test, which knows the owner of its state.
 
     An object with `state_dict` is a loader: after a pass, its next `iter` is the next pass.
     Otherwise the iterator owns the state and stays ended.
     """
 
-    def __init__(self, make: Make, state: State | None, load: Load | None, json: bool) -> None:
+    def __init__(
+        self, make: RunFactory, state: StateGetter | None, load: StateLoader | None, json: bool
+    ) -> None:
         self.made: Any = make()
         self.owns = state is None and load is None and hasattr(self.made, "state_dict")
         self.it: Iterator[Any] | None = None if self.owns else iter(self.made)
@@ -36,7 +46,7 @@ class _Live:
         except StopIteration:
             if self.owns:
                 self.it = None
-            return END
+            return PASS_END
 
     def rest(self, events: int) -> Iterator[Any]:
         return (self.next() for _ in range(events))
@@ -65,29 +75,35 @@ class _Live:
             self.it = None
 
 
-class _Trial:
+class _ResumeTrial:
     """An uninterrupted run with the state before every event, and ways to resume it."""
 
     def __init__(
-        self, opened: Callable[[], _Live], events: list[Any], states: list[Any], same: Same | None
+        self,
+        opened: Callable[[], _LiveRun],
+        events: list[Any],
+        states: list[Any],
+        same: SampleEquality | None,
     ) -> None:
         self.open, self.events, self.states, self.same = opened, events, states, same
         self.json = opened().json
 
-    def check(self, live: _Live, at: int, *, states: bool, events: int | None = None) -> None:
+    def check(self, live: _LiveRun, at: int, *, states: bool, events: int | None = None) -> None:
         """Compare events from position `at` on, and states at and after it."""
         last = len(self.events) if events is None else min(at + events, len(self.events))
         for number in range(at, last + 1):
             if states and (number < at + 40 or number == last):
                 self.check_state(live, number, at)
             if number < last:
-                compare([live.next()], self.events[number : number + 1], self.same, number)
+                assert_same_events(
+                    [live.next()], self.events[number : number + 1], self.same, number
+                )
 
-    def check_state(self, live: _Live, number: int, at: int) -> None:
+    def check_state(self, live: _LiveRun, number: int, at: int) -> None:
         got, want = live.save()[0], self.states[number]
         if got == want:
             return
-        message = difference(codec.loads(got), codec.loads(want)) if self.json else ""
+        message = describe_difference(codec.loads(got), codec.loads(want)) if self.json else ""
         when = "right after the load" if number == at else f"at position {number}"
         text = message or f"{got!r} instead of {want!r}"
         raise AssertionError(f"the state {when} is not the one of the uninterrupted run: {text}")
@@ -130,16 +146,16 @@ class _Trial:
 
 
 def assert_resumes(
-    make: Make,
+    make: RunFactory,
     *,
     steps: int | None = None,
     every: int = 1,
     json: bool = True,
     equal_states: bool = True,
     at_most: int = 64,
-    same: Same | None = None,
-    state: State | None = None,
-    load: Load | None = None,
+    same: SampleEquality | None = None,
+    state: StateGetter | None = None,
+    load: StateLoader | None = None,
 ) -> None:
     """Assert that a run resumed at any position continues like the uninterrupted run.
 
@@ -183,12 +199,12 @@ def assert_resumes(
     AssertionError: resumed at position 2 of 5 in a fresh object: sample 2: 2 instead of 3
     """
 
-    def opened() -> _Live:
-        return _Live(make, state, load, json)
+    def opened() -> _LiveRun:
+        return _LiveRun(make, state, load, json)
 
-    events = list(opened().rest(steps)) if steps is not None else _to_the_end(opened())
-    states, raws = _saved(opened(), events, same)
-    trial = _Trial(opened, events, states, same)
+    events = list(opened().rest(steps)) if steps is not None else _run_to_end(opened())
+    states, raws = _save_states(opened(), events, same)
+    trial = _ResumeTrial(opened, events, states, same)
     ways = {
         "in a fresh object": trial.fresh,
         "in a used object": trial.used,
@@ -196,7 +212,7 @@ def assert_resumes(
         "three times in a row": trial.chain,
     }
     for name, way in ways.items():  # report the simplest way that fails
-        for at in _positions(events, every, at_most):
+        for at in _choose_positions(events, every, at_most):
             try:
                 way(at, equal_states)
             except AssertionError as error:
@@ -211,16 +227,18 @@ def assert_resumes(
             )
 
 
-def _to_the_end(live: _Live) -> list[Any]:
+def _run_to_end(live: _LiveRun) -> list[Any]:
     events: list[Any] = []
     ends = 0
-    while len(events) < CAP and ends < 2:
+    while len(events) < MAX_RECORDED_SAMPLES and ends < 2:
         events.append(live.next())
-        ends += events[-1] is END
+        ends += events[-1] is PASS_END
     return events
 
 
-def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any], list[Any]]:
+def _save_states(
+    live: _LiveRun, events: list[Any], same: SampleEquality | None
+) -> tuple[list[Any], list[Any]]:
     """Return the states before, between and after the events; saving must not disturb the run."""
     states: list[Any] = []
     raws: list[Any] = []
@@ -232,7 +250,7 @@ def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any]
         raws.append(raw)
         if number < len(events):
             try:
-                compare([live.next()], events[number : number + 1], same, number)
+                assert_same_events([live.next()], events[number : number + 1], same, number)
             except AssertionError as error:
                 raise AssertionError(
                     f"a run that is saved on the way is another one: {error}"
@@ -240,9 +258,11 @@ def _saved(live: _Live, events: list[Any], same: Same | None) -> tuple[list[Any]
     return states, raws
 
 
-def _positions(events: Sequence[Any], every: int, at_most: int) -> list[int]:
+def _choose_positions(events: Sequence[Any], every: int, at_most: int) -> list[int]:
     """Return positions to resume at: evenly spread, with the ends and their neighbours."""
-    edges = {0, len(events)} | {i + d for i, e in enumerate(events) if e is END for d in (-1, 0, 1)}
+    edges = {0, len(events)} | {
+        i + d for i, e in enumerate(events) if e is PASS_END for d in (-1, 0, 1)
+    }
     usual = range(0, len(events) + 1, every)
     step = max(1, math.ceil(len(usual) / max(1, at_most)))
     return sorted(set(usual[::step]) | {e for e in edges if 0 <= e <= len(events)})
@@ -256,7 +276,7 @@ def assert_elastic(
     worlds: Sequence[int] = (1, 2, 3),
     switch_at: Sequence[int] | None = None,
     steps: int | None = None,
-    same: Same | None = None,
+    same: SampleEquality | None = None,
     rows: Callable[[Any], Iterable[Any]] | None = None,
 ) -> None:
     """Assert that any world size gives the same global steps, also after a change of it.
@@ -283,14 +303,16 @@ def assert_elastic(
     >>> ds = ps.from_sequence(range(20)).shuffle(seed=1)
     >>> assert_elastic(lambda r, w: ps.Loader(ds, rank=r, world_size=w), worlds=(1, 2, 3))
     """
-    split_rows = rows or _alone
-    items = list(record(make(0, 1), steps))
+    split_rows = rows or _wrap_item
+    items = list(record_run(make(0, 1), steps))
     expected: list[Any] = [
-        row for item in items for row in (split_rows(item) if item is not END else (END,))
+        row for item in items for row in (split_rows(item) if item is not PASS_END else (PASS_END,))
     ]
     for world in worlds:
         try:
-            _follow([iter(make(r, world)) for r in range(world)], expected, 0, same, split_rows)
+            _compare_steps(
+                [iter(make(r, world)) for r in range(world)], expected, 0, same, split_rows
+            )
         except AssertionError as error:
             raise AssertionError(f"on {world} ranks: {error}") from None
     for old_world in worlds:
@@ -298,81 +320,89 @@ def assert_elastic(
             full_round = math.lcm(old_world, new_world)
             stops = switch_at if switch_at is not None else (1, len(items) // 2)
             for stop in sorted({-(-s // full_round) * full_round for s in stops}):
-                if new_world != old_world and stop <= sum(e is not END for e in items):
-                    _switch(make, old_world, new_world, stop, expected, same, split_rows)
+                if new_world != old_world and stop <= sum(e is not PASS_END for e in items):
+                    _resume_on_other_ranks(
+                        make, old_world, new_world, stop, expected, same, split_rows
+                    )
 
 
-Apart = Callable[[Any], Iterable[Any]]
+RowSplitter = Callable[[Any], Iterable[Any]]
 
 
-def _alone(item: Any) -> tuple[Any]:
+def _wrap_item(item: Any) -> tuple[Any]:
     return (item,)
 
 
-def _switch(
-    make: Any, before: int, after: int, stop: int, want: list[Any], same: Same | None, apart: Apart
+def _resume_on_other_ranks(
+    make: Any, before: int, after: int, stop: int, want: list[Any], same: SampleEquality | None, apart: RowSplitter
 ) -> None:  # fmt: skip
     ranks = [make(r, before) for r in range(before)]
     try:
-        position = _follow([iter(rank) for rank in ranks], want, 0, same, apart, stop // before)
+        position = _compare_steps(
+            [iter(rank) for rank in ranks], want, 0, same, apart, stop // before
+        )
         states = codec.dumps([rank.state_dict() for rank in ranks])
         others = [make(r, after) for r in range(after)]
         for other in others:
             other.load_state_dict(codec.loads(states))
-        _follow([iter(other) for other in others], want, position, same, apart)
+        _compare_steps([iter(other) for other in others], want, position, same, apart)
     except AssertionError as error:
         raise AssertionError(f"{before} ranks until sample {stop}, then {after}: {error}") from None
 
 
-def _steps_of_ranks(ranks: list[Iterator[Any]], apart: Apart) -> Iterator[list[Any]]:
+def _iter_rank_steps(ranks: list[Iterator[Any]], apart: RowSplitter) -> Iterator[list[Any]]:
     """Yield the items of all ranks in each step; `[END]` if all reach the end together."""
     while True:
-        items = [next(rank, END) for rank in ranks]
-        active = [i for i, item in enumerate(items) if item is not END]
+        items = [next(rank, PASS_END) for rank in ranks]
+        active = [i for i, item in enumerate(items) if item is not PASS_END]
         if active and len(active) < len(items):
-            ended = next(i for i, item in enumerate(items) if item is END)
+            ended = next(i for i, item in enumerate(items) if item is PASS_END)
             raise AssertionError(
                 f"rank {active[0]} continues after rank {ended} has ended: the ranks would hang"
             )
-        yield [row for item in items for row in apart(item)] if active else [END]
+        yield [row for item in items for row in apart(item)] if active else [PASS_END]
         if not active:
             return
 
 
-def _follow(
+def _compare_steps(
     ranks: list[Iterator[Any]],
     want: list[Any],
     position: int,
-    same: Same | None,
-    apart: Apart,
+    same: SampleEquality | None,
+    apart: RowSplitter,
     max_steps: int = 1 << 62,
 ) -> int:
     """Compare steps with the expected rows, in any order; return the position after them."""
     step = len(ranks)
-    for rows in islice(_steps_of_ranks(ranks, apart), max_steps):
-        if position + len(rows) > len(want) and not _ends(want):
+    for rows in islice(_iter_rank_steps(ranks, apart), max_steps):
+        if position + len(rows) > len(want) and not _contains_pass_end(want):
             break
         next_rows = want[position : position + len(rows)]
-        if _ends(rows) and _ends(want[position : position + step]):
+        if _contains_pass_end(rows) and _contains_pass_end(want[position : position + step]):
             break  # the remaining rows do not fill a step
-        compare(_in_order(rows, next_rows, same), next_rows, same, position)
+        assert_same_events(_order_rows(rows, next_rows, same), next_rows, same, position)
         position, step = position + len(rows), max(step, len(rows))
         if position == len(want):
             break
     return position
 
 
-def _ends(events: list[Any]) -> bool:
+def _contains_pass_end(events: list[Any]) -> bool:
     """Return True if a pass ends among the events (compared by identity, as for arrays)."""
-    return any(event is END for event in events)
+    return any(event is PASS_END for event in events)
 
 
-def _in_order(rows: list[Any], expected: list[Any], same: Same | None) -> list[Any]:
+def _order_rows(rows: list[Any], expected: list[Any], same: SampleEquality | None) -> list[Any]:
     """Return the rows of a step in the expected order; replace missing rows by others."""
     remaining, ordered = list(rows), list[Any]()
     for row in expected:
         position = next(
-            (i for i, candidate in enumerate(remaining) if not difference(candidate, row, same)),
+            (
+                i
+                for i, candidate in enumerate(remaining)
+                if not describe_difference(candidate, row, same)
+            ),
             None,
         )
         ordered.append(remaining[0] if position is None else remaining.pop(position))

@@ -11,21 +11,21 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
-from ..engine.base.random import key_of, pick
+from ..engine.base.random import derive_key, draw_integer
 from ..engine.base.thread_pool import Task
 
 T = TypeVar("T")
 
 
-class _Dice:
+class _SeededChoices:
     """Random choices from one seed, equal on every platform."""
 
     def __init__(self, seed: int) -> None:
-        self._key, self._count = key_of(seed, "simulation"), 0
+        self._key, self._count = derive_key(seed, "simulation"), 0
 
     def below(self, n: int) -> int:
         self._count += 1
-        return pick(self._key, self._count, n)
+        return draw_integer(self._key, self._count, n)
 
     def chance(self, share: float) -> bool:
         return self.below(1 << 20) < share * (1 << 20)
@@ -42,7 +42,7 @@ class Crash(BaseException):
 
 
 @dataclass
-class _File:
+class _SimFile:
     data: bytes
     safe: bytes | None = None  # contents after a crash; None before the first sync
 
@@ -80,10 +80,10 @@ class TornDisk:
     ) -> None:
         self.effects = 0
         self.fail_at, self.how = fail_at, how
-        self._dice = _Dice(seed)
-        self._names: dict[Path, _File] = {}
-        self._safe: dict[Path, _File] = {}
-        self._journal: list[dict[Path, _File | None]] = []  # name changes that are not synced
+        self._dice = _SeededChoices(seed)
+        self._names: dict[Path, _SimFile] = {}
+        self._safe: dict[Path, _SimFile] = {}
+        self._journal: list[dict[Path, _SimFile | None]] = []  # name changes that are not synced
         self._dead = False
 
     def list(self, folder: Path, /) -> list[str]:
@@ -176,7 +176,7 @@ class TornDisk:
         code = errno.ENOSPC if self.how == "full" else errno.EIO
         raise OSError(code, f"simulated failure of effect {self.effects}")
 
-    def _file(self, path: Path) -> _File:
+    def _file(self, path: Path) -> _SimFile:
         if path not in self._names:
             raise FileNotFoundError(errno.ENOENT, "no such file on the simulated disk", str(path))
         return self._names[path]
@@ -185,14 +185,14 @@ class TornDisk:
         if path in self._names:
             self._names[path].data = data
         else:
-            self._change({path: _File(data)})
+            self._change({path: _SimFile(data)})
 
-    def _change(self, change: dict[Path, _File | None]) -> None:
+    def _change(self, change: dict[Path, _SimFile | None]) -> None:
         self._apply(self._names, change)
         self._journal.append(change)
 
     @staticmethod
-    def _apply(names: dict[Path, _File], change: dict[Path, _File | None]) -> None:
+    def _apply(names: dict[Path, _SimFile], change: dict[Path, _SimFile | None]) -> None:
         for path, file in change.items():
             if file is None:
                 names.pop(path, None)
@@ -261,7 +261,7 @@ class SimSched:
     ) -> None:
         self.waiting: list[Task] = []
         self.failures = 0
-        self._dice = _Dice(seed)
+        self._dice = _SeededChoices(seed)
         self._twice, self._fail = twice, fail
         self._error = error or (lambda: OSError(errno.EIO, "simulated failure of a task"))
         self._now = 0.0

@@ -24,8 +24,8 @@ Field: TypeAlias = Literal[
     "cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "use_cache",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
 ]  # fmt: skip
-Positions: TypeAlias = Literal["document", "row"]
-Integers: TypeAlias = Literal["int64", "int32"]
+PositionScope: TypeAlias = Literal["document", "row"]
+IntegerDtype: TypeAlias = Literal["int64", "int32"]
 
 FIELDS: tuple[Field, ...] = tuple(field for field in get_args(Field) if field != "use_cache")
 """All fields made from the rows."""
@@ -94,10 +94,10 @@ class CausalLM:
         fields: Sequence[Field] = ("input_ids", "labels", "position_ids"),
         *,
         shift: bool = False,
-        positions: Positions = "document",
+        positions: PositionScope = "document",
         flatten: bool = False,
         ignore: int = -100,
-        dtype: Integers = "int64",
+        dtype: IntegerDtype = "int64",
     ) -> None:
         if isinstance(fields, str) or not fields:
             raise ConfigError(
@@ -105,8 +105,8 @@ class CausalLM:
             )
         for field in fields:
             check_choice(field, get_args(Field), "CausalLM(fields: {})")
-        check_choice(positions, get_args(Positions), "CausalLM(positions={})")
-        check_choice(dtype, get_args(Integers), "CausalLM(dtype={})")
+        check_choice(positions, get_args(PositionScope), "CausalLM(positions={})")
+        check_choice(dtype, get_args(IntegerDtype), "CausalLM(dtype={})")
         self.padded = any(field.endswith("_padded") for field in fields)
         if flatten and self.padded:
             raise ConfigError(
@@ -152,7 +152,7 @@ def _require_rows(batch: Any) -> Mapping[str, Any]:
     return fields
 
 
-class _Documents(NamedTuple):
+class _DocumentBounds(NamedTuple):
     """Starts and sizes of documents in rows laid end to end; padding is a document too."""
 
     starts: Ints
@@ -167,11 +167,11 @@ class _Rows:
         self.ids: Array = np.asarray(batch["segment_ids"])
 
     @cached_property
-    def documents(self) -> _Documents:
+    def documents(self) -> _DocumentBounds:
         begins = np.ones(self.ids.shape, np.bool_)
         np.not_equal(self.ids[..., 1:], self.ids[..., :-1], out=begins[..., 1:])
         starts = np.flatnonzero(begins)
-        return _Documents(starts, np.diff(starts, append=self.ids.size))
+        return _DocumentBounds(starts, np.diff(starts, append=self.ids.size))
 
     @cached_property
     def padded(self) -> tuple[Ints, Ints]:
@@ -257,16 +257,16 @@ class _Rows:
         return sizes[self.ids.reshape(-1)[starts] > 0] if self.config.flatten else sizes
 
     def boundaries(self) -> Array:
-        return _cumulative(self.sizes())
+        return _accumulate_sizes(self.sizes())
 
     def padded_boundaries(self) -> Array:
-        return _cumulative(self.padded[1])
+        return _accumulate_sizes(self.padded[1])
 
     def longest(self) -> int:
         return int((self.padded[1] if self.config.padded else self.sizes()).max(initial=0))
 
 
-def _cumulative(sizes: Ints) -> Array:
+def _accumulate_sizes(sizes: Ints) -> Array:
     out = np.zeros(len(sizes) + 1, np.int32)
     np.cumsum(sizes, out=out[1:])
     return out

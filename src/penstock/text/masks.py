@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, missing_extra
+from ..errors import DataError, make_missing_extra_error
 
 
 def document_mask(segment_ids: Any, causal: bool = True) -> Any:
@@ -56,7 +56,7 @@ def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any,
     try:
         ids: Any = importlib.import_module("torch").as_tensor(segment_ids)
     except ModuleNotFoundError as error:
-        raise missing_extra("torch", "torch", "flex_mask") from error
+        raise make_missing_extra_error("torch", "torch", "flex_mask") from error
 
     def same_document(b: Any, h: Any, q: Any, kv: Any) -> Any:
         return ids[b, q] == ids[b, kv]
@@ -115,5 +115,5 @@ def splash_segment_ids(segment_ids: Any) -> Any:
         splash: Any = importlib.import_module("jax.experimental.pallas.ops.tpu.splash_attention")
         ids = importlib.import_module("jax.numpy").asarray(segment_ids, np.int32)
     except ModuleNotFoundError as error:
-        raise missing_extra("jax", "jax", "splash_segment_ids") from error
+        raise make_missing_extra_error("jax", "jax", "splash_segment_ids") from error
     return splash.SegmentIds(q=ids, kv=ids)

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base.dtypes import (
-    TOKENS,
+    TOKEN_DTYPE,
     InexactError,
     cast_array,
+    choose_packed_dtype,
     concatenate,
-    exact_array,
-    packed_dtype,
+    make_exact_array,
 )
 from ..engine.base.integers import cast_scalar, check_int
 from ..engine.base.tree import collate
@@ -23,7 +23,7 @@ from ..engine.packing.row import ADDED_COLUMNS
 from ..errors import DataError
 
 Array = npt.NDArray[Any]
-Pad = float | Mapping[str, float]
+PadValues = float | Mapping[str, float]
 
 
 class Padded:
@@ -76,7 +76,7 @@ class Padded:
                 f"Padded adds {' and '.join(sorted(conflicts))}, and the documents have it: rename or "
                 "drop it"
             )
-        out = _pad_columns(rows, self.pad, self.multiple, self.dtype, TOKENS)
+        out = _pad_columns(rows, self.pad, self.multiple, self.dtype, TOKEN_DTYPE)
         first_padded = next(
             (name for name, value in rows[0].items() if _as_vector(value) is not None), None
         )
@@ -96,7 +96,7 @@ class Padded:
 
 
 def pad_columns(
-    rows: Sequence[Mapping[str, Any]], pad: Pad = 0, multiple: int = 1
+    rows: Sequence[Mapping[str, Any]], pad: PadValues = 0, multiple: int = 1
 ) -> dict[str, Any]:
     """Collate mappings to one mapping of columns; rows of numbers are padded to the longest.
 
@@ -121,7 +121,7 @@ def pad_columns(
 
 def _pad_columns(
     rows: Sequence[Mapping[str, Any]],
-    pad: Pad,
+    pad: PadValues,
     multiple: int,
     dtype: DType | Mapping[str, DType] = None,
     integers: np.dtype[Any] | None = None,
@@ -195,7 +195,7 @@ def _pad(
         rows.append(row)
     lengths = np.asarray([len(row) for row in rows])
     width = -(-int(lengths.max()) // multiple) * multiple
-    row_dtype = packed_dtype(rows, dtype, integers)
+    row_dtype = choose_packed_dtype(rows, dtype, integers)
     for index, row in enumerate(rows):
         if not _keeps_kind(row, row_dtype):
             raise InexactError(f"{row.dtype} does not go into {row_dtype}", index)
@@ -217,7 +217,7 @@ def _as_vector(value: Any) -> Array | None:
     if getattr(cast("Any", value), "ndim", 1) != 1:
         return None
     try:
-        row = exact_array(cast(Any, value))
+        row = make_exact_array(cast(Any, value))
     except InexactError:
         raise
     except (ValueError, TypeError):

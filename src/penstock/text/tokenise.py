@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.dtypes import TOKENS, cast_array, exact_array
+from ..engine.base.dtypes import TOKEN_DTYPE, cast_array, make_exact_array
 from ..engine.base.integers import check_int
 from ..engine.base.limits import TOKENIZER
 from ..errors import (
@@ -22,13 +22,13 @@ from ..errors import (
     PenstockError,
     convert_storage_errors,
     is_panic,
-    missing_extra,
+    make_missing_extra_error,
 )
 from ..stores import display_path, is_remote, parse_location
 
-Tokens: TypeAlias = npt.NDArray[np.int32]
+TokenIds: TypeAlias = npt.NDArray[np.int32]
 
-_PROBE = "a"  # encoded to find the tokens that a template adds
+_PROBE_TEXT = "a"  # encoded to find the tokens that a template adds
 
 
 class Tokenise:
@@ -60,7 +60,7 @@ class Tokenise:
     array([97, 98,  0], dtype=int32)
     """
 
-    token_dtype = TOKENS
+    token_dtype = TOKEN_DTYPE
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class Tokenise:
     @property
     def lasting(self) -> bool:
         """Return whether a digest or a hub name identifies the tokenizer, not a function's name."""
-        return isinstance(self.tokenizer, str) or hasattr(_backend(self.tokenizer), "to_str")
+        return isinstance(self.tokenizer, str) or hasattr(_get_backend(self.tokenizer), "to_str")
 
     def token(self, token: str) -> int:
         """Return the id of a token.
@@ -206,7 +206,7 @@ class Tokenise:
         return None if token_id is None else int(token_id)
 
     def _text_of(self, sample: Any) -> str:
-        fields = _fields_of(sample)
+        fields = _as_mapping(sample)
         text = sample if fields is None else fields.get(self.field)
         if isinstance(text, str):
             return text
@@ -215,15 +215,15 @@ class Tokenise:
         )
 
     def _kept_fields(self, sample: Any) -> dict[str, Any]:
-        fields = _fields_of(sample) or {}
+        fields = _as_mapping(sample) or {}
         if missing := [name for name in self.keep if name not in fields]:
             raise DataError(
                 f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_list_fields(fields)}"
             )
         return {name: fields[name] for name in self.keep}
 
-    def _ids(self, result: Any) -> Tokens:
-        ids: npt.NDArray[Any] = exact_array(result)
+    def _ids(self, result: Any) -> TokenIds:
+        ids: npt.NDArray[Any] = make_exact_array(result)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataError(
                 f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list "
@@ -251,25 +251,27 @@ class Tokenise:
         """Return a digest of the tokenizer's content, if readable, or its name."""
         tokenizer, path = self.tokenizer, self._path
         if path is None:
-            backend = _backend(tokenizer)
+            backend = _get_backend(tokenizer)
             if hasattr(backend, "to_str"):
-                return _digest(backend.to_str().encode())
+                return _digest_bytes(backend.to_str().encode())
             return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
         with convert_storage_errors(path):
             file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
             exists = file.is_file()
         if exists:
-            return _digest(_read_file(file))
+            return _digest_bytes(_read_file(file))
         if path.suffix == ".json" or path.is_absolute() or is_remote(path):
             raise ConfigError(f"there is no tokenizer {tokenizer!r}")
         return tokenizer
 
     @cached_property
-    def _bos_eos(self) -> tuple[Tokens, Tokens]:
+    def _bos_eos(self) -> tuple[TokenIds, TokenIds]:
         """Return the tokens to add before and after every text, without those of the template."""
         bos, eos = self.bos, self.eos
         if self.special_tokens and (bos, eos) != (None, None):
-            bare, full = (list(self._encode([_PROBE], special)[0]) for special in (False, True))
+            bare, full = (
+                list(self._encode([_PROBE_TEXT], special)[0]) for special in (False, True)
+            )
             starts = range(len(full) - len(bare) + 1)
             begin = next((start for start in starts if full[start : start + len(bare)] == bare), 0)
             bos = None if bos in full[:begin][:1] else bos
@@ -308,7 +310,7 @@ def _load_tokenizer(name: str, path: Path) -> Any:
     try:
         library: Any = importlib.import_module(package)
     except ModuleNotFoundError:
-        raise missing_extra(package, "hf", "tokenising") from None
+        raise make_missing_extra_error(package, "hf", "tokenising") from None
     try:
         if package == "transformers":
             return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
@@ -339,12 +341,12 @@ def _failure_reason(texts: Sequence[str], error: BaseException) -> object:
     return error
 
 
-def _backend(tokenizer: Any) -> Any:
+def _get_backend(tokenizer: Any) -> Any:
     """Return the object of the package tokenizers in one of transformers."""
     return getattr(tokenizer, "backend_tokenizer", tokenizer)
 
 
-def _fields_of(sample: Any) -> Mapping[str, Any] | None:
+def _as_mapping(sample: Any) -> Mapping[str, Any] | None:
     return cast("Mapping[str, Any]", sample) if isinstance(sample, Mapping) else None
 
 
@@ -352,5 +354,5 @@ def _list_fields(fields: Mapping[str, Any] | None) -> str:
     return ", ".join(map(str, fields)) if fields else "no fields"
 
 
-def _digest(data: bytes) -> str:
+def _digest_bytes(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()

@@ -16,13 +16,13 @@ import numpy.typing as npt
 from ..dataset import Dataset
 from ..engine.base.dtypes import is_untyped
 from ..errors import DataError
-from ..sources.rows import import_arrow, numpy_dtype
-from ..sources.saved_dataset import KEYS
+from ..sources.rows import import_arrow, to_numpy_dtype
+from ..sources.saved_dataset import KEYS_COLUMN
 from ..types import Json
 from .lossless import (
-    arrow_errors,
     find_culprit,
     infer_array,
+    list_arrow_errors,
     normalize_empty,
     require_same_kind,
     to_lossless_array,
@@ -32,8 +32,8 @@ from .tables import encode_table
 
 _SCHEMA_SAMPLES = 64
 _SCHEMA_LABEL = f"the first {_SCHEMA_SAMPLES} samples"
-_BARE = "input_ids"
-_LENGTHS = ("input_ids", "tokens")  # lists of integers here give the length of a sample
+_BARE_COLUMN = "input_ids"
+_LENGTH_COLUMNS = ("input_ids", "tokens")  # lists of integers here give the length of a sample
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Columns:
         lists = {field.name for field in self.schema if types.is_list(field.type)}
         names = (
             name
-            for name in _LENGTHS
+            for name in _LENGTH_COLUMNS
             if name in lists and types.is_integer(self.schema.field(name).type.value_type)
         )
         return next(names, None)
@@ -65,15 +65,15 @@ class Columns:
         return {"columns": columns, "bare": self.bare, "lengths": self.lengths()}
 
 
-def columns_of(dataset: Dataset) -> Columns:
+def infer_columns(dataset: Dataset) -> Columns:
     """Return the columns of a dataset, inferred from its first samples.
 
     Raises:
         DataError: if the samples do not fit into columns.
     """
     first = dataset[np.arange(min(_SCHEMA_SAMPLES, len(dataset)))]
-    bare = None if isinstance(first[0], Mapping) else _BARE
-    rows = [_row(sample, bare, position) for position, sample in enumerate(first)]
+    bare = None if isinstance(first[0], Mapping) else _BARE_COLUMN
+    rows = [_sample_to_row(sample, bare, position) for position, sample in enumerate(first)]
     names = list(dict.fromkeys(name for row in rows for name in row))
     pa: Any = import_arrow()
     fields = list[Any]()
@@ -82,10 +82,10 @@ def columns_of(dataset: Dataset) -> Columns:
             index: row[name] for index, row in enumerate(rows) if row.get(name) is not None
         }
         try:
-            fields.append(pa.field(name, _type([*values_by_position.values()], name)))
+            fields.append(pa.field(name, _infer_column_type([*values_by_position.values()], name)))
         except DataError:
             raise
-        except arrow_errors() as error:
+        except list_arrow_errors() as error:
             culprit_index = find_culprit([*values_by_position.values()])
             where = (
                 _SCHEMA_LABEL
@@ -98,7 +98,7 @@ def columns_of(dataset: Dataset) -> Columns:
     return Columns(pa.schema(fields), bare)
 
 
-def _type(values: list[Any], name: str) -> Any:
+def _infer_column_type(values: list[Any], name: str) -> Any:
     """Return the type of a column: lists of the arrays' common dtype, or what Arrow infers."""
     pa: Any = import_arrow()
     values = normalize_empty(values)
@@ -131,7 +131,10 @@ class ArrowEncoder:
 
     def __call__(self, position: int, sample: Any) -> tuple[Mapping[str, Any], int]:
         """Return a row and its approximate size in bytes."""
-        row, names = _row(sample, self._columns.bare, position), self._columns.schema.names
+        row, names = (
+            _sample_to_row(sample, self._columns.bare, position),
+            self._columns.schema.names,
+        )
         if unknown := [name for name in row if name not in names]:
             raise DataError(
                 f"it has the field {unknown[0]!r}, which the first samples lack: give all "
@@ -139,37 +142,39 @@ class ArrowEncoder:
                 where=f"sample {position}",
             )
         self._first = position if self._first is None else self._first
-        return row, sum(map(_bytes, row.values()))
+        return row, sum(map(_estimate_bytes, row.values()))
 
     def file(self, pieces: Sequence[Any]) -> bytes:
         """Return the file of these rows."""
         pa, schema, first = import_arrow(), self._columns.schema, self._first or 0
-        columns = [_column(_values(pieces, field), field, first) for field in schema]
-        keys = _keys(self._dataset, first, first + len(pieces))
-        table = pa.table([*columns, keys], pa.schema([*schema, pa.field(KEYS, keys.type)]))
+        columns = [_build_column(_collect_values(pieces, field), field, first) for field in schema]
+        keys = _build_keys_column(self._dataset, first, first + len(pieces))
+        table = pa.table([*columns, keys], pa.schema([*schema, pa.field(KEYS_COLUMN, keys.type)]))
         self._first = first + len(pieces)
         return encode_table(table, "arrow", "none")
 
 
-def _values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
+def _collect_values(pieces: Sequence[Mapping[str, Any]], field: Any) -> list[Any]:
     """Return the values of a column; empty vectors without a dtype get the column's dtype."""
     values = [to_native_order(row.get(field.name)) for row in pieces]
     if not any(isinstance(value, np.ndarray) and is_untyped(value) for value in values):
         return values
     types: Any = import_arrow("pyarrow.types")
     number = types.is_list(field.type) and types.is_primitive(field.type.value_type)
-    empty: Any = np.zeros(0, numpy_dtype(field.type.value_type)) if number else []
+    empty: Any = np.zeros(0, to_numpy_dtype(field.type.value_type)) if number else []
     return [
         empty if isinstance(value, np.ndarray) and is_untyped(value) else value for value in values
     ]
 
 
-def _row(sample: Any, bare: str | None, position: int) -> Mapping[str, Any]:
+def _sample_to_row(sample: Any, bare: str | None, position: int) -> Mapping[str, Any]:
     if bare is None and isinstance(sample, Mapping) and sample:
         row = cast("Mapping[str, Any]", sample)
-        if wrong := next((name for name in row if not isinstance(name, str) or name == KEYS), None):  # pyright: ignore[reportUnnecessaryIsInstance]
+        if wrong := next(
+            (name for name in row if not isinstance(name, str) or name == KEYS_COLUMN), None
+        ):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise DataError(
-                f"{wrong!r} is not a valid column name: name columns with text other than {KEYS!r}",
+                f"{wrong!r} is not a valid column name: name columns with text other than {KEYS_COLUMN!r}",
                 where=f"sample {position}",
             )
         return row
@@ -187,7 +192,7 @@ def _row(sample: Any, bare: str | None, position: int) -> Mapping[str, Any]:
     )
 
 
-def _bytes(value: Any) -> int:
+def _estimate_bytes(value: Any) -> int:
     if isinstance(value, np.ndarray | np.generic):
         return value.nbytes
     return (
@@ -197,10 +202,12 @@ def _bytes(value: Any) -> int:
     )
 
 
-def _column(values: list[Any], field: Any, first: int) -> Any:
+def _build_column(values: list[Any], field: Any, first: int) -> Any:
     """Return one column of a file; arrays of one dtype are copied without a step per number."""
     pa: Any = import_arrow()
-    if pa.types.is_list(field.type) and all(_plain(v) and v.dtype.kind in "biufmM" for v in values):
+    if pa.types.is_list(field.type) and all(
+        _is_plain_vector(v) and v.dtype.kind in "biufmM" for v in values
+    ):
         flat_values = np.concatenate(values) if len(values) > 1 else values[0]
         if pa.from_numpy_dtype(flat_values.dtype) == field.type.value_type and {
             v.dtype for v in values
@@ -211,20 +218,20 @@ def _column(values: list[Any], field: Any, first: int) -> Any:
             return pa.ListArray.from_arrays(pa.array(offsets), pa.array(flat_values))
     try:
         return to_lossless_array(values, field.type)
-    except arrow_errors():
+    except list_arrow_errors():
         for offset, value in enumerate(values):
-            _fits(value, field, first + offset)
+            _require_lossless_value(value, field, first + offset)
     try:
         # Each value fits, though Arrow infers no common type.
         return pa.array(values, field.type)
-    except arrow_errors() as error:
+    except list_arrow_errors() as error:
         raise DataError(
             f"the field {field.name!r} cannot be one column: {error}",
             where=f"samples from {first} on",
         ) from error
 
 
-def _plain(value: Any) -> bool:
+def _is_plain_vector(value: Any) -> bool:
     return (
         isinstance(value, np.ndarray)
         and value.ndim == 1
@@ -232,17 +239,17 @@ def _plain(value: Any) -> bool:
     )
 
 
-def _fits(value: Any, field: Any, position: int) -> None:
+def _require_lossless_value(value: Any, field: Any, position: int) -> None:
     try:
         to_lossless_array([value], field.type)
-    except arrow_errors() as error:
+    except list_arrow_errors() as error:
         raise DataError(
             f"its field {field.name!r} is not {field.type}, its type in the first samples: {error}",
             where=f"sample {position}",
         ) from error
 
 
-def _keys(dataset: Dataset, start: int, stop: int) -> Any:
+def _build_keys_column(dataset: Dataset, start: int, stop: int) -> Any:
     """Return the keys of every row: source, epoch and index, and the token range of documents."""
     pa: Any = import_arrow()
     keys = dataset.plan.at(slice(start, stop))

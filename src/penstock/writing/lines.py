@@ -24,7 +24,7 @@ class LineEncoder:
     def __call__(self, position: int, sample: Any) -> tuple[bytes, int]:
         """Return the line of one row and its size in bytes."""
         try:
-            line = as_json(sample) + b"\n"
+            line = encode_json(sample) + b"\n"
             return line, len(line)
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
@@ -50,14 +50,14 @@ def _require_text_keys(value: Any) -> None:
                 _require_text_keys(item)
 
 
-def as_json(value: Any) -> bytes:
+def encode_json(value: Any) -> bytes:
     """Return a value as JSON, arrays as lists.
 
     Raises:
         TypeError: for keys that are not text, and values that JSON does not have.
         ValueError: for NaN and infinity.
 
-    >>> as_json({"tokens": np.arange(3)})
+    >>> encode_json({"tokens": np.arange(3)})
     b'{"tokens": [0, 1, 2]}'
     """
     _require_text_keys(value)

@@ -22,7 +22,7 @@ def to_lossless_array(values: Sequence[Any], arrow_type: Any) -> Any:
     """Return the values as an array of this type.
 
     Raises:
-        Exception: one of `arrow_errors()`, if a value would change.
+        Exception: one of `list_arrow_errors()`, if a value would change.
 
     >>> import pyarrow as pa
     >>> to_lossless_array([1, None], pa.float64()).to_pylist()
@@ -53,7 +53,9 @@ def infer_array(values: Sequence[Any]) -> Any:
     except OverflowError:
         array, arrow_type = (
             None,
-            _widened(values, pa.array([_without_large(value) for value in values]).type),
+            _widen_type(
+                values, pa.array([_replace_large_integers(value) for value in values]).type
+            ),
         )
     except (pa.ArrowException, TypeError) as error:
         if any(map(_has_pairs, values)):
@@ -64,8 +66,8 @@ def infer_array(values: Sequence[Any]) -> Any:
         raise
     else:
         arrow_type = (
-            _widened(values, array.type)
-            if _any_within(array.type, ("is_timestamp", "is_duration"))
+            _widen_type(values, array.type)
+            if _matches_nested_type(array.type, ("is_timestamp", "is_duration"))
             else array.type
         )
     return (
@@ -88,7 +90,7 @@ def _has_pairs(value: Any) -> bool:
     )
 
 
-def _widened(values: Iterable[Any], arrow_type: Any) -> Any:
+def _widen_type(values: Iterable[Any], arrow_type: Any) -> Any:
     """Return an inferred type with uint64 for large integers, and with nanoseconds if needed."""
     pa: Any = import_arrow()
     present = [value for value in values if value is not None]
@@ -98,16 +100,16 @@ def _widened(values: Iterable[Any], arrow_type: Any) -> Any:
             for item in arrow_type
         )
         return pa.struct(
-            [(name, _widened(inner, inner_kind)) for name, inner, inner_kind in fields]
+            [(name, _widen_type(inner, inner_kind)) for name, inner, inner_kind in fields]
         )
     if pa.types.is_list(arrow_type):
         items = chain.from_iterable(
             item for item in present if not _is_typed(item) or item.dtype.kind == "u"
         )
-        return pa.list_(_widened(items, arrow_type.value_type))
+        return pa.list_(_widen_type(items, arrow_type.value_type))
     if pa.types.is_integer(arrow_type):
         has_large = any(
-            isinstance(value, int | np.integer) and value >= _LARGE for value in present
+            isinstance(value, int | np.integer) and value >= _MIN_LARGE_INTEGER for value in present
         )
         return pa.uint64() if has_large else arrow_type
     if pa.types.is_timestamp(arrow_type) and any(
@@ -121,30 +123,31 @@ def _widened(values: Iterable[Any], arrow_type: Any) -> Any:
     return arrow_type
 
 
-def _without_large(value: Any) -> Any:
+def _replace_large_integers(value: Any) -> Any:
     """Return the value with 0 for integers from 2^63 on, for which Arrow infers no type."""
     if isinstance(value, int | np.integer):
-        return 0 if value >= _LARGE else cast(Any, value)
+        return 0 if value >= _MIN_LARGE_INTEGER else cast(Any, value)
     if isinstance(value, Mapping):
         return {
-            name: _without_large(inner) for name, inner in cast("Mapping[Any, Any]", value).items()
+            name: _replace_large_integers(inner)
+            for name, inner in cast("Mapping[Any, Any]", value).items()
         }
     if isinstance(value, list | tuple):
-        return [_without_large(inner) for inner in cast("Sequence[Any]", value)]
+        return [_replace_large_integers(inner) for inner in cast("Sequence[Any]", value)]
     return (
         np.zeros(value.shape, np.int64) if _is_typed(value) and value.dtype == np.uint64 else value
     )
 
 
-def _any_within(kind: Any, tests: Sequence[str]) -> bool:
-    return _any(tests, kind) or any(
-        _any_within(kind.field(index).type, tests)
-        for index in range(kind.num_fields if _any(_NESTED, kind) else 0)
+def _matches_nested_type(kind: Any, tests: Sequence[str]) -> bool:
+    return _matches_any_test(tests, kind) or any(
+        _matches_nested_type(kind.field(index).type, tests)
+        for index in range(kind.num_fields if _matches_any_test(_NESTED_TYPE_TESTS, kind) else 0)
     )
 
 
-_LARGE = 1 << 63
-_NESTED = ("is_struct", "is_list")
+_MIN_LARGE_INTEGER = 1 << 63
+_NESTED_TYPE_TESTS = ("is_struct", "is_list")
 
 
 def to_native_order(value: Any) -> Any:
@@ -178,7 +181,7 @@ def normalize_empty(values: Sequence[Any]) -> list[Any]:
     return [empty if is_empty else value for value, is_empty in zip(values, untyped, strict=True)]
 
 
-def arrow_errors() -> tuple[type[Exception], ...]:
+def list_arrow_errors() -> tuple[type[Exception], ...]:
     """Return the exceptions of Arrow and Python for values that do not fit into a column."""
     return (import_arrow().ArrowException, TypeError, ValueError, OverflowError)
 
@@ -188,7 +191,7 @@ def find_culprit(values: Sequence[Any]) -> int | None:
     for index, value in enumerate(values):
         try:
             infer_array([value])
-        except arrow_errors():
+        except list_arrow_errors():
             return index
     return None
 
@@ -221,7 +224,7 @@ def require_same_kind(values: Iterable[Any], arrow_type: Any) -> None:
             [np.zeros((), dtype)[()] for dtype in dtypes], arrow_type.value_type
         )  # one value represents its dtype
         return
-    for name, (takes, excluded) in _ACCEPTED.items():
+    for name, (takes, excluded) in _ACCEPTED_TYPES.items():
         if getattr(types, name)(arrow_type):
             _require_types(present, arrow_type, takes, excluded)
             break
@@ -252,14 +255,16 @@ def _require_types(values: Iterable[Any], kind: Any, accepted: Types, excluded: 
         )
 
 
-Types = tuple[type, ...]
-_NUMBERS = (int, float, np.integer, np.float32)
-_ACCEPTED: Mapping[str, tuple[Types, Types]] = {  # Arrow kind -> accepted types, excluded types
+ValueTypes = tuple[type, ...]
+_NUMBER_TYPES = (int, float, np.integer, np.float32)
+_ACCEPTED_TYPES: Mapping[
+    str, tuple[ValueTypes, ValueTypes]
+] = {  # Arrow kind -> accepted types, excluded types
     "is_boolean": ((bool, np.bool_), ()),
-    "is_integer": (_NUMBERS, (bool, np.timedelta64)),
-    "is_float16": ((*_NUMBERS, np.float16), (bool, np.timedelta64, np.uint64)),
+    "is_integer": (_NUMBER_TYPES, (bool, np.timedelta64)),
+    "is_float16": ((*_NUMBER_TYPES, np.float16), (bool, np.timedelta64, np.uint64)),
     # Large uint64 values would become negative.
-    "is_floating": (_NUMBERS, (bool, np.timedelta64, np.uint64)),
+    "is_floating": (_NUMBER_TYPES, (bool, np.timedelta64, np.uint64)),
     "is_decimal": ((Decimal, int), (bool,)),
     "is_string": ((str,), ()),
     "is_binary": ((bytes, bytearray, memoryview), ()),
@@ -276,7 +281,11 @@ def require_lossless(array: Any, kind: Any) -> None:
     if array_type.equals(kind) or types.is_null(array_type):
         return
     common_kind = next(
-        (name for name, tests in _KINDS.items() if _any(tests, array_type) and _any(tests, kind)),
+        (
+            name
+            for name, tests in _KIND_TESTS.items()
+            if _matches_any_test(tests, array_type) and _matches_any_test(tests, kind)
+        ),
         None,
     )
     if common_kind == "struct":
@@ -305,7 +314,7 @@ def require_lossless(array: Any, kind: Any) -> None:
         raise ValueError(f"its type is {array_type}")
 
 
-_KINDS = {
+_KIND_TESTS = {
     "struct": ("is_struct",),
     "list": ("is_list",),
     "number": ("is_integer", "is_floating"),
@@ -315,5 +324,5 @@ _KINDS = {
 }
 
 
-def _any(tests: Sequence[str], kind: Any) -> bool:
+def _matches_any_test(tests: Sequence[str], kind: Any) -> bool:
     return any(getattr(import_arrow("pyarrow.types"), test)(kind) for test in tests)

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base.progress import Progress
-from ..engine.base.seams import world, write_whole
+from ..engine.base.seams import world, write_atomically
 from ..engine.base.urls import require_local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from .lines import LineEncoder
-from .tables import conform, decode_table, encode_table, merge_schemas, tables_of
+from .tables import conform_to_schema, decode_table, encode_table, iterate_tables, merge_schemas
 
 RowFormat: TypeAlias = Literal["parquet", "arrow", "jsonl"]
 ROW_FORMATS: tuple[RowFormat, ...] = get_args(RowFormat)
 
-_CODECS = {
+_CODECS_BY_FORMAT = {
     "parquet": ("snappy", "zstd", "gzip", "lz4", "brotli", "none"),
     "arrow": ("lz4", "zstd", "none"),
     "jsonl": ("gzip", "none"),
@@ -74,9 +74,9 @@ def write_rows(
     codec = compression or ("snappy" if format == "parquet" else "none")
     if format not in ROW_FORMATS:
         raise ConfigError(f"unknown format {format!r}: one of {', '.join(ROW_FORMATS)}")
-    if codec not in _CODECS[format]:
+    if codec not in _CODECS_BY_FORMAT[format]:
         raise ConfigError(
-            f"{format} has no compression {codec!r}: one of {', '.join(_CODECS[format])}"
+            f"{format} has no compression {codec!r}: one of {', '.join(_CODECS_BY_FORMAT[format])}"
         )
     with sidecar.convert_storage_errors(folder):
         old_files = [
@@ -87,7 +87,7 @@ def write_rows(
             f"{folder} holds {len(old_files)} files of an earlier save: overwrite=True takes them away"
         )
     with Progress("save rows", total, "rows") as progress:
-        save = _lines if format == "jsonl" else _tables
+        save = _write_line_files if format == "jsonl" else _write_table_files
         files = save(progress.each(rows), folder, format, codec, max_bytes, counts)
     if not files:
         raise DataError("there are no rows to save", where=str(folder))
@@ -105,11 +105,11 @@ def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:
         with sidecar.convert_storage_errors(path):
             # The index of an earlier file of this name.
             world.disk.unlink(sidecar.index_path(path, None, kind))
-    write_whole(path, data)
+    write_atomically(path, data)
     return path
 
 
-def _lines(
+def _write_line_files(
     rows: Iterable[Any],
     folder: Path,
     format: str,
@@ -122,7 +122,7 @@ def _lines(
         "jsonl.gz" if codec == "gzip" else "jsonl",
         LineEncoder(),
     )
-    for lines in _cut(
+    for lines in _group_lines(
         (encode_line(number, row)[0] for number, row in enumerate(rows)), max_bytes, counts
     ):
         data = b"".join(lines)
@@ -137,7 +137,7 @@ def _lines(
     return files
 
 
-def _cut(
+def _group_lines(
     lines: Iterator[bytes], max_bytes: int, counts: Sequence[int] | None
 ) -> Iterator[list[bytes]]:
     """Yield lines in groups of `counts` lines, or of at most `max_bytes` (or one line)."""
@@ -154,7 +154,7 @@ def _cut(
         yield group
 
 
-def _tables(
+def _write_table_files(
     rows: Iterable[Any],
     folder: Path,
     format: str,
@@ -164,17 +164,20 @@ def _tables(
 ) -> list[Path]:
     """Write table files of one schema; a column that appears late is null before."""
     files, schemas, common_schema = list[Path](), list[Any](), None
-    for table in tables_of(rows, max_bytes, counts):
+    for table in iterate_tables(rows, max_bytes, counts):
         common_schema = (
             table.schema if common_schema is None else merge_schemas(common_schema, table.schema)
         )
-        table = conform(table, common_schema)
+        table = conform_to_schema(table, common_schema)
         files.append(_write_file(folder, len(files), format, encode_table(table, format, codec)))
         schemas.append(table.schema)
     for number, schema in enumerate(schemas):
         if schema != common_schema:
             table = decode_table(world.disk.read(files[number]), format)
             _write_file(
-                folder, number, format, encode_table(conform(table, common_schema), format, codec)
+                folder,
+                number,
+                format,
+                encode_table(conform_to_schema(table, common_schema), format, codec),
             )
     return files

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.base.seams import write_whole
+from ..engine.base.seams import write_atomically
 from .arrow import ArrowEncoder, Columns
 from .lines import LineEncoder
 from .tar import TarEncoder
@@ -23,7 +23,7 @@ SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 _READ_SIZE = 64  # samples read at a time
 
 
-class Encoder(Protocol):
+class ShardEncoder(Protocol):
     """A file format: encodes samples to pieces with their sizes, and pieces to a file.
 
     A file takes `end` bytes more than its pieces.
@@ -37,7 +37,7 @@ class Encoder(Protocol):
     def file(self, pieces: Sequence[Any], /) -> bytes: ...
 
 
-class Written(TypedDict):
+class WrittenFile(TypedDict):
     """Record of a written file: its name, samples, bytes, and the digest of the bytes."""
 
     file: str
@@ -47,7 +47,7 @@ class Written(TypedDict):
 
 
 @dataclass(frozen=True)
-class Writer:
+class ShardWriter:
     """Writer of the shards of a dataset."""
 
     dataset: Dataset
@@ -58,14 +58,14 @@ class Writer:
     max_bytes: int
     columns: Columns | None
 
-    def __call__(self, number: int, /) -> list[Written]:
+    def __call__(self, number: int, /) -> list[WrittenFile]:
         """Write a shard; return the records of its files."""
-        files = list[Written]()
+        files = list[WrittenFile]()
         for name, data, samples in self._files(number):
-            write_whole(self.folder / name, data)
+            write_atomically(self.folder / name, data)
             digest = hashlib.blake2b(data, digest_size=16).hexdigest()
             files.append({"file": name, "samples": samples, "bytes": len(data), "digest": digest})
-        write_whole(self.note(number), json.dumps(files).encode())
+        write_atomically(self.note(number), json.dumps(files).encode())
         return files
 
     def note(self, number: int) -> Path:
@@ -101,7 +101,7 @@ class Writer:
             size += added_bytes
         yield file()
 
-    def _encoder(self) -> Encoder:
+    def _encoder(self) -> ShardEncoder:
         if self.columns is not None:
             return ArrowEncoder(self.dataset, self.columns)
         return TarEncoder() if self.format == "tar" else LineEncoder()

@@ -15,25 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from ..dataset import Dataset
-from ..engine.base.arguments import check_choice, no_dataset, validated
+from ..engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
 from ..engine.base.integers import check_int
 from ..engine.base.machine import detect_rank
-from ..engine.base.seams import world, write_whole
+from ..engine.base.seams import world, write_atomically
 from ..engine.base.urls import require_local
 from ..engine.graph.digests import code_notes
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..errors import ConfigError, DataError, StorageError
-from ..sources.saved_dataset import MANIFEST
+from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
-from .arrow import columns_of
-from .shard import SHARD_FORMATS, ShardFormat, Writer, Written
+from .arrow import infer_columns
+from .shard import SHARD_FORMATS, ShardFormat, ShardWriter, WrittenFile
 
 _VERSION = 2
 
 
-@validated
+@validate_arguments
 def write(
     dataset: Dataset,
     folder: str | Path,
@@ -79,7 +79,7 @@ def write(
     (['shard-000000.arrow', 'shard-000001.arrow'], {'text': 'a fox'})
     """
     if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise no_dataset("write", dataset)
+        raise make_not_dataset_error("write", dataset)
     check_choice(format, SHARD_FORMATS, "format={}")
     check_choice(executor, EXECUTORS, "executor={}")
     if detect_rank()[1] > 1:
@@ -94,8 +94,8 @@ def write(
     )
     if not samples:
         raise ConfigError("write: the dataset is empty")
-    columns = columns_of(dataset) if format == "arrow" else None
-    writer = Writer(
+    columns = infer_columns(dataset) if format == "arrow" else None
+    writer = ShardWriter(
         dataset,
         require_local(folder).absolute(),
         format,
@@ -105,8 +105,8 @@ def write(
         columns,
     )
     with convert_storage_errors(writer.folder):
-        manifest = _read_or_begin_manifest(writer, _content_record(writer))
-        done = _finished_shards(writer, manifest)
+        manifest = _read_or_begin_manifest(writer, _build_content_record(writer))
+        done = _find_finished_shards(writer, manifest)
     missing = [number for number in range(writer.shards()) if number not in done]
     try:
         done |= zip(
@@ -115,22 +115,23 @@ def write(
             strict=True,
         )
     finally:
-        _delete(writer, ".shard-*.tmp", "..shard*.tmp")
+        _delete_temporary_files(writer, ".shard-*.tmp", "..shard*.tmp")
     shards = [done[number] for number in range(writer.shards())]
-    if not all(_exists(writer, files) for files in shards):
+    if not all(_has_all_files(writer, files) for files in shards):
         raise StorageError(
             f"{writer.folder}: shards that were written are missing; workers on other machines must "
             "write to storage that this process shares"
         )
     if manifest.get("shards") != shards:
-        write_whole(
-            writer.folder / MANIFEST, json.dumps({**manifest, "shards": shards}, indent=1).encode()
+        write_atomically(
+            writer.folder / MANIFEST_NAME,
+            json.dumps({**manifest, "shards": shards}, indent=1).encode(),
         )
-    _delete(writer, ".shard-*.json")
+    _delete_temporary_files(writer, ".shard-*.json")
     return [writer.folder / file["file"] for files in shards for file in files]
 
 
-def _content_record(writer: Writer) -> dict[str, Any]:
+def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
     """Return the content of the shards as JSON: equal records mean equal bytes."""
     dataset = writer.dataset
     record: dict[str, Any] = {
@@ -147,18 +148,18 @@ def _content_record(writer: Writer) -> dict[str, Any]:
     return json.loads(json.dumps(record))
 
 
-def _read_or_begin_manifest(writer: Writer, record: dict[str, Any]) -> dict[str, Any]:
+def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict[str, Any]:
     """Return the manifest of an earlier call for these shards, or begin a new one."""
-    path = writer.folder / MANIFEST
+    path = writer.folder / MANIFEST_NAME
     try:
         manifest: dict[str, Any] = json.loads(world.disk.read(path))
     except FileNotFoundError:
-        if _listed(writer, "shard-*"):
+        if _list_files(writer, "shard-*"):
             raise ConfigError(
-                f"{writer.folder} holds shards, but no {MANIFEST} that describes them: give another "
+                f"{writer.folder} holds shards, but no {MANIFEST_NAME} that describes them: give another "
                 "folder"
             ) from None
-        write_whole(path, json.dumps(record).encode())
+        write_atomically(path, json.dumps(record).encode())
         return record
     except ValueError as error:
         raise DataError(
@@ -178,16 +179,18 @@ def _read_or_begin_manifest(writer: Writer, record: dict[str, Any]) -> dict[str,
     return manifest
 
 
-def _finished_shards(writer: Writer, manifest: Mapping[str, Any]) -> dict[int, list[Written]]:
+def _find_finished_shards(
+    writer: ShardWriter, manifest: Mapping[str, Any]
+) -> dict[int, list[WrittenFile]]:
     """Return the records of the complete shards, by shard number."""
-    finished: list[list[Written]] = manifest.get("shards", [])
+    finished: list[list[WrittenFile]] = manifest.get("shards", [])
     done = dict(enumerate(finished))
-    for note in _listed(writer, ".shard-*.json"):
+    for note in _list_files(writer, ".shard-*.json"):
         done[int(note.name[len(".shard-") : -len(".json")])] = json.loads(world.disk.read(note))
-    return {number: files for number, files in done.items() if _exists(writer, files)}
+    return {number: files for number, files in done.items() if _has_all_files(writer, files)}
 
 
-def _exists(writer: Writer, files: Sequence[Written]) -> bool:
+def _has_all_files(writer: ShardWriter, files: Sequence[WrittenFile]) -> bool:
     """Return whether the files of a shard exist with the recorded sizes."""
     try:
         return all(
@@ -198,14 +201,14 @@ def _exists(writer: Writer, files: Sequence[Written]) -> bool:
         return False
 
 
-def _listed(writer: Writer, pattern: str) -> list[Path]:
+def _list_files(writer: ShardWriter, pattern: str) -> list[Path]:
     return [
         Path(entry.path) for entry in world.store.list(f"{escape(str(writer.folder))}/{pattern}")
     ]
 
 
-def _delete(writer: Writer, *patterns: str) -> None:
+def _delete_temporary_files(writer: ShardWriter, *patterns: str) -> None:
     """Delete temporary files, including those of killed workers."""
     for pattern in patterns:
-        for path in _listed(writer, pattern):
+        for path in _list_files(writer, pattern):
             world.disk.unlink(path)

@@ -9,9 +9,9 @@ from typing import Any
 from ..errors import DataError
 from ..sources.rows import import_arrow
 from .lossless import (
-    arrow_errors,
     find_culprit,
     infer_array,
+    list_arrow_errors,
     normalize_empty,
     require_lossless,
     require_same_kind,
@@ -20,7 +20,9 @@ from .lossless import (
 _CHUNK_ROWS = 1_000  # rows made into a table at a time
 
 
-def tables_of(rows: Iterable[Any], max_bytes: int, counts: Sequence[int] | None) -> Iterator[Any]:
+def iterate_tables(
+    rows: Iterable[Any], max_bytes: int, counts: Sequence[int] | None
+) -> Iterator[Any]:
     """Yield a table for each file, of at most `max_bytes`, or of the given numbers of rows.
 
     Args:
@@ -35,15 +37,17 @@ def tables_of(rows: Iterable[Any], max_bytes: int, counts: Sequence[int] | None)
     if counts is not None:
         for count in counts:
             parts = [
-                _table(list(islice(source, min(_CHUNK_ROWS, count - offset))), row_count + offset)
+                _build_table(
+                    list(islice(source, min(_CHUNK_ROWS, count - offset))), row_count + offset
+                )
                 for offset in range(0, count, _CHUNK_ROWS)
             ]
             row_count += count
-            yield _concatenate(parts)
+            yield _concatenate_tables(parts)
         return
     parts_of_file, size = list[Any](), 0
     while chunk := list(islice(source, _CHUNK_ROWS)):
-        table = _table(chunk, row_count)
+        table = _build_table(chunk, row_count)
         row_count += len(chunk)
         while len(table):
             fitting = _count_fitting(table, max_bytes - size, nonempty=not parts_of_file)
@@ -52,10 +56,10 @@ def tables_of(rows: Iterable[Any], max_bytes: int, counts: Sequence[int] | None)
                 size += parts_of_file[-1].nbytes
                 table = table.slice(fitting)
             if len(table):
-                yield _concatenate(parts_of_file)
+                yield _concatenate_tables(parts_of_file)
                 parts_of_file, size = [], 0
     if parts_of_file:
-        yield _concatenate(parts_of_file)
+        yield _concatenate_tables(parts_of_file)
 
 
 def _count_fitting(table: Any, max_bytes: int, nonempty: bool) -> int:
@@ -72,7 +76,7 @@ def _count_fitting(table: Any, max_bytes: int, nonempty: bool) -> int:
     return max(low, int(nonempty))
 
 
-def _table(rows: list[Any], first: int) -> Any:
+def _build_table(rows: list[Any], first: int) -> Any:
     """Return a table of these rows; `first` is the number of the first one, for errors."""
     for number, row in enumerate(rows, first):
         if not isinstance(row, Mapping):
@@ -88,7 +92,7 @@ def _table(rows: list[Any], first: int) -> Any:
             columns[name] = infer_array(values)
             require_same_kind(values, columns[name].type)
             pa.field(name, columns[name].type)  # raises for names that are not UTF-8
-        except arrow_errors() as error:
+        except list_arrow_errors() as error:
             culprit_index = find_culprit(values)
             where = (
                 f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
@@ -99,11 +103,11 @@ def _table(rows: list[Any], first: int) -> Any:
     return pa.table(columns)
 
 
-def _concatenate(tables: list[Any]) -> Any:
+def _concatenate_tables(tables: list[Any]) -> Any:
     schema = tables[0].schema
     for table in tables[1:]:
         schema = merge_schemas(schema, table.schema)
-    return import_arrow().concat_tables([conform(table, schema) for table in tables])
+    return import_arrow().concat_tables([conform_to_schema(table, schema) for table in tables])
 
 
 def merge_schemas(schema: Any, other: Any) -> Any:
@@ -112,21 +116,21 @@ def merge_schemas(schema: Any, other: Any) -> Any:
     Raises:
         DataError: if a column has incompatible types.
     """
-    return _with_type_error(
+    return _convert_type_errors(
         lambda: import_arrow().unify_schemas([schema, other], promote_options="permissive")
     )
 
 
-def _with_type_error(convert: Callable[[], Any]) -> Any:
+def _convert_type_errors(convert: Callable[[], Any]) -> Any:
     try:
         return convert()
-    except arrow_errors() as error:
+    except list_arrow_errors() as error:
         raise DataError(
             f"a field has one type in some rows and another in others: {error}"
         ) from error
 
 
-def conform(table: Any, schema: Any) -> Any:
+def conform_to_schema(table: Any, schema: Any) -> Any:
     """Return a table with the columns and types of a schema; missing columns are null.
 
     Raises:
@@ -142,7 +146,7 @@ def conform(table: Any, schema: Any) -> Any:
             import_arrow().concat_tables([empty, table], promote_options="permissive").cast(schema)
         )
 
-    return _with_type_error(converted)
+    return _convert_type_errors(converted)
 
 
 def encode_table(table: Any, format: str, codec: str) -> bytes:

@@ -14,19 +14,19 @@ from typing import Any, cast
 import numpy as np
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
-from ..engine.base.dtypes import exact_array
-from ..engine.base.tree import leaves
+from ..engine.base.dtypes import make_exact_array
+from ..engine.base.tree import iter_leaves
 from ..errors import DataError
-from ..sources.tar import BLOCK, Member, round_to_blocks, sample_part
-from .lines import as_json
+from ..sources.tar import TAR_BLOCK_BYTES, TarMember, parse_sample_part, round_to_blocks
+from .lines import encode_json
 
 # The fields of a header: name, owner and mode, size, time, checksum, rest. Only name, size and
 # checksum differ.
-_PLAIN = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
-_SECOND, _FOURTH, _REST = _PLAIN[100:124], _PLAIN[136:148], _PLAIN[155:]
+_BLANK_HEADER = tarfile.TarInfo().tobuf(tarfile.USTAR_FORMAT)
+_SECOND, _FOURTH, _REST = _BLANK_HEADER[100:124], _BLANK_HEADER[136:148], _BLANK_HEADER[155:]
 # The checksum is computed with its own field blank.
-_SUM = sum(_SECOND) + sum(_FOURTH) + sum(_REST) + 7 * ord(" ")
-_MAX_SIZE = 8**11 - 1
+_FIXED_CHECKSUM = sum(_SECOND) + sum(_FOURTH) + sum(_REST) + 7 * ord(" ")
+_MAX_USTAR_BYTES = 8**11 - 1
 
 _INTEGER_EXTENSIONS = ("cls", "cls2", "index", "inx", "id")
 
@@ -43,7 +43,7 @@ class TarEncoder:
     """
 
     suffix = "tar"
-    end = 2 * BLOCK
+    end = 2 * TAR_BLOCK_BYTES
 
     def __init__(self) -> None:
         self._keys = set[str]()
@@ -67,7 +67,7 @@ class TarEncoder:
         parts = [(name, value) for name, value in mapping.items() if not _is_reserved(name)]
         if not parts:
             raise DataError("it has no part to write", where=f"sample {position}")
-        members = b"".join(_member(key, name, value) for name, value in parts)
+        members = b"".join(_encode_member(key, name, value) for name, value in parts)
         return members, len(members)
 
     def file(self, pieces: Sequence[Any]) -> bytes:
@@ -82,28 +82,30 @@ def _is_reserved(name: Any) -> bool:
     )
 
 
-def _member(key: str, part: Any, value: Any) -> bytes:
+def _encode_member(key: str, part: Any, value: Any) -> bytes:
     name = f"{key}.{part}"
     try:
-        data = _data(str(part).rpartition(".")[2].lower(), value)
-        if "\0" in name or sample_part(Member(name, "0", 0, BLOCK, len(data)), name) != (key, part):
+        data = _encode_part(str(part).rpartition(".")[2].lower(), value)
+        if "\0" in name or parse_sample_part(
+            TarMember(name, "0", 0, TAR_BLOCK_BYTES, len(data)), name
+        ) != (key, part):
             raise ValueError(
                 "readers would find another key or part in this name: a key has no dot after its "
                 "last slash"
             )
-        head = header(name, len(data))
+        head = encode_header(name, len(data))
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"it cannot be written: {error}", where=name) from error
     return head + data + bytes(round_to_blocks(len(data)) - len(data))
 
 
-def header(name: str, size: int) -> bytes:
+def encode_header(name: str, size: int) -> bytes:
     """Return the header of a member, with a PAX header first for a long or non-ASCII name.
 
-    >>> len(header("a.txt", 5)), len(header("é.txt", 5))
+    >>> len(encode_header("a.txt", 5)), len(encode_header("é.txt", 5))
     (512, 1536)
     """
-    if len(name) <= 100 and size <= _MAX_SIZE and name.isascii():
+    if len(name) <= 100 and size <= _MAX_USTAR_BYTES and name.isascii():
         name_field, size_field = name.encode().ljust(100, b"\0"), b"%011o\0" % size
         return b"".join(
             (
@@ -111,7 +113,7 @@ def header(name: str, size: int) -> bytes:
                 _SECOND,
                 size_field,
                 _FOURTH,
-                b"%06o\0" % (sum(name_field) + sum(size_field) + _SUM),
+                b"%06o\0" % (sum(name_field) + sum(size_field) + _FIXED_CHECKSUM),
                 _REST,
             )
         )
@@ -120,13 +122,13 @@ def header(name: str, size: int) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT, "utf-8", "surrogateescape")
 
 
-def _saved_array(value: Any) -> np.ndarray[Any, Any]:
+def _to_savable_array(value: Any) -> np.ndarray[Any, Any]:
     """Return a value as an array that NumPy reads back unchanged.
 
     Raises:
         TypeError: if it would be read as another array.
     """
-    array = exact_array(value)
+    array = make_exact_array(value)
     if np.dtype(descr_to_dtype(dtype_to_descr(array.dtype))) != array.dtype:
         raise TypeError(
             f"an .npy file does not hold {array.dtype}; convert it in a map step before"
@@ -135,7 +137,7 @@ def _saved_array(value: Any) -> np.ndarray[Any, Any]:
     if (
         is_container
         and array.dtype.kind in "SU"
-        and not all(isinstance(leaf, str | bytes) for _, leaf in leaves(value))
+        and not all(isinstance(leaf, str | bytes) for _, leaf in iter_leaves(value))
     ):
         raise TypeError(
             "an array has one type, so numbers beside text would become text; use .json for both"
@@ -143,17 +145,17 @@ def _saved_array(value: Any) -> np.ndarray[Any, Any]:
     return array
 
 
-def _data(extension: str, value: Any) -> bytes:
+def _encode_part(extension: str, value: Any) -> bytes:
     """Return a part as bytes that `penstock.media.decode_part` decodes to the same value."""
     if isinstance(value, bytes):
         return value
     if extension in ("json", "jsn"):
-        return as_json(value)
+        return encode_json(value)
     if extension in _INTEGER_EXTENSIONS:
         return b"%d" % operator.index(value)
     if extension == "npy":
         file = io.BytesIO()
-        np.save(file, _saved_array(value), allow_pickle=False)
+        np.save(file, _to_savable_array(value), allow_pickle=False)
         return file.getvalue()
     if isinstance(value, str):
         return value.encode()

@@ -19,13 +19,13 @@ from ..errors import PenstockError
 from ..sources import open_files
 from ..sources.chain import JoinedFiles
 from ..sources.paths import find
-from ..sources.saved_dataset import MANIFEST, is_saved_dataset
+from ..sources.saved_dataset import MANIFEST_NAME, is_saved_dataset
 from ..types import Source
 
 _JOB_SAMPLES = 1_000
-_CHUNK = 8 << 20
+_CHUNK_BYTES = 8 << 20
 _MAX_PROBLEMS = 100  # listed per file
-_NUMBERED = re.compile(r"\b(rows?|samples?|records?|lines?|documents?) [\d,]+")
+_NUMBERED_SAMPLE = re.compile(r"\b(rows?|samples?|records?|lines?|documents?) [\d,]+")
 
 
 class Problem(NamedTuple):
@@ -126,31 +126,31 @@ def verify(
         entry
         for path in path_list
         if is_saved_dataset(path)
-        for entry in _recorded_digests(Path(path).expanduser())
+        for entry in _read_recorded_digests(Path(path).expanduser())
     ]
     for file_problems in compute(
         "compare digests", "files", _check_digest, digests, executor, workers
     ):
         problems += file_problems
     joint_problems, single_problems = list[Problem](), list[Problem]()
-    sources = [_open(path_list, format, cache, joint_problems)]
+    sources = [_open_or_report(path_list, format, cache, joint_problems)]
     if joint_problems and len(files) > 1:  # open them one by one, to find the damaged ones
-        sources = [_open([path], format, cache, single_problems) for path in files]
+        sources = [_open_or_report([path], format, cache, single_problems) for path in files]
     problems += single_problems or joint_problems
     sources = [source for source in sources if source is not None]
     jobs = [(source, start) for source in sources for start in range(0, len(source), _JOB_SAMPLES)]
     job_problems = compute("read samples", "thousands", _check_job, jobs, executor, workers)
     problems += [problem for group in job_problems for problem in group]
     size = sum(world.store.stat(str(path)).size for path in files)
-    listed = _first_of_each_file(problems)
+    listed = _keep_first_problems(problems)
     rows = sum(len(source) for source in sources)
-    damage = tuple(_group(problems))
+    damage = tuple(_group_problems(problems))
     return Verified(
         len(files), rows, size, len(digests), listed, len(problems) - len(listed), damage
     )
 
 
-def _first_of_each_file(problems: list[Problem]) -> list[Problem]:
+def _keep_first_problems(problems: list[Problem]) -> list[Problem]:
     """Return the first distinct problems of every file."""
     by_file: dict[str, list[Problem]] = {}
     for problem in dict.fromkeys(problems):
@@ -158,11 +158,11 @@ def _first_of_each_file(problems: list[Problem]) -> list[Problem]:
     return [problem for group in by_file.values() for problem in group[:_MAX_PROBLEMS]]
 
 
-def _group(problems: list[Problem]) -> Iterator[Damage]:
+def _group_problems(problems: list[Problem]) -> Iterator[Damage]:
     """Group the problems of each file whose messages differ only in the sample number."""
     kinds = dict[tuple[str, str], list[Problem]]()
     for problem in dict.fromkeys(problems):
-        kind = _NUMBERED.sub(r"\1", problem.message)
+        kind = _NUMBERED_SAMPLE.sub(r"\1", problem.message)
         kinds.setdefault((problem.file, kind), []).append(problem)
     for (file, _), group in kinds.items():
         rows = [problem.row for problem in group if problem.row is not None]
@@ -171,7 +171,7 @@ def _group(problems: list[Problem]) -> Iterator[Damage]:
         )
 
 
-def _open(
+def _open_or_report(
     paths: Sequence[str | Path],
     format: str | None,
     cache: str | Path | None,
@@ -188,10 +188,10 @@ def _open(
         return None
 
 
-def _recorded_digests(folder: Path) -> list[tuple[Path, str]]:
+def _read_recorded_digests(folder: Path) -> list[tuple[Path, str]]:
     """Return the files of a folder written by `penstock.write`, and their digests."""
     try:
-        manifest: dict[str, Any] = json.loads(world.disk.read(folder / MANIFEST))
+        manifest: dict[str, Any] = json.loads(world.disk.read(folder / MANIFEST_NAME))
         shards: list[list[dict[str, Any]]] = manifest.get("shards") or []
         return [
             (folder / Path(str(file["file"])).name, str(file["digest"]))
@@ -207,8 +207,8 @@ def _check_digest(record: tuple[Path, str]) -> list[Problem]:
     hasher = hashlib.blake2b(digest_size=16)
     try:
         size = world.store.stat(str(path)).size
-        for offset in range(0, size, _CHUNK):
-            hasher.update(world.store.read(str(path), offset, min(_CHUNK, size - offset)))
+        for offset in range(0, size, _CHUNK_BYTES):
+            hasher.update(world.store.read(str(path), offset, min(_CHUNK_BYTES, size - offset)))
     except OSError as error:
         return [Problem(str(path), None, f"{error.strerror or error}")]
     if hasher.hexdigest() == digest:

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.argument_types import _KINDS, check_arguments, checked_arguments  # pyright: ignore[reportPrivateUsage]
+from penstock.engine.base.argument_types import (  # pyright: ignore[reportPrivateUsage]
+    _KIND_BY_ANNOTATION,
+    check_arguments,
+    find_checked_arguments,
+)
 
 
 def numbers() -> ps.Dataset:
@@ -98,14 +102,14 @@ def test_every_annotation_that_is_known_is_that_of_an_argument() -> None:
     ]
     functions = [unwrap(thing) for thing in (*things, *methods) if isfunction(thing)]
     hints = {str(hint) for fn in functions for hint in fn.__annotations__.values()}
-    assert _KINDS.keys() <= hints | {hint.removesuffix(" | None") for hint in hints}
+    assert _KIND_BY_ANNOTATION.keys() <= hints | {hint.removesuffix(" | None") for hint in hints}
 
 
 def test_arguments_of_many_places_are_not_mistaken() -> None:
     def joined(*datasets: Any, names: list[str], deep: bool = False) -> None: ...
 
     joined.__annotations__ = {"names": "Sequence[str]", "deep": "bool"}
-    looked = checked_arguments(joined)
+    looked = find_checked_arguments(joined)
     check_arguments("joined", looked, (1, 2, 3), {"names": ["a"]})
     with pytest.raises(ps.ConfigError, match=r"joined\(deep=0\)"):
         check_arguments("joined", looked, (1, 2, 3), {"names": ["a"], "deep": 0})

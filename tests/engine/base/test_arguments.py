@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.arguments import did_you_mean, join_first
+from penstock.engine.base.arguments import join_first, suggest_names
 
 DS: Any = ps.from_sequence(range(12), name="numbers")
 PS: Any = ps
@@ -186,6 +186,6 @@ def test_few_and_near() -> None:
         and join_first("abcdef") == "['a', 'b', 'c'] and 3 more"
     )
     assert (
-        did_you_mean("wieght", ["weight", "path"]) == "; did you mean 'weight'?"
-        and did_you_mean("x", ["weight"]) == ""
+        suggest_names("wieght", ["weight", "path"]) == "; did you mean 'weight'?"
+        and suggest_names("x", ["weight"]) == ""
     )

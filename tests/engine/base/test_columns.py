@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.base.columns import MANY, decode_columns, encode_columns
+from penstock.engine.base.columns import MIN_ENCODED_ENTRIES, decode_columns, encode_columns
 from penstock.errors import StateError
 
 SCALARS = (
@@ -21,9 +21,9 @@ SCALARS = (
     | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(max_size=3)
 )
-NAMES = st.integers(MANY - 2, MANY + 2).map(lambda n: [*map(str, range(n))]) | st.lists(
-    st.text(max_size=3) | st.just("@names"), max_size=4, unique=True
-)
+NAMES = st.integers(MIN_ENCODED_ENTRIES - 2, MIN_ENCODED_ENTRIES + 2).map(
+    lambda n: [*map(str, range(n))]
+) | st.lists(st.text(max_size=3) | st.just("@names"), max_size=4, unique=True)
 
 
 @st.composite

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.groups import Neighbours, collate_each
+from penstock.engine.base.groups import NeighbourGroups, collate_each
 from penstock.engine.base.tree import collate
 
 VALUES = {
@@ -41,7 +41,7 @@ VALUES = {
     "bounds", [[0, 3, 6, 9, 12], [0, 3, 6, 9, 10], [3, 6], [2, 3, 4, 5], [0, 12], [0, 1, 3, 12]]
 )
 def test_batches_are_those_of_each_group_alone(what: str, bounds: list[int]) -> None:
-    groups = Neighbours(VALUES[what], bounds)
+    groups = NeighbourGroups(VALUES[what], bounds)
     for found, group in zip(collate_each(groups), groups, strict=True):
         alone = collate(group)
         assert type(found) is type(alone)
@@ -66,7 +66,7 @@ def test_what_does_not_go_together_is_named_as_before() -> None:
 
 
 def test_groups_can_be_looked_at_one_by_one() -> None:
-    groups = Neighbours("abcdef", [0, 2, 5, 6])
+    groups = NeighbourGroups("abcdef", [0, 2, 5, 6])
     assert (len(groups), groups[1], groups[1:], [*groups]) == (
         3,
         "cde",

@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.progress import Progress
-from penstock.engine.base.seams import LocalScreen, TaskPool, pretend
+from penstock.engine.base.seams import LocalScreen, TaskPool, override_world
 from penstock.types import Ints, Json
 
 
@@ -56,7 +56,7 @@ class Board:
 @pytest.fixture
 def clock() -> Iterator[Clock]:
     made = Clock()
-    with pretend(sched=made):
+    with override_world(sched=made):
         yield made
 
 
@@ -85,14 +85,14 @@ def work(clock: Clock, chunks: int = 10, seconds: float = 1.0) -> None:
 
 def test_nothing_is_said_of_short_work(clock: Clock) -> None:
     board = Board()
-    with pretend(screen=board):
+    with override_world(screen=board):
         work(clock, seconds=0.19)
     assert board.lines == []
 
 
 def test_long_work_tells_amount_rate_and_time_left(clock: Clock) -> None:
     board = Board(every=4)
-    with pretend(screen=board):
+    with override_world(screen=board):
         work(clock)
     assert board.lines == [
         "index a.jsonl: 2.0 MiB of 10.0 MiB, 1.0 MiB/s, 20%, 8 s left",
@@ -105,7 +105,7 @@ def test_long_work_tells_amount_rate_and_time_left(clock: Clock) -> None:
 
 def test_where_the_total_is_not_known_there_is_no_time_left(clock: Clock) -> None:
     board = Board(every=10)
-    with pretend(screen=board), Progress("save rows", None, "rows") as progress:
+    with override_world(screen=board), Progress("save rows", None, "rows") as progress:
         clock.sleep(3)
         progress.tell(30_000)
     assert board.lines[0] == "save rows: 30,000 rows, 10,000 rows/s"
@@ -116,7 +116,7 @@ def test_what_is_stopped_says_so_and_nothing_stays(
     clock: Clock, error: type[BaseException]
 ) -> None:
     board = Board()
-    with pretend(screen=board), pytest.raises(error), Progress("x", 3) as progress:
+    with override_world(screen=board), pytest.raises(error), Progress("x", 3) as progress:
         for _ in progress.each("abc"):
             clock.sleep(2)
             progress.tell(1)
@@ -128,7 +128,7 @@ def test_what_is_stopped_says_so_and_nothing_stays(
 def test_a_terminal_has_one_line_that_is_written_over_and_erased(
     clock: Clock, terminal: Terminal
 ) -> None:
-    with redirect_stderr(terminal), pretend(screen=LocalScreen()):
+    with redirect_stderr(terminal), override_world(screen=LocalScreen()):
         work(clock)
     parts = terminal.getvalue().split("\r")
     assert "\n" not in terminal.getvalue()
@@ -143,7 +143,7 @@ def test_a_terminal_has_one_line_that_is_written_over_and_erased(
 def test_work_inside_work_shares_the_line(clock: Clock, terminal: Terminal) -> None:
     with (
         redirect_stderr(terminal),
-        pretend(screen=LocalScreen()),
+        override_world(screen=LocalScreen()),
         Progress("open files", 2, "files") as outer,
     ):
         for _ in outer.each(range(2)):
@@ -161,13 +161,17 @@ def test_a_line_is_not_wider_than_the_terminal(
     clock: Clock, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "30")
-    with redirect_stderr(terminal), pretend(screen=LocalScreen()):
+    with redirect_stderr(terminal), override_world(screen=LocalScreen()):
         work(clock)
     assert max(map(len, terminal.getvalue().split("\r"))) == 29
 
 
 def test_a_terminal_that_goes_away_stops_no_work(clock: Clock, terminal: Terminal) -> None:
-    with redirect_stderr(terminal), pretend(screen=LocalScreen()), Progress("x", 9) as progress:
+    with (
+        redirect_stderr(terminal),
+        override_world(screen=LocalScreen()),
+        Progress("x", 9) as progress,
+    ):
         clock.sleep(3)
         progress.tell(1)
         terminal.close()
@@ -184,7 +188,7 @@ def test_a_notebook_has_the_line_in_its_output(
     terminal.tty = False
     shell = types.SimpleNamespace(kernel=object())
     monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))  # pyright: ignore[reportArgumentType]
-    with redirect_stderr(terminal), pretend(screen=LocalScreen()):
+    with redirect_stderr(terminal), override_world(screen=LocalScreen()):
         work(clock)
     assert terminal.getvalue() == ""
     assert capsys.readouterr().out.startswith("\rindex a.jsonl: 2.0 MiB")
@@ -204,7 +208,7 @@ def test_a_log_has_a_line_every_ten_seconds(
     with (
         caplog.at_level(logging.INFO, "penstock"),
         redirect_stderr(terminal),
-        pretend(screen=LocalScreen()),
+        override_world(screen=LocalScreen()),
     ):
         work(clock, 30)
     assert [record.getMessage().partition(":")[2][:9] for record in caplog.records] == [
@@ -217,14 +221,14 @@ def test_the_environment_turns_it_off(
     clock: Clock, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PENSTOCK_PROGRESS", "0")
-    with redirect_stderr(terminal), pretend(screen=LocalScreen()):
+    with redirect_stderr(terminal), override_world(screen=LocalScreen()):
         work(clock)
     assert terminal.getvalue() == ""
 
 
 def test_names_of_files_cannot_write_on_the_terminal(clock: Clock) -> None:
     board = Board()
-    with pretend(screen=board), Progress("index \x1b[2J\n.jsonl", 2) as progress:
+    with override_world(screen=board), Progress("index \x1b[2J\n.jsonl", 2) as progress:
         clock.sleep(2)
         progress.tell(1)
     assert "\x1b" not in board.lines[0] and "\n" not in board.lines[0]
@@ -303,7 +307,7 @@ def test_everything_long_tells_how_far_it_is(tmp_path: Path) -> None:
     ]  # fmt: skip
     for what, ask in cases:
         board = Board()
-        with pretend(sched=Clock(3.0), screen=board):
+        with override_world(sched=Clock(3.0), screen=board):
             ask()
         assert any(line.startswith(what) for line in board.lines), f"{what}: {board.lines}"
         assert not board.open
@@ -319,7 +323,7 @@ def test_what_is_read_in_chunks_tells_bytes(
     from penstock.sources import checksummed, convert, index_files
 
     monkeypatch.setattr(progress, "_QUIET_SECONDS", 0)
-    monkeypatch.setattr(convert, "_PIECE", 8 << 10)
+    monkeypatch.setattr(convert, "_READ_BYTES", 8 << 10)
     monkeypatch.setattr(checksummed.sums, "CHUNK", 8 << 10)
     table = pa.table({"n": range(10_000)})
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
@@ -327,7 +331,7 @@ def test_what_is_read_in_chunks_tells_bytes(
     size = (tmp_path / "a.arrow").stat().st_size
     expected = [f"{at / size:.0%}" for at in range(0, size, 8 << 10)]
     board = Board(every=0)
-    with servers.site(tmp_path) as site, pretend(screen=board):
+    with servers.site(tmp_path) as site, override_world(screen=board):
         ps.read(f"{site.url}/a.arrow", cache=tmp_path / "cache")
         index_files([tmp_path / "a.arrow"], checksum=True)
     for what in ("fetch a.arrow: ", "checksums of a.arrow: "):

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.base.random import (
+    build_permutations,
+    create_sample_generator,
+    derive_key,
+    derive_tweak_keys,
+    draw_integer,
     hash64,
-    key_of,
-    permutations,
     permute,
-    pick,
-    sample_generator,
-    tweak_keys,
     unpermute,
 )
 
@@ -54,8 +54,8 @@ def test_many_tweaks_at_once_equal_one_by_one(n, tweaks, data):
 
 def test_seed_and_epoch_do_not_add_up():
     n = 1000
-    a = permute(np.arange(n), n, key_of(42, "shuffle"), 1)
-    b = permute(np.arange(n), n, key_of(43, "shuffle"), 0)
+    a = permute(np.arange(n), n, derive_key(42, "shuffle"), 1)
+    b = permute(np.arange(n), n, derive_key(43, "shuffle"), 0)
     assert (a == b).mean() < 0.02
 
 
@@ -63,8 +63,8 @@ def test_seed_and_epoch_do_not_add_up():
 def test_block_permutations_of_neighbouring_seeds_are_unrelated(lag):
     """A peer's seed 43 is its seed 42 one block later."""
     blocks = np.arange(20, 40)
-    a = permutations(100, tweak_keys(key_of(42, "mix"), blocks))
-    b = permutations(100, tweak_keys(key_of(43, "mix"), blocks + lag))
+    a = build_permutations(100, derive_tweak_keys(derive_key(42, "mix"), blocks))
+    b = build_permutations(100, derive_tweak_keys(derive_key(43, "mix"), blocks + lag))
     assert (a == b).mean() < 0.05
 
 
@@ -104,7 +104,7 @@ def test_epochs_are_unrelated(n):
 
 def test_every_place_is_equally_likely():
     counts = np.zeros((6, 6), int)
-    table = permutations(6, tweak_keys(1, np.arange(36_000)))
+    table = build_permutations(6, derive_tweak_keys(1, np.arange(36_000)))
     for place in range(6):
         counts[place] = np.bincount(table[:, place], minlength=6)
     assert np.abs(counts - 6000).max() < 6 * 6000**0.5
@@ -112,27 +112,27 @@ def test_every_place_is_equally_likely():
 
 def test_keys_tell_types_and_groupings_apart():
     keys = {
-        key_of(1, 2),
-        key_of(12),
-        key_of("1", "2"),
-        key_of("12"),
-        key_of(1, "2"),
-        key_of("1", 2),
-        key_of(),
-        key_of(""),
+        derive_key(1, 2),
+        derive_key(12),
+        derive_key("1", "2"),
+        derive_key("12"),
+        derive_key(1, "2"),
+        derive_key("1", 2),
+        derive_key(),
+        derive_key(""),
     }
     assert len(keys) == 8
 
 
 def test_orders_are_the_same_on_every_machine():
     """Golden values: whoever changes them breaks the order of every run in progress (label ORDER)."""
-    assert key_of(42, "code", "shuffle") == GOLDEN["key"]
+    assert derive_key(42, "code", "shuffle") == GOLDEN["key"]
     assert permute(np.arange(10), 10, 42).tolist() == GOLDEN["small"]
     assert permute(np.arange(6), 1_000_000, 42, 1).tolist() == GOLDEN["large"]
     assert permute(np.arange(3), 10**12, 42, 1).tolist() == GOLDEN["huge"]
     assert hash64(7, np.arange(2)).tolist() == GOLDEN["hash"]
-    assert [pick(3, i, 100) for i in range(5)] == GOLDEN["pick"]
-    assert sample_generator(1, 2, 3).integers(0, 1000, 3).tolist() == GOLDEN["generator"]
+    assert [draw_integer(3, i, 100) for i in range(5)] == GOLDEN["pick"]
+    assert create_sample_generator(1, 2, 3).integers(0, 1000, 3).tolist() == GOLDEN["generator"]
 
 
 GOLDEN = {

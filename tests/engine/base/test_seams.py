@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.base.machine import detect_rank, installed_memory, ranks_on_machine
+from penstock.engine.base.machine import count_local_ranks, detect_installed_memory, detect_rank
 from penstock.engine.base.seams import LocalDisk
 from penstock.engine.runtime.setting import Setting
 from signals import interrupted
@@ -51,9 +51,9 @@ def test_ranks_of_launchers(
 def test_ranks_of_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.engine.runtime.setting.installed_memory", lambda: 64 << 30)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert (ranks_on_machine(), Setting().bytes_ahead) == (4, 2 << 30)
+    assert (count_local_ranks(), Setting().bytes_ahead) == (4, 2 << 30)
     assert Setting(prefetch_bytes=5).bytes_ahead == 5
-    assert 1 << 28 < installed_memory() < 1 << 50
+    assert 1 << 28 < detect_installed_memory() < 1 << 50
 
 
 def test_a_lock_is_open_again_where_taking_it_was_interrupted(tmp_path: Path) -> None:

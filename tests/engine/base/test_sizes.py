@@ -10,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from penstock.engine.base.sizes import ByIndex, Capped, Chained, Ends, IsEmpty, Spaced, total
+from penstock.engine.base.sizes import (
+    CappedLengths,
+    ConcatenatedLengths,
+    EmptyIndicator,
+    EndOffsetLengths,
+    LengthsByIndex,
+    OffsetLengths,
+    sum_lengths,
+)
 
 SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 
@@ -19,19 +27,19 @@ SIZES = st.lists(st.integers(0, 9), min_size=1, max_size=12)
 @given(SIZES, SIZES, st.data())
 def test_all_are_indexed_like_arrays(one: list[int], two: list[int], data: st.DataObject) -> None:
     first, second = np.asarray(one), np.asarray(two)
-    spans = Spaced(np.concatenate([[3], 3 + np.cumsum(first)]))
-    ends = Ends(lambda: np.cumsum(second), len(second))
+    spans = OffsetLengths(np.concatenate([[3], 3 + np.cumsum(first)]))
+    ends = EndOffsetLengths(lambda: np.cumsum(second), len(second))
     both = np.concatenate([first, second])
     cases: list[tuple[Any, Any]] = [
-        (ByIndex(lambda index: first[index], len(first)), first),
+        (LengthsByIndex(lambda index: first[index], len(first)), first),
         (spans, first),
         (ends, second),
-        (Chained((spans, ends)), both),
-        (Capped(spans, 4), np.minimum(first, 4)),
-        (IsEmpty(ends), (second == 0).astype(np.int64)),
+        (ConcatenatedLengths((spans, ends)), both),
+        (CappedLengths(spans, 4), np.minimum(first, 4)),
+        (EmptyIndicator(ends), (second == 0).astype(np.int64)),
     ]
     for sizes, array in cases:
-        assert len(sizes) == len(array) and total(sizes) == array.sum()
+        assert len(sizes) == len(array) and sum_lengths(sizes) == array.sum()
         start, stop = (data.draw(st.integers(0, len(array))) for _ in range(2))
         for step in (1, 2):
             assert sizes[start:stop:step].tolist() == array[start:stop:step].tolist()
@@ -43,8 +51,8 @@ def test_all_are_indexed_like_arrays(one: list[int], two: list[int], data: st.Da
 
 
 def test_nothing_is_held_of_a_function() -> None:
-    assert ByIndex(lambda index: index % 3, 1 << 50)[np.asarray([1 << 49])].tolist() == [
+    assert LengthsByIndex(lambda index: index % 3, 1 << 50)[np.asarray([1 << 49])].tolist() == [
         (1 << 49) % 3
     ]
     with pytest.raises(IndexError):
-        ByIndex(lambda index: np.arange(3)[index], 3)[np.asarray([3])]
+        LengthsByIndex(lambda index: np.arange(3)[index], 3)[np.asarray([3])]

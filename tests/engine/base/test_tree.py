@@ -18,9 +18,9 @@ import penstock as ps
 from penstock.engine.base.tree import (
     append_chunked,
     collate,
+    iter_leaves,
     join_batches,
     leading_size,
-    leaves,
     map_leaves,
     slice_batch,
 )
@@ -71,7 +71,7 @@ def test_map_leaves_takes_strings_and_none_as_leaves() -> None:
 
 
 def test_leaves_have_paths() -> None:
-    found = dict(leaves({"a": Sample(1, Point(2, 3)), "b": [4]}))
+    found = dict(iter_leaves({"a": Sample(1, Point(2, 3)), "b": [4]}))
     assert found == {"a.tokens": 1, "a.name.x": 2, "a.name.y": 3, "b[0]": 4}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.engine.base.urls import open_name
+from penstock.engine.base.urls import make_public_name
 
 SIGNED = {
     "aws": "X-Amz-Algorithm=A&X-Amz-Credential={0}&X-Amz-Date={0}&X-Amz-Expires=9&X-Amz-Signature={0}",
@@ -20,9 +20,15 @@ SIGNED = {
 @pytest.mark.parametrize("kind", SIGNED)
 def test_signatures_are_no_part_of_a_name(kind: str) -> None:
     one, other = (SIGNED[kind].format(text) for text in ("kanarie", "uccello"))
-    assert open_name(f"https://h/x?{one}") == open_name(f"https://h/x?{other}") == "https://h/x"
+    assert (
+        make_public_name(f"https://h/x?{one}")
+        == make_public_name(f"https://h/x?{other}")
+        == "https://h/x"
+    )
     version = {
-        open_name(f"https://h/x?versionId={n}&{query}") for n in (1, 2) for query in (one, other)
+        make_public_name(f"https://h/x?versionId={n}&{query}")
+        for n in (1, 2)
+        for query in (one, other)
     }
     assert len(version) == 2 and not any("kanarie" in name for name in version)
 
@@ -44,11 +50,11 @@ def test_signatures_are_no_part_of_a_name(kind: str) -> None:
     ],
 )
 def test_no_two_objects_are_called_alike(urls: list[str]) -> None:
-    names = [open_name(url) for url in urls]
-    assert len({*names}) == len(urls) and [*map(open_name, names)] == names
+    names = [make_public_name(url) for url in urls]
+    assert len({*names}) == len(urls) and [*map(make_public_name, names)] == names
     assert not any("?" in name or "pw" in name for name in names)
 
 
 def test_a_chain_has_secrets_in_each_link() -> None:
-    assert open_name("simplecache::https://h/x?sig=a") == "simplecache::https://h/x"
-    assert "pw" not in open_name("zip://f::simplecache::https://me:pw@h/x?sig=pw")
+    assert make_public_name("simplecache::https://h/x?sig=a") == "simplecache::https://h/x"
+    assert "pw" not in make_public_name("zip://f::simplecache::https://me:pw@h/x?sig=pw")

@@ -23,7 +23,7 @@ from helpers import through_json
 from penstock.engine.base.seams import LocalStore
 from penstock.engine.graph.code import code_digest
 from penstock.engine.runtime.cursor import seal, unseal
-from penstock.sources.identity import memory_digest
+from penstock.sources.identity import digest_memory
 
 
 def states(make: Callable[[], ps.Dataset], steps: int = 3) -> dict[str, Any]:
@@ -111,8 +111,8 @@ def test_of_objects_only_type_and_length_count() -> None:
     class Thing:
         pass
 
-    assert memory_digest([Thing()]) == memory_digest([Thing()])
-    assert memory_digest([Thing()]) != memory_digest(["x"])
+    assert digest_memory([Thing()]) == digest_memory([Thing()])
+    assert digest_memory([Thing()]) != digest_memory(["x"])
     state = states(lambda: ps.from_sequence([Thing() for _ in range(9)]))
     load(ps.from_sequence([Thing() for _ in range(9)]), state)
 
@@ -120,11 +120,11 @@ def test_of_objects_only_type_and_length_count() -> None:
 def test_an_array_larger_than_what_is_hashed_whole_is_known_by_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED", 1 << 20)
+    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED_BYTES", 1 << 20)
     values = np.arange(4_000_000)
-    assert memory_digest(values) == memory_digest(values.copy())
-    assert memory_digest(values) != memory_digest(values + 1)
-    assert memory_digest(list(range(200_000))) != memory_digest(list(range(1, 200_001)))
+    assert digest_memory(values) == digest_memory(values.copy())
+    assert digest_memory(values) != digest_memory(values + 1)
+    assert digest_memory(list(range(200_000))) != digest_memory(list(range(1, 200_001)))
 
 
 class Own:

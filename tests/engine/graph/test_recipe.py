@@ -17,7 +17,7 @@ from hypothesis import given
 import penstock as ps
 from example_counts import examples
 from helpers import numbers
-from penstock.engine.base.canonical_json import canonical_json, fingerprint
+from penstock.engine.base.canonical_json import compute_fingerprint, encode_canonical_json
 from penstock.engine.graph.recipe import describe, difference, identity
 from penstock.testing import build, pipelines, recipes
 
@@ -31,7 +31,7 @@ def mixed(weights: Any = None, **options: Any) -> ps.Dataset:
 
 
 def printed(ds: ps.Dataset) -> str:
-    return fingerprint(describe(ds.flow))
+    return compute_fingerprint(describe(ds.flow))
 
 
 def lines(path: Path, rows: int = 9) -> Path:
@@ -168,8 +168,10 @@ def test_the_same_pipeline_has_the_same_fingerprint_and_description(kind: str) -
 @given(pipelines())
 def test_random_pipelines_are_described_in_plain_json(recipe: Any) -> None:
     described = describe(build(recipe).flow)
-    assert json.loads(canonical_json(described)) == described
-    assert difference(json.loads(canonical_json(described)), describe(build(recipe).flow)) == []
+    assert json.loads(encode_canonical_json(described)) == described
+    assert (
+        difference(json.loads(encode_canonical_json(described)), describe(build(recipe).flow)) == []
+    )
 
 
 def test_addresses_do_not_get_in() -> None:
@@ -248,7 +250,7 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
         assert (
             loader.state_dict()["fingerprint"]
             == states[0]["fingerprint"]
-            == fingerprint(identity(ds.flow))
+            == compute_fingerprint(identity(ds.flow))
         )
 
 

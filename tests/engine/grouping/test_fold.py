@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.random import pick
+from penstock.engine.base.random import draw_integer
 from penstock.engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from penstock.errors import ConfigError, DataError
 from penstock.types import Fold, Item
@@ -131,7 +131,7 @@ def test_shuffle_buffer_takes_a_fresh_number_for_every_draw(n: int, count: int, 
     for number in range(count + n - 1):
         held += [number] if number < count else []
         if number >= n - 1 and held:
-            place = pick(key, len(out), len(held))
+            place = draw_integer(key, len(out), len(held))
             out.append([held[place]])
             held[place] = held[-1]
             held.pop()

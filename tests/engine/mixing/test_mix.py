@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples, is_soak
 from helpers import pairwise_first, through_json
-from penstock.engine.base.random import key_of
+from penstock.engine.base.random import derive_key
 from penstock.engine.graph.recipe import describe
 from penstock.engine.mixing import STOPS, Adopt, Exhausted, Mixture, SetWeights, event_from_json
 from penstock.engine.mixing.asked import asked
@@ -316,7 +316,7 @@ def test_counts_keep_to_the_unluckiest_weights() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_seeds_agree_hardly_more_than_chance(n: int, kind: str) -> None:
     weights = draw_weights(np.random.default_rng(n), kind, n)
-    one, other = (endless(weights, key=key_of(seed, "mix")) for seed in (1, 2))
+    one, other = (endless(weights, key=derive_key(seed, "mix")) for seed in (1, 2))
     segment = one._eras[0].plan.segment_at(0)
     assert isinstance(segment, Segment)
     spread = (
@@ -664,7 +664,7 @@ def test_every_block_has_its_own_order_and_keeps_it() -> None:
     )
 
 
-@pytest.mark.parametrize("keys", [(42, 43), (key_of(42, "mix"), key_of(43, "mix"))])
+@pytest.mark.parametrize("keys", [(42, 43), (derive_key(42, "mix"), derive_key(43, "mix"))])
 def test_neighbouring_seeds_are_not_shifted_copies(keys: tuple[int, int]) -> None:
     a, b = (
         drawn(endless([1, 1], block_size=100, key=key), 10_000).reshape(-1, 100) * 2 - 1.0

@@ -13,7 +13,7 @@ import penstock as ps
 from helpers import through_json
 from penstock.engine.ops.shards import Sharded
 from penstock.engine.streams.step import Leaf
-from penstock.sources.identity import value_digest
+from penstock.sources.identity import digest_value
 from penstock.sources.memory import Iterable
 
 
@@ -128,7 +128,7 @@ def test_few_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def digest(value: Any) -> str:
         seen.append(value)
-        return value_digest(value)
+        return digest_value(value)
 
     monkeypatch.setattr("penstock.engine.ops.shards.value_digest", digest)
     list(ps.Loader(ps.from_iterable(seeded), lanes=1))
@@ -169,6 +169,6 @@ def test_an_object_that_throws_when_it_is_looked_at_breaks_no_run() -> None:
         def __dict__(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
             raise RuntimeError("not now")
 
-    assert value_digest(Odd()) == value_digest(Odd())
+    assert digest_value(Odd()) == digest_value(Odd())
     make = ps.from_iterable(lambda: (Odd() for _ in range(99)), "g")
     ps.Loader(make).load_state_dict(state(make))

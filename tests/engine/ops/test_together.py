@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.random import FEISTEL
+from penstock.engine.base.random import MIN_FEISTEL_SIZE
 from penstock.engine.ops.together import Together
 
-SIZES = (FEISTEL, 9_000, 12_345, 20_000, 8_000, 30_011)
+SIZES = (MIN_FEISTEL_SIZE, 9_000, 12_345, 20_000, 8_000, 30_011)
 
 
 def flows() -> dict[str, ps.Dataset]:
@@ -67,7 +67,9 @@ def test_it_is_for_a_few_samples_of_many_sources() -> None:
 
 def lined(rng: Any, i: int) -> ps.Dataset:
     """A source of some size, in one of the ways in which a position of it is one of the source."""
-    ds = ps.from_sequence(range(int(rng.choice([1, 2, 7, 500, FEISTEL - 1, FEISTEL, 20_000]))))
+    ds = ps.from_sequence(
+        range(int(rng.choice([1, 2, 7, 500, MIN_FEISTEL_SIZE - 1, MIN_FEISTEL_SIZE, 20_000])))
+    )
     match i % 5:
         case 0:
             return ds

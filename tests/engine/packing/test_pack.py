@@ -784,16 +784,24 @@ def test_grain_a_scalar_feature_is_named_not_broadcast() -> None:
 def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
     """Behind a change of weights the next row may come from an earlier place of the plan, or from another plan."""
     from penstock.engine.packing.batches import build_plain
-    from penstock.engine.packing.plan import Columns, Pieces
+    from penstock.engine.packing.plan import PieceColumns, PlannedPieces
 
-    def columns() -> Columns:
-        return Columns([np.arange(4)] * 3, np.zeros(3, np.int64), np.full(3, 4))
+    def columns() -> PieceColumns:
+        return PieceColumns([np.arange(4)] * 3, np.zeros(3, np.int64), np.full(3, 4))
 
     one, other = columns(), columns()
-    neighbours = build_plain([Pieces(one, 0, 1), Pieces(one, 1, 2)], 4, None, 0, 1, [2])
+    neighbours = build_plain(
+        [PlannedPieces(one, 0, 1), PlannedPieces(one, 1, 2)], 4, None, 0, 1, [2]
+    )
     assert neighbours is not None and neighbours[0]["tokens"].shape == (2, 4)
-    assert build_plain([Pieces(one, 2, 3), Pieces(one, 0, 1)], 4, None, 0, 1, [2]) is None
-    assert build_plain([Pieces(one, 0, 1), Pieces(other, 1, 2)], 4, None, 0, 1, [2]) is None
+    assert (
+        build_plain([PlannedPieces(one, 2, 3), PlannedPieces(one, 0, 1)], 4, None, 0, 1, [2])
+        is None
+    )
+    assert (
+        build_plain([PlannedPieces(one, 0, 1), PlannedPieces(other, 1, 2)], 4, None, 0, 1, [2])
+        is None
+    )
 
 
 # ---------------------------------------------------------------- packs over several passes

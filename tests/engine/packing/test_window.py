@@ -13,17 +13,25 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.base.random import key_of_pass
+from penstock.engine.base.random import derive_pass_key
 from penstock.engine.graph.compiled import Compiled
 from penstock.engine.ops.fit import FitOp
-from penstock.engine.packing import BestFit, Columns, Layout, Packing, Pieces, Windows, plan_groups
+from penstock.engine.packing import (
+    BestFit,
+    GroupLayout,
+    Packing,
+    PieceColumns,
+    PlannedPieces,
+    WindowPlan,
+    plan_groups,
+)
 from penstock.engine.packing.window import count_needed_rows, fill_rows
 from penstock.errors import DataError
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=150)
 
 
-def groups(made: Layout) -> list[list[tuple[int, int, int]]]:
+def groups(made: GroupLayout) -> list[list[tuple[int, int, int]]]:
     columns = zip(made.item.tolist(), made.start.tolist(), made.stop.tolist(), strict=True)
     parts = list(columns)
     return [parts[a:b] for a, b in pairwise(made.bounds.tolist())]
@@ -66,7 +74,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
     assert isinstance(op, FitOp)
     fold = BestFit(length, overflow="split", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
     shuffled = op.flow.locate(np.arange(len(sizes)), np.zeros(len(sizes), np.int64)).index
-    made = plan_groups(fold, np.asarray(sizes)[shuffled], key_of_pass(op.key, 0))
+    made = plan_groups(fold, np.asarray(sizes)[shuffled], derive_pass_key(op.key, 0))
     assert len(made) == op.size
     found = [[(s.index, s.start, s.stop) for s in ds.plan.at(row)] for row in range(len(made))]
     assert found == [[(int(shuffled[item]), a, b) for item, a, b in row] for row in groups(made)]
@@ -74,7 +82,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
 
 @given(SIZES, st.integers(1, 12), st.integers(4, 9))
 def test_so_many_documents_decide_on_so_many_rows(sizes: list[int], length: int, rows: int) -> None:
-    windows = Windows(BestFit(length, overflow="split", rows=rows))
+    windows = WindowPlan(BestFit(length, overflow="split", rows=rows))
     whole = groups(windows.planned(np.asarray(sizes), 5))
     for count in range(1, len(whole) + 1):
         seen = windows.settled(np.asarray(sizes), count)
@@ -94,8 +102,8 @@ def test_rows_built_together_are_those_built_one_by_one(
     documents = [np.arange(size).astype(kind) for size in sizes]
     packing = Packing(length, "best_fit", pad=pad, dtype=dtype)
     made = plan_groups(packing.fold(), sizes)
-    columns = Columns([documents[i] for i in made.item.tolist()], made.start, made.stop)
-    rows = [Pieces(columns, a, b) for a, b in pairwise(made.bounds.tolist())]
+    columns = PieceColumns([documents[i] for i in made.item.tolist()], made.start, made.stop)
+    rows = [PlannedPieces(columns, a, b) for a, b in pairwise(made.bounds.tolist())]
     want, wrong = list[Any](), ""
     try:
         want = [packing.build(row) for row in rows]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.ahead import Ahead
 from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.errors import StateError
@@ -26,7 +26,7 @@ def made(n: int = 3) -> Ahead:
 @pytest.mark.parametrize("seed", range(15))
 def test_order_and_states_on_a_scheduler_that_reorders(seed: int) -> None:
     plain = iter(dataset())
-    with pretend(sched=SimSched(seed, twice=0.3)):
+    with override_world(sched=SimSched(seed, twice=0.3)):
         it = made(1 + seed % 5)
         for want in plain:
             assert next(it).tolist() == want.tolist()
@@ -38,7 +38,7 @@ def test_order_and_states_on_a_scheduler_that_reorders(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_thread_that_fails_loses_nothing(seed: int) -> None:
-    with pretend(sched=SimSched(seed, fail=0.3)):
+    with override_world(sched=SimSched(seed, fail=0.3)):
         it, seen = made(), list[Any]()
         while True:
             try:
@@ -52,7 +52,7 @@ def test_a_thread_that_fails_loses_nothing(seed: int) -> None:
 
 
 def test_resumes_like_what_is_behind_it() -> None:
-    with pretend(sched=SimSched(5)):
+    with override_world(sched=SimSched(5)):
         assert_resumes(made)
 
 
@@ -74,7 +74,7 @@ def test_stages_stand_behind_each_other() -> None:
 def test_never_more_than_n_ahead() -> None:
     reads = list[int]()
     source = ps.from_iterable(lambda: (reads.append(i) or i for i in range(100)))
-    with pretend(sched=SimSched(3, twice=0)):
+    with override_world(sched=SimSched(3, twice=0)):
         it = Ahead(iter(source.filter(lambda x: True).batch(1)), 4)
         for i in range(60):
             next(it)
@@ -99,7 +99,7 @@ def test_two_units_a_worker_are_under_way_and_no_more() -> None:
 
 def test_iterators_with_workers_give_the_same() -> None:
     ds = ps.from_sequence(range(300)).shuffle(seed=2).map(lambda x: -x)
-    with pretend(sched=SimSched(1)):
+    with override_world(sched=SimSched(1)):
         it = DatasetIterator(ds, workers=4, ahead=20)
         it.start()
         assert list(it) == list(ds)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.base.random import VERSION as ORDER
+from penstock.engine.base.random import RANDOM_VERSION as ORDER
 from penstock.engine.runtime.cursor import VERSION, seal, unseal
 
 JSON = st.recursive(

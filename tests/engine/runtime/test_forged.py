@@ -16,7 +16,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.canonical_json import canonical_json
+from penstock.engine.base.canonical_json import encode_canonical_json
 from penstock.engine.graph.nodes import Mix, Read
 from penstock.engine.grouping import BatchByTokens
 from penstock.engine.mixing.rules import By
@@ -170,7 +170,7 @@ PIPELINES: dict[str, Callable[[], list[ps.Loader]]] = {
 
 def sealed(body: dict[str, Any]) -> dict[str, Any]:
     """A state as whoever forges one would write it, with nothing folded."""
-    return {**body, "check": hashlib.sha256(canonical_json(body)).hexdigest()[:32]}
+    return {**body, "check": hashlib.sha256(encode_canonical_json(body)).hexdigest()[:32]}
 
 
 def state_of(make: Callable[[], list[ps.Loader]]) -> list[dict[str, Any]]:

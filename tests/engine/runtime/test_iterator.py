@@ -9,7 +9,7 @@ import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
 import penstock as ps
-from penstock.engine.base.machine import dataloader_worker
+from penstock.engine.base.machine import detect_dataloader_worker
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:os.fork"
@@ -38,7 +38,7 @@ before = ps.Loader(numbers, rank=0, world_size=1)
 
 
 def number() -> int:
-    here = dataloader_worker()
+    here = detect_dataloader_worker()
     assert here is not None
     return here[0]
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.seams import pretend
+from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.saves import _needed, read_states, write_state  # pyright: ignore[reportPrivateUsage]
 from penstock.testing import Crash, TornDisk
 
@@ -254,7 +254,7 @@ def test_what_a_run_went_back_before_is_not_among_those_kept(tmp_path: Path) -> 
 def test_a_crash_while_a_left_step_is_saved_again_opens_the_run_that_goes_on(seed: int) -> None:
     for n in range(1, 100):
         disk, run = TornDisk(seed=seed, how="kill"), ps.Loader(indexed())
-        with pretend(disk=disk):
+        with override_world(disk=disk):
             for _ in range(3):
                 next(iter(run))
                 ps.save(HERE, run)
@@ -291,7 +291,7 @@ def test_a_step_is_restored_from_a_folder_that_cannot_be_written_to(
             super().write(path, data)
 
     disk, run = ReadOnly(seed=0), ps.Loader(indexed())
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         for _ in range(2):
             next(iter(run))
             ps.save(HERE, run)
@@ -366,7 +366,7 @@ def test_a_changed_run_takes_the_place_of_its_step(tmp_path: Path) -> None:
 def on_disk() -> tuple[Path, bytes]:
     disk, run = TornDisk(seed=0), iter(laned())
     list(islice(run, 2))
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         ps.save(HERE, run)
     (path,) = disk.paths()
     return path, disk.read(path)
@@ -376,7 +376,7 @@ def read_back(data: bytes) -> dict[str, Any] | None:
     """Read these bytes as a save; return None if the error names the file."""
     disk, (path, _) = TornDisk(seed=0), on_disk()
     disk.write(path, data)
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         try:
             return read_states(HERE)[1][0]
         except ps.StateError as error:
@@ -425,7 +425,7 @@ def test_other_files_are_refused_by_name(data: bytes) -> None:
 def test_what_is_no_state_is_not_written() -> None:
     state = json.loads(on_disk()[1])
     disk = TornDisk(seed=0)
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         for bad in ({}, {**state, "epoch": 5}, {"model": 1}):
             with pytest.raises(ps.StateError):
                 write_state(HERE, bad, 0, 1)
@@ -443,7 +443,7 @@ def faults(
     _ = list(islice(old, 2)), list(islice(new, 7))
     for n in range(1, 100):
         disk = TornDisk(seed=1000 * seed + n, how=how)
-        with pretend(disk=disk):
+        with override_world(disk=disk):
             ps.save(HERE, old)
             disk.fail_at = disk.effects + n
             done = False
@@ -477,7 +477,7 @@ def test_an_effect_that_fails_leaves_the_old_step_or_the_new_and_no_rubbish(how:
     assert len(found) >= 5, "write, sync, replace, sync of the folder, and once without a fault"
     assert found[0] == 2 and found == sorted(found), "later effects leave the new one"
     disk = TornDisk(seed=0, fail_at=1, how=how)
-    with pretend(disk=disk), pytest.raises(OSError, match="effect 1") as caught:
+    with override_world(disk=disk), pytest.raises(OSError, match="effect 1") as caught:
         ps.save(HERE, iter(indexed()))
     assert caught.value.errno == code
 
@@ -509,7 +509,7 @@ def test_the_first_save_leaves_nothing_or_the_new_state() -> None:
         for n in range(1, 6):
             disk, run = TornDisk(seed=100 * seed + n, fail_at=n, how="kill"), iter(indexed())
             next(run)
-            with pretend(disk=disk):
+            with override_world(disk=disk):
                 try:
                     ps.save(HERE, run)
                 except Crash:
@@ -521,7 +521,7 @@ def test_the_first_save_leaves_nothing_or_the_new_state() -> None:
 
 def test_what_killed_writers_leave_goes_with_its_step() -> None:
     run, disk = iter(indexed()), TornDisk(seed=0)
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         for step in range(3):
             next(run)
             disk.write(HERE / f".step-{step}.rank-0-of-2.0123456789abcdef.json.17.ab12.tmp", b"{")
@@ -706,7 +706,7 @@ def test_ranks_that_die_at_any_effect_go_on_from_the_last_complete_step(kind: st
     samples = Counter(x for step in islice(steps_of(ranks_of(kind, 1)), 24) for x in step)
     for n in range(1, 60):
         disk, safe, keep = TornDisk(seed=n, fail_at=n, how="kill"), 0, (None, 1, 2)[n % 3]
-        with pretend(disk=disk):
+        with override_world(disk=disk):
             loaders, given = ranks_of(kind, 3), list[list[int]]()
             try:
                 for given_now in islice(steps_of(loaders), 3):
@@ -759,7 +759,7 @@ LIVES = st.builds(
 def test_whatever_dies_when_the_newest_complete_step_is_found(lives: list[Life], seed: int) -> None:
     disk, safe = TornDisk(seed), 0
     moments = dict[int, list[tuple[int, Any]]]()  # what ranks that stood alike saved, by step
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         for life in [*lives, Life(1, 1, None, None, 10**6)]:
             loaders = ranks_of("indexed", life.size)
             (step,) = {ps.restore(HERE, loader) or 0 for loader in loaders}
@@ -811,7 +811,7 @@ class Moving(TornDisk):
 
 def test_who_looks_on_while_old_steps_go_finds_a_newer_one() -> None:
     disk, run = Moving(seed=0), iter(indexed())
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         next(run)
         ps.save(HERE, run, keep=1)
         (old,) = disk.paths()
@@ -829,7 +829,7 @@ def test_who_looks_on_while_old_steps_go_finds_a_newer_one() -> None:
 def test_a_rank_that_is_behind_makes_a_step_complete_while_one_that_is_ahead_saves() -> None:
     disk, (ahead, behind) = Moving(seed=0), ranks_of("indexed", 2)
     steps, later = iter(ahead), iter(behind)
-    with pretend(disk=disk):
+    with override_world(disk=disk):
         for run, items in ((ahead, steps), (behind, later)):
             next(items)
             ps.save(HERE, run, keep=1)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import LocalSched, pretend
+from penstock.engine.base.seams import LocalSched, override_world
 from penstock.engine.runtime.watch import Watch
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
@@ -112,7 +112,7 @@ class Told(LocalSched):
 def test_a_run_whose_steps_take_long_is_not_bound_by_its_data() -> None:
     sched = Told()
     with (
-        pretend(sched=sched),
+        override_world(sched=sched),
         ps.Loader(ps.from_sequence(range(400)).map(plain).batch(4), profile=True) as loader,
     ):
         for _ in loader:

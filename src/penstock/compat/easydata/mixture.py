@@ -7,7 +7,7 @@ from typing import Any
 
 from ...dataset import Dataset
 from ...engine.mixing import Stop
-from ...errors import ConfigError, missing_extra
+from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import mix
 from ...schedule import Schedule
 from .inputs import dataset_of
@@ -68,7 +68,9 @@ def as_hub(dataset: Dataset, lanes: int = 1, features: Any = None) -> Any:
     try:
         from .hub import to_hub
     except ModuleNotFoundError as error:
-        raise missing_extra("datasets", "hf", "a Hugging Face IterableDataset") from error
+        raise make_missing_extra_error(
+            "datasets", "hf", "a Hugging Face IterableDataset"
+        ) from error
     return to_hub(dataset, lanes, features)
 
 

@@ -12,10 +12,10 @@ from ...engine.base.machine import detect_rank
 from ...engine.base.urls import require_local
 from ...engine.graph.ends import endless
 from ...engine.graph.indexed import why_not
-from ...errors import ConfigError, missing_extra
+from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import mix, read
 from ...loader import Loader
-from ...sources.paths import FormatName, format_of
+from ...sources.paths import FormatName, detect_format
 from .collate import Padded
 from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig
 from .inputs import dataset_of
@@ -255,7 +255,7 @@ def open_rows(config: DatasetConfig, streaming: bool) -> Dataset:
 def _is_hub_name(name: str) -> bool:
     return (
         not any(letter in name for letter in "*?[{")
-        and format_of(Path(name)) is None
+        and detect_format(Path(name)) is None
         and not Path(name).exists()
     )
 
@@ -264,7 +264,7 @@ def _from_hub(config: DatasetConfig, streaming: bool) -> Any:
     try:
         import datasets  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
-        raise missing_extra("datasets", "hf", f"the dataset {config.name!r}") from error
+        raise make_missing_extra_error("datasets", "hf", f"the dataset {config.name!r}") from error
     load = cast(Any, datasets).load_dataset
     return load(
         config.data_files, config.dataset_split_name, split=config.split, streaming=streaming

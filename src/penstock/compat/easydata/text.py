@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import ConfigError, DataError, missing_extra
+from ...errors import ConfigError, DataError, make_missing_extra_error
 from ...text import Tokenise
 from .config import DatasetConfig, PipelineConfig, TokenizerConfig
 
@@ -116,7 +116,7 @@ def load_tokenizer(tokenizer: Any, options: Mapping[str, Any]) -> Any:
     try:
         import transformers  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
-        raise missing_extra("transformers", "hf", "tokenising") from error
+        raise make_missing_extra_error("transformers", "hf", "tokenising") from error
     library = cast(Any, transformers)
     config = tokenizer if isinstance(tokenizer, TokenizerConfig) else TokenizerConfig(tokenizer)
     if Path(config.name_or_path).suffix == ".json":

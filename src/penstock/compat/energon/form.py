@@ -103,7 +103,7 @@ class Fields:
 def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
     """Read the description of samples in a prepared folder."""
     location = meta.config(Path(folder).expanduser(), dataset_config)
-    settings = dict(meta.mapping(meta.read(location), location))
+    settings = dict(meta.require_mapping(meta.read(location), location))
     code = [str(settings["sample_loader"])] if settings.get("sample_loader") is not None else []
     if settings.get("part_filter") is not None and not isinstance(settings["part_filter"], list):
         code.append(str(settings["part_filter"]))
@@ -118,9 +118,11 @@ def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
     if fields is not None:
         fields = {
             str(name): str(paths)
-            for name, paths in meta.mapping(fields, location, "field_map").items()
+            for name, paths in meta.require_mapping(fields, location, "field_map").items()
         }
-    subflavors = meta.mapping(settings.pop("subflavors", None) or {}, location, "subflavors")
+    subflavors = meta.require_mapping(
+        settings.pop("subflavors", None) or {}, location, "subflavors"
+    )
     options = {name: value for name, value in settings.items() if not name.startswith("__")}
     return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(location))
 

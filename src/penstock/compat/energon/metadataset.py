@@ -11,7 +11,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ...engine.base.urls import without_secrets
+from ...engine.base.urls import strip_secrets
 from ...errors import ConfigError
 from ...sources import meta
 from ...sources.prepared import is_prepared
@@ -72,7 +72,7 @@ def parse(path: Any, base: DatasetReference) -> Tree:
         if not location.is_file():
             raise ConfigError(f"{location}: no such file: check the path")
         return _File(
-            str(location), location.parent, meta.mapping(meta.read(location), location)
+            str(location), location.parent, meta.require_mapping(meta.read(location), location)
         ).tree(base)
     if location.suffix == ".jsonl" or is_prepared(location):
         return replace(base, path=location)
@@ -152,7 +152,7 @@ class _File:
         path = str(entry["path"])
         if "://" in path:
             raise ConfigError(
-                f"{self.name}, {location}: {without_secrets(path)} is remote, which is not "
+                f"{self.name}, {location}: {strip_secrets(path)} is remote, which is not "
                 "supported: copy it to local disk"
             )
         try:

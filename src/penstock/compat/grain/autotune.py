@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from ...engine.base.machine import count_cores
-from ...engine.base.tree import leaves
+from ...engine.base.tree import iter_leaves
 from ...errors import ConfigError
 from .base import Base
 from .map_dataset import MapDataset
@@ -80,7 +80,7 @@ def _mean_size(ds: Base, samples: int) -> float:
 
 
 def _size(element: Any) -> int:
-    return sum(_leaf_size(leaf) for _, leaf in leaves(element))
+    return sum(_leaf_size(leaf) for _, leaf in iter_leaves(element))
 
 
 def _leaf_size(leaf: Any) -> int:

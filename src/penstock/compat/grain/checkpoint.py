@@ -11,7 +11,7 @@ from dataclasses import make_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...errors import StateError, missing_extra
+from ...errors import StateError, make_missing_extra_error
 
 if TYPE_CHECKING:
     CheckpointSave: Any
@@ -75,7 +75,9 @@ def _arguments() -> dict[str, Any]:
     try:
         import orbax.checkpoint as ocp  # pyright: ignore[reportMissingTypeStubs]
     except ImportError as error:
-        raise missing_extra("orbax-checkpoint", "jax", "checkpointing with Orbax") from error
+        raise make_missing_extra_error(
+            "orbax-checkpoint", "jax", "checkpointing with Orbax"
+        ) from error
     args: Any = ocp.args
     classes = dict[str, Any]()
     for name, doc, use in (

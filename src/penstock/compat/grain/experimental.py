@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...engine.graph.ends import endless
-from ...errors import ConfigError, missing_extra
+from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import from_sequence
 from . import functions as f
 from .autotune import PerformanceConfig, pick_performance_config
@@ -337,7 +337,7 @@ def device_put(
     try:
         import jax  # noqa: F401  # pyright: ignore[reportUnusedImport]
     except ImportError as error:
-        raise missing_extra("jax", "jax", "device_put") from error
+        raise make_missing_extra_error("jax", "jax", "device_put") from error
     if cpu_buffer_size < 0 or device_buffer_size < 0:
         raise ConfigError(
             f"device_put: cpu_buffer_size={cpu_buffer_size}, "

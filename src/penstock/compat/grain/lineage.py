@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...engine.base.random import key_of
+from ...engine.base.random import derive_key
 from ...errors import ConfigError
 from .order import default_seed
 
@@ -50,7 +50,7 @@ class Lineage:
             return (
                 self.seeds[0][0]
                 if len(self.seeds) == 1
-                else key_of(*(seed for seed, _ in self.seeds))
+                else derive_key(*(seed for seed, _ in self.seeds))
             )
         if not 0 <= seed < 1 << bits:
             raise ConfigError(f"{step}: the seed {seed} is not between 0 and 2**{bits} - 1")

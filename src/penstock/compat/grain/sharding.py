@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ...errors import ConfigError, missing_extra
+from ...errors import ConfigError, make_missing_extra_error
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,6 @@ class ShardByJaxProcess(ShardOptions):
         try:
             import jax
         except ImportError as error:
-            raise missing_extra("jax", "jax", "ShardByJaxProcess") from error
+            raise make_missing_extra_error("jax", "jax", "ShardByJaxProcess") from error
         api: Any = jax
         super().__init__(api.process_index(), api.process_count(), drop_remainder)

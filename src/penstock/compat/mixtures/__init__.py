@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 
 from ...errors import ConfigError, PenstockError
-from ...mixture_files import MixtureFile, Problem, unfit
-from ...mixture_files.reading import Node, Notes, read_file
+from ...mixture_files import MixtureFile, Problem, check_round_trip
+from ...mixture_files.reading import MixtureNode, ProblemLog, read_file
 from . import (
     axolotl,
     dclm,
@@ -195,7 +195,7 @@ def convert_with_keys(
             f"files: {unused[0]!r} matches nothing in {path}; its sources are "
             f"{', '.join(model.names)}"
         )
-    if invalid := unfit(model, path):
+    if invalid := check_round_trip(model, path):
         raise ConfigError(
             "\n".join(
                 f"{path}: the result is not a valid mixture: {problem.key}: {problem.message}"
@@ -212,18 +212,18 @@ def convert_with_keys(
     return Conversion(model, format_name, keys, sorted(set(account.problems)))
 
 
-def _tree(path: Path) -> Node:
+def _tree(path: Path) -> MixtureNode:
     """Parse a file; of Python code return the text."""
     if path.suffix == ".py":
         return python.read(path)
-    notes = Notes()
+    notes = ProblemLog()
     tree = read_file(path, notes, variables=False)
     if tree is None or notes.problems:
         raise ConfigError("; ".join(map(str, notes.problems)))
     return tree
 
 
-def kinds_of(tree: Node) -> list[str]:
+def kinds_of(tree: MixtureNode) -> list[str]:
     """Return the formats that the content of a file allows.
 
     Args:
@@ -245,7 +245,7 @@ def kinds_of(tree: Node) -> list[str]:
     ]
 
 
-def _arguments(tree: Node) -> set[str]:
+def _arguments(tree: MixtureNode) -> set[str]:
     """Return the names of the settings of a file, and of its datasets."""
     top = tree.value if isinstance(tree.value, dict) else {}
     datasets = top["datasets"].value if "datasets" in top else ()
@@ -257,7 +257,7 @@ def _arguments(tree: Node) -> set[str]:
     return {*top, *(name for entry in entries for name in entry)}
 
 
-def _kind(tree: Node, path: str | Path) -> str:
+def _kind(tree: MixtureNode, path: str | Path) -> str:
     """Detect the format of a file, or raise an error that explains the ambiguity."""
     matching = kinds_of(tree)
     if len(matching) == 1:

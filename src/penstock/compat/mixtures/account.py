@@ -15,7 +15,7 @@ from typing import Any, Literal
 from ...engine.base.urls import redact_urls
 from ...errors import ConfigError
 from ...mixture_files import Problem
-from ...mixture_files.reading import Node, join_key
+from ...mixture_files.reading import MixtureNode, join_key
 from .arithmetic import Call
 from .locations import MAPPED, Files, Hub
 
@@ -59,13 +59,13 @@ class Account:
     files: Files = field(default_factory=lambda: Files({}))
     ranks: int | None = None
     problems: list[Problem] = field(default_factory=list[Problem])
-    _trees: list[Node] = field(default_factory=list[Node])
+    _trees: list[MixtureNode] = field(default_factory=list[MixtureNode])
     _calls: dict[int, Call] = field(default_factory=dict[int, Call])
-    _marks: dict[int, tuple[Node, set[Mark]]] = field(
-        default_factory=dict[int, tuple[Node, set[Mark]]]
+    _marks: dict[int, tuple[MixtureNode, set[Mark]]] = field(
+        default_factory=dict[int, tuple[MixtureNode, set[Mark]]]
     )
 
-    def open(self, tree: Node) -> Section:
+    def open(self, tree: MixtureNode) -> Section:
         """Open the top level of a file, and account for each of its keys."""
         if all(tree is not other for other in self._trees):
             self._trees.append(tree)
@@ -76,25 +76,25 @@ class Account:
         self._calls[id(call)] = call
         call.harmless.update(harmless)
 
-    def mark(self, node: Node, mark: Mark) -> None:
+    def mark(self, node: MixtureNode, mark: Mark) -> None:
         self._marks.setdefault(id(node), (node, set()))[1].add(mark)
 
-    def marks(self, node: Node) -> set[Mark]:
+    def marks(self, node: MixtureNode) -> set[Mark]:
         return self._marks[id(node)][1] if id(node) in self._marks else set()
 
-    def report(self, node: Node, key_path: str, reason: str) -> None:
+    def report(self, node: MixtureNode, key_path: str, reason: str) -> None:
         """Record a loss."""
         self.mark(node, "reported")
         self.problems.append(
             Problem(node.file, node.line, key_path, "warning", redact_urls(reason))
         )
 
-    def note(self, node: Node, key_path: str, reason: str) -> None:
+    def note(self, node: MixtureNode, key_path: str, reason: str) -> None:
         """Record a note."""
         self.mark(node, "noted")
         self.problems.append(Problem(node.file, node.line, key_path, "note", redact_urls(reason)))
 
-    def note_remote(self, node: Node, key_path: str, scheme: str) -> None:
+    def note_remote(self, node: MixtureNode, key_path: str, scheme: str) -> None:
         """Record once that files are remote."""
         reason = f"{scheme}:// {AWAY}"
         if all(problem.message != reason for problem in self.problems):
@@ -109,7 +109,7 @@ class Account:
             self._close_call(call, keys)
         return keys
 
-    def _close(self, node: Node, key_path: str, keys: Keys) -> None:
+    def _close(self, node: MixtureNode, key_path: str, keys: Keys) -> None:
         if isinstance(node.value, tuple):
             for number, item in enumerate(node.value):
                 item_path, marks = f"{key_path}[{number}]", self.marks(item)
@@ -144,19 +144,21 @@ class Account:
                 keys.harmless.append(key)
             else:
                 keys.reported.append(key)
-                self.report(Node(None, call.file, call.line), key.key, _UNKNOWN.format(self.format))
+                self.report(
+                    MixtureNode(None, call.file, call.line), key.key, _UNKNOWN.format(self.format)
+                )
 
 
 @dataclass
 class Section:
     """One mapping of a foreign file; methods that take a key mark it in the account."""
 
-    node: Node
+    node: MixtureNode
     key_path: str
     account: Account
 
     @property
-    def table(self) -> Mapping[str, Node]:
+    def table(self) -> Mapping[str, MixtureNode]:
         return self.node.value if isinstance(self.node.value, dict) else {}
 
     @property
@@ -396,7 +398,7 @@ class Section:
         return hub.paths
 
 
-def parts_of(node: Node, key_path: str, account: Account) -> Iterator[Section]:
+def parts_of(node: MixtureNode, key_path: str, account: Account) -> Iterator[Section]:
     """Yield the mappings in a list; report other items."""
     for number, item in enumerate(node.value if isinstance(node.value, tuple) else ()):
         if isinstance(item.value, dict):
@@ -405,7 +407,7 @@ def parts_of(node: Node, key_path: str, account: Account) -> Iterator[Section]:
             account.report(item, f"{key_path}[{number}]", "expected a mapping of settings")
 
 
-def plain(node: Node) -> Any:
+def plain(node: MixtureNode) -> Any:
     """Convert a node to plain values."""
     if isinstance(node.value, dict):
         return {name: plain(child) for name, child in node.value.items()}

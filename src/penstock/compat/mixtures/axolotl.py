@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
 from .locations import Hub, Names, name_of_path
@@ -208,18 +208,18 @@ _TOKENIZERS = ("tokenizer_config", "base_model_config", "base_model")
 """Keys that may name the tokenizer, by precedence."""
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return any(lists_paths(tree, key) for key in ("datasets", "pretraining_dataset"))
 
 
-def lists_paths(tree: Node, key: str) -> bool:
+def lists_paths(tree: MixtureNode, key: str) -> bool:
     """Return whether a top-level key is a list of datasets with paths, as in several formats."""
     items = tree.value[key].value if isinstance(tree.value, dict) and key in tree.value else None
     first = items[0].value if isinstance(items, tuple) and items else None
     return isinstance(first, dict) and "path" in first
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture: every sample once per pass, as axolotl merges its datasets."""
     top = account.open(tree)
     names, sources, streams = Names(), list[SourceEntry](), top.has("pretraining_dataset")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...mixture_files import MixtureFile, SourceEntry
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import Account, nothing
 from .locations import Names
 
@@ -22,14 +22,14 @@ _KNOWN = (
 _MADE = ("dcnlp_commit_hash", "dcnlp_diff")
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return (
         isinstance(tree.value, dict)
         and {"dataset_url", "manifest_url", "tokenized"} <= tree.value.keys()
     )
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert to one source of all shards, each row once per pass; they were mixed before."""
     top = account.open(tree)
     top.pass_over(*_KNOWN, *_MADE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...mixture_files import MixtureFile, SourceEntry
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import Account, nothing
 from .locations import Names
 from .trainers import put_together
@@ -16,14 +16,14 @@ _BY_ATTRIBUTE = (
 )
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     streams = tree.value.get("streams") if isinstance(tree.value, dict) else None
     if streams is None or not isinstance(streams.value, tuple) or not streams.value:
         return False
     return all(isinstance(item.value, dict) and "documents" in item.value for item in streams.value)
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the streams: every document once, including those that the mixer would drop.
 
     That difference is reported.

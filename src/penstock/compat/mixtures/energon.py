@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry
-from ...mixture_files.reading import Node, Notes, read_file
+from ...mixture_files.reading import MixtureNode, ProblemLog, read_file
 from .account import Account, Section, nothing
 from .locations import Names, name_of_path
 
@@ -16,7 +16,7 @@ PART_OF_A_BLEND = "a subset of a whole blend has no counterpart: name it at each
 _HEADER = ("__module__", "__class__")
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     value = tree.value
     return (
         isinstance(value, dict)
@@ -26,7 +26,7 @@ def is_mine(tree: Node) -> bool:
 
 
 def convert(
-    tree: Node, account: Account, pick: str = "train", parents: tuple[Path, ...] = ()
+    tree: MixtureNode, account: Account, pick: str = "train", parents: tuple[Path, ...] = ()
 ) -> MixtureFile:
     """Convert the mixture of one split, and note the other splits."""
     split = pick
@@ -112,7 +112,7 @@ def _file(
     if path.resolve() in chain:
         item.report("path", "the files include each other in a cycle")
         return None
-    notes = Notes()
+    notes = ProblemLog()
     tree = read_file(path, notes, variables=False)
     if tree is None or not is_mine(tree):
         item.report("path", "the file is missing, or is not a metadataset")

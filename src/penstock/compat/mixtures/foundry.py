@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Reasons, Section, nothing, plain
 from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
@@ -104,15 +104,15 @@ _CALLBACKS = frozenset(
 """Callbacks that only log or write checkpoints; others may change samples, or end the run."""
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return _data_path(tree) is not None
 
 
-def _data_path(tree: Node) -> tuple[str, ...] | None:
+def _data_path(tree: MixtureNode) -> tuple[str, ...] | None:
     """Return the section that names the data: the top level, `dataset`, a train loader, or
     parameters around it."""
     for path in _DATA_PATHS:
-        node: Node | None = tree
+        node: MixtureNode | None = tree
         for key in path:
             node = (
                 node.value.get(key) if node is not None and isinstance(node.value, dict) else None
@@ -128,7 +128,7 @@ def _data_path(tree: Node) -> tuple[str, ...] | None:
     return None
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture of the training streams; one pass is one of their epochs."""
     data_path = _data_path(tree)
     assert data_path is not None
@@ -373,7 +373,7 @@ def _batch(top: Section, dataset: Section, values: _Values) -> Batching | None:
 class _Values:
     """Resolve references such as `${variables.data_local}` within one file."""
 
-    def __init__(self, tree: Node) -> None:
+    def __init__(self, tree: MixtureNode) -> None:
         self.values: Any = plain(tree)
 
     def referenced(self) -> set[str]:

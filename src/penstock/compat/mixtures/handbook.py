@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Section, nothing
 from .locations import Hub, Names, name_of_path
 from .trainers import length, put_together, seed_of
@@ -24,7 +24,7 @@ _ENDS = (
 )  # fmt: skip
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     value = tree.value if isinstance(tree.value, dict) else {}
     if any(key in value and value[key].value for key in _MIXERS):
         return True
@@ -32,7 +32,7 @@ def is_mine(tree: Node) -> bool:
     return mixture is not None and isinstance(mixture.value, dict) and "datasets" in mixture.value
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture: datasets, or parts of them, concatenated and shuffled."""
     top, names = account.open(tree), Names()
     mixture = top.part("dataset_mixture")

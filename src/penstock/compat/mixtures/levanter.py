@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from ...engine.mixing import Stop
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
-from ...mixture_files.reading import Node, join_key
+from ...mixture_files.reading import MixtureNode, join_key
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
 from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
@@ -66,11 +66,11 @@ _TOP_HARMLESS = (
 )
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return _data(tree) is not None
 
 
-def _data(tree: Node) -> Node | None:
+def _data(tree: MixtureNode) -> MixtureNode | None:
     """Return the data mapping: the file itself, or its `data`."""
     top = tree.value if isinstance(tree.value, dict) else {}
     for node in (tree, top.get("data")):
@@ -86,11 +86,11 @@ def _data(tree: Node) -> Node | None:
     return None
 
 
-def _is_hub(value: Mapping[str, Node]) -> bool:
+def _is_hub(value: Mapping[str, MixtureNode]) -> bool:
     return "id" in value and isinstance(value["id"].value, str)
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture; weights are shares of sequences in Levanter, of tokens here.
 
     Levanter's sequences all have one length.
@@ -183,7 +183,7 @@ def _components(
     return entries, schedule
 
 
-def _weighted(node: Node) -> set[str]:
+def _weighted(node: MixtureNode) -> set[str]:
     """Return the names with a weight above 0 at any step."""
     rows = (
         [

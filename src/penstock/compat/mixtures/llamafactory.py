@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
-from ...mixture_files.reading import Node, Notes, read_file
+from ...mixture_files.reading import MixtureNode, ProblemLog, read_file
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .locations import Hub, Names
 from .trainers import (
@@ -137,7 +137,7 @@ _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
 )
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     value = tree.value
     if not isinstance(value, dict) or not value:
         return False
@@ -148,14 +148,14 @@ def is_mine(tree: Node) -> bool:
     return named is not None and isinstance(named.value, str | tuple) and bool(known & value.keys())
 
 
-def _is_info(tree: Node) -> bool:
+def _is_info(tree: MixtureNode) -> bool:
     values = list(tree.value.values()) if isinstance(tree.value, dict) else []
     return bool(values) and all(
         isinstance(node.value, dict) and set(_LOCATION_KEYS) & node.value.keys() for node in values
     )
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the datasets of a `dataset_info.json`, or those that a training file names."""
     if _is_info(tree):
         names, described = Names(), account.open(tree).named()
@@ -248,7 +248,7 @@ def _dataset_names(top: Section) -> list[str]:
     return names
 
 
-def _read_descriptions(top: Section, dataset_names: list[str]) -> Node:
+def _read_descriptions(top: Section, dataset_names: list[str]) -> MixtureNode:
     """Return the described datasets of those names.
 
     The description is in the folder `dataset_dir`, relative to the folder where LLaMA-Factory
@@ -266,7 +266,7 @@ def _read_descriptions(top: Section, dataset_names: list[str]) -> Node:
             break
         if (folder / setting / "dataset_info.json").is_file():
             file = folder / setting / "dataset_info.json"
-    info = read_file(file, Notes(), variables=False) if file.is_file() else None
+    info = read_file(file, ProblemLog(), variables=False) if file.is_file() else None
     if info is None or not _is_info(info):
         expected_path = (
             f"{Path(top.path(setting)) / 'dataset_info.json'}, or in {setting!r} of a folder above"

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import Account, Section, nothing
 from .arithmetic import Call, Unknown, size
 from .locations import Names
@@ -92,8 +92,8 @@ def convert(call: Call, account: Account, calls: list[Call]) -> MixtureFile:
     )
 
 
-def _at(call: Call) -> Node:
-    return Node(None, call.file, call.line)
+def _at(call: Call) -> MixtureNode:
+    return MixtureNode(None, call.file, call.line)
 
 
 def _points(call: Call, weights: Any) -> list[tuple[int, Mapping[str, float]]]:
@@ -177,7 +177,7 @@ def _run(call: Call, account: Account, calls: list[Call]) -> dict[str, Any]:
     if isinstance(config, Call):
         account.open_call(config, _CONFIG_HARMLESS)
     options: dict[str, Any] = {}
-    part = Section(Node({}, runs[0].file, runs[0].line), "train_config", account)
+    part = Section(MixtureNode({}, runs[0].file, runs[0].line), "train_config", account)
     account.open_call(runs[0], (*_HARMLESS, "name", "0"))
     length = _number(config, "train_seq_len") or _number(config, "max_seq_len")
     if length := length or _number(model, "max_seq_len") or _number(model, "seq_len"):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenising
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .locations import Hub, Names, name_of_path
@@ -77,7 +77,7 @@ _HARMLESS = (
 )
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     if not isinstance(tree.value, dict):
         return False
     return _is_mixture(tree) or (
@@ -85,7 +85,7 @@ def is_mine(tree: Node) -> bool:
     )
 
 
-def _is_mixture(tree: Node) -> bool:
+def _is_mixture(tree: MixtureNode) -> bool:
     """Return whether a file only maps names to a path and a weight."""
     table = tree.value
     if not isinstance(table, dict) or not table:
@@ -94,7 +94,7 @@ def _is_mixture(tree: Node) -> bool:
     return all(isinstance(item, dict) and item.keys() == {"path", "weight"} for item in inner)
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture; the first exhausted dataset ends it.
 
     Weights are shares of documents.

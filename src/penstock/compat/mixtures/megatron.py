@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .locations import Names, name_of_path
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
@@ -122,7 +122,7 @@ _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
 )  # fmt: skip
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return _blend(Account().open(tree)) is not None
 
 
@@ -193,7 +193,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture; weights are shares of rows in Megatron, of tokens here.
 
     Megatron's rows all have one length.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...mixture_files import MixtureFile, Scheduling, SourceEntry, Tokenising
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from ...sources.paths import TokenType
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
 from .locations import Hub, Names, name_of_path
@@ -60,12 +60,12 @@ _NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}
 _COMMON = ("tokenized", "merged", "tokens", "data")  # generic folder names
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     stages = tree.value.get("data_stages") if isinstance(tree.value, dict) else None
     return stages is not None and isinstance(stages.value, tuple) and bool(stages.value)
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture; weights are shares of rows in nanotron, of tokens here.
 
     nanotron's rows all have one length.

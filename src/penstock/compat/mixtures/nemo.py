@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...mixture_files import MixtureFile, SourceEntry
-from ...mixture_files.reading import Node, Notes, read_file
+from ...mixture_files.reading import MixtureNode, ProblemLog, read_file
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing, parts_of
 from .locations import Names, name_of_path
@@ -60,11 +60,11 @@ _NOTED: Reasons = {EVALUATION: ("validation_ds", "test_ds")}
 _RANGE = re.compile(r"_OP_(\d+)\.\.(\d+)_CL_")
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return _list(tree) is not None
 
 
-def _list(tree: Node) -> tuple[Node, str] | None:
+def _list(tree: MixtureNode) -> tuple[MixtureNode, str] | None:
     """Return the list of datasets and its key path: the file itself, or a usual key."""
     for key_path in (
         "",
@@ -73,7 +73,7 @@ def _list(tree: Node) -> tuple[Node, str] | None:
         "model.train_ds.input_cfg",
         "data.train_ds.input_cfg",
     ):
-        node: Node | None = tree
+        node: MixtureNode | None = tree
         for key in filter(None, key_path.split(".")):
             node = (
                 node.value.get(key) if node is not None and isinstance(node.value, dict) else None
@@ -87,7 +87,7 @@ def _list(tree: Node) -> tuple[Node, str] | None:
     return None
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture; groups become nested mixtures."""
     located = _list(tree)
     assert located is not None
@@ -99,7 +99,7 @@ def convert(tree: Node, account: Account) -> MixtureFile:
     return model
 
 
-def _open(tree: Node, key_path: str, account: Account) -> None:
+def _open(tree: MixtureNode, key_path: str, account: Account) -> None:
     """Account for the keys around the list of datasets."""
     section: Section | None = account.open(tree)
     if key_path and (trainer := section.part("trainer")) is not None:
@@ -118,7 +118,9 @@ def _open(tree: Node, key_path: str, account: Account) -> None:
         section = section.part(key) if isinstance(section.peek(key), dict) else None
 
 
-def _mixture(node: Node, key_path: str, account: Account, chain: tuple[Path, ...]) -> MixtureFile:
+def _mixture(
+    node: MixtureNode, key_path: str, account: Account, chain: tuple[Path, ...]
+) -> MixtureFile:
     names = Names()
     entries = [_entry(item, names, account, chain) for item in parts_of(node, key_path, account)]
     sources = [source for source in entries if source is not None]
@@ -183,7 +185,7 @@ def _group(item: Section, account: Account, chain: tuple[Path, ...]) -> MixtureF
     if path.resolve() in chain:
         item.report("input_cfg", "the files include each other in a cycle")
         return None
-    notes = Notes()
+    notes = ProblemLog()
     tree = read_file(path, notes, variables=False)
     located = None if tree is None else _list(tree)
     if located is None:

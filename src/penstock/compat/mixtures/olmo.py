@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 from ...mixture_files import MixtureFile, SourceEntry
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from ...sources.paths import TOKEN_TYPES, TokenType
 from .account import EVALUATION, Account, Reasons, Section, nothing, parts_of
 from .locations import Names
@@ -54,11 +54,11 @@ _REPORTED: Reasons = {
 _NOTED: Reasons = {EVALUATION: ("evaluators",)}
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     return _sources(tree) is not None or _has_paths(tree)
 
 
-def _has_paths(tree: Node) -> bool:
+def _has_paths(tree: MixtureNode) -> bool:
     """Return whether this is a training file of OLMo, with a list of token files."""
     data = tree.value.get("data") if isinstance(tree.value, dict) else None
     paths = data.value.get("paths") if data is not None and isinstance(data.value, dict) else None
@@ -74,7 +74,7 @@ def _is_weight(value: object) -> bool:
     )
 
 
-def _sources(tree: Node) -> tuple[Node, Node] | None:
+def _sources(tree: MixtureNode) -> tuple[MixtureNode, MixtureNode] | None:
     """Return the mapping that contains the list, and the list."""
     value = tree.value
     inner = value.get("source_list") if isinstance(value, dict) else None
@@ -91,7 +91,7 @@ def _sources(tree: Node) -> tuple[Node, Node] | None:
     return None
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture; ratios are shares of tokens."""
     located = _sources(tree)
     if located is None:

@@ -11,7 +11,7 @@ from ...engine.base import seams
 from ...engine.base.limits import MIXTURE_FILE
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from . import marin, titan
 from .account import Account, nothing
 from .arithmetic import Call, Unknown
@@ -21,20 +21,20 @@ _READERS = {**marin.READERS, **titan.READERS}
 """Name of a call that makes a mixture -> its converter."""
 
 
-def read(path: Path) -> Node:
+def read(path: Path) -> MixtureNode:
     """Return the text of a file, with its name."""
     try:
-        return Node(seams.read_within(str(path), MIXTURE_FILE).decode(), str(path), 1)
+        return MixtureNode(seams.read_within(str(path), MIXTURE_FILE).decode(), str(path), 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     text = tree.value if isinstance(tree.value, str) and tree.file.endswith(".py") else ""
     return any(f"{name}(" in text for name in _READERS)
 
 
-def convert(tree: Node, account: Account, pick: str | None = None) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account, pick: str | None = None) -> MixtureFile:
     """Convert the mixture that a name of the file holds."""
     module = Module(Path(tree.file))
     mixtures = dict(_mixtures(module))

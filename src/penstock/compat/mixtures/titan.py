@@ -14,7 +14,7 @@ from typing import Any, cast
 from ...engine.mixing import Stop
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import NO_COUNTERPART, Account, Section, nothing
 from .arithmetic import Call, Unknown
 from .locations import Hub, Names, name_of_path
@@ -104,8 +104,8 @@ def _child(
     return None
 
 
-def _at(call: Call) -> Node:
-    return Node(None, call.file, call.line)
+def _at(call: Call) -> MixtureNode:
+    return MixtureNode(None, call.file, call.line)
 
 
 def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
@@ -146,8 +146,8 @@ def _source(call: Call, names: Names, account: Account) -> SourceEntry | None:
     name = names.of(name_of_path(files[0] if files else str(path)) if local else hub.short)
     key = "patterns" if patterns else "path"
     settings = {key: hub.name, "name": config, "split": split}
-    nodes = {name: Node(value, origin.file, origin.line) for name, value in settings.items()}
-    part = Section(Node(nodes, origin.file, origin.line), "", account)
+    nodes = {name: MixtureNode(value, origin.file, origin.line) for name, value in settings.items()}
+    part = Section(MixtureNode(nodes, origin.file, origin.line), "", account)
     paths = files or [str(path)] if local else []
     kind: Any = "jsonl" if patterns else _KINDS.get(str(path)) if local else None
     return SourceEntry(name, part.dataset(key, name, hub, "name", "split", paths), format=kind)

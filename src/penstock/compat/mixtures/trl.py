@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...mixture_files import MixtureFile, SourceEntry, Splitting
-from ...mixture_files.reading import Node
+from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .axolotl import lists_paths
 from .locations import Hub, Names, name_of_path
@@ -95,7 +95,7 @@ _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
 _PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
 
 
-def is_mine(tree: Node) -> bool:
+def is_mine(tree: MixtureNode) -> bool:
     if lists_paths(tree, "datasets"):
         return True
     value = tree.value if isinstance(tree.value, dict) else {}
@@ -103,7 +103,7 @@ def is_mine(tree: Node) -> bool:
     return named and bool(ARGUMENTS & value.keys())
 
 
-def convert(tree: Node, account: Account) -> MixtureFile:
+def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the combined datasets, or the single named one, in a shuffled order."""
     top, names, split = account.open(tree), Names(), None
     if lists_paths(tree, "datasets"):

@@ -16,7 +16,7 @@ _KEYWORD_ONLY = 1 << 30  # the position of keyword-only arguments
 
 
 @dataclass(frozen=True)
-class Kind:
+class ArgumentKind:
     """Values that an annotation accepts, and a description of them for errors."""
 
     words: str
@@ -28,48 +28,48 @@ def _is_ordered(value: object) -> bool:
     return isinstance(value, Sequence | Mapping | KeysView)
 
 
-def _text(value: Any) -> bool:
+def _is_text(value: Any) -> bool:
     # Unpaired surrogates have no encoding.
     return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
 
 
-def _names(value: Any) -> bool:
+def _is_list_of_names(value: Any) -> bool:
     # A single name has its own error, which shows how to write it.
-    return _is_ordered(value) and all(map(_text, value))
+    return _is_ordered(value) and all(map(_is_text, value))
 
 
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     return abs(value) <= _MAX_FLOAT_INT if isinstance(value, int) else isinstance(value, Real)
 
 
-_KINDS = {
-    "bool": Kind("True or False", lambda value: isinstance(value, bool | np.bool_)),
-    "str": Kind("a string", _text),
-    "float": Kind("a number", _number),
-    "str | Path": Kind(
+_KIND_BY_ANNOTATION = {
+    "bool": ArgumentKind("True or False", lambda value: isinstance(value, bool | np.bool_)),
+    "str": ArgumentKind("a string", _is_text),
+    "float": ArgumentKind("a number", _is_number),
+    "str | Path": ArgumentKind(
         "a path", lambda value: isinstance(value, str) or hasattr(value, "__fspath__")
     ),
-    "Sequence[str]": Kind("a list of names", _names),
-    "Mapping[str, Any]": Kind("a dict by name", lambda value: isinstance(value, Mapping)),
-    "Mapping[str, int] | None": Kind(
+    "Sequence[str]": ArgumentKind("a list of names", _is_list_of_names),
+    "Mapping[str, Any]": ArgumentKind("a dict by name", lambda value: isinstance(value, Mapping)),
+    "Mapping[str, int] | None": ArgumentKind(
         "a dict of numbers by name", lambda value: isinstance(value, Mapping)
     ),
-    "str | Counts": Kind(
-        "a column, or a function of a file", lambda value: _text(value) or callable(value)
+    "str | Counts": ArgumentKind(
+        "a column, or a function of a file", lambda value: _is_text(value) or callable(value)
     ),
-    "FormatName | str | Callable[[Path], Any]": Kind(
-        "a name, or a function", lambda value: _text(value) or callable(value)
+    "FormatName | str | Callable[[Path], Any]": ArgumentKind(
+        "a name, or a function", lambda value: _is_text(value) or callable(value)
     ),
-    "Long": Kind("a string", _text),
-    "Callable[[Any, str, int, int], Any]": Kind("a function", callable),
+    "Long": ArgumentKind("a string", _is_text),
+    "Callable[[Any, str, int, int], Any]": ArgumentKind("a function", callable),
 }
 """Checks by annotation, as written in the source; annotations with better errors are missing."""
 
-CheckedArgument = tuple[str, int, bool, Kind]
+CheckedArgument = tuple[str, int, bool, ArgumentKind]
 """A checked argument: name, position, whether None is valid, and its kind."""
 
 
-def checked_arguments(fn: Any) -> list[CheckedArgument]:
+def find_checked_arguments(fn: Any) -> list[CheckedArgument]:
     """Return the arguments of a function that have a check.
 
     Annotations are read as text, so none is evaluated at import.
@@ -78,7 +78,7 @@ def checked_arguments(fn: Any) -> list[CheckedArgument]:
     for place, name in enumerate(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]):
         hint = str(fn.__annotations__.get(name, ""))
         bare = hint.removesuffix(" | None")
-        if kind := _KINDS.get(hint) or _KINDS.get(bare):
+        if kind := _KIND_BY_ANNOTATION.get(hint) or _KIND_BY_ANNOTATION.get(bare):
             position = place if place < code.co_argcount else _KEYWORD_ONLY
             checked.append((name, position, bare != hint, kind))
     return checked
@@ -90,7 +90,7 @@ def check_arguments(
     """Raise `ConfigError` for the first argument with an invalid value.
 
     >>> def read(paths, columns: Sequence[str] | None = None): ...
-    >>> check_arguments("read", checked_arguments(read), ("a.jsonl",), {"columns": 5})
+    >>> check_arguments("read", find_checked_arguments(read), ("a.jsonl",), {"columns": 5})
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: read(columns=5): give a list of names, or None

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 from ...errors import ConfigError
-from .argument_types import check_arguments, checked_arguments
+from .argument_types import check_arguments, find_checked_arguments
 
 T = TypeVar("T", bound=Callable[..., Any])
 
 # Synonyms of arguments in other libraries; the suggestion is the one that the function has.
-ARGUMENTS = (
+ARGUMENT_SYNONYMS = (
     {"workers", "num_workers", "num_threads", "num_proc", "threads", "processes"},
     {"world_size", "world", "num_replicas", "num_ranks", "process_count", "num_processes"},
     {"rank", "process_index", "process_id"},
@@ -60,7 +60,7 @@ ARGUMENTS = (
 )
 
 # Arguments of other libraries that are no arguments here.
-INSTEAD = {
+ARGUMENT_REMEDIES = {
     "batch_size": "batch the dataset: .batch(n)",
     "drop_last": "batch the dataset: .batch(n, drop_remainder=True)",
     "collate_fn": "batch the dataset: .batch(n, collate=fn)",
@@ -80,7 +80,7 @@ INSTEAD = {
 }
 
 # Names of other libraries, and their equivalents here.
-NAMES = {
+FOREIGN_NAMES = {
     "Dataset": {
         "take": ".limit(n)",
         "head": ".limit(n)",
@@ -142,17 +142,17 @@ NAMES = {
     },
 }
 
-_IN_WORKERS = "penstock.integrations.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in its place"
-OPERATORS = {
+_TORCH_WORKERS_REMEDY = "penstock.integrations.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in its place"
+OPERATOR_REMEDIES = {
     "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
-    "Loader": {"__getitem__": _IN_WORKERS, "__reduce_ex__": _IN_WORKERS},
+    "Loader": {"__getitem__": _TORCH_WORKERS_REMEDY, "__reduce_ex__": _TORCH_WORKERS_REMEDY},
 }
 
 
-def no_dataset(where: str, given: object) -> ConfigError:
+def make_not_dataset_error(where: str, given: object) -> ConfigError:
     """Return the error for an object that is no dataset, with a way to create one from it.
 
-    >>> print(no_dataset("concat", "a.jsonl"))
+    >>> print(make_not_dataset_error("concat", "a.jsonl"))
     concat: str is not a dataset; read the file: ps.read('a.jsonl')
     """
     remedy = f"read the file: ps.read({str(given)!r})"
@@ -171,12 +171,12 @@ def join_first(names: Iterable[object], most: int = 3) -> str:
     return f"{listed[:most]}" + (f" and {len(listed) - most} more" if len(listed) > most else "")
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
+def suggest_names(word: object, known: Iterable[str]) -> str:
     """Return a "did you mean" for the end of a message; empty if no name is similar.
 
-    >>> did_you_mean("wieght", ["weight", "path"])
+    >>> suggest_names("wieght", ["weight", "path"])
     "; did you mean 'weight'?"
-    >>> did_you_mean("text", ["texts", "web/text"])
+    >>> suggest_names("text", ["texts", "web/text"])
     "; did you mean 'web/text'?"
     """
     names, word = list(known), str(word)
@@ -200,63 +200,67 @@ def check_choice(value: object, choices: tuple[str, ...], where: str) -> None:
         *first, last = map(repr, choices)
         raise ConfigError(
             f"{where.format(repr(value))}: choose {', '.join(first)} or "
-            f"{last}{did_you_mean(value, choices)}"
+            f"{last}{suggest_names(value, choices)}"
         )
 
 
-def validated(target: T) -> T:
+def validate_arguments(target: T) -> T:
     """Decorate a function, or a class, to check arguments and suggest corrections.
 
     It corrects names of arguments and, for classes, of attributes. It checks values of arguments by
     their annotations.
 
-    >>> @validated
+    >>> @validate_arguments
     ... def ask(workers=0): ...
     >>> ask(num_workers=2)
     Traceback (most recent call last):
     ...
     TypeError: ask() has no argument 'num_workers'; did you mean workers=?
     """
-    return _checked(target) if isfunction(target) else _with_hints(target)
+    return _wrap_with_checks(target) if isfunction(target) else _add_hints(target)
 
 
-def _with_hints(kind: Any) -> Any:
+def _add_hints(kind: Any) -> Any:
     for name, method in cast("dict[str, Any]", {**kind.__dict__}).items():
         if isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            setattr(kind, name, _checked(method))
-    for operator, instead in OPERATORS.get(kind.__name__, {}).items():
-        setattr(kind, operator, _raising(f"{kind.__name__} has no {operator}; write {instead}"))
+            setattr(kind, name, _wrap_with_checks(method))
+    for operator, instead in OPERATOR_REMEDIES.get(kind.__name__, {}).items():
+        setattr(
+            kind,
+            operator,
+            _make_raising_operator(f"{kind.__name__} has no {operator}; write {instead}"),
+        )
     # Set here, because a type checker that sees __getattr__ accepts every name.
-    kind.__getattr__ = _missing
+    kind.__getattr__ = _raise_unknown_attribute
     return kind
 
 
-def unknown_attribute(owner: str, name: str, known: Iterable[str]) -> AttributeError:
+def make_attribute_error(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for an unknown attribute of a class or module."""
-    instead = NAMES.get(owner, {}).get(name)
-    hint = f"; write {instead}" if instead else did_you_mean(name, known) or f"; see help({owner})"
+    instead = FOREIGN_NAMES.get(owner, {}).get(name)
+    hint = f"; write {instead}" if instead else suggest_names(name, known) or f"; see help({owner})"
     # obj=None, because Python would add a suggestion of its own.
     return AttributeError(f"{owner} has no {name!r}{hint}", name=name, obj=None)
 
 
-def _missing(self: object, name: str) -> Any:
+def _raise_unknown_attribute(self: object, name: str) -> Any:
     kind = type(self)
     if name.startswith("_") or hasattr(kind, name):
         # Python's own error, or the error that a property raised.
         return object.__getattribute__(self, name)
-    raise unknown_attribute(
+    raise make_attribute_error(
         kind.__name__, name, (known for known in dir(kind) if not known.startswith("_"))
     )
 
 
-def _raising(message: str) -> Callable[[object, object], NoReturn]:
+def _make_raising_operator(message: str) -> Callable[[object, object], NoReturn]:
     def operator(self: object, other: object) -> NoReturn:
         raise TypeError(message)
 
     return operator
 
 
-def _checked(fn: Any) -> Any:
+def _wrap_with_checks(fn: Any) -> Any:
     code = fn.__code__  # runs at every import, and inspect.signature is ten times slower
     if code.co_flags & CO_VARKEYWORDS:
         return fn
@@ -264,23 +268,29 @@ def _checked(fn: Any) -> Any:
         code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
     )
     shown = fn.__qualname__.removesuffix(".__init__")
-    looked, step = checked_arguments(fn), shown.rpartition(".")[2]
+    looked, step = find_checked_arguments(fn), shown.rpartition(".")[2]
 
     @wraps(fn)
     def checked(*args: Any, **given: Any) -> Any:
         for word in given:
             if word not in names:
-                raise TypeError(f"{shown}() has no argument {word!r}; {_argument(word, names)}")
+                raise TypeError(
+                    f"{shown}() has no argument {word!r}; {_suggest_argument(word, names)}"
+                )
         check_arguments(step, looked, args, given)
         return fn(*args, **given)
 
     return checked
 
 
-def _argument(word: str, names: list[str]) -> str:
-    synonyms = [name for words in ARGUMENTS if word in words for name in names if name in words]
-    if matches := synonyms or ([] if word in INSTEAD else get_close_matches(word, names, 1)):
+def _suggest_argument(word: str, names: list[str]) -> str:
+    synonyms = [
+        name for words in ARGUMENT_SYNONYMS if word in words for name in names if name in words
+    ]
+    if matches := synonyms or (
+        [] if word in ARGUMENT_REMEDIES else get_close_matches(word, names, 1)
+    ):
         return f"did you mean {matches[0]}=?"
-    return INSTEAD.get(
+    return ARGUMENT_REMEDIES.get(
         word, f"its arguments are {join_first(name for name in names if name != 'self')}"
     )

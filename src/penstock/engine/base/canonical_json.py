@@ -7,16 +7,16 @@ import json
 
 from ...types import Json
 
-_CANONICAL = json.JSONEncoder(
+_CANONICAL_ENCODER = json.JSONEncoder(
     sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False
 )
 
 
-def canonical_json(tree: Json) -> bytes:
+def encode_canonical_json(tree: Json) -> bytes:
     """Encode a JSON value canonically, with sorted keys."""
-    return _CANONICAL.encode(tree).encode()
+    return _CANONICAL_ENCODER.encode(tree).encode()
 
 
-def fingerprint(description: Json) -> str:
+def compute_fingerprint(description: Json) -> str:
     """Return the digest of a description: sixteen hex digits."""
-    return hashlib.blake2b(canonical_json(description), digest_size=8).hexdigest()
+    return hashlib.blake2b(encode_canonical_json(description), digest_size=8).hexdigest()

@@ -6,15 +6,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
-Stack: TypeAlias = Callable[[Sequence[Any], str], Any]
+ColumnStacker: TypeAlias = Callable[[Sequence[Any], str], Any]
 """Function from the values of a field, and the path of the field for errors, to a column."""
 
 
-class Columnar(Sequence[Any]):
+class ColumnarSamples(Sequence[Any]):
     """Sequence of samples stored as columns; a row is built at access. Slices are columnar too."""
 
     @abstractmethod
-    def collated(self, stack: Stack) -> Any:
+    def collated(self, stack: ColumnStacker) -> Any:
         """Collate the rows column by column with `stack`."""
 
     @abstractmethod
@@ -30,5 +30,5 @@ class Columnar(Sequence[Any]):
         """The bytes of the columns."""
 
 
-class Columnwise:
-    """Function of many samples that accepts `Columnar`; other functions receive lists."""
+class ColumnwiseFunction:
+    """Function of many samples that accepts `ColumnarSamples`; other functions receive lists."""

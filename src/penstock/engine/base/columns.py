@@ -12,8 +12,8 @@ from typing import Any, cast
 from ...errors import StateError
 from ...types import Json
 
-MANY = 100  # entries from which a mapping is encoded; smaller mappings stay readable
-_MARK = "@names"
+MIN_ENCODED_ENTRIES = 100  # entries from which a mapping is encoded; smaller mappings stay readable
+_NAMES_KEY = "@names"
 _MAX_VALUES = 1 << 22  # limit on names times fields; a larger state is corrupted
 
 
@@ -28,16 +28,16 @@ def encode_columns(tree: Json, tables: list[list[str]]) -> Json:
     True
     """
     if isinstance(tree, dict):
-        if len(tree) < MANY and _MARK not in tree:
+        if len(tree) < MIN_ENCODED_ENTRIES and _NAMES_KEY not in tree:
             return {name: encode_columns(value, tables) for name, value in tree.items()}
         names = list(tree)
         return {
-            _MARK: _table_index(names, tables),
-            **_marked(_column(list(tree.values()), names, tables)),
+            _NAMES_KEY: _intern_names(names, tables),
+            **_wrap_column(_encode_column(list(tree.values()), names, tables)),
         }
     if isinstance(tree, list | tuple):
-        if len(tree) >= MANY and all(type(value) is str for value in tree):
-            return {_MARK: _table_index(cast("list[str]", list(tree)), tables)}
+        if len(tree) >= MIN_ENCODED_ENTRIES and all(type(value) is str for value in tree):
+            return {_NAMES_KEY: _intern_names(cast("list[str]", list(tree)), tables)}
         return [encode_columns(value, tables) for value in tree]
     return tree
 
@@ -56,20 +56,20 @@ def decode_columns(tree: Any, tables: Any) -> Json:
     if not isinstance(tree, dict):
         return tree
     mapping = cast("dict[str, Any]", tree)
-    if _MARK not in mapping:
+    if _NAMES_KEY not in mapping:
         return {
             name: decode_columns(value, tables) if isinstance(value, list | dict) else value
             for name, value in mapping.items()
         }
     try:
-        names = tables[mapping[_MARK]]
+        names = tables[mapping[_NAMES_KEY]]
         if len(mapping) == 1:
             return list(names)
-        ((kind, column),) = ((name, value) for name, value in mapping.items() if name != _MARK)
+        ((kind, column),) = ((name, value) for name, value in mapping.items() if name != _NAMES_KEY)
         return dict(
             zip(
                 names,
-                _entries(names if kind == "names" else {kind: column}, names, tables),
+                _decode_column(names if kind == "names" else {kind: column}, names, tables),
                 strict=True,
             )
         )
@@ -80,17 +80,17 @@ def decode_columns(tree: Any, tables: Any) -> Json:
         ) from error
 
 
-def _table_index(names: list[str], tables: list[list[str]]) -> int:
+def _intern_names(names: list[str], tables: list[list[str]]) -> int:
     if names not in tables:
         tables.append(names)
     return tables.index(names)
 
 
-def _marked(column: Json) -> dict[str, Json]:
+def _wrap_column(column: Json) -> dict[str, Json]:
     return {"names": True} if column == "names" else cast("dict[str, Json]", column)
 
 
-def _column(values: Sequence[Any], names: Sequence[str], tables: list[list[str]]) -> Json:
+def _encode_column(values: Sequence[Any], names: Sequence[str], tables: list[list[str]]) -> Json:
     first = values[0] if values else None
     if isinstance(first, dict) and first:
         fields = list(cast("dict[str, Any]", first))
@@ -100,7 +100,7 @@ def _column(values: Sequence[Any], names: Sequence[str], tables: list[list[str]]
         ):
             return {
                 "fields": {
-                    name: _column([value[name] for value in values], names, tables)
+                    name: _encode_column([value[name] for value in values], names, tables)
                     for name in fields
                 }
             }
@@ -113,7 +113,7 @@ def _column(values: Sequence[Any], names: Sequence[str], tables: list[list[str]]
     return {"each": [encode_columns(value, tables) for value in values]}
 
 
-def _entries(column: Any, names: list[str], tables: Any) -> list[Any]:
+def _decode_column(column: Any, names: list[str], tables: Any) -> list[Any]:
     """Return the values of a column, one for each name."""
     if column == "names" or column is names:
         return list(names)
@@ -124,7 +124,7 @@ def _entries(column: Any, names: list[str], tables: Any) -> list[Any]:
         case "each" if len(content) == len(names):
             return cast("list[Any]", decode_columns(content, tables))
         case "fields" if len(content) * len(names) < _MAX_VALUES:
-            columns = [_entries(field, names, tables) for field in content.values()]
+            columns = [_decode_column(field, names, tables) for field in content.values()]
             return [
                 dict(zip(content, values, strict=True)) for values in zip(*columns, strict=True)
             ]

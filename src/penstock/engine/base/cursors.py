@@ -6,15 +6,17 @@ from typing import Any
 
 from ...errors import StateError
 from ...types import Json
-from .canonical_json import canonical_json
+from .canonical_json import encode_canonical_json
 
 _MAX_CURSOR = 1 << 53  # no run gets there, so a larger number is corruption
 
 
-def as_int(cursor: Json, most: int = _MAX_CURSOR) -> int:
+def parse_cursor_int(cursor: Json, most: int = _MAX_CURSOR) -> int:
     """Return a cursor that must be a position below `most`."""
     if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < most:
-        raise bad_cursor(cursor, "a position" if most == _MAX_CURSOR else f"a number below {most}")
+        raise make_cursor_error(
+            cursor, "a position" if most == _MAX_CURSOR else f"a number below {most}"
+        )
     return cursor
 
 
@@ -30,21 +32,21 @@ def check_reach(position: int, where: str) -> None:
         raise IndexError(f"{where} is behind sample or pass 2^53: no run gets there")
 
 
-def as_list(cursor: Json, length: int = 2) -> list[Any]:
+def parse_cursor_list(cursor: Json, length: int = 2) -> list[Any]:
     """Return a cursor that must be a list of `length` entries."""
     if not isinstance(cursor, list) or len(cursor) != length:
-        raise bad_cursor(cursor, f"a list of {length}")
+        raise make_cursor_error(cursor, f"a list of {length}")
     return cursor
 
 
-def stands_at(cursor: Json, target: Json) -> bool:
+def is_cursor_at(cursor: Json, target: Json) -> bool:
     """Return whether a cursor equals a target; null as target is the beginning in any spelling."""
     if isinstance(target, list) and isinstance(cursor, list):
-        return len(target) == len(cursor) and all(map(stands_at, cursor, target))
-    return target is None or canonical_json(cursor) == canonical_json(target)
+        return len(target) == len(cursor) and all(map(is_cursor_at, cursor, target))
+    return target is None or encode_canonical_json(cursor) == encode_canonical_json(target)
 
 
-def bad_cursor(cursor: Json, wanted: str) -> StateError:
+def make_cursor_error(cursor: Json, wanted: str) -> StateError:
     """Return the error for a cursor whose shape does not fit the pipeline."""
     return StateError(
         f"a cursor in the state is {str(cursor)[:80]!r} where {wanted} should be; it is of another "
@@ -52,7 +54,7 @@ def bad_cursor(cursor: Json, wanted: str) -> StateError:
     )
 
 
-def lane_number(number: Any) -> int:
+def parse_lane_number(number: Any) -> int:
     """Return the number of a lane, which is a string in JSON."""
     if not isinstance(number, str) or not number.isdecimal():
         raise StateError(

@@ -16,17 +16,17 @@ from .integers import cast_scalar
 
 Array = npt.NDArray[Any]
 
-EXACT = 1 << 53
+MAX_EXACT_FLOAT_INT = 1 << 53
 """Limit up to which float64 represents every integer."""
 
-NUMERIC = "biufcmM"
+NUMERIC_KINDS = "biufcmM"
 """The kinds of dtypes that count as numbers."""
 
 _INT64 = np.dtype(np.int64)
 _UINT64 = np.dtype(np.uint64)
 _FLOAT64 = np.dtype(np.float64)
-_FLOATS = (float, np.floating)
-_NUMBERS = (int, float, complex, np.number, np.bool_, np.datetime64, np.ndarray)
+_FLOAT_TYPES = (float, np.floating)
+_NUMBER_TYPES = (int, float, complex, np.number, np.bool_, np.datetime64, np.ndarray)
 
 
 class InexactError(ValueError):
@@ -50,7 +50,7 @@ def _require_readable(values: Any) -> None:
     """Raise `InexactError` for the first tensor or foreign array that NumPy cannot convert."""
     listed = cast("Sequence[Any]", values if isinstance(values, list | tuple) else [values])
     for index, leaf in (
-        (index, leaf) for index, value in enumerate(listed) for leaf in _leaves([value])
+        (index, leaf) for index, value in enumerate(listed) for leaf in _iter_leaves([value])
     ):
         try:
             np.asarray(leaf)
@@ -60,7 +60,7 @@ def _require_readable(values: Any) -> None:
             raise InexactError(message, index) from None
 
 
-def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
+def find_common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     """Return the dtype that holds the values of all arrays unchanged.
 
     Empty arrays are ignored, unless all are empty.
@@ -72,9 +72,9 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
         InexactError: if a value changes in the common dtype, if the types have none, or for masked
             arrays.
 
-    >>> common_dtype([np.array([1], np.uint64), np.array([-1])]), common_dtype([np.array([]), np.array([1])])
+    >>> find_common_dtype([np.array([1], np.uint64), np.array([-1])]), find_common_dtype([np.array([]), np.array([1])])
     (dtype('int64'), dtype('int64'))
-    >>> common_dtype([np.array([0.5]), np.array([2**53 + 1])])
+    >>> find_common_dtype([np.array([0.5]), np.array([2**53 + 1])])
     Traceback (most recent call last):
     ...
     penstock.engine.base.dtypes.InexactError: 9007199254740993 beside float64 is no float64
@@ -88,7 +88,7 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
         return dtypes.pop()
     kinds = {dtype.kind for dtype in dtypes}
     if kinds <= set("biu"):
-        return _of_integers(arrays, np.result_type(*dtypes))
+        return _promote_integers(arrays, np.result_type(*dtypes))
     try:
         common = np.result_type(*dtypes)
     except TypeError:
@@ -111,7 +111,7 @@ def common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     return common
 
 
-def _of_integers(arrays: Sequence[Array], promoted: np.dtype[Any]) -> np.dtype[Any]:
+def _promote_integers(arrays: Sequence[Array], promoted: np.dtype[Any]) -> np.dtype[Any]:
     if promoted.kind in "biu":
         return promoted
     ranges = [(int(array.min()), int(array.max())) if array.size else (0, 0) for array in arrays]
@@ -134,14 +134,14 @@ def require_exact(integers: Array, dtype: np.dtype[Any], index: int = 0) -> None
         return
     if dtype.kind not in "fc":  # bfloat16 and similar dtypes, whose limit NumPy does not know
         changed = integers[integers.astype(dtype).astype(_FLOAT64) != integers]
-        if max(high, -low) <= EXACT and not changed.size:
+        if max(high, -low) <= MAX_EXACT_FLOAT_INT and not changed.size:
             return
         low, high = (int(changed.min()), int(changed.max())) if changed.size else (low, high)
     value = high if high >= -low else low
     raise InexactError(f"{value} beside {dtype} is no {dtype}", index)
 
 
-def exact_array(values: Any) -> Array:
+def make_exact_array(values: Any) -> Array:
     """Return `np.asarray(values)`, but keep every integer in nested lists exact.
 
     Empty lists become int64. Values other than numbers, and integers of more than 64 bits, are
@@ -152,7 +152,7 @@ def exact_array(values: Any) -> Array:
         InexactError: if no dtype holds all numbers, for masked arrays, and for tensors that NumPy
             cannot convert; `index` is the index in the outermost list.
 
-    >>> exact_array([2**63 + 1, 5]), exact_array([])
+    >>> make_exact_array([2**63 + 1, 5]), make_exact_array([])
     (array([9223372036854775809,                   5], dtype=uint64), array([], dtype=int64))
     """
     require_unmasked(values)
@@ -163,47 +163,49 @@ def exact_array(values: Any) -> Array:
         raise
     kind = array.dtype.kind
     if isinstance(values, list | tuple) and (
-        isinstance(next(_leaves(cast("Any", values)), None), np.ndarray)
+        isinstance(next(_iter_leaves(cast("Any", values)), None), np.ndarray)
         or (kind == "f" and bool(np.isnan(array).any()))
     ):  # NumPy converts a masked number to NaN
         for index, value in enumerate(cast("Sequence[Any]", values)):
-            for leaf in _leaves([value]):
+            for leaf in _iter_leaves([value]):
                 require_unmasked(leaf, index)
     if kind in "biuO" or not isinstance(values, list | tuple):
         return array
     if not array.size:
-        typed = any(isinstance(leaf, np.ndarray) for leaf in _leaves(cast("Any", values)))
+        typed = any(isinstance(leaf, np.ndarray) for leaf in _iter_leaves(cast("Any", values)))
         return array if typed else array.astype(np.int64)
     if kind == "f":
         if array.ndim == 1 and set(map(type, cast("Any", values))) == {float}:
             return array
-        small = bool((np.abs(array) < np.float64(EXACT)).all())  # as a float16, EXACT is infinite
-        if small and isinstance(next(_leaves(cast("Any", values))), _FLOATS):
+        small = bool(
+            (np.abs(array) < np.float64(MAX_EXACT_FLOAT_INT)).all()
+        )  # as a float16, EXACT is infinite
+        if small and isinstance(next(_iter_leaves(cast("Any", values))), _FLOAT_TYPES):
             return array
         leaves = cast(
-            "Sequence[Any]", values if array.ndim == 1 else list(_leaves(cast("Any", values)))
+            "Sequence[Any]", values if array.ndim == 1 else list(_iter_leaves(cast("Any", values)))
         )
-        is_float = [issubclass(leaf_type, _FLOATS) for leaf_type in set(map(type, leaves))]
+        is_float = [issubclass(leaf_type, _FLOAT_TYPES) for leaf_type in set(map(type, leaves))]
         if all(is_float) or (small and any(is_float)):
             return array
     else:
-        leaves = list(_leaves(cast("Any", values)))
-        if not all(issubclass(leaf_type, _NUMBERS) for leaf_type in set(map(type, leaves))):
+        leaves = list(_iter_leaves(cast("Any", values)))
+        if not all(issubclass(leaf_type, _NUMBER_TYPES) for leaf_type in set(map(type, leaves))):
             return array
     try:
-        return np.asarray(values, common_dtype([np.asarray(leaf) for leaf in leaves]))
+        return np.asarray(values, find_common_dtype([np.asarray(leaf) for leaf in leaves]))
     except InexactError as error:
         owners = [
-            index for index, value in enumerate(cast("Any", values)) for _ in _leaves([value])
+            index for index, value in enumerate(cast("Any", values)) for _ in _iter_leaves([value])
         ]
         raise InexactError(str(error), owners[error.index]) from None
 
 
-def _leaves(values: Sequence[Any]) -> Iterator[Any]:
+def _iter_leaves(values: Sequence[Any]) -> Iterator[Any]:
     """Yield the leaves of nested lists and tuples, in order."""
     for value in values:
         if isinstance(value, list | tuple):
-            yield from _leaves(cast("Sequence[Any]", value))
+            yield from _iter_leaves(cast("Sequence[Any]", value))
         else:
             yield value
 
@@ -218,23 +220,23 @@ def is_untyped(values: Any) -> bool:
     return array.shape == (0,) and array.dtype == _FLOAT64
 
 
-def exact_arrays(arrays: Sequence[Array]) -> list[Array]:
-    """Return the arrays in their `common_dtype`."""
-    dtype = common_dtype(arrays)
+def cast_to_common_dtype(arrays: Sequence[Array]) -> list[Array]:
+    """Return the arrays in their `find_common_dtype`."""
+    dtype = find_common_dtype(arrays)
     return [array.astype(dtype, copy=False) for array in arrays]
 
 
 def concatenate(arrays: Sequence[Array]) -> Array:
-    """Join arrays along axis 0 as `np.concatenate` does, in their `common_dtype`."""
-    return np.concatenate(arrays, dtype=common_dtype(arrays), casting="unsafe")
+    """Join arrays along axis 0 as `np.concatenate` does, in their `find_common_dtype`."""
+    return np.concatenate(arrays, dtype=find_common_dtype(arrays), casting="unsafe")
 
 
-TOKENS = np.dtype(np.int32)
+TOKEN_DTYPE = np.dtype(np.int32)
 """The default dtype of packed integers."""
 
 
-def packed_dtype(
-    pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[Any] | None = TOKENS
+def choose_packed_dtype(
+    pieces: Sequence[Array], dtype: Any = None, integers: np.dtype[Any] | None = TOKEN_DTYPE
 ) -> np.dtype[Any]:
     """Return the dtype of a feature of a packed row: `dtype`, or a dtype from its pieces.
 
@@ -242,7 +244,7 @@ def packed_dtype(
     Other features get their common dtype. Empty pieces are ignored; if all are empty lists, the row
     holds integers.
 
-    >>> packed_dtype([np.array([1], np.uint16), np.array([])]), packed_dtype([np.array([0.5], np.float32)])
+    >>> choose_packed_dtype([np.array([1], np.uint16), np.array([])]), choose_packed_dtype([np.array([0.5], np.float32)])
     (dtype('int32'), dtype('float32'))
     """
     if dtype is not None:
@@ -254,7 +256,7 @@ def packed_dtype(
         return integers or _INT64
     kinds = {piece.dtype.kind for piece in typed}
     vectors = kinds <= set("biu") and kinds != {"b"} and typed[0].ndim <= 1
-    return integers if integers is not None and vectors else common_dtype(pieces)
+    return integers if integers is not None and vectors else find_common_dtype(pieces)
 
 
 def cast_array(values: Array, dtype: np.dtype[Any]) -> Array:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
-from .machine import current_pid, make_lock
+from .machine import get_pid, make_lock
 
-COUNTED = ("retries", "cache_hits", "cache_misses")
+EVENT_NAMES = ("retries", "cache_hits", "cache_misses")
 
 
 class EventCounts:
@@ -38,12 +38,12 @@ class EventCounts:
 
     def _lock(self) -> AbstractContextManager[Any]:
         # One lock per process: another thread may hold it while this process is forked.
-        return self._locks.setdefault(current_pid(), make_lock())
+        return self._locks.setdefault(get_pid(), make_lock())
 
     def totals(self) -> dict[str, int]:
         """Return the counts of all names."""
         with self._lock():
-            return {name: self._counts[name] for name in COUNTED}
+            return {name: self._counts[name] for name in EVENT_NAMES}
 
     def news(self) -> dict[str, int]:
         """Return the counts since the last call, for the parent process."""
@@ -52,5 +52,5 @@ class EventCounts:
             return dict(news)
 
 
-EVENTS = EventCounts()
+EVENT_COUNTS = EventCounts()
 """The event counters of this process."""

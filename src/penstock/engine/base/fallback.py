@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-_LOGGED = set[tuple[str, str]]()
+_LOGGED_FALLBACKS = set[tuple[str, str]]()
 
 
 def log_fallback(name: str, error: Exception) -> None:
@@ -14,8 +14,8 @@ def log_fallback(name: str, error: Exception) -> None:
     by one is slow.
     """
     kind = type(error).__name__
-    if (name, kind) not in _LOGGED:
-        _LOGGED.add((name, kind))
+    if (name, kind) not in _LOGGED_FALLBACKS:
+        _LOGGED_FALLBACKS.add((name, kind))
         logging.getLogger("penstock").warning(
             "%s: samples failed together and worked one by one, which is slow: %s: %s",
             name,

@@ -8,17 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import exact_array
+from .dtypes import make_exact_array
 from .tree import collate
 
-_TOGETHER = 1 << 12  # numbers in a shared array: a batch that is retained retains all of them
-_PLAIN = {int: np.int64, float: np.float64}
+_SHARED_ARRAY_NUMBERS = (
+    1 << 12
+)  # numbers in a shared array: a batch that is retained retains all of them
+_PLAIN_DTYPES = {int: np.int64, float: np.float64}
 
 
-class Neighbours(Sequence[Any]):
+class NeighbourGroups(Sequence[Any]):
     """The groups `values[bounds[i]:bounds[i + 1]]`.
 
-    >>> list(Neighbours([1, 2, 3], [0, 2, 3]))
+    >>> list(NeighbourGroups([1, 2, 3], [0, 2, 3]))
     [[1, 2], [3]]
     """
 
@@ -42,36 +44,44 @@ class Neighbours(Sequence[Any]):
 def collate_each(groups: Sequence[Any]) -> list[Any]:
     """Collate every group; small batches of plain numbers are rows of one array, for speed.
 
-    >>> collate_each(Neighbours([1, 2, 3, 4], [0, 2, 4]))
+    >>> collate_each(NeighbourGroups([1, 2, 3, 4], [0, 2, 4]))
     [array([1, 2]), array([3, 4])]
     """
-    if not isinstance(groups, Neighbours) or not isinstance(groups.values, list) or len(groups) < 2:
+    if (
+        not isinstance(groups, NeighbourGroups)
+        or not isinstance(groups.values, list)
+        or len(groups) < 2
+    ):
         return [*map(collate, groups)]
     out, bounds = list[Any](), groups.bounds
     width = bounds[1] - bounds[0]
-    chunk = max(1, _TOGETHER // max(width, 1))
+    chunk = max(1, _SHARED_ARRAY_NUMBERS // max(width, 1))
     for first in range(0, len(groups), chunk):
         edges = bounds[first : first + chunk + 1]
-        rows = _rows(groups.values[edges[0] : edges[-1]], width) if _even(edges, width) else None
+        rows = (
+            _build_rows(groups.values[edges[0] : edges[-1]], width)
+            if _are_bounds_even(edges, width)
+            else None
+        )
         out += [collate(groups.values[a:b]) for a, b in pairwise(edges)] if rows is None else rows
     return out
 
 
-def _even(bounds: Sequence[int], width: int) -> bool:
+def _are_bounds_even(bounds: Sequence[int], width: int) -> bool:
     return width > 0 and bounds == [*range(bounds[0], bounds[-1] + 1, width)]
 
 
-def _rows(values: list[Any], width: int) -> list[Any] | None:
+def _build_rows(values: list[Any], width: int) -> list[Any] | None:
     """Return rows of one array, if each equals the array that its numbers alone would give.
 
     A number of the plain type in each row ensures that.
     """
     kinds = {*map(type, values[::width])}
-    plain = _PLAIN.get(kinds.pop()) if len(kinds) == 1 else None
+    plain = _PLAIN_DTYPES.get(kinds.pop()) if len(kinds) == 1 else None
     if plain is None:
         return None
     try:
-        numbers = exact_array(values)
+        numbers = make_exact_array(values)
     except ValueError:  # other values are among the numbers
         return None
     return [*numbers.reshape(-1, width)] if numbers.ndim == 1 and numbers.dtype == plain else None

@@ -15,12 +15,12 @@ MAX_POSITION = 1 << 62
 """Limit of positions."""
 
 
-def distinct_values(values: Ints) -> Ints:
+def find_distinct_values(values: Ints) -> Ints:
     """Return the distinct values in ascending order.
 
     `np.unique` imports masked arrays at its first call, which takes longer than a resume.
 
-    >>> distinct_values(np.array([2, 0, 2, 1, 0])).tolist()
+    >>> find_distinct_values(np.array([2, 0, 2, 1, 0])).tolist()
     [0, 1, 2]
     """
     ordered = np.sort(values)

@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from ...errors import ConfigError
 
-_LARGE = 16 << 20
+_LARGE_ALLOCATION = 16 << 20
 _WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
@@ -36,7 +36,7 @@ def keep_memory() -> None:
 
     The GNU C library adapts its threshold to the largest block that was freed.
     """
-    bytes(_LARGE)  # never written to, so it uses no memory
+    bytes(_LARGE_ALLOCATION)  # never written to, so it uses no memory
 
 
 def detect_rank(complete: bool = False) -> tuple[int, int]:
@@ -72,7 +72,7 @@ def detect_rank(complete: bool = False) -> tuple[int, int]:
     return int(rank), int(size)
 
 
-def rank_in(group: object) -> tuple[int, int]:
+def find_rank_in_group(group: object) -> tuple[int, int]:
     """Return the rank of this process in a torch `DeviceMesh` or `ProcessGroup`, and its size."""
     torch = sys.modules.get("torch.distributed")
     if torch is not None and isinstance(group, int) and group == torch.GroupMember.NON_GROUP_MEMBER:
@@ -91,14 +91,14 @@ def rank_in(group: object) -> tuple[int, int]:
     return ranks.index(rank), len(ranks)
 
 
-def dataloader_worker() -> tuple[int, int] | None:
+def detect_dataloader_worker() -> tuple[int, int] | None:
     """Return id and number of the torch `DataLoader` workers, or None outside a worker."""
     torch = sys.modules.get("torch.utils.data")
     info = torch.get_worker_info() if torch is not None else None
     return None if info is None else (int(info.id), int(info.num_workers))
 
 
-_seeding = threading.RLock()
+_seeding_lock = threading.RLock()
 
 
 @contextlib.contextmanager
@@ -113,7 +113,7 @@ def seed_globals(seed: int) -> Generator[None]:
     import numpy as np
 
     torch: Any = sys.modules.get("torch")
-    with _seeding:
+    with _seeding_lock:
         saved = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
         try:
             random.seed(seed)
@@ -128,7 +128,7 @@ def seed_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(saved[2])
 
 
-def fresh_generator(original: object) -> Any:
+def create_fresh_generator(original: object) -> Any:
     """Return a new random generator of the same type with seed 0, or None for other objects.
 
     Types are `random.Random`, NumPy's generators, and torch's for the CPU.
@@ -153,12 +153,12 @@ def fresh_generator(original: object) -> Any:
     return generator
 
 
-def current_thread_id() -> int:
+def get_thread_id() -> int:
     """Return the id of this thread."""
     return threading.get_ident()
 
 
-def place_in_code(thread: int) -> str:
+def locate_thread(thread: int) -> str:
     """Return the function, file and line that a thread runs; empty if the thread has ended."""
     frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
     if frame is None:
@@ -166,17 +166,17 @@ def place_in_code(thread: int) -> str:
     return f"{frame.f_code.co_name} ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})"
 
 
-def processor_time() -> float:
+def read_cpu_seconds() -> float:
     """Return the CPU seconds of this thread."""
     return time.thread_time()
 
 
-def wall_time() -> float:
+def read_wall_time() -> float:
     """Return the seconds since 1970, by the clock that all processes of a machine share."""
     return time.time()
 
 
-def environment_variable(name: str) -> str | None:
+def read_environment_variable(name: str) -> str | None:
     """Return a variable of the environment, or None if it is not set."""
     return os.environ.get(name)
 
@@ -250,12 +250,12 @@ def is_readable(connection: Any, seconds: float) -> bool:
         return bool(selector.select(seconds))
 
 
-def one_thread_at_a_time() -> bool:
+def is_gil_enabled() -> bool:
     """Return whether the GIL is enabled, so that threads switch only at calls."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def only_as_root(folder: Path) -> bool:
+def is_root_in_foreign_folder(folder: Path) -> bool:
     """Return whether this process runs as root and another user owns the folder."""
     try:
         return hasattr(os, "geteuid") and os.geteuid() == 0 != os.stat(folder).st_uid
@@ -263,7 +263,7 @@ def only_as_root(folder: Path) -> bool:
         return False
 
 
-def current_pid() -> int:
+def get_pid() -> int:
     """Return the id of this process, which changes at a fork."""
     return os.getpid()
 
@@ -279,22 +279,22 @@ def is_running(process: int) -> bool:
     return True
 
 
-class Stopped(Protocol):
+class ItemBuffer(Protocol):
     """Buffer with items up to the offset `stop`."""
 
     stop: int
 
 
-_buffers: WeakSet[Stopped] = WeakSet()
+_fork_cleared_buffers: WeakSet[ItemBuffer] = WeakSet()
 
 
-def clear_in_children(out: Stopped) -> None:
+def clear_in_children(out: ItemBuffer) -> None:
     """Empty this buffer in forked children, which do not have its workers."""
-    _buffers.add(out)
+    _fork_cleared_buffers.add(out)
 
 
 def _clear_buffers() -> None:
-    for out in _buffers:
+    for out in _fork_cleared_buffers:
         out.stop = 0
 
 
@@ -302,7 +302,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_clear_buffers)
 
 
-def parent_pid() -> int:
+def get_parent_pid() -> int:
     """Return the id of the parent process."""
     return os.getppid()
 
@@ -312,7 +312,7 @@ def count_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def installed_memory() -> int:
+def detect_installed_memory() -> int:
     """Return the memory of the machine, or the limit of the control group, in bytes."""
     limits = [1 << 33]
     with contextlib.suppress(OSError, ValueError, AttributeError):
@@ -322,7 +322,7 @@ def installed_memory() -> int:
     return min(limits)
 
 
-def ranks_on_machine() -> int:
+def count_local_ranks() -> int:
     """Return the number of ranks on this machine, as reported by the launcher."""
     names = (
         "LOCAL_WORLD_SIZE",
@@ -335,7 +335,7 @@ def ranks_on_machine() -> int:
     )
 
 
-def resident_memory(pid: int | None = None) -> int:
+def measure_resident_memory(pid: int | None = None) -> int:
     """Return the resident memory of a process in bytes; by default of this process.
 
     Without `/proc` it is the peak memory of this process, and 0 for other processes.

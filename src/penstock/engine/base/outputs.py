@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ...errors import ConfigError, convert_storage_errors
-from .seams import kind_of, world
+from .seams import describe_file_kind, world
 from .urls import require_local
 
 
@@ -20,16 +20,18 @@ def open_output(path: Path) -> Generator[BinaryIO]:
     A file appears atomically, and durably, when the block ends without error. The target of a link
     is written, and the link stays. Pipes and devices are written directly.
     """
-    with convert_storage_errors(path := require_local(path)), _open(path) as file:
+    with convert_storage_errors(path := require_local(path)), _open_atomically(path) as file:
         yield file
 
 
 @contextlib.contextmanager
-def _open(path: Path) -> Generator[BinaryIO]:
+def _open_atomically(path: Path) -> Generator[BinaryIO]:
     # Renaming a temporary file would replace the device, or the link, itself.
     if path.exists() and not path.is_file():
         if path.is_dir():
-            raise ConfigError(f"{path}: the output is {kind_of(str(path))}; name a file to write")
+            raise ConfigError(
+                f"{path}: the output is {describe_file_kind(str(path))}; name a file to write"
+            )
         with path.open("wb") as file:
             yield file
         return

@@ -14,7 +14,7 @@ from .seams import world
 T = TypeVar("T")
 
 _QUIET_SECONDS = 2.0
-_SCALES = ("KiB", "MiB", "GiB", "TiB")
+_BYTE_UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 class Progress:
@@ -73,39 +73,43 @@ class Progress:
         if self._shown:
             how = "stopped" if kind else "done"
             self._screen.show(
-                self, f"{self._what}: {how} after {_time(self._now() - self._began)}", True
+                self,
+                f"{self._what}: {how} after {_format_duration(self._now() - self._began)}",
+                True,
             )
 
     def _figures(self, seconds: float) -> Iterator[str]:
         done, total, rate = self._done, self._total, self._done / seconds
         if self._unit:
-            amounts = [_amount(n, self._unit) for n in (done, total) if n is not None]
+            amounts = [_format_amount(n, self._unit) for n in (done, total) if n is not None]
             yield " of ".join(amounts).replace(f" {self._unit} of", " of")
-            yield f"{_amount(rate, self._unit)}/s"
+            yield f"{_format_amount(rate, self._unit)}/s"
         if total:
             yield f"{done / total:.0%}"
         if total and done:
-            yield f"{_time((total - done) / rate)} left"
+            yield f"{_format_duration((total - done) / rate)} left"
 
 
-def _amount(n: float, unit: str) -> str:
+def _format_amount(n: float, unit: str) -> str:
     """Format an amount.
 
-    >>> _amount(5 << 29, "bytes"), _amount(70, "bytes"), _amount(12_000, "rows"), _amount(0.25, "rows")
+    >>> _format_amount(5 << 29, "bytes"), _format_amount(70, "bytes"), _format_amount(12_000, "rows"), _format_amount(0.25, "rows")
     ('2.5 GiB', '70 bytes', '12,000 rows', '0.25 rows')
     """
     power = (
-        min(len(_SCALES), (int(n).bit_length() - 1) // 10) if unit == "bytes" and n >= 1024 else 0
+        min(len(_BYTE_UNITS), (int(n).bit_length() - 1) // 10)
+        if unit == "bytes" and n >= 1024
+        else 0
     )
     if power:
-        return f"{n / 1024**power:,.1f} {_SCALES[power - 1]}"
+        return f"{n / 1024**power:,.1f} {_BYTE_UNITS[power - 1]}"
     return f"{n:,.0f} {unit}" if n == int(n) or n >= 10 else f"{n:.2g} {unit}"
 
 
-def _time(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     """Format a duration.
 
-    >>> _time(51.2), _time(700), _time(12_000)
+    >>> _format_duration(51.2), _format_duration(700), _format_duration(12_000)
     ('51 s', '12 min', '3.3 h')
     """
     if seconds < 120:

@@ -10,17 +10,17 @@ import numpy.typing as npt
 
 from ...errors import ConfigError, DataError
 from ...types import Ints
-from .arguments import validated
-from .dtypes import InexactError, concatenate, exact_array, is_untyped
+from .arguments import validate_arguments
+from .dtypes import InexactError, concatenate, is_untyped, make_exact_array
 from .integers import cast_scalar, check_int
 from .tree import collate
 
 Array = npt.NDArray[Any]
 
-_EMPTY = np.zeros(0, np.int64)  # empty rows, if none has a dtype
+_EMPTY_ROW = np.zeros(0, np.int64)  # empty rows, if none has a dtype
 
 
-@validated
+@validate_arguments
 def pad(
     fields: Mapping[str, float],
     length: int | None = None,
@@ -65,10 +65,10 @@ def pad(
             f"pad({dict(fields)}, mask={mask!r}): name at least one field, and give the mask "
             "another name"
         )
-    return _Pad(dict(fields), length, check_int(multiple, "pad(multiple={})", 1), mask)
+    return _PadCollate(dict(fields), length, check_int(multiple, "pad(multiple={})", 1), mask)
 
 
-@validated
+@validate_arguments
 def jagged(fields: Sequence[str]) -> Callable[[list[Any]], dict[str, Any]]:
     """Create a `collate=` that concatenates fields without padding.
 
@@ -93,7 +93,7 @@ def jagged(fields: Sequence[str]) -> Callable[[list[Any]], dict[str, Any]]:
     names = [fields] if isinstance(fields, str) else list(fields)
     if not names:
         raise ConfigError("jagged([]): name at least one field")
-    return _Jag(names)
+    return _JaggedCollate(names)
 
 
 class Jagged:
@@ -116,7 +116,7 @@ class Jagged:
         return self.values.nbytes + self.offsets.nbytes
 
 
-class _Pad:
+class _PadCollate:
     def __init__(
         self, fields: dict[str, float], length: int | None, multiple: int, mask: str
     ) -> None:
@@ -124,12 +124,12 @@ class _Pad:
         self.__qualname__ = f"pad({fields}, {length}, {multiple}, {mask!r})"
 
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
-        out, first = _others(samples, self._fields), next(iter(self._fields))
+        out, first = _collate_other_fields(samples, self._fields), next(iter(self._fields))
         for name, fill in self._fields.items():
-            rows = _rows(samples, name)
+            rows = _collect_rows(samples, name)
             sizes = np.asarray([len(row) for row in rows])
             mask = np.arange(self._width(name, int(sizes.max()))) < sizes[:, None]
-            joined = _join(rows, name)
+            joined = _concatenate_rows(rows, name)
             padded = np.full(
                 (*mask.shape, *joined.shape[1:]),
                 _cast_padding(fill, joined.dtype, name),
@@ -150,22 +150,24 @@ class _Pad:
         return -(-(self._length or longest) // self._multiple) * self._multiple
 
 
-class _Jag:
+class _JaggedCollate:
     def __init__(self, fields: list[str]) -> None:
         self._fields = fields
         self.__qualname__ = f"jagged({fields})"
 
     def __call__(self, samples: list[Any]) -> dict[str, Any]:
-        out = _others(samples, self._fields)
+        out = _collate_other_fields(samples, self._fields)
         for name in self._fields:
-            rows = _rows(samples, name)
+            rows = _collect_rows(samples, name)
             offsets = np.zeros(len(rows) + 1, np.int64)
             np.cumsum([len(row) for row in rows], out=offsets[1:])
-            out[name] = Jagged(_join(rows, name), offsets)
+            out[name] = Jagged(_concatenate_rows(rows, name), offsets)
         return out
 
 
-def _others(samples: Sequence[Any], fields: Mapping[str, Any] | Sequence[str]) -> dict[str, Any]:
+def _collate_other_fields(
+    samples: Sequence[Any], fields: Mapping[str, Any] | Sequence[str]
+) -> dict[str, Any]:
     """Collate the other fields as usual; check that all samples are mappings with the fields."""
     for number, sample in enumerate(samples):
         if not isinstance(sample, Mapping):
@@ -181,11 +183,11 @@ def _others(samples: Sequence[Any], fields: Mapping[str, Any] | Sequence[str]) -
     return collate(others)
 
 
-def _rows(samples: Sequence[Any], name: str) -> list[Array]:
+def _collect_rows(samples: Sequence[Any], name: str) -> list[Array]:
     rows = list[Array]()
     for number, sample in enumerate(samples):
         try:
-            row = exact_array(sample[name])
+            row = make_exact_array(sample[name])
         except InexactError as error:
             raise DataError(
                 f"field {name!r} of sample {number} in the batch: {error}", part=(number,)
@@ -198,11 +200,11 @@ def _rows(samples: Sequence[Any], name: str) -> list[Array]:
     return rows
 
 
-def _join(rows: Sequence[Array], name: str) -> Array:
+def _concatenate_rows(rows: Sequence[Array], name: str) -> Array:
     """Concatenate rows in their common dtype; empty rows imply no dtype."""
     nonempty = {place: row for place, row in enumerate(rows) if row.size}
     if not nonempty:
-        return next((row for row in rows if not is_untyped(row)), _EMPTY)
+        return next((row for row in rows if not is_untyped(row)), _EMPTY_ROW)
     try:
         return concatenate([*nonempty.values()])
     except InexactError as error:

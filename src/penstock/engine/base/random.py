@@ -1,9 +1,9 @@
 """Keyed randomness: every random number is a pure function of a key; there is no state.
 
-A key is 64 bits hashed from names and numbers (`key_of`). From a key come hashes of integers
+A key is 64 bits hashed from names and numbers (`derive_key`). From a key come hashes of integers
 (`hash64`), permutations that are computed element by element and can be inverted (`permute`,
-`unpermute`), and NumPy generators (`sample_generator`). Integer arithmetic only, so that the same key
-gives the same order on every platform and with every version of NumPy. `VERSION` names these
+`unpermute`), and NumPy generators (`create_sample_generator`). Integer arithmetic only, so that the same key
+gives the same order on every platform and with every version of NumPy. `RANDOM_VERSION` names these
 algorithms in saved states.
 """
 
@@ -20,24 +20,28 @@ import numpy.typing as npt
 
 from ...types import Ints
 
-VERSION = 3
+RANDOM_VERSION = 3
 
 Words = npt.NDArray[np.uint64]
 
-_SMALL = 8192  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
-FEISTEL = _SMALL + 1
-_ROUNDS = 6
-_TABLE = 1 << 11  # half-domains up to this size use tables of the round functions, for short calls
-GOLDEN = 0x9E3779B97F4A7C15
-_MASK = (1 << 64) - 1
+_MAX_TABLE_SIZE = (
+    8192  # up to here a permutation is a sorted table of hashes; above it is a Feistel network
+)
+MIN_FEISTEL_SIZE = _MAX_TABLE_SIZE + 1
+_ROUND_COUNT = 6
+_MAX_TABULATED_SIDE = (
+    1 << 11
+)  # half-domains up to this size use tables of the round functions, for short calls
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+_UINT64_MASK = (1 << 64) - 1
 
 
-def key_of(*parts: int | str) -> int:
+def derive_key(*parts: int | str) -> int:
     """Hash names and numbers to a 64-bit key. Parts of different type or grouping never collide.
 
-    >>> key_of(42, "code", "shuffle") == key_of(42, "code", "shuffle")
+    >>> derive_key(42, "code", "shuffle") == derive_key(42, "code", "shuffle")
     True
-    >>> key_of(42, 1) == key_of(43, 0)
+    >>> derive_key(42, 1) == derive_key(43, 0)
     False
     """
     spelled = list[bytes]()
@@ -47,12 +51,12 @@ def key_of(*parts: int | str) -> int:
     return int.from_bytes(hashlib.blake2b(b"".join(spelled), digest_size=8).digest(), "little")
 
 
-def key_of_pass(key: int, epoch: int) -> int:
+def derive_pass_key(key: int, epoch: int) -> int:
     """Return the key of a step in a pass: its own key in the first pass, else a derived key."""
-    return key_of(key, epoch) if epoch else key
+    return derive_key(key, epoch) if epoch else key
 
 
-def keys_of(names: Iterable[str]) -> Words:
+def hash_names(names: Iterable[str]) -> Words:
     """Return a 64-bit key for each name."""
     digests = (hashlib.blake2b(name.encode(), digest_size=8).digest() for name in names)
     return np.frombuffer(b"".join(digests), "<u8").astype(np.uint64)
@@ -71,18 +75,18 @@ def mix64(x: Words) -> Words:
 
 def hash64(key: int, counters: Ints) -> Words:
     """Hash counters under a key: uint64, the same shape."""
-    first = mix64(np.asarray([(key + GOLDEN) & _MASK], np.uint64))
-    return mix64(counters.astype(np.uint64) * np.uint64(GOLDEN) + first)
+    first = mix64(np.asarray([(key + GOLDEN_GAMMA) & _UINT64_MASK], np.uint64))
+    return mix64(counters.astype(np.uint64) * np.uint64(GOLDEN_GAMMA) + first)
 
 
-def pick(key: int, counter: int, n: int) -> int:
+def draw_integer(key: int, counter: int, n: int) -> int:
     """Return a uniform integer in `[0, n)`, the `counter`-th under a key."""
-    return int(key_of(key, counter) * n >> 64)
+    return int(derive_key(key, counter) * n >> 64)
 
 
-def sample_generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Generator:
+def create_sample_generator(key: int, epoch: int, index: int, part: int = 0) -> np.random.Generator:
     """Return the NumPy generator of a sample: keyed Philox, equal on all workers and resumes."""
-    first = key_of(key, epoch, index, part)
+    first = derive_key(key, epoch, index, part)
     return np.random.Generator(np.random.Philox(key=first))
 
 
@@ -99,106 +103,106 @@ def permute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
     >>> sorted(permute(np.arange(10), 10, key=1).tolist()) == list(range(10))
     True
     """
-    return _by_tweak(x, n, key, tweak, inverse=False)
+    return _permute_by_tweak(x, n, key, tweak, inverse=False)
 
 
 def unpermute(x: Ints, n: int, key: int, tweak: Ints | int = 0) -> Ints:
     """Apply the inverse of `permute`."""
-    return _by_tweak(x, n, key, tweak, inverse=True)
+    return _permute_by_tweak(x, n, key, tweak, inverse=True)
 
 
-def permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
+def build_permutations(n: int, keys: Words) -> npt.NDArray[np.int64]:
     """Return complete permutations of `range(n)`, n <= 8192: int64[len(keys), n]."""
-    steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN))
+    steps = mix64(np.arange(1, n + 1, dtype=np.uint64) * np.uint64(GOLDEN_GAMMA))
     words = mix64(keys[:, None] + steps[None, :])
     # The low 13 bits store the index, so words are distinct and every sort algorithm agrees.
-    words = (words & np.uint64(~0x1FFF & _MASK)) | np.arange(n, dtype=np.uint64)
+    words = (words & np.uint64(~0x1FFF & _UINT64_MASK)) | np.arange(n, dtype=np.uint64)
     words.sort(axis=1)
     return (words & np.uint64(0x1FFF)).astype(np.int64)
 
 
-def tweak_keys(key: int, tweaks: Ints) -> Words:
+def derive_tweak_keys(key: int, tweaks: Ints) -> Words:
     """Return a 64-bit key for each tweak."""
     return hash64(key ^ 0x5DEECE66D, tweaks)
 
 
-def _by_tweak(x: Ints, n: int, key: int, tweak: Ints | int, *, inverse: bool) -> Ints:
+def _permute_by_tweak(x: Ints, n: int, key: int, tweak: Ints | int, *, inverse: bool) -> Ints:
     if n <= 1 or x.size == 0:
         return np.zeros_like(x)
     if isinstance(tweak, int):
-        return _one(x, n, key, tweak, inverse)
+        return _permute_one_tweak(x, n, key, tweak, inverse)
     first = int(tweak[0])
     if bool((tweak == first).all()):
-        return _one(x, n, key, first, inverse)
+        return _permute_one_tweak(x, n, key, first, inverse)
     unique, which = cast("tuple[Ints, Ints]", np.unique(tweak, return_inverse=True))
-    if n <= _SMALL and len(unique) * n <= 1 << 22:
-        table = permutations(n, tweak_keys(key, unique))
+    if n <= _MAX_TABLE_SIZE and len(unique) * n <= 1 << 22:
+        table = build_permutations(n, derive_tweak_keys(key, unique))
         if inverse:
             table = np.argsort(table, axis=1, kind="stable")
         return table[which, x]
     out = np.empty_like(x)
     for i, t in enumerate(unique.tolist()):
         rows = np.flatnonzero(which == i)
-        out[rows] = _one(x[rows], n, key, t, inverse)
+        out[rows] = _permute_one_tweak(x[rows], n, key, t, inverse)
     return out
 
 
-def _one(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
-    if n <= _SMALL:
-        return _small(n, key, tweak, inverse)[x]
-    return _feistel(x, n, key, tweak, inverse)
+def _permute_one_tweak(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    if n <= _MAX_TABLE_SIZE:
+        return _tabulate_permutation(n, key, tweak, inverse)[x]
+    return _permute_feistel(x, n, key, tweak, inverse)
 
 
 @lru_cache(maxsize=4096)
-def _small(n: int, key: int, tweak: int, inverse: bool) -> Ints:
-    row = permutations(n, tweak_keys(key, np.asarray([tweak], np.int64)))[0]
+def _tabulate_permutation(n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    row = build_permutations(n, derive_tweak_keys(key, np.asarray([tweak], np.int64)))[0]
     return np.argsort(row, kind="stable") if inverse else row
 
 
-def _sides(n: int) -> tuple[int, int]:
+def _compute_sides(n: int) -> tuple[int, int]:
     a = isqrt(n - 1) + 1
     return a, -(-n // a)
 
 
-def _round(x: Ints, word: int, modulus: int) -> Ints:
+def _apply_round(x: Ints, word: int, modulus: int) -> Ints:
     """Hash integers to `[0, modulus)`, keyed by a 64-bit word."""
-    return _round_each(x, np.uint64(word), np.uint64(modulus))
+    return _apply_round_each(x, np.uint64(word), np.uint64(modulus))
 
 
-def _round_each(x: Ints, word: Any, modulus: Any) -> Ints:
+def _apply_round_each(x: Ints, word: Any, modulus: Any) -> Ints:
     """Hash integers to `[0, modulus)`, with a scalar or a vector of words and moduli."""
-    high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN) + word) >> np.uint64(32)
+    high = mix64(x.astype(np.uint64) * np.uint64(GOLDEN_GAMMA) + word) >> np.uint64(32)
     high *= modulus
     return (high >> np.uint64(32)).view(np.int64)
 
 
 @lru_cache(maxsize=1024)
-def _rounds(n: int, key: int, tweak: int) -> list[int]:
-    return [key_of(key, tweak, n, r) for r in range(_ROUNDS)]
+def _derive_round_keys(n: int, key: int, tweak: int) -> list[int]:
+    return [derive_key(key, tweak, n, r) for r in range(_ROUND_COUNT)]
 
 
 @lru_cache(maxsize=4096)
-def _tables(n: int, key: int, tweak: int) -> list[Ints]:
+def _tabulate_rounds(n: int, key: int, tweak: int) -> list[Ints]:
     """The round functions, tabulated."""
-    a, b = _sides(n)
-    words = _rounds(n, key, tweak)
+    a, b = _compute_sides(n)
+    words = _derive_round_keys(n, key, tweak)
     return [
-        _round(np.arange(a if r % 2 else b, dtype=np.int64), word, b if r % 2 else a)
+        _apply_round(np.arange(a if r % 2 else b, dtype=np.int64), word, b if r % 2 else a)
         for r, word in enumerate(words)
     ]
 
 
 @lru_cache(maxsize=1024)
-def _wrap(modulus: int) -> Ints:
+def _tabulate_modulus(modulus: int) -> Ints:
     """Tabulate `x % modulus` for x below twice the modulus; faster than arithmetic."""
     return np.arange(2 * modulus, dtype=np.int64) % modulus
 
 
-def _feistel(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
-    out = _pass(x, n, key, tweak, inverse)
+def _permute_feistel(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    out = _run_feistel_network(x, n, key, tweak, inverse)
     # Cycle walking: a*b exceeds n by less than a, so about one element in sqrt(n) is repeated.
     while (outside := np.flatnonzero(out >= n)).size:
-        out[outside] = _pass(out[outside], n, key, tweak, inverse)
+        out[outside] = _run_feistel_network(out[outside], n, key, tweak, inverse)
     return out
 
 
@@ -207,16 +211,17 @@ def permute_each(
 ) -> Ints:
     """Apply `permute` to positions with different sizes, keys and tweaks, selected by `which`.
 
-    Sizes are `FEISTEL` or more.
+    Sizes are `MIN_FEISTEL_SIZE` or more.
 
     >>> both = permute_each(np.asarray([5, 7]), np.asarray([1, 0]), [9_000, 10_000], [1, 2], [0, 3])
     >>> both.tolist() == [permute(np.asarray([5]), 10_000, 2, 3)[0], permute(np.asarray([7]), 9_000, 1, 0)[0]]
     True
     """
     words = np.asarray(
-        [_rounds(*settings) for settings in zip(sizes, keys, tweaks, strict=True)], np.uint64
-    ).reshape(-1, _ROUNDS)
-    sides = np.asarray([_sides(n) for n in sizes], np.int64).reshape(-1, 2)
+        [_derive_round_keys(*settings) for settings in zip(sizes, keys, tweaks, strict=True)],
+        np.uint64,
+    ).reshape(-1, _ROUND_COUNT)
+    sides = np.asarray([_compute_sides(n) for n in sizes], np.int64).reshape(-1, 2)
     n = np.asarray(sizes, np.int64)
     out, todo = x.copy(), np.arange(len(x))
     while todo.size:
@@ -224,28 +229,30 @@ def permute_each(
         a, b = sides[rows].T
         left = out[todo] // b
         right = out[todo] - left * b
-        for r in range(0, _ROUNDS, 2):
-            left = left + _round_each(right, words[rows, r], a.view(np.uint64))
+        for r in range(0, _ROUND_COUNT, 2):
+            left = left + _apply_round_each(right, words[rows, r], a.view(np.uint64))
             left -= (left >= a) * a
-            right = right + _round_each(left, words[rows, r + 1], b.view(np.uint64))
+            right = right + _apply_round_each(left, words[rows, r + 1], b.view(np.uint64))
             right -= (right >= b) * b
         out[todo] = permuted = left * b + right
         todo = todo[permuted >= n[rows]]
     return out
 
 
-def _pass(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
-    a, b = _sides(n)
-    tables = _tables(n, key, tweak) if a <= _TABLE else None
-    words = _rounds(n, key, tweak)
+def _run_feistel_network(x: Ints, n: int, key: int, tweak: int, inverse: bool) -> Ints:
+    a, b = _compute_sides(n)
+    tables = _tabulate_rounds(n, key, tweak) if a <= _MAX_TABULATED_SIDE else None
+    words = _derive_round_keys(n, key, tweak)
     left = x // b
     right = x - left * b
-    for r in range(_ROUNDS - 1, -1, -1) if inverse else range(_ROUNDS):
+    for r in range(_ROUND_COUNT - 1, -1, -1) if inverse else range(_ROUND_COUNT):
         source, target, modulus = (left, right, b) if r % 2 else (right, left, a)
-        turn = tables[r][source] if tables is not None else _round(source, words[r], modulus)
+        turn = tables[r][source] if tables is not None else _apply_round(source, words[r], modulus)
         target = target - turn + modulus if inverse else target + turn
         target = (
-            _wrap(modulus)[target] if tables is not None else target - (target >= modulus) * modulus
+            _tabulate_modulus(modulus)[target]
+            if tables is not None
+            else target - (target >= modulus) * modulus
         )
         if r % 2:
             right = target

@@ -14,7 +14,7 @@ HOLE = 0
 
 
 @dataclass(slots=True)
-class Rows:
+class ProvenanceRows:
     """Provenance of `n` items as arrays, one entry per sample ("flat row").
 
     An item that groups samples (a batch, a packed row) owns neighbouring flat rows. `levels` has
@@ -49,7 +49,7 @@ class Rows:
             item = min(int(offsets[item]) + inner, int(offsets[item + 1]) - 1)
         return item
 
-    def slice(self, start: int, stop: int) -> Rows:
+    def slice(self, start: int, stop: int) -> ProvenanceRows:
         """Return items `start:stop`, as views."""
         levels: list[Ints] = []
         for offsets in self.levels:
@@ -58,58 +58,60 @@ class Rows:
             levels.append(window - start if start else window)
         return self._columns(slice(start, stop), tuple(levels))
 
-    def take(self, items: Ints) -> Rows:
+    def take(self, items: Ints) -> ProvenanceRows:
         """Return items in any order, as copies."""
         picks, levels = items, list[Ints]()
         for offsets in self.levels:
             starts = offsets[picks]
-            bounds = bounds_of(offsets[picks + 1] - starts)
+            bounds = compute_bounds(offsets[picks + 1] - starts)
             levels.append(bounds)
             picks = np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
         return self._columns(picks, tuple(levels))
 
-    def grouped(self, offsets: Ints) -> Rows:
+    def grouped(self, offsets: Ints) -> ProvenanceRows:
         """Add an outermost level: item `i` groups the old items `offsets[i]:offsets[i+1]`."""
-        return Rows(
+        return ProvenanceRows(
             self.leaf, self.epoch, self.index, self.part, (offsets, *self.levels), self.marks
         )
 
-    def ungrouped(self) -> Rows:
+    def ungrouped(self) -> ProvenanceRows:
         """Remove the outermost level: return the items of all groups."""
-        return Rows(self.leaf, self.epoch, self.index, self.part, self.levels[1:], self.marks)
+        return ProvenanceRows(
+            self.leaf, self.epoch, self.index, self.part, self.levels[1:], self.marks
+        )
 
-    def deepened(self, depth: int) -> Rows:
+    def deepened(self, depth: int) -> ProvenanceRows:
         """Extend to `depth` levels: wrap every flat row in groups of one."""
         ones = np.arange(len(self.leaf) + 1)
         extra = depth - len(self.levels)
         return self if extra == 0 else self._columns(slice(None), (*self.levels, *(ones,) * extra))
 
-    def flattened(self, depth: int) -> Rows:
+    def flattened(self, depth: int) -> ProvenanceRows:
         """Keep the first `depth` levels; the others must be groups of one."""
         return (
             self if depth == len(self.levels) else self._columns(slice(None), self.levels[:depth])
         )
 
-    def _columns(self, picks: Ints | slice, levels: tuple[Ints, ...]) -> Rows:
+    def _columns(self, picks: Ints | slice, levels: tuple[Ints, ...]) -> ProvenanceRows:
         marks = {node: column[picks] for node, column in self.marks.items()} if self.marks else {}
-        return Rows(
+        return ProvenanceRows(
             self.leaf[picks], self.epoch[picks], self.index[picks], self.part[picks], levels, marks
         )
 
 
-def bounds_of(counts: Ints) -> Ints:
+def compute_bounds(counts: Ints) -> Ints:
     """Return the offsets of groups of these sizes: int64[n + 1], beginning with 0."""
     out = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=out[1:])
     return out
 
 
-def join_rows(parts: Sequence[Rows]) -> Rows:
+def join_rows(parts: Sequence[ProvenanceRows]) -> ProvenanceRows:
     """Concatenate rows of equal depth; a mark that a part lacks is 0 there."""
     if len(parts) == 1:
         return parts[0]
     levels = tuple(
-        bounds_of(np.concatenate([np.diff(part.levels[i]) for part in parts]))
+        compute_bounds(np.concatenate([np.diff(part.levels[i]) for part in parts]))
         for i in range(len(parts[0].levels))
     )
     marks: dict[int, Ints] = {}
@@ -117,7 +119,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
         marks[node] = np.concatenate(
             [part.marks.get(node, np.zeros_like(part.leaf)) for part in parts]
         )
-    return Rows(
+    return ProvenanceRows(
         np.concatenate([part.leaf for part in parts]),
         np.concatenate([part.epoch for part in parts]),
         np.concatenate([part.index for part in parts]),
@@ -127,7 +129,7 @@ def join_rows(parts: Sequence[Rows]) -> Rows:
     )
 
 
-def scatter_rows(parts: Sequence[Rows], order: Ints) -> Rows:
+def scatter_rows(parts: Sequence[ProvenanceRows], order: Ints) -> ProvenanceRows:
     """Scatter the rows of several parts into one order: `order` has the target of each row."""
     if any(part.levels or part.marks for part in parts):
         back = np.empty_like(order)
@@ -136,10 +138,10 @@ def scatter_rows(parts: Sequence[Rows], order: Ints) -> Rows:
     leaf, epoch, index, pieces = columns = np.empty((4, len(order)), np.int64)
     for out, name in zip(columns, ("leaf", "epoch", "index", "part"), strict=True):
         out[order] = np.concatenate([getattr(part, name) for part in parts])
-    return Rows(leaf, epoch, index, pieces)
+    return ProvenanceRows(leaf, epoch, index, pieces)
 
 
-def empty_rows(depth: int) -> Rows:
+def make_empty_rows(depth: int) -> ProvenanceRows:
     """Return rows without items."""
     none = np.zeros(0, np.int64)
-    return Rows(none, none, none, none, (np.zeros(1, np.int64),) * depth)
+    return ProvenanceRows(none, none, none, none, (np.zeros(1, np.int64),) * depth)

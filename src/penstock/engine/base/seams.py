@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
 from ...errors import convert_storage_errors
-from .machine import current_thread_id, detect_rank, environment_variable, keep_memory, lock_file
+from .machine import detect_rank, get_thread_id, keep_memory, lock_file, read_environment_variable
 from .thread_pool import Task, ThreadPool
 from .urls import is_url
 
-_PIECE = 1 << 20  # bytes read at once of a file whose size is limited
+_READ_CHUNK_BYTES = 1 << 20  # bytes read at once of a file whose size is limited
 _MAX_READ = 1 << 30  # bytes that the system returns at once
 
 
@@ -45,7 +45,7 @@ class Stat(NamedTuple):
     ctime: int = 0
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """Entry of a folder: its path, whether it is a file (or a link to one), and whether a link.
 
     `special` describes an entry that is neither a file nor a folder.
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
 class Store(Protocol):
     """Read-only storage: listing, versions, and ranged reads."""
 
-    def list(self, pattern: str, /) -> list[Entry]: ...
+    def list(self, pattern: str, /) -> list[FolderEntry]: ...
     def stat(self, path: str, /) -> Stat: ...
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes: ...
     def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]: ...
@@ -108,7 +108,7 @@ class Screen(Protocol):
 class LocalStore:
     """Files of this machine."""
 
-    def list(self, pattern: str, /) -> list[Entry]:
+    def list(self, pattern: str, /) -> list[FolderEntry]:
         """Return the sorted matches of a glob; folders are listed, but not entered."""
         import fnmatch
         import glob
@@ -117,7 +117,7 @@ class LocalStore:
         if name == "**":
             above, name = pattern, "*"
         folders = glob.glob(f"{above}/", recursive=True) if glob.has_magic(above) else [above]
-        entries = list[Entry]()
+        entries = list[FolderEntry]()
         for folder in folders:
             with (
                 contextlib.suppress(FileNotFoundError, NotADirectoryError),
@@ -127,8 +127,8 @@ class LocalStore:
                     if fnmatch.fnmatch(item.name, name) and (name[0] == "." or item.name[0] != "."):
                         path, link = os.path.join(folder, item.name), item.is_symlink()
                         is_file, is_folder = _is_file_or_folder(item)
-                        special = "" if is_file or is_folder else kind_of(path)
-                        entries.append(Entry(path, is_file, link, special))
+                        special = "" if is_file or is_folder else describe_file_kind(path)
+                        entries.append(FolderEntry(path, is_file, link, special))
         return sorted(entries)
 
     def stat(self, path: str, /) -> Stat:
@@ -161,7 +161,7 @@ def _is_file_or_folder(item: os.DirEntry[str]) -> tuple[bool, bool]:
         return False, False
 
 
-def kind_of(path: str) -> str:
+def describe_file_kind(path: str) -> str:
     """Describe a path that is no regular file, in words."""
     try:
         mode = os.stat(path).st_mode
@@ -177,7 +177,7 @@ def read_within(path: str, limit: int) -> bytes:
     if isinstance(store, LocalStore) or not is_url(path):
         return read_regular(Path(path), limit)
     if (size := store.stat(path).size) > limit:
-        raise too_large(path, size, limit)
+        raise make_too_large_error(path, size, limit)
     return store.read(path)
 
 
@@ -186,18 +186,20 @@ def read_regular(path: Path, limit: int) -> bytes:
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         info = os.fstat(file.fileno())
         if not stat.S_ISREG(info.st_mode):
-            raise OSError(errno.EINVAL, f"it is {kind_of(str(path))}, not a file", str(path))
+            raise OSError(
+                errno.EINVAL, f"it is {describe_file_kind(str(path))}, not a file", str(path)
+            )
         if info.st_size > limit:
-            raise too_large(str(path), info.st_size, limit)
+            raise make_too_large_error(str(path), info.st_size, limit)
         data = bytearray()
-        while piece := file.read(_PIECE):  # files of /proc report size 0
+        while piece := file.read(_READ_CHUNK_BYTES):  # files of /proc report size 0
             data += piece
             if len(data) > limit:
-                raise too_large(str(path), len(data), limit)
+                raise make_too_large_error(str(path), len(data), limit)
         return bytes(data)
 
 
-def too_large(path: str, size: int, limit: int) -> OSError:
+def make_too_large_error(path: str, size: int, limit: int) -> OSError:
     """Return the error for a file that exceeds its limit."""
     return OSError(
         errno.EFBIG, f"it has {size:,} bytes, and at most {limit:,} are read of such a file", path
@@ -289,7 +291,7 @@ class _FileLock:
     _taken: ClassVar[dict[tuple[str, int], _FileLock]] = {}
 
     def __init__(self, path: Path) -> None:
-        self._path, self._key, self._handles = path, (str(path), current_thread_id()), list[int]()
+        self._path, self._key, self._handles = path, (str(path), get_thread_id()), list[int]()
 
     def __enter__(self) -> bool:
         if (leftover := self._taken.get(self._key)) is not None:
@@ -362,9 +364,9 @@ class LocalScreen:
     def every(self) -> float:
         return (
             math.inf
-            if environment_variable("PENSTOCK_PROGRESS") == "0"
+            if read_environment_variable("PENSTOCK_PROGRESS") == "0"
             else 0.2
-            if _terminal()
+            if _find_terminal()
             else 10.0
         )
 
@@ -376,7 +378,7 @@ class LocalScreen:
             self._lines[id(work)] = line
             if over:
                 del self._lines[id(work)]
-            if stream := _terminal():
+            if stream := _find_terminal():
                 text = " | ".join(self._lines.values())[: shutil.get_terminal_size().columns - 1]
                 stream.write("\r" + text.ljust(self._wide) + ("" if text else "\r"))
                 stream.flush()
@@ -387,7 +389,7 @@ class LocalScreen:
                 sys.stderr.write(f"{line}\n")
 
 
-def _terminal() -> Any:
+def _find_terminal() -> Any:
     """Return the stream of a terminal or notebook with only this process, or None."""
     if detect_rank()[1] > 1:
         return None
@@ -399,7 +401,7 @@ def _terminal() -> Any:
 
 @dataclass
 class World:
-    """The interfaces in use; `pretend` replaces them in tests."""
+    """The interfaces in use; `override_world` replaces them in tests."""
 
     store: Store
     disk: Disk
@@ -411,7 +413,7 @@ world = World(LocalStore(), LocalDisk(), LocalSched(), LocalScreen())
 
 
 @contextlib.contextmanager
-def pretend(
+def override_world(
     *,
     store: Store | None = None,
     disk: Disk | None = None,
@@ -428,7 +430,7 @@ def pretend(
         vars(world).update(before)
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: after a crash the old or the new version exists, never a part.
 
     The steps are: temporary file in the same folder, fsync, rename, fsync of the folder. After an

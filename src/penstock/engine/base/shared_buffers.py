@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-LARGE = 1 << 20
+MIN_SHARED_BYTES = 1 << 20
 allocators: list[Callable[[int], Any]] = [lambda size: None]
 """Allocators; the last one is in use. It returns uint8[size], or None for private memory."""
 
@@ -19,7 +19,7 @@ def allocate_shared(values: Sequence[Any]) -> Any:
     """
     first: Any = values[0]
     size = len(values) * first.nbytes
-    if size < LARGE or first.dtype.hasobject:
+    if size < MIN_SHARED_BYTES or first.dtype.hasobject:
         return None
     if {(type(value), value.dtype) for value in values} != {(np.ndarray, first.dtype)}:
         return None

@@ -10,7 +10,7 @@ from ...errors import IndexedError
 Measure = TypeVar("Measure", bound=Callable[[Any], int])
 
 
-def length_if_known(measure: Measure) -> Measure:
+def hide_unknown_length(measure: Measure) -> Measure:
     """Decorate a `__len__` so that it is absent if it raises `TypeError`.
 
     Trainers check `hasattr(x, "__len__")`; `len(x)` still raises with the reason.
@@ -20,10 +20,10 @@ def length_if_known(measure: Measure) -> Measure:
     >>> len(ds), hasattr(ds, "__len__"), hasattr(ds.repeat(), "__len__")
     (3, True, False)
     """
-    return cast("Any", _Length(measure, doc=measure.__doc__))
+    return cast("Any", _LengthProperty(measure, doc=measure.__doc__))
 
 
-class _Length(property):
+class _LengthProperty(property):
     def __get__(self, owner: Any, kind: type[Any] | None = None, /) -> Any:
         if owner is None:
             return self
@@ -31,9 +31,9 @@ class _Length(property):
         try:
             size = self.fget(owner)
         except TypeError as error:
-            raise _NoLength(str(error)) from None
+            raise _NoLengthError(str(error)) from None
         return lambda: size
 
 
-class _NoLength(IndexedError, AttributeError):
+class _NoLengthError(IndexedError, AttributeError):
     """Error for both protocols of Python: a missing attribute, and an object without length."""

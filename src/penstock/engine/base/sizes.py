@@ -11,14 +11,14 @@ import numpy as np
 
 from ...types import Ints, Sizes
 
-CHUNK = 1 << 18  # samples looked up at a time
+LENGTHS_PER_CHUNK = 1 << 18  # samples looked up at a time
 
 
 @dataclass(frozen=True)
-class ByIndex:
+class LengthsByIndex:
     """Lengths as a function of the indices of `many` samples; nothing is stored.
 
-    >>> ByIndex(lambda index: index % 3 + 1, 1 << 40)[5:8].tolist()
+    >>> LengthsByIndex(lambda index: index % 3 + 1, 1 << 40)[5:8].tolist()
     [3, 1, 2]
     """
 
@@ -34,10 +34,10 @@ class ByIndex:
 
 
 @dataclass(frozen=True)
-class Spaced:
+class OffsetLengths:
     """Lengths as differences of `n + 1` offsets, which are not copied.
 
-    >>> Spaced(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
+    >>> OffsetLengths(np.asarray([0, 4, 4, 9]))[np.asarray([2, 0])].tolist()
     [5, 4]
     """
 
@@ -58,7 +58,7 @@ class Spaced:
 
 
 @dataclass(frozen=True)
-class Ends:
+class EndOffsetLengths:
     """Lengths as differences of end offsets, which a function returns; the first starts at 0."""
 
     ends: Callable[[], Ints]
@@ -78,7 +78,7 @@ class Ends:
 
 
 @dataclass(frozen=True)
-class Chained:
+class ConcatenatedLengths:
     """Concatenated lengths of several parts."""
 
     parts: tuple[Sizes, ...]
@@ -114,7 +114,7 @@ class Chained:
 
 
 @dataclass(frozen=True)
-class Capped:
+class CappedLengths:
     """Lengths capped at `most`."""
 
     sizes: Sizes
@@ -128,7 +128,7 @@ class Capped:
 
 
 @dataclass(frozen=True)
-class IsEmpty:
+class EmptyIndicator:
     """Indicator of empty samples: 1 if a length is 0, else 0."""
 
     sizes: Sizes
@@ -141,10 +141,10 @@ class IsEmpty:
 
 
 @dataclass(frozen=True)
-class Derived:
+class DerivedLengths:
     """Lengths computed from other lengths at access.
 
-    >>> Derived(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
+    >>> DerivedLengths(np.arange(5), lambda lengths: lengths * 2)[1:3].tolist()
     [2, 4]
     """
 
@@ -158,12 +158,12 @@ class Derived:
         return self.make(self.sizes[indices])
 
 
-def chunks(sizes: Sizes) -> Iterator[Ints]:
+def iter_chunks(sizes: Sizes) -> Iterator[Ints]:
     """Iterate over all lengths in chunks."""
-    for start in range(0, len(sizes), CHUNK):
-        yield sizes[start : start + CHUNK]
+    for start in range(0, len(sizes), LENGTHS_PER_CHUNK):
+        yield sizes[start : start + LENGTHS_PER_CHUNK]
 
 
-def total(sizes: Sizes) -> int:
+def sum_lengths(sizes: Sizes) -> int:
     """Return the sum of all lengths."""
-    return sum(int(part.sum(dtype=np.int64)) for part in chunks(sizes))
+    return sum(int(part.sum(dtype=np.int64)) for part in iter_chunks(sizes))

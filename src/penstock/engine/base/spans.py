@@ -14,16 +14,16 @@ Array = npt.NDArray[Any]
 
 
 @runtime_checkable
-class Stored(Protocol):
+class SpanSource(Protocol):
     """Source whose documents are ranges of large arrays; `spans` returns None otherwise."""
 
-    def spans(self, indices: Ints, /) -> Spans | None: ...
+    def spans(self, indices: Ints, /) -> DocumentSpans | None: ...
 
 
-class Spans(Sequence[Array]):
+class DocumentSpans(Sequence[Array]):
     """Document `i` is `stores[which[i]][begins[i]:ends[i]]`.
 
-    >>> two = Spans([np.arange(9)], np.array([0, 0]), np.array([1, 4]), np.array([4, 6]))
+    >>> two = DocumentSpans([np.arange(9)], np.array([0, 0]), np.array([1, 4]), np.array([4, 6]))
     >>> two[1], two.parts(slice(0, 2), np.array([1, 0]), np.array([3, 1]))
     (array([4, 5]), [array([2, 3]), array([4])])
     """
@@ -72,7 +72,7 @@ def are_alike(arrays: Sequence[Array]) -> bool:
     )
 
 
-def join_spans(parts: Sequence[Spans], order: Ints) -> Spans:
+def join_spans(parts: Sequence[DocumentSpans], order: Ints) -> DocumentSpans:
     """Concatenate spans and scatter them: `order` has the target of each document."""
     if len(parts) == 1:
         return parts[0]
@@ -85,4 +85,4 @@ def join_spans(parts: Sequence[Spans], order: Ints) -> Spans:
     )
     back = np.empty(len(order), np.int64)
     back[order] = np.arange(len(order))
-    return Spans(stores, *(column[back] for column in columns))
+    return DocumentSpans(stores, *(column[back] for column in columns))

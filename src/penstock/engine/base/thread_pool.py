@@ -97,10 +97,10 @@ class Task(Future):
         """Run the call, on the computing thread."""
         call, self._call = self._call, None
         if call is not None:
-            self.finish(*((None, CancelledError()) if self.cancelled else _outcome(call)))
+            self.finish(*((None, CancelledError()) if self.cancelled else _capture_outcome(call)))
 
 
-def _outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+def _capture_outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
     try:
         return call(), None
     except BaseException as error:
@@ -139,7 +139,7 @@ class ThreadTask(Task):
             self.thread.join(_JOIN_SECONDS)
 
 
-class _Queue:
+class _PoolQueue:
     """State shared by the threads of a pool; they do not reference the pool, so it is collected."""
 
     def __init__(self) -> None:
@@ -182,7 +182,7 @@ class ThreadPool:
     """Pool of at most `workers` threads, started on demand."""
 
     def __init__(self, workers: int) -> None:
-        self._workers, self._queue = workers, _Queue()
+        self._workers, self._queue = workers, _PoolQueue()
         # The callback is C code, as the garbage collector may call it anywhere.
         self._queue.pool = weakref.ref(self, self._queue.wakeups.put)
 
@@ -200,7 +200,7 @@ class ThreadPool:
                 self._start_worker(queue)
         return task
 
-    def _start_worker(self, queue: _Queue) -> None:
+    def _start_worker(self, queue: _PoolQueue) -> None:
         """Start one more thread."""
         queue.process = os.getpid()
         queue.workers[:] = [worker for worker in queue.workers if worker.started]
@@ -232,7 +232,7 @@ class ThreadPool:
             worker.join(None if until is None else max(0.0, until - time.monotonic()))
 
 
-class _Shutdown:
+class _ShutdownFlag:
     """The flag that the program is ending."""
 
     begun = False
@@ -244,7 +244,7 @@ class _Shutdown:
             queue.wakeups.put(None)
 
 
-_shutdown, _queue_of_thread = _Shutdown(), dict[int, _Queue]()
+_shutdown, _queue_of_thread = _ShutdownFlag(), dict[int, _PoolQueue]()
 # `atexit` calls its functions after the threads were joined.
 getattr(threading, "_register_atexit", atexit.register)(_shutdown.begin)
 

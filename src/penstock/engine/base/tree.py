@@ -1,6 +1,6 @@
 """Trees of arrays: samples and batches as dicts, tuples and dataclasses with arrays as leaves.
 
-A list has two meanings. In a sample it is a node (`map_leaves`, `leaves`). In a batch it is a
+A list has two meanings. In a sample it is a node (`map_leaves`, `iter_leaves`). In a batch it is a
 column with one entry per row, as `collate` creates for values that are no numbers (`leading_size`,
 `slice_batch`, `join_batches`).
 """
@@ -18,14 +18,21 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from ...errors import DataError
-from .columnar import Columnar
-from .dtypes import NUMERIC, InexactError, concatenate, exact_array, exact_arrays, require_unmasked
+from .columnar import ColumnarSamples
+from .dtypes import (
+    NUMERIC_KINDS,
+    InexactError,
+    cast_to_common_dtype,
+    concatenate,
+    make_exact_array,
+    require_unmasked,
+)
 from .shared_buffers import allocate_shared
 
 T = TypeVar("T")
 
 
-class _Node(NamedTuple):
+class _TreeNode(NamedTuple):
     """Decomposed container: path suffix and value of each child, and a constructor."""
 
     names: list[str]
@@ -33,21 +40,21 @@ class _Node(NamedTuple):
     like: Callable[[Sequence[Any]], Any]
 
 
-def _node(tree: Any, *, lists: bool) -> _Node | None:
+def _decompose_container(tree: Any, *, lists: bool) -> _TreeNode | None:
     """Decompose a container; return `None` for a leaf."""
     kind = cast("Any", type(tree))
     if isinstance(tree, Mapping):
         items = cast("Mapping[Any, Any]", tree)
         keys = list(items)
-        return _Node(
-            [f".{key}" for key in keys], [items[key] for key in keys], partial(_as_dict, keys)
+        return _TreeNode(
+            [f".{key}" for key in keys], [items[key] for key in keys], partial(_build_dict, keys)
         )
     if isinstance(tree, tuple) or (lists and isinstance(tree, list)):
         values = [*cast("Sequence[Any]", tree)]
         named: tuple[str, ...] | None = getattr(kind, "_fields", None)
         if named is not None:
-            return _Node([f".{key}" for key in named], values, kind._make)
-        return _Node(
+            return _TreeNode([f".{key}" for key in named], values, kind._make)
+        return _TreeNode(
             [f"[{i}]" for i in range(len(values))],
             values,
             list if isinstance(tree, list) else tuple,
@@ -55,16 +62,18 @@ def _node(tree: Any, *, lists: bool) -> _Node | None:
     if is_dataclass(tree) and not isinstance(tree, type):
         names = [field.name for field in fields(tree) if field.init]
         values = [getattr(tree, name) for name in names]
-        return _Node([f".{name}" for name in names], values, partial(_as_record, tree, names))
+        return _TreeNode(
+            [f".{name}" for name in names], values, partial(_replace_fields, tree, names)
+        )
     return None
 
 
-def _as_dict(keys: list[Any], values: Sequence[Any]) -> dict[Any, Any]:
+def _build_dict(keys: list[Any], values: Sequence[Any]) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))
 
 
-def _as_record(like: Any, names: list[str], values: Sequence[Any]) -> Any:
-    return replace(like, **_as_dict(names, values))
+def _replace_fields(like: Any, names: list[str], values: Sequence[Any]) -> Any:
+    return replace(like, **_build_dict(names, values))
 
 
 def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> Any:
@@ -75,7 +84,7 @@ def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> An
     >>> map_leaves(lambda x: x + 1, {"a": 1, "b": (2, [3])})
     {'a': 2, 'b': (3, [4])}
     """
-    node = _node(tree, lists=lists)
+    node = _decompose_container(tree, lists=lists)
     return (
         fn(tree)
         if node is None
@@ -83,17 +92,17 @@ def map_leaves(fn: Callable[[Any], Any], tree: Any, *, lists: bool = True) -> An
     )
 
 
-def leaves(tree: Any, *, lists: bool = True) -> Iterator[tuple[str, Any]]:
+def iter_leaves(tree: Any, *, lists: bool = True) -> Iterator[tuple[str, Any]]:
     """Iterate over the leaves with their paths; with `lists=False` a list is a leaf.
 
-    >>> list(leaves({"a": 1, "b": (2, [3])}))
+    >>> list(iter_leaves({"a": 1, "b": (2, [3])}))
     [('a', 1), ('b[0]', 2), ('b[1][0]', 3)]
     """
     return ((path.removeprefix("."), leaf) for path, leaf in _iter_leaves(tree, "", lists))
 
 
 def _iter_leaves(tree: Any, path: str, lists: bool) -> Iterator[tuple[str, Any]]:
-    node = _node(tree, lists=lists)
+    node = _decompose_container(tree, lists=lists)
     if node is None:
         yield path, tree
     else:
@@ -114,16 +123,16 @@ def leading_size(tree: Any) -> int:
     4
     """
     size, owner = -1, ""
-    for path, leaf in leaves(tree, lists=False):
-        rows = _rows(leaf)
+    for path, leaf in iter_leaves(tree, lists=False):
+        rows = _count_leaf_rows(leaf)
         if rows is None:
             raise DataError(
-                f"{_field(path)} is a {type(leaf).__name__} without a leading axis; a batch has "
+                f"{_describe_field(path)} is a {type(leaf).__name__} without a leading axis; a batch has "
                 "one row for each sample"
             )
         if size >= 0 and rows != size:
             raise DataError(
-                f"{_field(path)} has {rows} rows, {_field(owner)} has {size}; give all fields of a "
+                f"{_describe_field(path)} has {rows} rows, {_describe_field(owner)} has {size}; give all fields of a "
                 "batch the same number of rows"
             )
         size, owner = rows, path
@@ -135,10 +144,10 @@ def leading_size(tree: Any) -> int:
 leading_size.__qualname__ = "leading"  # the key of this function in states
 
 
-def _rows(leaf: Any) -> int | None:
+def _count_leaf_rows(leaf: Any) -> int | None:
     if isinstance(leaf, list):
         return len(cast("list[Any]", leaf))
-    if isinstance(leaf, (np.ndarray, *_tensor())):
+    if isinstance(leaf, (np.ndarray, *_get_tensor_types())):
         shape = cast("Sequence[int]", leaf.shape)
         return shape[0] if len(shape) else None
     return None
@@ -150,7 +159,7 @@ def slice_batch(tree: Any, start: int, stop: int) -> Any:
     >>> slice_batch({"x": np.arange(5), "name": list("abcde")}, 1, 3)
     {'x': array([1, 2]), 'name': ['b', 'c']}
     """
-    node = _node(tree, lists=False)
+    node = _decompose_container(tree, lists=False)
     return (
         tree[start:stop]
         if node is None
@@ -164,38 +173,40 @@ def join_batches(trees: Sequence[Any]) -> Any:
     >>> join_batches([{"x": np.arange(2)}, {"x": np.arange(3)}])
     {'x': array([0, 1, 0, 1, 2])}
     """
-    return trees[0] if len(trees) == 1 else _join(trees, "")
+    return trees[0] if len(trees) == 1 else _join_trees(trees, "")
 
 
-def _join(trees: Sequence[Any], path: str) -> Any:
+def _join_trees(trees: Sequence[Any], path: str) -> Any:
     first = trees[0]
-    node = _node(first, lists=False)
+    node = _decompose_container(first, lists=False)
     if node is not None:
-        others = [_node(tree, lists=False) for tree in trees]
+        others = [_decompose_container(tree, lists=False) for tree in trees]
         for other in others:
             if other is None or sorted(other.names) != sorted(node.names):
-                names = "no container" if other is None else _names(other.names)
+                names = "no container" if other is None else _format_field_names(other.names)
                 raise DataError(
-                    f"{_field(path)} has {_names(node.names)} in one batch, {names} in another"
+                    f"{_describe_field(path)} has {_format_field_names(node.names)} in one batch, {names} in another"
                 )
         if len({*node.names}) < len(node.names):
-            raise DataError(f"{_field(path)} has keys that are spelled alike: {_names(node.names)}")
+            raise DataError(
+                f"{_describe_field(path)} has keys that are spelled alike: {_format_field_names(node.names)}"
+            )
         tables = [dict(zip(o.names, o.values, strict=True)) for o in others if o is not None]
         return node.like(
-            [_join([table[name] for table in tables], path + name) for name in node.names]
+            [_join_trees([table[name] for table in tables], path + name) for name in node.names]
         )
     try:
         if any(isinstance(tree, list) for tree in trees):
             return [row for tree in trees for row in tree]
-        tensors = {isinstance(tree, _tensor()) for tree in trees}
+        tensors = {isinstance(tree, _get_tensor_types()) for tree in trees}
         if len(tensors) > 1:
             raise TypeError("tensors beside arrays; give every sample the same type")
         if tensors == {True}:
-            return cast("Any", sys.modules["torch"]).cat(exact_tensors(trees))
+            return cast("Any", sys.modules["torch"]).cat(cast_tensors_exactly(trees))
         return concatenate(trees)
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
-            f"{_field(path)} cannot be joined along its leading axis: {error}"
+            f"{_describe_field(path)} cannot be joined along its leading axis: {error}"
         ) from error
 
 
@@ -218,19 +229,23 @@ def collate(samples: Sequence[Any]) -> Any:
     """
     if not samples:
         raise DataError("no samples to collate")
-    return samples.collated(_collate) if isinstance(samples, Columnar) else _collate(samples, "")
+    return (
+        samples.collated(_collate_values)
+        if isinstance(samples, ColumnarSamples)
+        else _collate_values(samples, "")
+    )
 
 
-def _collate(values: Sequence[Any], path: str) -> Any:
+def _collate_values(values: Sequence[Any], path: str) -> Any:
     if type(values[0]) is int or type(values[0]) is float:
         # Fast path: the dtype of one conversion shows if all values are numbers.
         try:
-            numbers = exact_array(values)
+            numbers = make_exact_array(values)
         except InexactError as error:
-            raise _inexact(path, error) from None
+            raise _make_inexact_error(path, error) from None
         except ValueError:
             numbers = None
-        if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in NUMERIC:
+        if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in NUMERIC_KINDS:
             return numbers
     kinds: set[type[Any]] = set(map(type, values))
     if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
@@ -238,34 +253,36 @@ def _collate(values: Sequence[Any], path: str) -> Any:
             for place, value in enumerate(values):
                 require_unmasked(value, place)
         except InexactError as error:
-            raise _inexact(path, error) from None
-    families = {_family(kind) for kind in kinds}
+            raise _make_inexact_error(path, error) from None
+    families = {_classify_type(kind) for kind in kinds}
     if len(families) > 1:
         for time in (np.datetime64, np.timedelta64):
             if kinds == {time, NoneType}:
-                return _numbers([time("NaT") if value is None else value for value in values], path)
+                return _collate_numbers(
+                    [time("NaT") if value is None else value for value in values], path
+                )
         names = " and ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(
-            f"{_field(path)} mixes {names}: give every sample the same type, or use collate=list"
+            f"{_describe_field(path)} mixes {names}: give every sample the same type, or use collate=list"
         )
     match families.pop():
         case "number":
-            return _numbers(values, path)
+            return _collate_numbers(values, path)
         case "array":
-            return _arrays(values, path)
+            return _collate_arrays(values, path)
         case "tensor":
-            return _tensors(values, path)
+            return _collate_tensors(values, path)
         case "mapping":
-            return _mappings(values, path)
+            return _collate_mappings(values, path)
         case "list":
-            return _lists(values, path)
+            return _collate_lists(values, path)
         case "object":
             return list(values)
         case _:
-            return _records(values, path)
+            return _collate_records(values, path)
 
 
-def _family(kind: type[Any]) -> str:
+def _classify_type(kind: type[Any]) -> str:
     """Return the family of a type; a column has values of one family."""
     if issubclass(kind, np.ndarray):
         return "array"
@@ -279,58 +296,60 @@ def _family(kind: type[Any]) -> str:
         return f"record {kind.__module__}.{kind.__qualname__}"
     if issubclass(kind, Mapping):
         return "mapping"
-    return "tensor" if issubclass(kind, _tensor()) else "object"
+    return "tensor" if issubclass(kind, _get_tensor_types()) else "object"
 
 
-def _tensor() -> tuple[type[Any], ...]:
+def _get_tensor_types() -> tuple[type[Any], ...]:
     # No tensor exists before torch is imported, so this module never imports torch.
     torch: Any = sys.modules.get("torch")
     return () if torch is None else (torch.Tensor,)
 
 
-def _numbers(values: Sequence[Any], path: str) -> Any:
+def _collate_numbers(values: Sequence[Any], path: str) -> Any:
     try:
-        numbers = exact_array(list(values))
+        numbers = make_exact_array(list(values))
     except InexactError as error:
-        raise _inexact(path, error) from None
-    return numbers if numbers.dtype.kind in NUMERIC else list(values)
+        raise _make_inexact_error(path, error) from None
+    return numbers if numbers.dtype.kind in NUMERIC_KINDS else list(values)
 
 
-def _inexact(path: str, error: InexactError) -> DataError:
+def _make_inexact_error(path: str, error: InexactError) -> DataError:
     sample = f"sample {error.index} in the batch"
-    at = f"{_field(path)} of {sample}" if path else sample
+    at = f"{_describe_field(path)} of {sample}" if path else sample
     message = f"{at}: {error}; change that in a map before, or use collate=list"
     return DataError(message, part=(error.index,))
 
 
-def _arrays(values: Sequence[Any], path: str) -> Any:
+def _collate_arrays(values: Sequence[Any], path: str) -> Any:
     shape = values[0].shape
     if len({value.shape for value in values}) > 1:
-        raise _ragged(path, [value.shape for value in values])
+        raise _make_ragged_error(path, [value.shape for value in values])
     if len({value.dtype for value in values}) > 1:
         try:
-            values = exact_arrays(values)
+            values = cast_to_common_dtype(values)
         except InexactError as error:
-            raise _inexact(path, error) from None
+            raise _make_inexact_error(path, error) from None
     if not shape:
         return np.stack(values)
     # Faster than numpy.stack, which creates a view of every array first.
     return np.concatenate(values, out=allocate_shared(values)).reshape(len(values), *shape)
 
 
-def _tensors(values: Sequence[Any], path: str) -> Any:
+def _collate_tensors(values: Sequence[Any], path: str) -> Any:
     if len({value.shape for value in values}) > 1:
-        raise _ragged(path, [tuple(value.shape) for value in values])
+        raise _make_ragged_error(path, [tuple(value.shape) for value in values])
     try:
-        return cast("Any", sys.modules["torch"]).stack(exact_tensors(values))
+        return cast("Any", sys.modules["torch"]).stack(cast_tensors_exactly(values))
     except InexactError as error:
-        raise _inexact(path, error) from None
+        raise _make_inexact_error(path, error) from None
     except (RuntimeError, NotImplementedError) as error:  # dense and sparse, or unsupported types
-        message = f"{_field(path)} has tensors that do not stack: {str(error).splitlines()[0]}; "
+        message = (
+            f"{_describe_field(path)} has tensors that do not stack: {str(error).splitlines()[0]}; "
+        )
         raise DataError(f"{message}change them in a map before, or use collate=list") from error
 
 
-def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
+def cast_tensors_exactly(tensors: Sequence[Any]) -> list[Any]:
     """Convert tensors to torch's promoted dtype; raise `InexactError` if an integer changes."""
     torch: Any = sys.modules["torch"]
     dtypes = {tensor.dtype for tensor in tensors}
@@ -358,7 +377,7 @@ def exact_tensors(tensors: Sequence[Any]) -> list[Any]:
     return [tensor.to(dtype) for tensor in tensors]
 
 
-def _mappings(values: Sequence[Any], path: str) -> Any:
+def _collate_mappings(values: Sequence[Any], path: str) -> Any:
     keys = values[0].keys()
     for number, value in enumerate(values):
         if value.keys() != keys:
@@ -367,68 +386,71 @@ def _mappings(values: Sequence[Any], path: str) -> Any:
             differences = " and ".join(
                 [f"lacks {key!r}" for key in missing] + [f"has also {key!r}" for key in extra]
             )
-            at = f"{_field(path)} of sample {number}" if path else f"sample {number}"
+            at = f"{_describe_field(path)} of sample {number}" if path else f"sample {number}"
             raise DataError(f"{at} in the batch {differences}, compared with sample 0")
-    return {key: _collate([value[key] for value in values], f"{path}.{key}") for key in keys}
+    return {key: _collate_values([value[key] for value in values], f"{path}.{key}") for key in keys}
 
 
-def _records(values: Sequence[Any], path: str) -> Any:
-    nodes = [cast("_Node", _node(value, lists=False)) for value in values]
+def _collate_records(values: Sequence[Any], path: str) -> Any:
+    nodes = [cast("_Node", _decompose_container(value, lists=False)) for value in values]
     first = nodes[0]
     for node in nodes:
         if len(node.values) != len(first.values):
             raise DataError(
-                f"{_field(path)} has {len(first.values)} entries in one sample, {len(node.values)} "
+                f"{_describe_field(path)} has {len(first.values)} entries in one sample, {len(node.values)} "
                 "in another"
             )
     columns = zip(*(node.values for node in nodes), strict=True)
     return first.like(
-        [_collate(column, path + name) for name, column in zip(first.names, columns, strict=True)]
+        [
+            _collate_values(column, path + name)
+            for name, column in zip(first.names, columns, strict=True)
+        ]
     )
 
 
-def _lists(values: Sequence[Any], path: str) -> Any:
-    kinds = [cast("type[Any]", type(value)) for value in islice(_scalars(values), 1)]
-    if kinds and _family(kinds[0]) not in ("number", "array"):
+def _collate_lists(values: Sequence[Any], path: str) -> Any:
+    kinds = [cast("type[Any]", type(value)) for value in islice(_iter_scalars(values), 1)]
+    if kinds and _classify_type(kinds[0]) not in ("number", "array"):
         return list(values)
     try:
-        stacked = exact_array(list(values))
+        stacked = make_exact_array(list(values))
     except InexactError as error:
-        raise _inexact(path, error) from None
+        raise _make_inexact_error(path, error) from None
     except ValueError:
-        raise _ragged(path, [_shape(value) for value in values]) from None
-    return stacked if stacked.dtype.kind in NUMERIC else list(values)
+        raise _make_ragged_error(path, [_compute_shape(value) for value in values]) from None
+    return stacked if stacked.dtype.kind in NUMERIC_KINDS else list(values)
 
 
-def _scalars(values: Any) -> Iterator[Any]:
+def _iter_scalars(values: Any) -> Iterator[Any]:
     for value in values:
         if isinstance(value, list):
-            yield from _scalars(value)
+            yield from _iter_scalars(value)
         else:
             yield value
 
 
-def _shape(value: Any) -> tuple[int, ...]:
+def _compute_shape(value: Any) -> tuple[int, ...]:
     try:
         return np.asarray(value).shape
     except ValueError:
         return (len(value),)
 
 
-def _ragged(path: str, shapes: list[tuple[int, ...]]) -> DataError:
+def _make_ragged_error(path: str, shapes: list[tuple[int, ...]]) -> DataError:
     different = list(dict.fromkeys(shapes))
     shown = ", ".join(map(str, different[:4])) + (", ..." if len(different) > 4 else "")
     return DataError(
-        f"{_field(path)} has shapes {shown}, which do not stack: pad them in a map before, "
+        f"{_describe_field(path)} has shapes {shown}, which do not stack: pad them in a map before, "
         "use pack() for documents of tokens, or collate=list to get a list"
     )
 
 
-def _field(path: str) -> str:
+def _describe_field(path: str) -> str:
     return f"field {path.removeprefix('.')!r}" if path else "the batch"
 
 
-def _names(names: list[str]) -> str:
+def _format_field_names(names: list[str]) -> str:
     return "the fields " + ", ".join(sorted(name.removeprefix(".") for name in names))
 
 

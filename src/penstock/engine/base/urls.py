@@ -9,22 +9,26 @@ from pathlib import Path
 
 from ...errors import ConfigError
 
-_URL = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
-_LINK = re.compile(r"::(?=(?:\w+::)*[A-Za-z][\w+.-]*:/)")  # between the URLs of a chain of fsspec's
-_DIGEST = re.compile(r"#~[0-9a-f]{16}$")
-_SIGNS = re.compile(
+_URL_PATTERN = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
+_CHAIN_SEPARATOR = re.compile(
+    r"::(?=(?:\w+::)*[A-Za-z][\w+.-]*:/)"
+)  # between the URLs of a chain of fsspec's
+_DIGEST_SUFFIX = re.compile(r"#~[0-9a-f]{16}$")
+_SIGNATURE_PARAMETER = re.compile(
     r"x-(amz|goog)-.*|x-oss-(?!process).*|sig|signature|token|security-token|jsessionid"
 )
-_BESIDE = frozenset(  # other parameters of signed URLs of S3, CloudFront, Google, Alibaba and Azure
-    "expires awsaccesskeyid googleaccessid ossaccesskeyid policy key-pair-id hash-algorithm "
-    "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
+_SIGNED_URL_PARAMETERS = (
+    frozenset(  # other parameters of signed URLs of S3, CloudFront, Google, Alibaba and Azure
+        "expires awsaccesskeyid googleaccessid ossaccesskeyid policy key-pair-id hash-algorithm "
+        "sv se sp st sr ss srt spr sip skoid sktid skt ske sks skv saoid suoid scid sdd ses".split()
+    )
 )
 
 _BEFORE_GLOB = re.compile(
     r"(?:[\w+.:-]+:/+(?:[^/]*@)?\[[\da-f:.]*:[\da-f:.]*(?:%[^]/]*)?\])?[^*?\[]*", re.IGNORECASE
 )
-_HOST = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
-_QUERY = re.compile(r"\?[\w.~%-]+=")
+_HOST_PATTERN = re.compile(r"(?:\[[^]]*\]|[^:]*)(?::\d*)?")
+_QUERY_PATTERN = re.compile(r"\?[\w.~%-]+=")
 _PARAMETERS = re.compile(r";[\w.~%-]+=[^/?#]*")  # of a segment of a web path: ;jsessionid=...
 _OF_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 
@@ -35,19 +39,19 @@ def is_url(path: str) -> bool:
     >>> is_url("s3://bucket/x"), is_url("https:/host/x"), is_url("c:/x"), is_url("a/b")
     (True, True, False, False)
     """
-    return bool(_URL.match(path))
+    return bool(_URL_PATTERN.match(path))
 
 
-def without_secrets(path: str) -> str:
+def strip_secrets(path: str) -> str:
     """Remove user, password, query, fragment and parameters from a URL; paths are unchanged.
 
-    >>> without_secrets("https://me:secret@host/x.jsonl?token=secret"), without_secrets("a/b?.jsonl")
+    >>> strip_secrets("https://me:secret@host/x.jsonl?token=secret"), strip_secrets("a/b?.jsonl")
     ('https://host/x.jsonl', 'a/b?.jsonl')
-    >>> without_secrets("https://host/x.jsonl;jsessionid=secret")
+    >>> strip_secrets("https://host/x.jsonl;jsessionid=secret")
     'https://host/x.jsonl'
     """
-    public = _URL.sub(r"\1\2", path)
-    is_web = scheme_of(path).rpartition(":")[2] in ("http", "https")
+    public = _URL_PATTERN.sub(r"\1\2", path)
+    is_web = get_scheme(path).rpartition(":")[2] in ("http", "https")
     return _PARAMETERS.sub("", public) if is_web else public
 
 
@@ -61,19 +65,19 @@ def restore_slashes(path: str) -> str:
     return f"{scheme}://{rest.removeprefix('/')}"
 
 
-def scheme_of(path: str) -> str:
+def get_scheme(path: str) -> str:
     """Return the lower-case scheme of a URL.
 
-    >>> scheme_of("S3://bucket/x"), scheme_of("simplecache::s3://bucket/x")
+    >>> get_scheme("S3://bucket/x"), get_scheme("simplecache::s3://bucket/x")
     ('s3', 'simplecache::s3')
     """
     return path.partition(":/")[0].lower()
 
 
-def before_glob(path: str) -> str:
+def get_glob_prefix(path: str) -> str:
     """Return the part before the first wildcard; brackets of an IPv6 address are no wildcard.
 
-    >>> before_glob("a/b-[0-9].txt"), before_glob("http://[::1]:80/x"), before_glob("s3://[ab]/x")
+    >>> get_glob_prefix("a/b-[0-9].txt"), get_glob_prefix("http://[::1]:80/x"), get_glob_prefix("s3://[ab]/x")
     ('a/b-', 'http://[::1]:80/x', 's3://')
     """
     match = _BEFORE_GLOB.match(path)
@@ -82,7 +86,7 @@ def before_glob(path: str) -> str:
 
 def is_glob(path: str) -> bool:
     """Return whether a path has a wildcard."""
-    return before_glob(path) != path
+    return get_glob_prefix(path) != path
 
 
 def require_local(path: str | Path) -> Path:
@@ -94,25 +98,25 @@ def require_local(path: str | Path) -> Path:
     >>> require_local("file:///a/b"), require_local("a/b")
     (PosixPath('/a/b'), PosixPath('a/b'))
     """
-    text = encodable_path(path)
+    text = require_encodable_path(path)
     if not is_url(text):
         try:
             expanded = Path(path).expanduser()
         except RuntimeError as error:
             raise ConfigError(f"{text}: {error} Write the path without ~, or set HOME") from None
         return expanded.absolute() if is_url(f"{expanded}/") else expanded
-    if scheme_of(text) in ("file", "local"):
+    if get_scheme(text) in ("file", "local"):
         return Path("/" + restore_slashes(text).split("://", 1)[1].lstrip("/"))
     raise ConfigError(
-        url_problem(text)
-        or f"{without_secrets(restore_slashes(text))} is not on this machine: name a local path"
+        find_url_problem(text)
+        or f"{strip_secrets(restore_slashes(text))} is not on this machine: name a local path"
     )
 
 
-def encodable_path(path: str | Path) -> str:
+def require_encodable_path(path: str | Path) -> str:
     """Return a path as text; raise `ConfigError` if it is no valid file name.
 
-    >>> encodable_path("a\\0b")
+    >>> require_encodable_path("a\\0b")
     Traceback (most recent call last):
     ...
     penstock.errors.ConfigError: 'a\\x00b': no file can have this name
@@ -121,39 +125,39 @@ def encodable_path(path: str | Path) -> str:
     with contextlib.suppress(UnicodeEncodeError):
         if b"\0" not in text.encode("utf-8", "surrogateescape"):
             return text
-    raise ConfigError(f"{without_secrets(text)!r}: no file can have this name")
+    raise ConfigError(f"{strip_secrets(text)!r}: no file can have this name")
 
 
-def open_name(path: str) -> str:
+def make_public_name(path: str) -> str:
     """Return the public name of a URL, without password, query and parameters.
 
     A query may be a signature. The user and the rest of the query, which identify the object, are
     replaced by a digest. The name of an Azure container, or of a GitHub repository, before an @
     stays.
 
-    >>> open_name("https://host/x.jsonl?sig=secret&se=2026"), open_name("abfs://box@host/x")
+    >>> make_public_name("https://host/x.jsonl?sig=secret&se=2026"), make_public_name("abfs://box@host/x")
     ('https://host/x.jsonl', 'abfs://box@host/x')
-    >>> open_name("https://me:secret@host/x.jsonl?id=3&sig=secret"), open_name("github://org:repo@main/x")
+    >>> make_public_name("https://me:secret@host/x.jsonl?id=3&sig=secret"), make_public_name("github://org:repo@main/x")
     ('https://host/x.jsonl#~9b1560674f5423b6', 'github://org:repo@main/x')
     """
     path = restore_slashes(path)
-    links = [_open(link) for link in _LINK.split(without_digest(path))]
+    links = [_split_secrets(link) for link in _CHAIN_SEPARATOR.split(strip_digest(path))]
     hidden = [part for _, parts in links for part in parts]
     digest = hashlib.blake2b(
         "\0".join(hidden).encode("utf-8", "surrogatepass"), digest_size=8
     ).hexdigest()
     return "::".join(link for link, _ in links) + (
-        f"#~{digest}" if hidden else path[len(without_digest(path)) :]
+        f"#~{digest}" if hidden else path[len(strip_digest(path)) :]
     )
 
 
-def without_digest(name: str) -> str:
+def strip_digest(name: str) -> str:
     """Remove the digest of hidden parts from a public name.
 
-    >>> without_digest("https://host/x.jsonl#~9b1560674f5423b6"), without_digest("s3://bucket/x#1")
+    >>> strip_digest("https://host/x.jsonl#~9b1560674f5423b6"), strip_digest("s3://bucket/x#1")
     ('https://host/x.jsonl', 's3://bucket/x#1')
     """
-    return _DIGEST.sub("", name)
+    return _DIGEST_SUFFIX.sub("", name)
 
 
 def split_digest(name: str) -> tuple[str, str]:
@@ -162,11 +166,11 @@ def split_digest(name: str) -> tuple[str, str]:
     >>> split_digest("sftp://host/x.jsonl#~9b1560674f5423b6"), split_digest("s3://bucket/x#1")
     (('sftp://host/x.jsonl', '#~9b1560674f5423b6'), ('s3://bucket/x#1', ''))
     """
-    bare = without_digest(name)
+    bare = strip_digest(name)
     return bare, name[len(bare) :]
 
 
-def _open(link: str) -> tuple[str, list[str]]:
+def _split_secrets(link: str) -> tuple[str, list[str]]:
     """Return the public part of one URL of a chain, and the hidden parts of its identity."""
     head, colon, rest = link.partition("://")
     web, query = head.lower() in ("http", "https"), ""
@@ -179,41 +183,43 @@ def _open(link: str) -> tuple[str, list[str]]:
     user, at, host = place.rpartition("@")
     login = bool(at) and (web or (":" in user and head.lower() != "github"))
     hidden = [user.partition(":")[0]] if login else []
-    return f"{head}{colon}{host if login else place}{slash}{key}", hidden + _unsigned(query)
+    return f"{head}{colon}{host if login else place}{slash}{key}", hidden + _drop_signatures(query)
 
 
-def _unsigned(query: str) -> list[str]:
+def _drop_signatures(query: str) -> list[str]:
     """Return the parameters of a query that are no signature; signatures differ between runs."""
     named = [(part.partition("=")[0].lower(), part) for part in query.split("&") if part]
     signed = any(name in ("sig", "signature") for name, _ in named)
     return [
-        part for name, part in named if not (_SIGNS.fullmatch(name) or (signed and name in _BESIDE))
+        part
+        for name, part in named
+        if not (_SIGNATURE_PARAMETER.fullmatch(name) or (signed and name in _SIGNED_URL_PARAMETERS))
     ]
 
 
-def url_problem(path: str) -> str:
+def find_url_problem(path: str) -> str:
     """Return the reason to reject a URL with unusable or leaking secrets; empty if it is valid.
 
-    >>> url_problem("abfs://box@host/x?sig=secret"), url_problem("s3://bucket/x?.jsonl")
+    >>> find_url_problem("abfs://box@host/x?sig=secret"), find_url_problem("s3://bucket/x?.jsonl")
     ('abfs://host/x: only http:// and https:// take a query (?...): give this process credentials instead', '')
     """
-    for link in _LINK.split(restore_slashes(path)):
+    for link in _CHAIN_SEPARATOR.split(restore_slashes(path)):
         head, rest = [*re.split(":/+", link, maxsplit=1), ""][:2]  # a path has one slash there
         web, place = head.lower() in ("http", "https"), re.split("[/?#]", rest, maxsplit=1)[0]
-        if web and not _HOST.fullmatch(place.rpartition("@")[2]):
+        if web and not _HOST_PATTERN.fullmatch(place.rpartition("@")[2]):
             return f"{head}://...: the host is ambiguous: in a password, write %2F for /, %3F for ? and %23 for #"
         below = link.partition(":/")[2].removeprefix("/")
         if head.lower() in _OF_BUCKETS and (not below or below.startswith("/")):
-            return f"{without_secrets(link)}: it names no bucket: write {head}://BUCKET/NAME"
-        if not web and _QUERY.search(rest):
+            return f"{strip_secrets(link)}: it names no bucket: write {head}://BUCKET/NAME"
+        if not web and _QUERY_PATTERN.search(rest):
             return (
-                f"{without_secrets(path)}: only http:// and https:// take a query (?...): give "
+                f"{strip_secrets(path)}: only http:// and https:// take a query (?...): give "
                 "this process credentials instead"
             )
     return ""
 
 
-_INSIDE = re.compile(r"[A-Za-z][\w+.-]*:/+(?:[^\s/@]*@)?[^\s'\"<>]*")
+_EMBEDDED_URL = re.compile(r"[A-Za-z][\w+.-]*:/+(?:[^\s/@]*@)?[^\s'\"<>]*")
 
 
 def redact_urls(text: str) -> str:
@@ -222,4 +228,4 @@ def redact_urls(text: str) -> str:
     >>> redact_urls("GET https://me:pw@host/x?sig=abc failed")
     'GET https://host/x failed'
     """
-    return _INSIDE.sub(lambda match: without_secrets(match.group()), text)
+    return _EMBEDDED_URL.sub(lambda match: strip_secrets(match.group()), text)

@@ -9,9 +9,9 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError
-from .arguments import did_you_mean, join_first
+from .arguments import join_first, suggest_names
 
-_LARGEST = 1e100  # sums of weights stay finite
+_MAX_WEIGHT = 1e100  # sums of weights stay finite
 
 
 def check_weights(weights: Mapping[str, float], where: str) -> None:
@@ -19,15 +19,15 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
     if not weights:
         raise ConfigError(f"{where} has no weights: give {{name: weight, ...}}")
     for name, weight in weights.items():
-        number = as_number(weight)
+        number = parse_number(weight)
         if isinstance(weight, str) or number is None or not isfinite(number) or number < 0:
             raise ConfigError(
                 f"{where}: the weight of {name!r} is {weight!r}; it must be a finite number, 0 or "
                 "more"
             )
-        if number > _LARGEST:
+        if number > _MAX_WEIGHT:
             raise ConfigError(
-                f"{where}: the weight of {name!r} is {weight!r}, more than {_LARGEST:g}; scale all "
+                f"{where}: the weight of {name!r} is {weight!r}, more than {_MAX_WEIGHT:g}; scale all "
                 "weights"
             )
     if not any(weights.values()):
@@ -37,29 +37,29 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
         )
 
 
-def json_number(value: Any) -> Any:
+def convert_to_json_number(value: Any) -> Any:
     """Convert NumPy numbers, fractions and decimals to JSON numbers; return other values as is.
 
-    >>> json_number(np.int64(2)), json_number(np.float32(0.5)), json_number(2.0), json_number("much")
+    >>> convert_to_json_number(np.int64(2)), convert_to_json_number(np.float32(0.5)), convert_to_json_number(2.0), convert_to_json_number("much")
     (2, 0.5, 2, 'much')
     """
     if isinstance(value, np.integer):
         return int(cast("Any", value))
     if isinstance(value, np.floating) or not isinstance(value, str | int | float | None):
-        number = as_number(value)
+        number = parse_number(value)
         value = cast("Any", value) if number is None else number
     if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
         return int(value)  # so that 2 and 2.0 are equal in a state
     return value
 
 
-def by_name(table: Mapping[str, Any]) -> dict[str, Any]:
+def sort_by_name(table: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a mapping to JSON numbers sorted by name, so that its order has no effect.
 
-    >>> by_name({"b": 2.0, "a": 0.5})
+    >>> sort_by_name({"b": 2.0, "a": 0.5})
     {'a': 0.5, 'b': 2}
     """
-    return {name: json_number(table[name]) for name in sorted(table, key=str)}
+    return {name: convert_to_json_number(table[name]) for name in sorted(table, key=str)}
 
 
 def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
@@ -72,13 +72,13 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
         if group
     ]
     if parts:
-        hint = did_you_mean(unknown[0], missing or names) if unknown else ""
+        hint = suggest_names(unknown[0], missing or names) if unknown else ""
         raise ConfigError(
             f"{where} must name the same sources everywhere: {', '.join(parts)}{hint}"
         )
 
 
-def as_number(value: Any) -> float | None:
+def parse_number(value: Any) -> float | None:
     """Convert a value to a float, or return `None`."""
     try:
         return float(value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ...errors import missing_extra
+from ...errors import make_missing_extra_error
 from .limits import YAML_DEPTH, YAML_VALUES
 
 
@@ -14,7 +14,7 @@ def import_yaml(purpose: str) -> Any:
     try:
         return importlib.import_module("yaml")
     except ModuleNotFoundError:
-        raise missing_extra("pyyaml", "yaml", purpose) from None
+        raise make_missing_extra_error("pyyaml", "yaml", purpose) from None
 
 
 def require_shallow(text: str | bytes, purpose: str) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import StateError
 from ...types import Json
 from ..base.arguments import join_first
-from ..base.canonical_json import canonical_json
+from ..base.canonical_json import encode_canonical_json
 from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
@@ -97,7 +97,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     for name, past in pasts.items():
         if (path := here.get(name)) is None:
             continue
-        if canonical_json(mixture_to_json(past.mixture)) == canonical_json(
+        if encode_canonical_json(mixture_to_json(past.mixture)) == encode_canonical_json(
             mixture_to_json(now[path].mixture)
         ):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from ...errors import ConfigError
 from ...sources import JoinedFiles
 from ...sources.block import Columns
-from ...sources.kinds import fits
-from ...sources.select import Selected
-from ..base.columnar import Columnar, Columnwise, Stack
+from ...sources.kinds import is_compatible_type
+from ...sources.select import SelectedRows
+from ..base.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
 from ..streams.step import Miscounted
 from .build import name_of
 from .nodes import Again, Flow, Head, Mix, Read, Reorder, Rest, fact
@@ -22,13 +22,13 @@ _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 
 
 @fact
-def _columnar(flow: Flow) -> tuple[JoinedFiles | Selected, ...]:
+def _columnar(flow: Flow) -> tuple[JoinedFiles | SelectedRows, ...]:
     """The sources of a flow, if all that it is of was read as columns; else none."""
     match flow:
         case Read(source):
             return (
                 (source,)
-                if isinstance(source, JoinedFiles | Selected) and source.as_columns
+                if isinstance(source, JoinedFiles | SelectedRows) and source.as_columns
                 else ()
             )
         case Mix(flows):
@@ -57,7 +57,7 @@ def in_columns(flow: Flow, step: str) -> bool:
                 "leave out rows='columns'"
             )
         for name, kind in found.items():
-            if not (fits(kind, types[name]) or fits(types[name], kind)):
+            if not (is_compatible_type(kind, types[name]) or is_compatible_type(types[name], kind)):
                 raise ConfigError(
                     f"{step} of columns: {name!r} is {types[name]} in the source {first!r}, and "
                     f"{kind} in {other!r}; write both with one type, read columns=[...] without "
@@ -68,10 +68,10 @@ def in_columns(flow: Flow, step: str) -> bool:
 
 def as_columns(samples: Sequence[Any]) -> Mapping[str, Any]:
     """Samples as columns, whoever has made rows of them."""
-    return samples.columns() if isinstance(samples, Columnar) else Columns.of_rows(samples)
+    return samples.columns() if isinstance(samples, ColumnarSamples) else Columns.of_rows(samples)
 
 
-class Collated(Columnwise):
+class Collated(ColumnwiseFunction):
     """A function that makes a batch of columns."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
@@ -82,7 +82,7 @@ class Collated(Columnwise):
         return self.fn(as_columns(samples))
 
 
-class Batched(Columnwise):
+class Batched(ColumnwiseFunction):
     """A function of up to `n` samples, as one of a sample that can also take many at once; with
     `columns` it is given their columns, and else a list of them.
     """
@@ -141,7 +141,7 @@ class Batched(Columnwise):
         return found
 
 
-class Made(Columnar):
+class Made(ColumnarSamples):
     """What a function gave by columns: lists and arrays of one length."""
 
     def __init__(self, made: Mapping[str, Any]) -> None:
@@ -184,11 +184,11 @@ class Made(Columnar):
     def columns(self) -> Mapping[str, Any]:
         return self._made
 
-    def collated(self, stack: Stack) -> dict[str, Any]:
+    def collated(self, stack: ColumnStacker) -> dict[str, Any]:
         return {name: _stacked(column, name, stack) for name, column in self._made.items()}
 
 
-def _stacked(column: Any, name: str, stack: Stack) -> Any:
+def _stacked(column: Any, name: str, stack: ColumnStacker) -> Any:
     if isinstance(column, np.ndarray):
         array = cast("npt.NDArray[Any]", column)
         if array.ndim == 1 and array.dtype.kind in _KINDS:

@@ -17,8 +17,8 @@ import numpy as np
 
 from ...errors import ConfigError, DataError
 from ...types import Ints, Order, is_source
-from ..base.random import key_of
-from ..base.rows import Rows
+from ..base.random import derive_key
+from ..base.rows import ProvenanceRows
 from ..mixing.rules import By, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
@@ -38,7 +38,7 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import WithoutOp
-from ..packing import Apart, ConcatSplit, by_sums
+from ..packing import Apart, ConcatSplit, has_independent_rows
 from ..streams.barren import EndlessSearch
 from ..streams.clock import Clock, TimedSource
 from ..streams.step import Leaf, Step
@@ -73,7 +73,7 @@ from .tail import grouped
 _Place: TypeAlias = tuple[int, int, Path]
 """A node, the seed in force there, where it lies."""
 
-_key = lru_cache(maxsize=1 << 14)(key_of)
+_key = lru_cache(maxsize=1 << 14)(derive_key)
 """Keys of the same names are asked for again whenever a tree is compiled."""
 
 
@@ -251,7 +251,7 @@ class Builder:
                 if isinstance(fold, Apart) and len(inner.leaves) == 1:
                     fold = fold.fold
                 counted, mark = Counted.by(size, self.lengths), self.mark(flow, path)
-                if by_sums(fold) and (inner.size is None or inner.alike):
+                if has_independent_rows(fold) and (inner.size is None or inner.alike):
                     self._refuse_empty(inner, counted.extra)
                     if isinstance(fold, ConcatSplit):
                         return CutOp(inner, fold.length, counted, mark)
@@ -357,7 +357,7 @@ class Builder:
                 "leave these sources out"
             )
 
-    def lengths_of(self, rows: Rows) -> Ints:
+    def lengths_of(self, rows: ProvenanceRows) -> Ints:
         """The lengths of samples, as their sources know them."""
         if unknown := [
             leaf.name for leaf in self.leaves if not len(self.lengths.by_leaf[leaf.number])

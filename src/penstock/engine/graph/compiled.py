@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ...types import Json
-from ..base.canonical_json import fingerprint
+from ..base.canonical_json import compute_fingerprint
 from ..ops.op import Op
 from ..streams.clock import Clock
 from .build import Builder, Timing
@@ -69,7 +69,7 @@ class Compiled:
     @cached_property
     def fingerprint(self) -> str:
         """The digest of that."""
-        return fingerprint(self.description)
+        return compute_fingerprint(self.description)
 
     @cached_property
     def data(self) -> dict[str, Facts]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 
-from ...sources import DECODED, JoinedFiles
-from ...sources.chain import Decoding
-from ...sources.select import Selected
+from ...sources import DECODED_CACHE_BYTES, JoinedFiles
+from ...sources.chain import DecodingCost
+from ...sources.select import SelectedRows
 from .nodes import Each, Flow, Read, Reorder
 
 _MANY = 16  # times the bytes of a sample, from which on decoding more than that is worth a word
@@ -19,19 +19,19 @@ def tell_of_shuffle(flow: Flow) -> None:
     sample."""
     while isinstance(flow, Each | Reorder):
         flow = flow.flow
-    if not isinstance(flow, Read) or not isinstance(flow.source, JoinedFiles | Selected):
+    if not isinstance(flow, Read) or not isinstance(flow.source, JoinedFiles | SelectedRows):
         return
     found = flow.source.decoding()
-    if found is not None and (missed := 1 - DECODED / max(found.total, 1)) > 0:
+    if found is not None and (missed := 1 - DECODED_CACHE_BYTES / max(found.total, 1)) > 0:
         each = missed * found.group
         if each > _MANY * found.group / max(found.rows, 1):
             _tell(flow.name or flow.source.name, found, round(each))
 
 
 @lru_cache(1000)
-def _tell(name: str, found: Decoding, each: int) -> None:
+def _tell(name: str, found: DecodingCost, each: int) -> None:
     """Said once."""
-    window = max(2, min(_MOST, DECODED // 2 // max(found.group, 1)))
+    window = max(2, min(_MOST, DECODED_CACHE_BYTES // 2 // max(found.group, 1)))
     logging.getLogger("penstock").warning(
         "%s: a full shuffle decodes about %.1f MiB for each sample, because its row groups have "
         "%d rows and do not fit into memory once decoded; use shuffle(block=(%d, %d)), which "

@@ -9,17 +9,17 @@ from typing import Any, cast
 
 from ...errors import StateError
 from ...sources.identity import (
-    UNKNOWN,
+    UNKNOWN_DIGEST,
     Digest,
     Growing,
     Known,
+    compare_row_digests,
     copy_for_reading,
+    digest_few_rows,
+    digest_memory,
     has_digests,
     is_unidentified,
-    memory_digest,
-    row_digests,
-    same_sample,
-    without_varying,
+    mask_varying_digests,
 )
 from ...sources.memory import Memory
 from ...types import Shards, Source, is_source
@@ -56,7 +56,7 @@ def _digest(leaf: Leaf) -> Digest:
     if is_source(source):
         return _sample(source, len(source))
     names = cast(Shards, source).names()
-    return {"shards": memory_digest([str(name).rpartition("/")[2] for name in names]) or ""}
+    return {"shards": digest_memory([str(name).rpartition("/")[2] for name in names]) or ""}
 
 
 def compared(
@@ -88,7 +88,7 @@ def compared(
         ):
             mine = {
                 **mine,
-                "rows": without_varying(str(mine["rows"]), partial(_rows_again, leaf.source)),
+                "rows": mask_varying_digests(str(mine["rows"]), partial(_rows_again, leaf.source)),
             }
             other, unknown = different(then, mine)
         if other:
@@ -136,7 +136,7 @@ def _rows_again(source: Any) -> str:
 
 def _sample(source: Source, rows: int) -> Digest:
     copy = copy_for_reading(source)
-    return {"rows": row_digests(copy.read, rows, again=lambda: copy_for_reading(copy).read)}
+    return {"rows": digest_few_rows(copy.read, rows, again=lambda: copy_for_reading(copy).read)}
 
 
 _HINTS = ("files", "fingerprint")
@@ -149,7 +149,7 @@ def different(then: Facts, now: Facts) -> tuple[list[str], bool]:
     parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
     equal: bool | None = False
     if "rows" in then and "rows" in now:
-        equal = same_sample(then["rows"], now["rows"])
+        equal = compare_row_digests(then["rows"], now["rows"])
         parts = [part for part in parts if part != "rows" or equal is False]
     told = [part for part in parts if part not in _HINTS]
     return told if told or equal else parts, equal is None
@@ -161,7 +161,7 @@ def known_parts(facts: Facts) -> Facts:
     return {
         part: told
         for part, told in facts.items()
-        if part not in _HINTS and UNKNOWN not in str(told).split()
+        if part not in _HINTS and UNKNOWN_DIGEST not in str(told).split()
     }
 
 
@@ -182,7 +182,7 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
     elif not has_digests(type(source)):
         found = _sample(source, before)
     if other := [
-        part for part, mine in found.items() if same_sample(then.get(part), mine) is False
+        part for part, mine in found.items() if compare_row_digests(then.get(part), mine) is False
     ]:
         raise StateError(
             f"{leaf.name!r} has grown from {before} rows to {len(source)}, but its first {before} "

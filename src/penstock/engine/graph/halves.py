@@ -7,10 +7,10 @@ from math import ceil
 from typing import Any, Literal, TypeAlias, cast
 
 from ...errors import ConfigError
-from ...sources import JoinedFiles, Selected, open_files
+from ...sources import JoinedFiles, SelectedRows, open_files
 from ..base.arguments import check_choice
 from ..base.integers import check_int
-from ..orders import Portion, Slice, fraction_of
+from ..orders import Portion, Slice, parse_fraction
 from .nodes import Flow, Read, Reorder
 
 SplitBy: TypeAlias = Literal["hash", "position"]
@@ -34,7 +34,7 @@ def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
     """Both parts of the rows of files, by a hash of what a column holds: equal values go to one
     side."""
     source = flow.source if isinstance(flow, Read) else None
-    asked = source.asked if isinstance(source, JoinedFiles | Selected) else None
+    asked = source.asked if isinstance(source, JoinedFiles | SelectedRows) else None
     if asked is None or not isinstance(flow, Read):
         raise ConfigError(
             f"split(column={column!r}): only rows of files have columns; split directly after "
@@ -46,7 +46,7 @@ def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
             f"split({held_out}, column={column!r}): keys cannot be counted beforehand; give a "
             "share, such as '0.5%'"
         )
-    share = float(fraction_of(held_out, "split({})"))
+    share = float(parse_fraction(held_out, "split({})"))
     where = dict(asked.where or {})
     also = where.get(column, {})
     if not isinstance(also, dict):
@@ -65,7 +65,7 @@ def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
 def _share(held_out: Any, size: int) -> Fraction:
     """The share that is asked for, or that so many samples are."""
     if not isinstance(held_out, int):
-        return fraction_of(held_out, "split({})")
+        return parse_fraction(held_out, "split({})")
     if not 0 < check_int(held_out, "split({})", 1) < size:
         raise ConfigError(
             f"split({held_out}): the dataset has {size} samples; hold out between 1 and {size - 1}"

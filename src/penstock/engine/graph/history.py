@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Ints
-from ..base.random import key_of
+from ..base.random import derive_key
 from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
@@ -309,7 +309,7 @@ def _history(
         stop=rule.stop,
         max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
         temperature=rule.temperature,
-        key=key_of(rule.seed, *keyed_by(path), "mix"),
+        key=derive_key(rule.seed, *keyed_by(path), "mix"),
         lengths=tuple(lengths[name] for name in names)
         if lengths and rule.unit == "tokens"
         else None,

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import IndexedError
 from ...types import is_source
 from ..mixing.rules import Chain, Weighted
-from ..packing import SOURCE, Apart, by_sums
+from ..packing import SOURCE, Apart, has_independent_rows
 from .code import code_digest
 from .ends import endless
 from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
@@ -61,7 +61,7 @@ def why_not(flow: Flow) -> str | None:
                 return f"{type(fold).__name__} needs sizes that a function gives, which are not known beforehand"
             if not lengths_known(below):
                 return f"{type(fold).__name__} needs the lengths of the samples, which are not known beforehand"
-            if endless(below) and not by_sums(fold):
+            if endless(below) and not has_independent_rows(fold):
                 return f"{type(fold).__name__} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
             return None
 

@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ...schedule import Schedule
 from ...types import is_source
 from ..base.progress import Progress
-from ..base.sizes import total
+from ..base.sizes import sum_lengths
 from ..mixing.rules import Chain, Invertible, Turns, Weighted
 from ..ops.mix import MixOp
 from ..orders import FixedSet, Gap, Slice
@@ -62,7 +62,9 @@ def known_mean(flow: Flow) -> float | None:
     match flow:
         case Read(source):
             lengths = source.lengths() if is_source(source) else None
-            return None if lengths is None or not len(lengths) else total(lengths) / len(lengths)
+            return (
+                None if lengths is None or not len(lengths) else sum_lengths(lengths) / len(lengths)
+            )
         case Each(_, "map", Packing() as packing):
             return float(packing.length)
         case Each(Hold(Mix(partners, _, Turns()), Batch(n)), "map", fn) if fn is tuple and n == len(

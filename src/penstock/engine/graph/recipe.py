@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...types import Json
-from ..base.canonical_json import canonical_json
+from ..base.canonical_json import encode_canonical_json
 from ..mixing.rules import Weighted
 from ..packing import PackedBatches, Packing
 from .build import name_of
@@ -155,7 +155,7 @@ def difference(saved: Json, now: Json, where: str = "") -> list[str]:
         return lines
     return (
         []
-        if canonical_json(saved) == canonical_json(now)
+        if encode_canonical_json(saved) == encode_canonical_json(now)
         else [f"{where or 'pipeline'}: saved {_short(saved)}, now {_short(now)}"]
     )
 

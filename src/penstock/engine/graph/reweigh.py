@@ -8,7 +8,7 @@ from typing import NoReturn
 from ...errors import ConfigError
 from ...schedule import Schedule
 from ..base.integers import check_int, check_position
-from ..base.weights import json_number
+from ..base.weights import convert_to_json_number
 from ..mixing import SetWeights
 from ..ops.laps import LapsOp
 from ..ops.mix import MixOp
@@ -40,7 +40,7 @@ def reweighed(
             f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule"
         )
     if isinstance(weights, Mapping):
-        weights = {name: json_number(weight) for name, weight in weights.items()}
+        weights = {name: convert_to_json_number(weight) for name, weight in weights.items()}
     path = locate_mixture(base, weights)
     if at is None and not alone:
         raise ConfigError(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ...errors import StateError
 from ...types import Json
-from ..base.cursors import as_int, as_list
+from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..mixing import Exhausted, event_from_json
 from ..ops.again import pass_of
 from .draws import draws_of
@@ -40,7 +40,7 @@ def all_moved(
         # Read once and dealt out by turns: all lanes go on behind the last item that one of them
         # gave.
         furthest = max(
-            (as_list(at) for at in cursors.values() if at is not None),
+            (parse_cursor_list(at) for at in cursors.values() if at is not None),
             key=lambda at: at[1],
             default=None,
         )
@@ -70,12 +70,12 @@ def migrate_cursor(
                 many, below = many or below.kind == "flat", below.flow
             if not many:
                 return migrate_cursor(below, cursor, taken, epoch, path, top)
-            inner, skip = as_list(cursor)
+            inner, skip = parse_cursor_list(cursor)
             return [migrate_cursor(below, inner, taken, epoch, path), skip]
         case Hold(below, Batch()):
             return migrate_cursor(below, cursor, taken, epoch, path)
         case Hold(below):
-            inner, oldest, number, *rest = as_list(cursor, 6)
+            inner, oldest, number, *rest = parse_cursor_list(cursor, 6)
             if oldest != number and taken.below(path):
                 raise StateError(
                     f"a {type(flow.fold).__name__} holds samples of a mixture of streams that is "
@@ -88,11 +88,11 @@ def migrate_cursor(
         case Rest(below):
             return _rest(below, cursor, taken, epoch, path)
         case Again(below):
-            done, inner = as_list(cursor)
+            done, inner = parse_cursor_list(cursor)
             return [
                 done,
                 migrate_cursor(
-                    below, inner, taken, pass_of(flow.epochs, epoch, as_int(done)), path
+                    below, inner, taken, pass_of(flow.epochs, epoch, parse_cursor_int(done)), path
                 ),
             ]
         case Mix():
@@ -106,7 +106,7 @@ def _rest(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> Jso
 
     If they are dealt to lanes, each is a pair with the number of the last item.
     """
-    one, other = as_list(cursor)
+    one, other = parse_cursor_list(cursor)
     if isinstance(one, list):
         return [_rest(below, one, taken, epoch, path), other]
     return [one, _limited(below, other, taken, epoch, path)]
@@ -116,7 +116,7 @@ def _limited(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> 
     """The first items of a flow: lanes of their own, and where they are dealt out the number of the
     last one."""
     if isinstance(cursor, list):
-        lanes, number = as_list(cursor)  # pyright: ignore[reportUnknownArgumentType]
+        lanes, number = parse_cursor_list(cursor)  # pyright: ignore[reportUnknownArgumentType]
         return [_limited(below, lanes, taken, epoch, path), number]
     return {
         **cursor,
@@ -127,25 +127,27 @@ def _limited(below: Flow, cursor: Any, taken: Taken, epoch: int, path: Path) -> 
 
 
 def _mixed(flow: Mix, cursor: Json, taken: Taken, epoch: int, path: Path) -> Json:
-    position, draws, drawn, inputs = as_list(cursor, 4)
+    position, draws, drawn, inputs = parse_cursor_list(cursor, 4)
     places = dict(enumerate(range(len(inputs))))
     if path in taken.names:
         was = list(taken.names[path])
         places = {i: was.index(name) for i, name in enumerate(flow.names) if name in was}
-        draws = _draws(flow, was, as_int(position) * taken.lanes, draws, drawn)
+        draws = _draws(flow, was, parse_cursor_int(position) * taken.lanes, draws, drawn)
         drawn = [drawn[places[i]] if i in places else 0 for i in range(len(flow.flows))]
     below = list[Json]()
     for i, (child, place) in enumerate(inputs_of(flow, path)):
         own, inner = inputs[places[i]] if i in places else (epoch * draws_of(flow, path).laps, None)
-        below.append([own, migrate_cursor(child, inner, taken, as_int(own), place)])
+        below.append([own, migrate_cursor(child, inner, taken, parse_cursor_int(own), place)])
     return [position, draws, drawn, below]
 
 
 def _draws(flow: Mix, was: list[str], position: int, saved: Any, drawn: Any) -> Json:
     """The draws of a mixture that goes on where another one stood at a position of the run."""
-    passes, over, events = as_list(saved, 3)
+    passes, over, events = parse_cursor_list(saved, 3)
     counts = {
-        name: as_int(count) for name, count in zip(was, drawn, strict=True) if name in flow.names
+        name: parse_cursor_int(count)
+        for name, count in zip(was, drawn, strict=True)
+        if name in flow.names
     }
     gone = [
         event

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ...sources import JoinedFiles, Selected
-from ...sources.kinds import Made
+from ...sources import JoinedFiles, SelectedRows
+from ...sources.kinds import CompositeType
 from ...sources.memory import Tokens
 from ...sources.tokens import Windows
-from ...sources.tokens.file import Measured
+from ...sources.tokens.file import MeasuredFile
 from ...types import Path
 from ..mixing.rules import Weighted
 from ..orders import FixedSet
@@ -123,16 +123,18 @@ def _dtype(source: object) -> np.dtype[Any] | None:
             return source.dtype
         case Windows():
             return _dtype(source.store)
-        case Selected():
+        case SelectedRows():
             return _dtype(source.chain)
         case JoinedFiles():
             first = source.files[0] if len(source.files) else None
-            if isinstance(first, Measured):
+            if isinstance(first, MeasuredFile):
                 return first.dtype
             lists = {
                 name: kind.parts[0][1]
                 for name, kind in source.types.items()
-                if isinstance(kind, Made) and kind.of == "list" and source.column in (None, name)
+                if isinstance(kind, CompositeType)
+                and kind.of == "list"
+                and source.column in (None, name)
             }
             only = lists.popitem()[1] if len(lists) == 1 else None
             return (

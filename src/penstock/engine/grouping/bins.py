@@ -233,7 +233,7 @@ class EndToEnd:
     def restored(self, carry: Carry, /) -> Carry:
         row: Row = [*carry["row"]]
         used = [0] * len(self.cut)
-        for item, spans in pieces_of(row, self.cut):
+        for item, spans in iter_row_documents(row, self.cut):
             lengths = lengths_of(item.value, self.room.names)
             sizes = [
                 n if span is None else span[1] - span[0]
@@ -280,7 +280,7 @@ class EndToEnd:
         return [Part(item, a, b) for a, b, cut in zip(start, stop, self.cut, strict=True) if cut]
 
 
-def pieces_of(
+def iter_row_documents(
     row: Sequence[Item | Part], cut: Sequence[bool]
 ) -> Iterator[tuple[Item, list[Span | None]]]:
     """Iterate over the documents of a row, with the span of each split feature."""

@@ -20,7 +20,7 @@ Overflow: TypeAlias = Literal["split", "never"]
 Piece: TypeAlias = Item | Part
 Row: TypeAlias = list[Piece]
 
-LONGS: tuple[Long, ...] = get_args(Long)
+LONG_CHOICES: tuple[Long, ...] = get_args(Long)
 LONG_IN_STATES = {"truncate": "cut"}
 """Values of `long` whose spelling in descriptions, and so in states, differs: it never changes."""
 
@@ -32,7 +32,7 @@ def check_settings(fold: Any) -> None:
     for field in fields(fold):
         value = getattr(fold, field.name)
         if field.name == "long":
-            check_choice(value, LONGS, "pack(long={})")
+            check_choice(value, LONG_CHOICES, "pack(long={})")
         elif field.name == "overflow":
             check_choice(value, OVERFLOWS, "pack(overflow={})")
         elif field.name != "drop_remainder" and (
@@ -72,13 +72,13 @@ class ConcatSplit:
         return {"held": [], "room": self.length}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        return _fill(carry, item, self.length, self.max_segments)
+        return _fill_rows(carry, item, self.length, self.max_segments)
 
     def flush(self, carry: Carry, /) -> list[Row]:
         return [carry["held"]] if carry["held"] else []
 
     def restored(self, carry: Carry, /) -> Carry:
-        return _refilled(carry, self.length)
+        return _recompute_carry(carry, self.length)
 
     def describe(self) -> Json:
         return {"fold": "concat_split", "length": self.length, "max_segments": self.max_segments}
@@ -105,13 +105,13 @@ class Rebatch:
         return {"held": [], "room": self.n}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        return _fill(carry, item, self.n, None)
+        return _fill_rows(carry, item, self.n, None)
 
     def flush(self, carry: Carry, /) -> list[Row]:
         return [carry["held"]] if carry["held"] and not self.drop_remainder else []
 
     def restored(self, carry: Carry, /) -> Carry:
-        return _refilled(carry, self.n)
+        return _recompute_carry(carry, self.n)
 
     def describe(self) -> Json:
         return {"fold": "rebatch", "n": self.n, "drop_remainder": self.drop_remainder}
@@ -132,12 +132,12 @@ def join_parts(parts: Sequence[Piece]) -> Any:
     )
 
 
-def _fill(
+def _fill_rows(
     carry: Carry, item: Item, length: int, max_segments: int | None
 ) -> tuple[Carry, list[Row]]:
     held: Row = carry["held"]
     room: int = carry["room"]
-    size, start = tokens_in(item), 0
+    size, start = count_tokens(item), 0
     ready: list[Row] = []
     while start < size:
         stop = min(size, start + room)
@@ -150,33 +150,33 @@ def _fill(
     return {"held": held, "room": room}, ready
 
 
-def _refilled(carry: Carry, length: int) -> Carry:
-    """Recompute a carry of `_fill` from its items."""
+def _recompute_carry(carry: Carry, length: int) -> Carry:
+    """Recompute a carry of `_fill_rows` from its items."""
     held = [*carry["held"]]
-    return {"held": held, "room": room_of(held, length)}
+    return {"held": held, "room": compute_room(held, length)}
 
 
 # ---------------------------------------------------------------- helpers of folds that pack
 
 
-def tokens_in(piece: Piece) -> int:
+def count_tokens(piece: Piece) -> int:
     """Return the tokens of a document, or of a part of one."""
     if isinstance(piece, Part):
         return piece.stop - piece.start
     size = int(piece.size)
     if size < 0:
-        raise negative_size(piece.number, size)
+        raise make_negative_size_error(piece.number, size)
     return size
 
 
-def negative_size(number: int, size: int) -> DataError:
+def make_negative_size_error(number: int, size: int) -> DataError:
     """Return the error for a size below 0."""
     return DataError(
         f"a size of {size}: sizes and lengths count tokens, from 0", where=f"item {number}"
     )
 
 
-def settings_of(fold: Any) -> dict[str, Json]:
+def collect_settings(fold: Any) -> dict[str, Json]:
     """Return the settings of a fold for its description."""
     settings = {field.name: getattr(fold, field.name) for field in fields(fold)}
     if "long" in settings:
@@ -184,9 +184,9 @@ def settings_of(fold: Any) -> dict[str, Json]:
     return settings
 
 
-def room_of(row: Row, length: int) -> int:
+def compute_room(row: Row, length: int) -> int:
     """Return the room left in an open row."""
-    room = length - sum(map(tokens_in, row))
+    room = length - sum(map(count_tokens, row))
     if room < 1:
         raise ValueError(f"{room} tokens left in an open row")
     return room

@@ -76,12 +76,12 @@ class Apart:
         }
 
 
-def inner_of(fold: Fold) -> Fold:
+def get_inner_fold(fold: Fold) -> Fold:
     """Return the fold of each group, or the fold itself without groups."""
     return fold.fold if isinstance(fold, Apart) else fold
 
 
-def group_in(sample: object, by: str) -> str:
+def get_group(sample: object, by: str) -> str:
     """Return the group of a sample: the value of a key as text."""
     try:
         value = cast("dict[str, object]", sample)[by]

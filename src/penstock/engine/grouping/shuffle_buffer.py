@@ -7,7 +7,7 @@ from math import isqrt
 
 from ...types import Carry, Item, Json
 from ..base.integers import check_int
-from ..base.random import pick
+from ..base.random import draw_integer
 from ..base.tree import append_chunked, build_chunks
 
 Groups = list[list[Item]]
@@ -46,7 +46,7 @@ class ShuffleBuffer:
         width = isqrt(self.n) + 1
         if (len(held[:-1]) * width + len(held[-1]) if held else 0) < self.n - 1:
             return {**carry, "held": append_chunked(held, item, width)}, []
-        row, place = divmod(pick(carry["key"], carry["drawn"], self.n), width)
+        row, place = divmod(draw_integer(carry["key"], carry["drawn"], self.n), width)
         drawn = item
         if row * width + place < self.n - 1:
             # The new item replaces the drawn one.
@@ -60,7 +60,7 @@ class ShuffleBuffer:
         left: list[Item] = [item for chunk in carry["held"] for item in chunk]
         out: Groups = []
         for turn in range(carry["drawn"], carry["drawn"] + len(left)):
-            place = pick(carry["key"], turn, len(left))
+            place = draw_integer(carry["key"], turn, len(left))
             left[place], left[-1] = left[-1], left[place]
             out.append([left.pop()])
         return out

@@ -18,9 +18,9 @@ from .concat_split import (
     Piece,
     Row,
     check_settings,
-    room_of,
-    settings_of,
-    tokens_in,
+    collect_settings,
+    compute_room,
+    count_tokens,
 )
 
 
@@ -54,7 +54,7 @@ class FirstFit:
         return {"rows": [], "space": []}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        size, piece, ready = _shorten(item, self.length, self.long)
+        size, piece, ready = _split_full_rows(item, self.length, self.long)
         if piece is None:
             return carry, ready
         rows: list[Row] = [*carry["rows"]]
@@ -78,10 +78,10 @@ class FirstFit:
 
     def restored(self, carry: Carry, /) -> Carry:
         rows = [[*row] for row in carry["rows"] if row]
-        return {"rows": rows, "space": [room_of(row, self.length) for row in rows]}
+        return {"rows": rows, "space": [compute_room(row, self.length) for row in rows]}
 
     def describe(self) -> Json:
-        return {"fold": "first_fit", **settings_of(self)}
+        return {"fold": "first_fit", **collect_settings(self)}
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ class BestFit:
     @property
     def together(self) -> int:
         """The rows of an independent window."""
-        return self.rows or default_window_rows(self.length)
+        return self.rows or choose_window_rows(self.length)
 
     def init(self, key: int, /) -> Carry:
         return {"window": [], "rows": [], "space": [], "born": [], "opened": 0}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        _, piece, ready = _shorten(item, self.length, self.long)
+        _, piece, ready = _split_full_rows(item, self.length, self.long)
         if piece is None:
             return carry, ready
         width = isqrt(self.window) + 1
@@ -146,15 +146,15 @@ class BestFit:
 
     def flush(self, carry: Carry, /) -> list[Row]:
         carry, closed = self._choose_row(carry, carry["window"])
-        return closed + _arranged(carry["rows"])
+        return closed + _sort_rows(carry["rows"])
 
     def restored(self, carry: Carry, /) -> Carry:
-        window = [piece for chunk in carry["window"] for piece in chunk if tokens_in(piece)]
+        window = [piece for chunk in carry["window"] for piece in chunk if count_tokens(piece)]
         rows = sorted(
-            ([*row] for row in carry["rows"] if row), key=lambda row: room_of(row, self.length)
+            ([*row] for row in carry["rows"] if row), key=lambda row: compute_room(row, self.length)
         )
         space, opened = (
-            [room_of(row, self.length) for row in rows],
+            [compute_room(row, self.length) for row in rows],
             check_int(carry["opened"], "{} rows", 0),
         )
         born = [check_int(birth, "row {}", 0) for _, birth in zip(rows, carry["born"], strict=True)]
@@ -167,7 +167,7 @@ class BestFit:
         }
 
     def describe(self) -> Json:
-        return {"fold": "best_fit", **settings_of(self)}
+        return {"fold": "best_fit", **collect_settings(self)}
 
     def _choose_row(self, carry: Carry, window: list[Row]) -> tuple[Carry, list[Row]]:
         # Three parallel lists, sorted by space: the rows, the space left in each, and the number of
@@ -178,9 +178,9 @@ class BestFit:
         opened: int = carry["opened"]
         closed: list[Row] = []
         for piece in sorted(
-            [piece for chunk in window for piece in chunk], key=tokens_in, reverse=True
+            [piece for chunk in window for piece in chunk], key=count_tokens, reverse=True
         ):
-            size = tokens_in(piece)
+            size = count_tokens(piece)
             at = bisect_left(space, size)
             if at < len(space):
                 row, room, birth = [*rows.pop(at), piece], space.pop(at) - size, born.pop(at)
@@ -201,26 +201,29 @@ class BestFit:
             rows, space = [*compress(rows, stays)], [*compress(space, stays)]
             born = [*compress(born, stays)]
         carry = {"window": [], "rows": rows, "space": space, "born": born, "opened": opened}
-        return carry, _arranged(closed)
+        return carry, _sort_rows(closed)
 
 
-def default_window_rows(length: int) -> int:
+def choose_window_rows(length: int) -> int:
     """Return the default number of rows of an independent window."""
     return 256 if length < 8192 else 1024
 
 
-def _arranged(rows: list[Row]) -> list[Row]:
+def _sort_rows(rows: list[Row]) -> list[Row]:
     # By arrival, not by size: otherwise long documents would begin every window and every row.
-    return [sorted(row, key=_number) for row in sorted(rows, key=lambda row: _number(row[0]))]
+    return [
+        sorted(row, key=_get_item_number)
+        for row in sorted(rows, key=lambda row: _get_item_number(row[0]))
+    ]
 
 
-def _shorten(item: Item, length: int, long: Long) -> tuple[int, Piece | None, list[Row]]:
+def _split_full_rows(item: Item, length: int, long: Long) -> tuple[int, Piece | None, list[Row]]:
     """Split off full rows; return the size of the rest, the rest, and the full rows."""
-    size = tokens_in(item)
+    size = count_tokens(item)
     if size <= length:
         return size, item if size else None, []
     if long == "refuse":
-        raise too_long(size, length, item.number)
+        raise make_too_long_error(size, length, item.number)
     if long == "truncate":
         return length, Part(item, 0, length), []
     rest = size % length
@@ -230,11 +233,11 @@ def _shorten(item: Item, length: int, long: Long) -> tuple[int, Piece | None, li
     return rest, Part(item, size - rest, size) if rest else None, full
 
 
-def _number(piece: Piece) -> int:
+def _get_item_number(piece: Piece) -> int:
     return piece.item.number if isinstance(piece, Part) else piece.number
 
 
-def too_long(size: int, length: int, number: int) -> DataError:
+def make_too_long_error(size: int, length: int, number: int) -> DataError:
     """Return the error for a document over the length of a row, with `long="refuse"`."""
     return DataError(
         f"{size} tokens, more than a row of {length}: use a longer row, filter such documents out "

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...schedule import Floats, Span
+from ...schedule import Floats, InterpolationSpan
 from .asking import spans_of
 from .events import SetWeights
 from .mixture import Mixture
@@ -31,7 +31,7 @@ def asked(mixture: Mixture, stop: int) -> Floats:
     return total / max(float(total.sum()), 1e-300)
 
 
-def _over(spans: Sequence[Span], start: int, stop: int) -> Floats:
+def _over(spans: Sequence[InterpolationSpan], start: int, stop: int) -> Floats:
     """The sum of the shares over positions `start` to `stop - 1`."""
     out = np.zeros(len(spans[0].first))
     for span in (each.over(each.first + each.last > 0) for each in spans):

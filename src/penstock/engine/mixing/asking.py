@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import Schedule, Span
+from ...schedule import InterpolationSpan, Schedule
 from ...types import Ints
-from ..base.arguments import check_choice, did_you_mean, join_first
-from ..base.random import keys_of
+from ..base.arguments import check_choice, join_first, suggest_names
+from ..base.random import hash_names
 from ..base.weights import check_names, check_weights
 from .events import Adopt, Event, Exhausted
 from .exact import FAR
@@ -74,7 +74,7 @@ def rules_of(
         "all_exhausted": (shorter, none),
         "all_exhausted_oversample": (cap, shorter),
     }[stop]
-    return Rules(names, stop, int(block), key, keys_of(names), most, goal, clock)
+    return Rules(names, stop, int(block), key, hash_names(names), most, goal, clock)
 
 
 def spans_of(
@@ -84,7 +84,7 @@ def spans_of(
     temperature: float | None,
     lengths: Any,
     timed: bool = False,
-) -> tuple[Span, ...]:
+) -> tuple[InterpolationSpan, ...]:
     """The weights of samples over the run; where a mixture is `timed` by a clock, those of
     tokens."""
     if temperature is not None and weights is not None:
@@ -109,7 +109,7 @@ def spans_of(
         check_weights(weights, "the mixture")
         check_names(weights, names, "the weights of a mixture")
         row = np.asarray([float(weights[name]) for name in names])
-        spans = (Span(0, None, row, row, 0, 0, "step"),)
+        spans = (InterpolationSpan(0, None, row, row, 0, 0, "step"),)
     for name, size, *opened in zip(
         names, sizes, *((s.first + s.last).tolist() for s in spans), strict=True
     ):
@@ -169,7 +169,7 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
         else dict.fromkeys(names, caps)
     )
     if unknown := sorted(set(asked) - set(names)):
-        hint = did_you_mean(unknown[0], names) or f"; the mixture has {join_first(names)}"
+        hint = suggest_names(unknown[0], names) or f"; the mixture has {join_first(names)}"
         raise ConfigError(f"max_epochs names {join_first(unknown)}{hint}")
     out = np.full(len(names), FAR)
     for i, (name, size) in enumerate(zip(names, sizes, strict=True)):

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 
 from ...types import Ints
-from ..base.integers import distinct_values
-from ..base.random import permutations, permute, tweak_keys
+from ..base.integers import find_distinct_values
+from ..base.random import build_permutations, derive_tweak_keys, permute
 from .timeline import Timeline
 
 _TABLE = 4096  # blocks up to here are permuted many at once
@@ -64,14 +64,14 @@ class Blocks:
             return plain
         out, there = np.full(len(k), -1), np.flatnonzero(plain >= 0)
         block = (plain[there] - self.plan.start) // self.size
-        wanted, many = distinct_values(block), self._many()
+        wanted, many = find_distinct_values(block), self._many()
         for a in range(0, len(wanted), many):
             some = wanted[a : a + many]
             mine = there[(block >= some[0]) & (block <= some[-1])]
             sources, ks = self._deal(some)
             order = np.argsort(sources, kind="stable")  # the draws of each source, in their order
             ordered = sources[order]
-            for one in map(int, distinct_values(source[mine])):
+            for one in map(int, find_distinct_values(source[mine])):
                 here, (low, high) = (
                     mine[source[mine] == one],
                     np.searchsorted(ordered, [one, one + 1]),
@@ -133,7 +133,7 @@ class Blocks:
         start, size = self.plan.start, self.size
         end = self.plan.end_within(start + (int(blocks[-1]) + 1) * size)
         begins = start + blocks * size
-        edges = distinct_values(np.minimum(np.concatenate([begins, begins + size]), end))
+        edges = find_distinct_values(np.minimum(np.concatenate([begins, begins + size]), end))
         counts = self.plan.counts(edges)
         before = counts[np.searchsorted(edges, begins)]
         drawn = counts[np.searchsorted(edges, np.minimum(begins + size, end))] - before
@@ -166,7 +166,7 @@ def _orders(size: int, key: int, starts: Ints) -> Ints:
     """One permutation of `range(size)` per block, keyed by where the block begins: int64[blocks,
     size]."""
     if size <= _TABLE:
-        return permutations(size, tweak_keys(key, starts))
+        return build_permutations(size, derive_tweak_keys(key, starts))
     return np.stack([permute(np.arange(size), size, key, start) for start in starts.tolist()])
 
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.integers import distinct_values
-from ..base.random import GOLDEN, Words, mix64
+from ..base.integers import find_distinct_values
+from ..base.random import GOLDEN_GAMMA, Words, mix64
 from .exact import FAR
 from .law import Law, Meter, TokenClock
 from .shape import Floats
@@ -70,7 +70,8 @@ class Clocked:
     def _times(self, i: int, draw: int, tokens: int, lengths: Ints) -> Floats:
         """When draws come of which the first and the tokens before it are known."""
         words = (
-            np.arange(draw, draw + len(lengths)).view(np.uint64) * np.uint64(GOLDEN) + self.keys[i]
+            np.arange(draw, draw + len(lengths)).view(np.uint64) * np.uint64(GOLDEN_GAMMA)
+            + self.keys[i]
         )
         late = (mix64(words) >> np.uint64(33)).view(np.int64) * lengths >> 31
         due = (
@@ -269,7 +270,7 @@ class Clocked:
     def locate(self, leaf: Ints, j: Ints) -> Ints:
         """The local position of members' `j`-th draws in the segment; `FAR` if never."""
         out = np.empty(len(leaf), np.int64)
-        for i in map(int, distinct_values(leaf)):
+        for i in map(int, find_distinct_values(leaf)):
             mine = np.flatnonzero(leaf == i)
             mine = mine[np.argsort(j[mine], kind="stable")]
             self._located(i, j[mine], mine, out)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from ...errors import StateError
 from ...schedule import Schedule
 from ...types import Json
-from ..base.weights import by_name
+from ..base.weights import sort_by_name
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class SetWeights:
 
     def __post_init__(self) -> None:
         if not isinstance(self.weights, Schedule):
-            object.__setattr__(self, "weights", by_name(self.weights))
+            object.__setattr__(self, "weights", sort_by_name(self.weights))
 
     def to_json(self) -> dict[str, Json]:
         """Plain JSON; `event_from_json` reads it back."""

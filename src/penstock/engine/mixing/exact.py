@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.random import GOLDEN, Words, mix64
+from ..base.random import GOLDEN_GAMMA, Words, mix64
 
 FAR = 1 << 60
 """Beyond every position: a draw that never comes, as far as anybody knows."""
@@ -23,7 +23,7 @@ class Phases(NamedTuple):
 
     def late(self, at: Any, numbers: Ints) -> Ints:
         """Of the thresholds of these numbers, of the nodes `at` (an index of arrays)."""
-        words = mix64(numbers.view(np.uint64) * np.uint64(GOLDEN) + self.keys[at])
+        words = mix64(numbers.view(np.uint64) * np.uint64(GOLDEN_GAMMA) + self.keys[at])
         words >>= np.uint64(32)
         words *= self.choices[at]
         words >>= np.uint64(32)

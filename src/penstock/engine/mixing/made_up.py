@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Ints
-from ..base.integers import distinct_values
+from ..base.integers import find_distinct_values
 from .events import MadeUp
 from .mixture import Mixture
 
@@ -80,7 +80,7 @@ class Corrected:
             self._put[0],
             np.asarray([self._drawn(j) for j in range(len(self._put[0]))], np.int64),
         )
-        for one in map(int, distinct_values(source)):
+        for one in map(int, find_distinct_values(source)):
             here, own = np.flatnonzero(source == one), self._own(one)
             place = np.searchsorted(drawn[own], k[here])
             base[here] -= place
@@ -111,7 +111,7 @@ class Corrected:
         taken = int(np.searchsorted(put, frontier))
         counts = self._counts + np.bincount(sources[:taken], minlength=len(self.names))
         owed = [self.names[i] for i in map(int, sources[taken:])] + list(names)
-        told = distinct_values(np.append(needed, frontier - 1) if frontier else needed)
+        told = find_distinct_values(np.append(needed, frontier - 1) if frontier else needed)
         source, k = self.at(told)
         named = [self.names[i] for i in map(int, source)]
         return MadeUp(
@@ -175,7 +175,7 @@ class Corrected:
     def _made(self, source: Ints, positions: Ints) -> Ints:
         """How many were put in of each of these sources before these positions."""
         out = self._counts[source]
-        for one in map(int, distinct_values(source)):
+        for one in map(int, find_distinct_values(source)):
             here = source == one
             out[here] += np.searchsorted(self._put[0][self._own(one)], positions[here])
         return out

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import Schedule, Span
+from ...schedule import InterpolationSpan, Schedule
 from ...types import Ints
-from ..base.integers import distinct_values
-from ..base.random import keys_of, mix64, tweak_keys
+from ..base.integers import find_distinct_values
+from ..base.random import derive_tweak_keys, hash_names, mix64
 from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
@@ -116,7 +116,7 @@ class Mixture:
         out = np.full(len(k), -1)
         begun = np.count_nonzero([era.plan.begin.counts[source] <= k for era in self._eras], axis=0)
         number = np.where(k < 0, -1, begun - 1)
-        for i in map(int, distinct_values(number[number >= 0])):
+        for i in map(int, find_distinct_values(number[number >= 0])):
             mine = np.flatnonzero(number == i)
             out[mine] = self._eras[i].find(source[mine], k[mine])
         return out
@@ -197,11 +197,11 @@ class Mixture:
     def _clock(self) -> TokenClock | None:
         if self.meters is None or self.lengths is None:
             return None
-        keys = mix64(keys_of(self.names) + tweak_keys(self.key, np.zeros(1, np.int64)))
+        keys = mix64(hash_names(self.names) + derive_tweak_keys(self.key, np.zeros(1, np.int64)))
         return TokenClock(self.meters, np.asarray(self.lengths, np.float64), keys)
 
     @cached_property
-    def _laws(self) -> tuple[tuple[Span, ...], ...]:
+    def _laws(self) -> tuple[tuple[InterpolationSpan, ...], ...]:
         """The weights at the start, and those of every `SetWeights`."""
         timed = self.meters is not None
         first = spans_of(
@@ -209,7 +209,7 @@ class Mixture:
         )
         return (first, *(self._law(event) for event in self.log if isinstance(event, SetWeights)))
 
-    def _law(self, event: SetWeights) -> tuple[Span, ...]:
+    def _law(self, event: SetWeights) -> tuple[InterpolationSpan, ...]:
         return spans_of(
             self.names, self.sizes, event.weights, None, self.lengths, self.meters is not None
         )
@@ -241,7 +241,7 @@ class Mixture:
 
     def _plan(
         self,
-        law: tuple[Span, ...],
+        law: tuple[InterpolationSpan, ...],
         at: int,
         counts: Ints,
         residual: Any,

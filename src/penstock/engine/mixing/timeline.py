@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import Span
+from ...schedule import InterpolationSpan
 from ...types import Ints
-from ..base.integers import distinct_values
-from ..base.random import Words, mix64, tweak_keys
+from ..base.integers import find_distinct_values
+from ..base.random import Words, derive_tweak_keys, mix64
 from .build import build, stair_weights
 from .clock import Clocked, clocked
 from .exact import FAR
@@ -60,7 +60,7 @@ class Rules:
 class Kept(NamedTuple):
     """A tree, the sources over which it stands, and the span and weights that it was grown for."""
 
-    span: Span
+    span: InterpolationSpan
     shape: Shape
     members: Ints
     weights: Floats
@@ -88,7 +88,7 @@ class Timeline:
     """Segments from a state on, as far as they were asked for."""
 
     def __init__(
-        self, rules: Rules, spans: Sequence[Span], state: State, ended: bool = False
+        self, rules: Rules, spans: Sequence[InterpolationSpan], state: State, ended: bool = False
     ) -> None:
         self.rules, self.spans, self.begin, self._ended = rules, spans, state, ended
         self._begins = [span.begin for span in spans]
@@ -161,7 +161,7 @@ class Timeline:
         if not segments:
             return out
         number = np.count_nonzero([segment.base[source] <= k for segment in segments], axis=0) - 1
-        for i in map(int, distinct_values(number[number >= 0])):
+        for i in map(int, find_distinct_values(number[number >= 0])):
             segment, end = (
                 segments[i],
                 segments[i + 1].start if i + 1 < len(segments) else known.upto,
@@ -270,7 +270,7 @@ class Timeline:
         return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == FAR)).any())
 
     def _segment(
-        self, state: State, span: Span, active: Flags
+        self, state: State, span: InterpolationSpan, active: Flags
     ) -> tuple[AnySegment, Kept | None, int]:
         """The segment from a state on, and how far its law goes."""
         ahead, clock = state.residual, self.rules.clock
@@ -311,14 +311,14 @@ class Timeline:
         mine = weights[kept.members]
         exact = whole_weights(mine[:, 0])[:, None] if law.constant else stair_weights(mine)
         names = kept.shape.sums(self.rules.keys[kept.members])[len(kept.members) :]
-        keys = mix64(names + tweak_keys(self.rules.key, np.asarray([position])))
+        keys = mix64(names + derive_tweak_keys(self.rules.key, np.asarray([position])))
         return (
             build(position, state.counts, residual, kept.members, kept.shape, exact, edges, keys),
             kept,
             stop,
         )
 
-    def _stairs(self, position: int, span: Span) -> tuple[Ints, Ints]:
+    def _stairs(self, position: int, span: InterpolationSpan) -> tuple[Ints, Ints]:
         """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that
         each begins.
 
@@ -346,7 +346,7 @@ class Timeline:
         many = min(max(1, _CELLS // nodes), _STAIRS, -(-length // (size * each)))
         first = -(-(position + 1 - self.start) // size)
         grid = self.start + (first + each * np.arange(many + 1)) * size
-        edges = distinct_values(np.minimum(np.concatenate([[position], grid]), span.end))
+        edges = find_distinct_values(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
     def _drop(self, segment: AnySegment, active: Flags) -> tuple[int, int]:
@@ -384,7 +384,7 @@ class Timeline:
         return out
 
 
-def _weighted(span: Span) -> Flags:
+def _weighted(span: InterpolationSpan) -> Flags:
     """Which sources have weight somewhere in a span."""
     return (span.first > 0) | (span.last > 0)
 
@@ -393,7 +393,7 @@ def _positions(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
 
 
-def _strayed(kept: Kept, span: Span, active: Flags, now: Floats) -> bool:
+def _strayed(kept: Kept, span: InterpolationSpan, active: Flags, now: Floats) -> bool:
     """Return whether to rebuild a tree: its weights have changed, or it is full of dead leaves."""
     dead = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
     ramp = kept.span is not span or not span.constant

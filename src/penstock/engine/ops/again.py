@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...types import Json, Path
-from ..base.cursors import as_int, as_list
-from ..base.rows import empty_rows
+from ..base.cursors import parse_cursor_int, parse_cursor_list
+from ..base.rows import make_empty_rows
 from ..mixing.rules import MANY
 from ..streams.opening import Opening
 from ..streams.reader import LaneOf, Laps
@@ -43,12 +43,12 @@ class Repeated:
         return self._start
 
     def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
-        done, below = (0, None) if cursor is None else as_list(cursor)
-        return self._tap.stream, pass_of(self._epochs, epoch, as_int(done)), below
+        done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
+        return self._tap.stream, pass_of(self._epochs, epoch, parse_cursor_int(done)), below
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        done, below = (0, None) if cursor is None else as_list(cursor)
-        self._epoch, self._done = epoch, as_int(done)
+        done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
+        self._epoch, self._done = epoch, parse_cursor_int(done)
         self._begin(below)
         self._start: Json = [self._done, self._tap.cursor()]
 
@@ -72,7 +72,7 @@ class Repeated:
             self._done += 1
             if self._done != self._epochs:
                 self._begin(None)
-        return Chunk([], empty_rows(0), Fixed(None))
+        return Chunk([], make_empty_rows(0), Fixed(None))
 
 
 class AgainOp(OneInput):

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Json
-from ..base.groups import Neighbours
-from ..base.integers import check_position, distinct_values
-from ..base.rows import Rows, bounds_of, empty_rows
+from ..base.groups import NeighbourGroups
+from ..base.integers import check_position, find_distinct_values
+from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..streams.feed import Positions
 from ..streams.job import Grouping
 from ..streams.opening import Opening
@@ -53,7 +53,7 @@ class Batches:
             total -= total % size
         groups = [values[i : i + size] for i in range(0, total, size)]
         if not groups:
-            return Chunk([], empty_rows(0), Fixed(None))
+            return Chunk([], make_empty_rows(0), Fixed(None))
         if total < len(values):
             rows = rows.slice(0, total)
         offsets = np.minimum(np.arange(len(groups) + 1) * size, total)
@@ -97,7 +97,7 @@ class BatchOp(Groups):
     def size(self) -> int | None:
         return self._size
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         below, n = self.flow.size, self.n
         check_position(int(positions.max(initial=0)), n)
         if below is None:
@@ -106,12 +106,12 @@ class BatchOp(Groups):
             epoch = positions // (self._size or 1)
             place = (positions - epoch * (self._size or 1)) * n
             starts, counts = epoch * below + place, np.minimum(below - place, n)
-        bounds = bounds_of(counts)
+        bounds = compute_bounds(counts)
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
         return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
 
-    def values(self, rows: Rows) -> Sequence[Any]:
-        return Neighbours(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
+        return NeighbourGroups(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
 
     def begins(self, position: int) -> int:
         """The position below at which a batch begins."""
@@ -126,10 +126,10 @@ class BatchOp(Groups):
         n, size, below = self.n, self._size, self.flow.size
         found = self.flow.find(leaf, index, self.begins(low), self.begins(high), lap)
         if size is None or below is None:
-            return distinct_values(found // n)
+            return find_distinct_values(found // n)
         epoch = found // below
         place = (found - epoch * below) // n
-        return distinct_values(
+        return find_distinct_values(
             (epoch * size + place)[place < size]
         )  # what lies behind the last whole batch may be dropped
 

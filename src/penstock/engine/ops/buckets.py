@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ...sources.totals import Added, Totals
+from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints
-from ..base.rows import bounds_of
+from ..base.rows import compute_bounds
 from ..orders import BucketShuffle
 from .kept import identified, in_order, kept
 from .order import PassOp
@@ -40,7 +40,7 @@ class BucketSums(Sums):
         self._runs = dict[int, Ints]()
 
     @cached_property
-    def _buckets(self) -> Totals:
+    def _buckets(self) -> BlockTotals:
         """The tokens of every bucket, as they were dealt: by one scan of the lengths as they
         lie."""
         op, order = self.op, self.op.order
@@ -51,7 +51,7 @@ class BucketSums(Sums):
         assert len(found) == -(-self.span // order.rows)
         return found
 
-    def _looked_up(self, epoch: int = 0) -> Added:
+    def _looked_up(self, epoch: int = 0) -> BlockSums:
         op, n = self.op, self.span
         lengths, out, least = (
             self.lengths.by_leaf[op.leaves[0]],
@@ -65,7 +65,7 @@ class BucketSums(Sums):
         for bucket, found in in_order("add up lengths", n, look):
             np.add.at(out, bucket, found)
             least = min(least, int(found.min(initial=1 << 62)))
-        return Added(out[:, None], least)
+        return BlockSums(out[:, None], least)
 
     def whole(self) -> Ints:
         return self._buckets.whole
@@ -80,7 +80,7 @@ class BucketSums(Sums):
         runs, together = self._before(epoch), self.op.order.together
         run = max(int(np.searchsorted(runs, token, side="right")) - 1, 0)
         first, last = run * together, min((run + 1) * together, -(-self.span // self.grain))
-        edges = bounds_of(self._tokens(epoch, np.arange(first, last))) + int(runs[run])
+        edges = compute_bounds(self._tokens(epoch, np.arange(first, last))) + int(runs[run])
         block = min(int(np.searchsorted(edges, token, side="right")), len(edges) - 1) - 1
         return (first + max(block, 0)) * self.grain, int(edges[max(block, 0)])
 
@@ -96,7 +96,7 @@ class BucketSums(Sums):
         if (found := self._runs.get(epoch)) is None:
             places = np.arange(len(self._of_runs))
             order = self.op.order.runs(places, self.span, self.op.key, np.full_like(places, epoch))
-            found = bounds_of(self._of_runs[order])
+            found = compute_bounds(self._of_runs[order])
             while len(self._runs) > 1:  # threads may look at this pass and the next
                 self._runs.pop(next(iter(self._runs)), None)
             self._runs[epoch] = found

@@ -6,9 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Ints
-from ..base.integers import distinct_values
-from ..base.rows import Rows, bounds_of, empty_rows, join_rows
-from ..packing import cut_at
+from ..base.integers import find_distinct_values
+from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_rows
+from ..packing import split_documents
 from .joined import At, JoinedOp
 from .packed import lapped
 from .tally import Tally
@@ -32,21 +32,21 @@ class CutOp(JoinedOp):
 
     # ------------------------------------------------------------ rows
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
-        rows = distinct_values(positions)
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+        rows = find_distinct_values(positions)
         passes = rows // (self.size or 1) if self.flow.size is not None else np.zeros_like(rows)
         edges = np.flatnonzero((np.diff(rows) > _APART) | (np.diff(passes) > 0)) + 1
         parts = (
             [self._run(run) for run in np.split(rows, edges)]
             if len(rows)
-            else [empty_rows(self.depth)]
+            else [make_empty_rows(self.depth)]
         )
         found = join_rows(parts)
         if len(rows) != len(positions) or not np.array_equal(rows, positions):
             found = found.take(np.searchsorted(rows, positions))
         return lapped(found, laps)
 
-    def _run(self, rows: Ints) -> Rows:
+    def _run(self, rows: Ints) -> ProvenanceRows:
         """Rows of one pass that lie close together, in their order."""
         start, last, length = self._start(int(rows[0])), int(rows[-1]), self.length
         stop = self._start(last) + length
@@ -55,13 +55,13 @@ class CutOp(JoinedOp):
         at, documents, tokens = self._between(start, stop)
         ends = at.token + np.cumsum(tokens)
         there = np.flatnonzero(tokens)
-        row, item, first, end = cut_at(
+        row, item, first, end = split_documents(
             length, there, (ends - tokens - start)[there], (ends - start)[there]
         )
         wanted = rows - rows[0]
         lower = np.asarray(np.searchsorted(row, wanted), np.int64)
         upper = np.asarray(np.searchsorted(row, wanted, side="right"), np.int64)
-        bounds = bounds_of(upper - lower)
+        bounds = compute_bounds(upper - lower)
         pieces = np.repeat(lower - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
         return self.parts(documents.take(item[pieces]), first[pieces], end[pieces], bounds)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Json
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..streams.barren import EndlessSearch
 from ..streams.feed import Upstream
 from ..streams.opening import Opening
@@ -58,7 +58,7 @@ class EachOp(OneInput):
                 opening.drawn[place] = lambda epoch, drawn=drawn: drawn(epoch) + work.inside
         return work
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         rows = self.flow.locate(positions, laps)
         if self.step.kind == "index":
             place = positions % self.size if self.size else positions
@@ -75,6 +75,6 @@ class EachOp(OneInput):
     def known(self) -> tuple[object, Json] | None:
         return self.flow.known()
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         index = rows.marks[self.node][rows.firsts()[:-1]] if self.step.kind == "index" else None
         return self.step.apply(self.flow.values(rows), rows, index)

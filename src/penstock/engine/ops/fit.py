@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.integers import check_position, distinct_values
-from ..base.random import key_of_pass
-from ..base.rows import Rows, empty_rows, join_rows
-from ..packing import Apart, BestFit, Layout, Windows
+from ..base.integers import check_position, find_distinct_values
+from ..base.random import derive_pass_key
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
+from ..packing import Apart, BestFit, GroupLayout, WindowPlan
 from .joined import At, JoinedOp
 from .op import Op
 from .packed import Counted, lapped, ranks
@@ -29,8 +29,8 @@ class Window(NamedTuple):
     """Documents from `first` on, and the rows that their parts make."""
 
     first: int
-    documents: Rows
-    layout: Layout
+    documents: ProvenanceRows
+    layout: GroupLayout
 
 
 class FitOp(JoinedOp):
@@ -46,7 +46,7 @@ class FitOp(JoinedOp):
         names: Sequence[str],
     ) -> None:
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
-        self.windows = Windows(
+        self.windows = WindowPlan(
             fold, counted.multiple, 1 if self._groups is None else len(flow.leaves)
         )
         if self.windows.long == "truncate":
@@ -77,7 +77,7 @@ class FitOp(JoinedOp):
         _, documents, sizes = self._between(0, self._pass)
         return self.windows.least(sizes, self._of(documents))
 
-    def _of(self, documents: Rows) -> Ints | None:
+    def _of(self, documents: ProvenanceRows) -> Ints | None:
         """The group of each document, where they are packed apart."""
         return None if self._groups is None else self._groups[documents.leaf]
 
@@ -87,7 +87,7 @@ class FitOp(JoinedOp):
         last = self.flow.size is not None and number == self._many - 1
         return range(first, first + (self._last if last else self.windows.rows))
 
-    def sampled(self) -> Rows:
+    def sampled(self) -> ProvenanceRows:
         many = self.windows.rows if self.size is None else min(self.windows.rows, self.size)
         return self.locate(np.arange(many), np.zeros(many, np.int64))
 
@@ -141,16 +141,16 @@ class FitOp(JoinedOp):
         last = self.flow.size is not None and number == self._many - 1
         pieces = self.windows.pieces(sizes, at.token, begin, end)
         rows = self._last if last else self.windows.rows
-        key, of = key_of_pass(self.key, epoch), self._of(documents)
+        key, of = derive_pass_key(self.key, epoch), self._of(documents)
         return Window(at.document, documents, self.windows.packed(pieces, rows, key, number, of))
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         if not len(positions):
-            return empty_rows(self.depth)
+            return make_empty_rows(self.depth)
         check_position(int(positions.max()), self.length)
         epoch, number, place = self._places(positions)
         parts, edges = (
-            list[Rows](),
+            list[ProvenanceRows](),
             np.flatnonzero((np.diff(epoch) != 0) | (np.diff(number) != 0)) + 1,
         )
         starts = [0, *edges.tolist()]
@@ -184,7 +184,7 @@ class FitOp(JoinedOp):
         if self.flow.size is not None:
             begins = np.minimum(begins, self._many - 1)
         found = list[Ints]()
-        for number in distinct_values(begins).tolist():
+        for number in find_distinct_values(begins).tolist():
             first, _, layout = self._window(epoch, number)
             pieces = np.flatnonzero(layout.item == at.document - first)
             rows = np.searchsorted(layout.bounds, pieces, side="right") - 1

@@ -17,12 +17,12 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Carry, Fold, Item, Json, Part, Sizer
-from ..base.cursors import as_int, as_list, bad_cursor
-from ..base.random import key_of_pass
-from ..base.rows import Rows, bounds_of, empty_rows, join_rows
+from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
+from ..base.random import derive_pass_key
+from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_rows
 from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
-from ..packing import SOURCE, Apart, BestFit, FirstFit, group_in
+from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream, Tap
@@ -38,7 +38,7 @@ class Stretch(NamedTuple):
     each."""
 
     first: int
-    rows: Rows
+    rows: ProvenanceRows
     trail: Trail
 
 
@@ -79,7 +79,7 @@ class Holding:
         self._reset(0)
 
     def _reset(self, epoch: int) -> None:
-        self._key = key_of_pass(self.key, epoch)
+        self._key = derive_pass_key(self.key, epoch)
         self._carry: Any = self.fold.init(self._key)
         self._ready: tuple[Group, ...] = ()
         self._given, self._number, self._flushed = 0, 0, False
@@ -89,11 +89,11 @@ class Holding:
         return cursor_of(self._moment())
 
     def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
-        at, first, number, *_ = (None, 0, 0) if cursor is None else as_list(cursor, 6)
+        at, first, number, *_ = (None, 0, 0) if cursor is None else parse_cursor_list(cursor, 6)
         return (
             self.tap.stream,
             epoch,
-            at + as_int(number) - as_int(first) if isinstance(at, int) else at,
+            at + parse_cursor_int(number) - parse_cursor_int(first) if isinstance(at, int) else at,
         )
 
     def _moment(self) -> Moment:
@@ -114,14 +114,17 @@ class Holding:
         self._reset(epoch)
         if cursor is None:
             return self.tap.seek(epoch, None)
-        below, first, number, carry, pending, flushed = as_list(cursor, 6)
+        below, first, number, carry, pending, flushed = parse_cursor_list(cursor, 6)
         self.tap.seek(epoch, below)
-        self._number = as_int(first)
-        again, held = as_int(as_int(number) - self._number, _LONGEST), dict[int, Item]()
+        self._number = parse_cursor_int(first)
+        again, held = (
+            parse_cursor_int(parse_cursor_int(number) - self._number, _LONGEST),
+            dict[int, Item](),
+        )
         while again:
             chunk = self.tap.take(min(again, 1024))
             if not chunk.values:
-                raise bad_cursor(cursor, "a cursor of this data (it ends too early)")
+                raise make_cursor_error(cursor, "a cursor of this data (it ends too early)")
             held |= {
                 number: self._item(number, value)
                 for number, value in enumerate(chunk.values, self._number)
@@ -149,7 +152,7 @@ class Holding:
         self._limit = 2 * len(self._log) + 64
 
     def pull(self, n: int, /) -> Chunk:
-        groups, rows, moments = list[Group](), list[Rows](), [self._moment()]
+        groups, rows, moments = list[Group](), list[ProvenanceRows](), [self._moment()]
         while len(groups) < n:
             if self._given == len(self._ready):
                 if self._flushed:
@@ -162,8 +165,8 @@ class Holding:
             rows.append(self._rows(group))
             moments.append(self._moment())
         if not groups:
-            return Chunk([], empty_rows(0), Fixed(None))
-        offsets = bounds_of(np.asarray([len(group) for group in groups], np.int64))
+            return Chunk([], make_empty_rows(0), Fixed(None))
+        offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
         return Chunk(list(groups), join_rows(rows).grouped(offsets), Moments(moments))
 
     def _step(self) -> None:
@@ -183,19 +186,19 @@ class Holding:
             if len(self._log) > self._limit:
                 self._trim()
 
-    def _take(self, value: Any, rows: Rows) -> Sequence[Group]:
+    def _take(self, value: Any, rows: ProvenanceRows) -> Sequence[Group]:
         item = self._item(self._number, value)
         if isinstance(self.fold, Apart):
             by = self.fold.by
-            group = self.names[int(rows.leaf[0])] if by == SOURCE else group_in(value, by)
+            group = self.names[int(rows.leaf[0])] if by == SOURCE else get_group(value, by)
             self._carry, ready = self.fold.take(self._carry, item, group)
         else:
             self._carry, ready = self.fold.step(self._carry, item)
         return ready
 
-    def _rows(self, group: Group) -> Rows:
+    def _rows(self, group: Group) -> ProvenanceRows:
         """Return the origin of the items of a group; pieces of a document get part numbers."""
-        found, starts = list[Rows](), list[int]()
+        found, starts = list[ProvenanceRows](), list[int]()
         for member in group:
             item, start = (member.item, member.start) if isinstance(member, Part) else (member, 0)
             stretch = self._log[
@@ -343,7 +346,7 @@ def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Group, ...]:
         return tuple([item] for item in decode({"[@": waiting}, held))
     groups: Any = decode(saved, held)
     if not isinstance(groups, list) or not all(map(_is_group, cast("list[Any]", groups))):
-        raise bad_cursor(saved, "groups of this pipeline's folds")
+        raise make_cursor_error(saved, "groups of this pipeline's folds")
     return tuple(cast("list[Group]", groups))
 
 
@@ -363,7 +366,7 @@ def decode(
         carry = _decode(tree, held)
         return restored(carry) if restored else carry
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise bad_cursor(tree, "a carry of this pipeline's folds") from error
+        raise make_cursor_error(tree, "a carry of this pipeline's folds") from error
 
 
 def _decode(tree: Any, held: dict[int, Item]) -> Any:
@@ -375,7 +378,7 @@ def _decode(tree: Any, held: dict[int, Item]) -> Any:
     match mark:
         case "@" if isinstance(body, list):
             number, start, stop = cast("list[int]", body)
-            if as_int(start) > as_int(stop):
+            if parse_cursor_int(start) > parse_cursor_int(stop):
                 raise ValueError(f"a part from {start} to {stop}")
             return Part(held[number], start, stop)
         case "@":

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.integers import check_position, distinct_values
-from ..base.rows import Rows, bounds_of, join_rows
-from ..base.sizes import IsEmpty
+from ..base.integers import check_position, find_distinct_values
+from ..base.rows import ProvenanceRows, compute_bounds, join_rows
+from ..base.sizes import EmptyIndicator
 from .op import Op
 from .packed import Counted, PackedOp
 from .seek import BEFORE, At, Metered
@@ -32,7 +32,7 @@ class Documents(NamedTuple):
     tokens."""
 
     at: At
-    rows: Rows
+    rows: ProvenanceRows
     sizes: Ints
 
 
@@ -46,9 +46,9 @@ class JoinedOp(PackedOp):
         self.length = self.row_length = length
         self.meter = Metered(flow, self.lengths, self.extra)
         self._held = dict[int, At]()
-        self._looked = list[tuple[int, Rows, Ints]]()
+        self._looked = list[tuple[int, ProvenanceRows, Ints]]()
 
-    def sampled(self) -> Rows:
+    def sampled(self) -> ProvenanceRows:
         many = _SAMPLED if self.size is None else min(_SAMPLED, self.size)
         return self.locate(np.arange(many), np.zeros(many, np.int64))
 
@@ -94,7 +94,7 @@ class JoinedOp(PackedOp):
         """
         while True:
             rows, sizes = self._some(near.document, 4 * BEFORE)
-            begins = near.token + bounds_of(sizes)
+            begins = near.token + compute_bounds(sizes)
             if begins[-1] > token:
                 self._looked = [(near.document, rows, begins), *self._looked[: _LOOKED - 1]]
                 return near.document, begins
@@ -104,7 +104,7 @@ class JoinedOp(PackedOp):
         """Remember the documents of one pass between two tokens, which are asked for next."""
         at, rows, sizes = self._between(start, stop)
         self._looked = [
-            (at.document, rows, at.token + bounds_of(sizes)),
+            (at.document, rows, at.token + compute_bounds(sizes)),
             *self._looked[: _LOOKED - 1],
         ]
 
@@ -120,7 +120,7 @@ class JoinedOp(PackedOp):
             self._held.pop(next(iter(self._held)), None)
         self._held[token] = at
 
-    def _some(self, first: int, many: int) -> tuple[Rows, Ints]:
+    def _some(self, first: int, many: int) -> tuple[ProvenanceRows, Ints]:
         """Some documents from one on, within its pass: what they are, and their tokens."""
         if n := self.flow.size:
             many = min(many, n - first % n)
@@ -129,7 +129,7 @@ class JoinedOp(PackedOp):
     def _between(self, start: int, stop: int) -> Documents:
         """The documents, of one pass, that hold the tokens from one to before another."""
         at = self._holding(start)
-        parts, sizes, document, begins = list[Rows](), list[Ints](), at.document, at.token
+        parts, sizes, document, begins = list[ProvenanceRows](), list[Ints](), at.document, at.token
         for first, rows, edges in self._looked:
             if (
                 first <= document and edges[0] <= begins and stop <= edges[-1]
@@ -181,7 +181,7 @@ class JoinedOp(PackedOp):
             token, size = self._where(document)
             if size:
                 found.append(self._rows_of(At(document, token), size))
-        rows = distinct_values(np.concatenate(found))
+        rows = find_distinct_values(np.concatenate(found))
         return rows[(rows >= low) & (rows < high)]
 
     def _rows_of(self, at: At, size: int) -> Ints:
@@ -207,7 +207,7 @@ class JoinedOp(PackedOp):
         """Which documents have no tokens, and are in no row: 1 for each."""
         if self.extra or all(map(self.lengths.none_empty, self.leaves)):
             return None
-        return Lengths([IsEmpty(lengths) for lengths in self.lengths.by_leaf])
+        return Lengths([EmptyIndicator(lengths) for lengths in self.lengths.by_leaf])
 
     def _begun(self, row: int) -> int:
         """How many documents begin before a row."""

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from ...errors import PenstockError
 from ...sources import sidecar
 from ...sources.identity import Known
-from ...sources.totals import Added, Mapped, Totals
+from ...sources.totals import BlockSums, BlockTotals, MappedBlockTotals
 from ...types import Json, Source
 from ..base import machine, seams
-from ..base.canonical_json import canonical_json
+from ..base.canonical_json import encode_canonical_json
 from ..base.progress import Progress
 
 WORTH = 1 << 20  # samples from which on sums are kept
@@ -36,22 +36,24 @@ def identified(source: object, what: Mapping[str, Json]) -> Mapping[str, Json] |
     return {"data": data, "rows": len(source), **what} if digest else None
 
 
-def kept(what: Mapping[str, Json] | None, make: Callable[[], Added], run: int = 1024) -> Totals:
+def kept(
+    what: Mapping[str, Json] | None, make: Callable[[], BlockSums], run: int = 1024
+) -> BlockTotals:
     """Return the cached sums of an identity, or compute and cache them; in memory without an
     identity or a cache folder.
 
     `run` of them form a run.
     """
-    made = list[Added]()
+    made = list[BlockSums]()
 
-    def once() -> Added:
+    def once() -> BlockSums:
         made[:] = [make()]
         return made[0]
 
-    if what is not None and (origin := _origin(canonical_json(dict(what)))) is not None:
+    if what is not None and (origin := _origin(encode_canonical_json(dict(what)))) is not None:
         with suppress(PenstockError):
-            return Mapped(origin.with_name("sums"), origin, once, run)
-    return Totals(made[0] if made else make(), run)
+            return MappedBlockTotals(origin.with_name("sums"), origin, once, run)
+    return BlockTotals(made[0] if made else make(), run)
 
 
 def _origin(text: bytes) -> Path | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Path
-from ..base.integers import distinct_values
-from ..base.rows import Rows, empty_rows, join_rows
+from ..base.integers import find_distinct_values
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .mix import MixOp
 from .op import Before, Op
 from .passes import PassesOp
@@ -46,18 +46,18 @@ class LapsOp(Op):
     def remixed(self) -> int:
         return self.laps[-1]
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         part = np.searchsorted(self.laps, laps, side="right") - 1
         order = np.argsort(part, kind="stable")
-        found = [empty_rows(self.depth)]
-        for one in map(int, distinct_values(part)):
+        found = [make_empty_rows(self.depth)]
+        for one in map(int, find_distinct_values(part)):
             mine = np.flatnonzero(part == one)
             found.append(self.parts[one].locate(positions[mine], laps[mine]))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return join_rows(found).take(back)
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return self.present.values(rows)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ...types import Json
-from ..base.cursors import as_int, as_list
+from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..streams.barren import Barren
 from ..streams.deal import Spread
 from ..streams.lanes import Lanes
@@ -55,8 +55,8 @@ class Remaining:
         return [self._left, self._tap.cursor()]
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        left, below = (self._n, None) if cursor is None else as_list(cursor)
-        self._left = as_int(left, self._n + 1)
+        left, below = (self._n, None) if cursor is None else parse_cursor_list(cursor)
+        self._left = parse_cursor_int(left, self._n + 1)
         self._tap.seek(epoch, below)
 
     def close(self) -> None:

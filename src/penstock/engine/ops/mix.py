@@ -12,10 +12,10 @@ import numpy as np
 
 from ...sources.block import join_read_rows
 from ...types import Ints, Path
-from ..base.columnar import Columnar
-from ..base.integers import check_position, distinct_values
+from ..base.columnar import ColumnarSamples
+from ..base.integers import check_position, find_distinct_values
 from ..base.progress import Progress
-from ..base.rows import Rows, empty_rows, scatter_rows
+from ..base.rows import ProvenanceRows, make_empty_rows, scatter_rows
 from ..mixing.rules import Drawing, Invertible
 from ..streams.step import Step
 from .each import EachOp
@@ -109,7 +109,7 @@ class MixOp(Op):
         source, k = self.schedule.at(positions - epoch * self._pass)
         return source, k + self.base[source] + (epoch * self.advance[source] if epoch.any() else 0)
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         source, k = self.draws(positions)
         found = self._together.locate(source, k, laps) or self._lines.locate(source, k, laps)
         if found is not None:
@@ -119,15 +119,15 @@ class MixOp(Op):
         parts = [
             self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups
         ]
-        return scatter_rows(parts, order) if parts else empty_rows(self.depth)
+        return scatter_rows(parts, order) if parts else make_empty_rows(self.depth)
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         values = self._gathered(rows)
         for step in self._steps:
             values = step.apply(values, rows)
         return values
 
-    def _gathered(self, rows: Rows) -> Sequence[Any]:
+    def _gathered(self, rows: ProvenanceRows) -> Sequence[Any]:
         """What the inputs give, up to the functions that all have."""
         source = self.owner[rows.leaf if not rows.levels else rows.leaf[rows.firsts()[:-1]]]
         if self._any is not None:
@@ -151,7 +151,7 @@ class MixOp(Op):
             for i, a, b in groups:
                 each = self._below[i]
                 found.append(each.values(rows.slice(a, b).flattened(each.depth)))
-        if all(isinstance(part, Columnar) for part in found):
+        if all(isinstance(part, ColumnarSamples) for part in found):
             return join_read_rows(found, order)
         values = np.empty(len(order), object)
         values[order] = np.fromiter(chain.from_iterable(found), object, len(order))
@@ -219,7 +219,7 @@ class MixOp(Op):
         if not isinstance(self.schedule, Invertible):
             return super().nth(leaf, number)
         source, k = self.owner[leaf], np.empty(len(leaf), np.int64)
-        for i in map(int, distinct_values(source)):
+        for i in map(int, find_distinct_values(source)):
             mine = np.flatnonzero(source == i)
             k[mine] = self.inputs[i].nth(leaf[mine], number[mine])
         known, epoch = k >= 0, np.zeros_like(k)

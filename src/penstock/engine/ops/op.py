@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, Json, Path, Source
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream
@@ -66,12 +66,12 @@ class Op:
         """
         return False
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         """The samples behind positions; `laps` is how often each of them was gone through
         before."""
         raise NotImplementedError
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         """The items that rows are: a list, or what is `Columnar` for the step above."""
         raise NotImplementedError
 
@@ -292,10 +292,10 @@ class OneInput(Op):
     def size(self) -> int | None:
         return self.flow.size
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         return self.flow.locate(positions, laps)
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return self.flow.values(rows)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:

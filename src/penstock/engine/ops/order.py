@@ -10,7 +10,7 @@ from math import lcm
 import numpy as np
 
 from ...types import Ints, Json, Order, Path
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..orders import AllBut, Pick, Portion, Replay, Slice, WindowShuffle
 from .op import UNKNOWN, Before, OneInput, Op, first_lap_only
 from .read import ReadOp
@@ -30,7 +30,7 @@ class OrderOp(OneInput):
     def size(self) -> int | None:
         return self.order.size(self.flow.size)
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         below, more = self.order.down(positions, self.flow.size, self.key)
         return self.flow.locate(below, laps if more is None else laps + more)
 

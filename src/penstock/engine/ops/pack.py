@@ -10,21 +10,21 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ...types import Fold, Ints
-from ..base.integers import check_position, distinct_values
+from ..base.integers import check_position, find_distinct_values
 from ..base.progress import Progress
-from ..base.random import key_of_pass
-from ..base.rows import Rows, empty_rows, join_rows
+from ..base.random import derive_pass_key
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..packing import (
     Apart,
     BestFit,
     ConcatSplit,
     FirstFit,
-    Layout,
-    Windows,
+    GroupLayout,
+    WindowPlan,
     adjust_group_count,
-    by_sums,
     count_settled_documents,
-    inner_of,
+    get_inner_fold,
+    has_independent_rows,
     plan_groups,
 )
 from .op import OneInput, Op
@@ -41,9 +41,9 @@ class Pass(NamedTuple):
     that these are what the fold gives for this pass.
     """
 
-    rows: Rows
+    rows: ProvenanceRows
     sizes: Ints
-    plan: Layout
+    plan: GroupLayout
     own: bool
 
 
@@ -66,15 +66,15 @@ class PackOp(PackedOp):
     ) -> None:
         super().__init__(flow, counted, node)
         self.fold, self.key = fold, key
-        inner = inner_of(fold)
+        inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         )
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = dict[int, Pass]()
-        if by_sums(fold) and not isinstance(fold, ConcatSplit):
-            self.together = Windows(fold, self.multiple, self._apart).rows
+        if has_independent_rows(fold) and not isinstance(fold, ConcatSplit):
+            self.together = WindowPlan(fold, self.multiple, self._apart).rows
 
     @property
     def size(self) -> int:
@@ -104,7 +104,7 @@ class PackOp(PackedOp):
     def _planned(self, epoch: int) -> Pass:
         samples = cast(int, self.flow.size)
         check_position(epoch, samples)
-        parts = [empty_rows(self.flow.depth)] if not samples else []
+        parts = [make_empty_rows(self.flow.depth)] if not samples else []
         with Progress("look up the documents to pack", samples, "documents") as progress:
             for start in range(0, samples, _LOCATED):
                 places = np.arange(start, min(start + _LOCATED, samples))
@@ -139,7 +139,7 @@ class PackOp(PackedOp):
             False,
         )
 
-    def _group(self, rows: Rows) -> Ints:
+    def _group(self, rows: ProvenanceRows) -> Ints:
         """The group of each document."""
         return np.zeros(len(rows), np.int64) if self._groups is None else self._groups[rows.leaf]
 
@@ -150,11 +150,11 @@ class PackOp(PackedOp):
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry
         alone."""
-        return key_of_pass(self.key, epoch) if self._in_windows else self.key
+        return derive_pass_key(self.key, epoch) if self._in_windows else self.key
 
     @property
     def _in_windows(self) -> bool:
-        return by_sums(self.fold) and not isinstance(self.fold, ConcatSplit)
+        return has_independent_rows(self.fold) and not isinstance(self.fold, ConcatSplit)
 
     def under_way(self, position: int) -> bool:
         return self._in_windows and position % self.size > 0
@@ -164,7 +164,7 @@ class PackOp(PackedOp):
         """True if a pass has so many documents that plans estimate its rows from a sample."""
         return cast(int, self.flow.size) > _SAMPLED
 
-    def sampled(self) -> Rows:
+    def sampled(self) -> ProvenanceRows:
         if not self.is_large:
             places = np.arange(self.size)
             return self.locate(places, np.zeros_like(places))
@@ -194,16 +194,16 @@ class PackOp(PackedOp):
             self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
         )
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         epoch = positions // self.size
-        parts = list[Rows]()
+        parts = list[ProvenanceRows]()
         edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
         for a, b in pairwise([*edges.tolist(), len(epoch)]):
             made, place = self.planned(int(epoch[a])), positions[a:b] - epoch[a] * self.size
             found, bounds, pieces = made.plan, *made.plan.pieces(place)
             documents = made.rows.take(found.item[pieces])
             parts.append(self.parts(documents, found.start[pieces], found.stop[pieces], bounds))
-        return lapped(join_rows(parts), laps) if parts else empty_rows(self.depth)
+        return lapped(join_rows(parts), laps) if parts else make_empty_rows(self.depth)
 
     # ------------------------------------------------------------ questions
 
@@ -219,7 +219,7 @@ class PackOp(PackedOp):
             samples, _, made, _ = self.planned(epoch)
             mine = (samples.leaf == leaf) & np.isin(samples.index, index)
             pieces = np.flatnonzero(mine[made.item])
-            return distinct_values(np.searchsorted(made.bounds, pieces, side="right") - 1)
+            return find_distinct_values(np.searchsorted(made.bounds, pieces, side="right") - 1)
 
         passes, epochs = passes_of(self), range(low // size, (high - 1) // size + 1)
         spend_search(len(epochs), max((self.flow.size or 1) // 16, 64))
@@ -243,7 +243,7 @@ class PackOp(PackedOp):
         if first == last:
             return part(start - first * size, stop - first * size, first)
         part(start - first * size, size, first)
-        if isinstance(inner_of(self.fold), FirstFit | BestFit) and self.flow.alike:
+        if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.flow.alike:
             part(
                 0, size, 0, times * (last - first - 1)
             )  # documents stay whole: every pass has as many of each

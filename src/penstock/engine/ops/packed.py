@@ -15,10 +15,10 @@ from ...errors import DataError
 from ...types import Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.integers import MAX_POSITION
-from ..base.rows import HOLE, Rows
-from ..base.sizes import Derived
-from ..base.spans import Spans, Stored, join_spans
-from ..packing import Columns, Missing, Pieces
+from ..base.rows import HOLE, ProvenanceRows
+from ..base.sizes import DerivedLengths
+from ..base.spans import DocumentSpans, SpanSource, join_spans
+from ..packing import Missing, PieceColumns, PlannedPieces
 from ..streams.step import Failed, listed
 from .batch import BatchOp
 from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing, first_lap_only
@@ -47,7 +47,7 @@ class Counted(NamedTuple):
         if size is None or multiple == 1:
             return cls(lengths, extra, 1, lengths, extra)
         return cls(
-            Lengths([Derived(each, size.counted) for each in lengths.by_leaf]),
+            Lengths([DerivedLengths(each, size.counted) for each in lengths.by_leaf]),
             0,
             multiple,
             lengths,
@@ -84,7 +84,7 @@ class PackedOp(Groups):
     depends on what comes later.
     """
 
-    def sampled(self) -> Rows:
+    def sampled(self) -> ProvenanceRows:
         """A window of its rows, the first of the first pass, without packing the whole."""
         raise NotImplementedError
 
@@ -94,20 +94,22 @@ class PackedOp(Groups):
         self.flow.tokens(documents, self.plain, out)
         return int(out.sum()) + documents * self.extra_each
 
-    def parts(self, documents: Rows, start: Ints, stop: Ints, bounds: Ints) -> Rows:
+    def parts(
+        self, documents: ProvenanceRows, start: Ints, stop: Ints, bounds: Ints
+    ) -> ProvenanceRows:
         """Groups of documents, each from token `start` to `stop`."""
         documents.part = documents.part + start
         documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
         return documents.grouped(bounds)
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
         starts, stops = rows.marks[self.node][first], rows.marks[~self.node][first]
-        columns = Columns(self._documents(inner, rows.levels[0]), starts, stops)
-        return [Pieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
+        columns = PieceColumns(self._documents(inner, rows.levels[0]), starts, stops)
+        return [PlannedPieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
 
-    def _documents(self, rows: Rows, groups: Ints) -> Sequence[Any]:
+    def _documents(self, rows: ProvenanceRows, groups: Ints) -> Sequence[Any]:
         """The documents of groups; one that cannot be read is shown by the first of its group that
         can."""
         if HOLE not in rows.marks:
@@ -143,27 +145,27 @@ class PackedOp(Groups):
         """
         return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
 
-    def _spans(self, rows: Rows) -> Spans | None:
+    def _spans(self, rows: ProvenanceRows) -> DocumentSpans | None:
         """Return the places of documents; None if they do not lie end to end."""
         if rows.levels or not len(rows):
             return None
         if len(rows) < _FEW * len(self._stored):
             return None  # by the source, that takes longer than reading them
         order = np.argsort(rows.leaf, kind="stable")
-        found = list[Spans]()
+        found = list[DocumentSpans]()
         for some in np.split(order, np.flatnonzero(np.diff(rows.leaf[order])) + 1):
             source = self._stored[int(rows.leaf[some[0]])]
-            spans = source.spans(rows.index[some]) if isinstance(source, Stored) else None
+            spans = source.spans(rows.index[some]) if isinstance(source, SpanSource) else None
             if spans is None:
                 return None
             found.append(spans)
         return join_spans(found, order)
 
-    def _length(self, rows: Rows, i: int) -> int:
+    def _length(self, rows: ProvenanceRows, i: int) -> int:
         flat = rows.firsts()[i]
         return int(self.lengths.by_leaf[int(rows.leaf[flat])][rows.index[flat]])
 
-    def _another(self, rows: Rows) -> Any:
+    def _another(self, rows: ProvenanceRows) -> Any:
         """Another document of a source, to show the form of one that cannot be read."""
         size = len(self.lengths.by_leaf[int(rows.leaf[0])])
         for step in range(1, 17):
@@ -252,7 +254,7 @@ def window_ends(op: Op, position: int) -> bool:
     return bool(below) and all(window_ends(each.op, each.position) for each in below)
 
 
-def lapped(rows: Rows, laps: Ints) -> Rows:
+def lapped(rows: ProvenanceRows, laps: Ints) -> ProvenanceRows:
     """Groups, each so many laps later."""
     if laps.any():
         rows.epoch = rows.epoch + np.repeat(laps, np.diff(rows.firsts()))

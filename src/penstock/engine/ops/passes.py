@@ -12,7 +12,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Ints, Path
-from ..base.rows import Rows, empty_rows, join_rows
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .mix import MixOp
 from .op import Before, Op
 from .tally import Tally
@@ -106,9 +106,9 @@ class PassesOp(Op):
         i = bisect_right(self.laps, lap) - 1
         return self.starts[i] + (lap - self.laps[i]) * (self.parts[i].size or 0) + place
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         order = np.argsort(positions, kind="stable")
-        ordered, parts = positions[order], [empty_rows(self.depth)]
+        ordered, parts = positions[order], [make_empty_rows(self.depth)]
         if len(ordered):
             for cut in self._told(int(ordered[0]), int(ordered[-1]) + 1):
                 here = order[slice(*np.searchsorted(ordered, [cut.start, cut.stop]).tolist())]
@@ -117,7 +117,7 @@ class PassesOp(Op):
         back[order] = np.arange(len(order))
         return join_rows(parts).take(back)
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return self.parts[0].values(rows)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:

@@ -12,7 +12,7 @@ from ...errors import DataError, GivenUpError
 from ...sources.memory import Memory
 from ...types import Ints, Source, is_blocks
 from ..base.fallback import log_fallback
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..streams.step import Leaf, failed, fault_of_sample
 from .op import Before, Op, Standing
 from .seek import At
@@ -64,14 +64,14 @@ class ReadOp(Op):
     def size(self) -> int:
         return self._size
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         epoch = positions // self._size
         index = positions - epoch * self._size
         number = np.empty_like(index)
         number.fill(self.named.number)
-        return Rows(number, epoch + laps, index, np.zeros_like(index))
+        return ProvenanceRows(number, epoch + laps, index, np.zeros_like(index))
 
-    def values(self, rows: Rows) -> Sequence[Any]:
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         assert self.source is not None
         try:
             found = blocks_of(self.source, rows.index)
@@ -89,7 +89,7 @@ class ReadOp(Op):
             )
         return found
 
-    def _one(self, rows: Rows, i: int) -> Any:
+    def _one(self, rows: ProvenanceRows, i: int) -> Any:
         assert self.source is not None
         try:
             return self.source.read(rows.index[i : i + 1])[0]

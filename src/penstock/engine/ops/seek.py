@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ...types import Ints
-from ..base.rows import Rows, bounds_of
+from ..base.rows import ProvenanceRows, compute_bounds
 from .tally import Tally
 from .tokens import At, Lengths, Summed
 
@@ -111,7 +111,7 @@ class Metered:
         """The tokens of documents."""
         return self.some(start, stop)[1]
 
-    def some(self, start: int, stop: int) -> tuple[Rows, Ints]:
+    def some(self, start: int, stop: int) -> tuple[ProvenanceRows, Ints]:
         """What documents are, and their tokens."""
         positions = np.arange(start, stop)
         rows = self.flow.locate(positions, np.zeros_like(positions))
@@ -141,7 +141,7 @@ class BlockMeter(Metered):
         held = self._blocks
         if (found := held.get(number)) is None:
             sizes = super().lengths(number * _TOGETHER, (number + 1) * _TOGETHER)
-            found = sizes, bounds_of(sizes) + super().tokens(number * _TOGETHER)
+            found = sizes, compute_bounds(sizes) + super().tokens(number * _TOGETHER)
             while len(held) >= _HELD:  # threads look at neighbouring places
                 held.pop(next(iter(held)), None)
             held[number] = found

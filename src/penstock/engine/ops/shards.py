@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from ...errors import StateError
-from ...sources.identity import UNKNOWN, has_digests, is_unidentified, value_digest
+from ...sources.identity import UNKNOWN_DIGEST, digest_value, has_digests, is_unidentified
 from ...types import Json, Shards
-from ..base.cursors import as_int, as_list, bad_cursor
-from ..base.rows import Rows, empty_rows
+from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
+from ..base.rows import ProvenanceRows, make_empty_rows
 from ..streams.clock import Clock
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -102,9 +102,15 @@ class Sharded:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         shard, row, *known = (
-            [self._lane, 0] if cursor is None else as_list(cursor, 3 if _has_witness(cursor) else 2)
+            [self._lane, 0]
+            if cursor is None
+            else parse_cursor_list(cursor, 3 if _has_witness(cursor) else 2)
         )
-        self._epoch, self._shard, self._row = epoch, as_int(shard), as_int(row, _LONGEST)
+        self._epoch, self._shard, self._row = (
+            epoch,
+            parse_cursor_int(shard),
+            parse_cursor_int(row, _LONGEST),
+        )
         self._witness = _witness_of(known[0], self._row) if known else None
         self._unchecked = False
         if self._witness and (place := (epoch, self._shard, self._witness.row)) not in self._equal:
@@ -131,7 +137,7 @@ class Sharded:
                 self._row, self._witness = self._row + len(values), found[-1] if found else before
                 return chunk
             self._shard, self._row, self._witness = self._shard + self._lanes, 0, None
-        return Chunk([], empty_rows(0), Fixed(None))
+        return Chunk([], make_empty_rows(0), Fixed(None))
 
     def _witnesses(self, values: Sequence[Any]) -> Sequence[Witness]:
         """The first rows, and later every so many, so that witnesses cost next to nothing."""
@@ -164,10 +170,10 @@ class Sharded:
         """A sample as a witness; refused where a cursor says that it was another one."""
         _, shard, row = place
         found, (expected, _) = (
-            Witness(row, value_digest(value)),
-            self._expected.get(place, (UNKNOWN, 0)),
+            Witness(row, digest_value(value)),
+            self._expected.get(place, (UNKNOWN_DIGEST, 0)),
         )
-        if UNKNOWN not in (expected, found.digest) and expected != found.digest:
+        if UNKNOWN_DIGEST not in (expected, found.digest) and expected != found.digest:
             raise StateError(
                 f"sample {row} of shard {self._shelf.names[shard]!r} in {self.leaf.name!r} "
                 "differs from the sample in the run of the state, so the run would repeat or "
@@ -179,10 +185,12 @@ class Sharded:
             self._equal.add(place)
         return found
 
-    def _rows(self, n: int) -> Rows:
+    def _rows(self, n: int) -> ProvenanceRows:
         index = np.arange(self._row, self._row + n)
         zeros = np.zeros_like(index)
-        return Rows(zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard)
+        return ProvenanceRows(
+            zeros + self.leaf.number, zeros + self._epoch, index, zeros + self._shard
+        )
 
 
 _FIRST, _EVERY = 8, 64  # rows that are witnesses: so many at first, then one of so many
@@ -212,10 +220,10 @@ def _has_witness(cursor: Json) -> bool:
 
 def _witness_of(told: Any, row: int) -> Witness:
     held = cast("dict[str, Any]", told) if isinstance(told, dict) else {}
-    found = as_list(held.get("witness"))
+    found = parse_cursor_list(held.get("witness"))
     if not isinstance(found[1], str):
-        raise bad_cursor(found[1], "a digest")
-    return Witness(as_int(found[0], row), found[1])
+        raise make_cursor_error(found[1], "a digest")
+    return Witness(parse_cursor_int(found[0], row), found[1])
 
 
 def without_witnesses(cursor: Any) -> Any:

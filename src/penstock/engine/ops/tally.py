@@ -14,7 +14,7 @@ import numpy as np
 
 from ...types import Ints
 from ..base.progress import Progress
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 
 _SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
 _SHORT, _LONG = (
@@ -26,7 +26,7 @@ _SHORT, _LONG = (
 class Located(Protocol):
     """Whatever says which samples lie at positions."""
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows: ...
 
 
 class Uncountable(Exception):
@@ -132,7 +132,7 @@ class Tally:
                 self.add(op.locate(positions, np.zeros_like(positions)), times)
                 progress.more(len(positions))
 
-    def add(self, rows: Rows, times: int) -> None:
+    def add(self, rows: ProvenanceRows, times: int) -> None:
         """Add samples that were located."""
         begun = np.ones(len(rows.leaf), np.bool_)
         for node in self.packs:

@@ -10,8 +10,8 @@ from typing import cast
 import numpy as np
 
 from ...types import Ints
-from ..base.random import FEISTEL, permute, permute_each
-from ..base.rows import Rows
+from ..base.random import MIN_FEISTEL_SIZE, permute, permute_each
+from ..base.rows import ProvenanceRows
 from ..orders import Repeat, Shuffle
 from .each import EachOp
 from .op import Op
@@ -39,14 +39,14 @@ class Together:
         self._sizes = np.asarray([op.size for op in self._ops], np.int64)
         self._leaves = np.asarray([op.leaf for op in self._ops], np.int64)
 
-    def locate(self, source: Ints, k: Ints, laps: Ints) -> Rows | None:
+    def locate(self, source: Ints, k: Ints, laps: Ints) -> ProvenanceRows | None:
         """The samples that are the `k`-th of inputs, one each; None where that is not for here."""
         if not self._ops or len(k) > _EACH * len(self._ops) or not self.mine[source].all():
             return None
         member = self._place[source]
         epoch = k // self._sizes[member]
         index = self._permuted(member, k - epoch * self._sizes[member], epoch)
-        return Rows(self._leaves[member], epoch + laps, index, np.zeros_like(index))
+        return ProvenanceRows(self._leaves[member], epoch + laps, index, np.zeros_like(index))
 
     def _permuted(self, member: Ints, place: Ints, epoch: Ints) -> Ints:
         """The samples at places of passes."""
@@ -117,7 +117,7 @@ class Lines:
         self._leaves = np.asarray([leaf.named.number for leaf, _ in found], np.int64)
         self._sizes = np.asarray([leaf.size for leaf, _ in found], np.int64)
 
-    def locate(self, source: Ints, k: Ints, laps: Ints) -> Rows | None:
+    def locate(self, source: Ints, k: Ints, laps: Ints) -> ProvenanceRows | None:
         """The samples that are the `k`-th of inputs, one each; None where inputs are others."""
         if not self._keys or not len(k):
             return None
@@ -142,7 +142,7 @@ class Lines:
                 place[a:b] = permute(place[a:b], n, key, one if one == other else passes[a:b])
         epoch, index = np.empty((2, len(k)), np.int64)
         epoch[order], index[order] = passes, place
-        return Rows(self._leaves[source], epoch + laps, index, np.zeros_like(k))
+        return ProvenanceRows(self._leaves[source], epoch + laps, index, np.zeros_like(k))
 
 
 def by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:
@@ -176,4 +176,4 @@ def _shuffled(op: Op) -> PassOp | None:
         op = op.flow
     if type(op) is not PassOp or type(op.order) is not Shuffle or type(op.flow) is not ReadOp:
         return None
-    return op if op.flow.size >= FEISTEL else None
+    return op if op.flow.size >= MIN_FEISTEL_SIZE else None

@@ -13,11 +13,11 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...sources.totals import Added, Totals
+from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints, Json, Sizes
-from ..base.rows import Rows, bounds_of
-from ..base.sizes import Capped, chunks
-from ..grouping.concat_split import negative_size
+from ..base.rows import ProvenanceRows, compute_bounds
+from ..base.sizes import CappedLengths, iter_chunks
+from ..grouping.concat_split import make_negative_size_error
 from .kept import identified, in_order, kept
 from .tally import require_countable_passes
 
@@ -43,7 +43,7 @@ class Summed(Protocol):
     def alike(self) -> bool: ...
     @property
     def leaves(self) -> tuple[int, ...]: ...
-    def locate(self, positions: Ints, laps: Ints) -> Rows: ...
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows: ...
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
     def holding(self, token: int, lengths: Lengths, /) -> At: ...
     def summed(self, lengths: Lengths, /) -> Sums: ...
@@ -60,7 +60,7 @@ class Lengths:
         self._ends = dict[int, Ints]()
         self._sums = dict[int, Sums]()
 
-    def of(self, rows: Rows) -> Ints:
+    def of(self, rows: ProvenanceRows) -> Ints:
         """Of the samples that rows are."""
         out = np.empty(len(rows.leaf), np.int64)
         if len(out) and (rows.leaf == rows.leaf[0]).all():
@@ -97,12 +97,12 @@ class Lengths:
         """The tokens before every so many samples of a leaf, and in all."""
         if leaf not in self._ends:
             parts, start = [np.zeros(0, np.int64)], 0
-            for part in chunks(self.by_leaf[leaf]):
+            for part in iter_chunks(self.by_leaf[leaf]):
                 if (least := int(part.argmin())) >= 0 and part[least] < 0:
-                    raise negative_size(start + least, int(part[least]))
+                    raise make_negative_size_error(start + least, int(part[least]))
                 parts.append(np.add.reduceat(part, np.arange(0, len(part), _BLOCK), dtype=np.int64))
                 start += len(part)
-            self._ends[leaf] = bounds_of(np.concatenate(parts))
+            self._ends[leaf] = compute_bounds(np.concatenate(parts))
         return self._ends[leaf]
 
     def sums(self, op: Summed) -> Adding:
@@ -131,19 +131,19 @@ class Lengths:
 
     def cut(self, most: int) -> Lengths:
         """The same of samples that keep so many tokens at most."""
-        return Lengths([Capped(lengths, most) for lengths in self.by_leaf], most)
+        return Lengths([CappedLengths(lengths, most) for lengths in self.by_leaf], most)
 
     def none_empty(self, leaf: int) -> bool:
         """Whether every sample of a leaf has a token."""
         if leaf not in self.least:
-            parts = (int(part.min(initial=1)) for part in chunks(self.by_leaf[leaf]))
+            parts = (int(part.min(initial=1)) for part in iter_chunks(self.by_leaf[leaf]))
             self.least[leaf] = min(parts, default=1)
         return self.least[leaf] > 0
 
     def any_token(self, leaf: int) -> bool:
         """Whether any sample of a leaf has one."""
         sizes = self.by_leaf[leaf]
-        return bool(sizes[:_GRAIN].any()) or any(part.any() for part in chunks(sizes))
+        return bool(sizes[:_GRAIN].any()) or any(part.any() for part in iter_chunks(sizes))
 
     def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
@@ -246,7 +246,7 @@ class Sums:
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self.leaves] = np.arange(len(op.leaves))
         self.grain = grain or _GRAIN * len(op.leaves)
-        self._passes = dict[int, Totals]()
+        self._passes = dict[int, BlockTotals]()
         self._totals = [
             np.zeros(len(op.leaves), np.int64)
         ]  # of all passes before the n-th, where they differ
@@ -301,7 +301,7 @@ class Sums:
         """The tokens of each leaf before a block of a pass."""
         return self._in_pass(epoch).before(block)
 
-    def _in_pass(self, epoch: int) -> Totals:
+    def _in_pass(self, epoch: int) -> BlockTotals:
         """The tokens of each leaf in every so many places of a pass."""
         if (found := self._passes.get(epoch)) is None:
             found = self._added_up(epoch)
@@ -310,7 +310,7 @@ class Sums:
             self._passes[epoch] = found
         return found
 
-    def _added_up(self, epoch: int) -> Totals:
+    def _added_up(self, epoch: int) -> BlockTotals:
         """Add up lengths one by one, on all cores; cache the sums if they belong to a source."""
         what = self._told(epoch)
         found = kept(what, lambda: self._looked_up(epoch))
@@ -327,7 +327,7 @@ class Sums:
             source, {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most}
         )
 
-    def _looked_up(self, epoch: int) -> Added:
+    def _looked_up(self, epoch: int) -> BlockSums:
         grain, many = self.grain, len(self.leaves)
         sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
 
@@ -344,4 +344,4 @@ class Sums:
         ):
             sums[at : at + len(part)] = part
             at, least = at + len(part), min(least, low)
-        return Added(sums, least)
+        return BlockSums(sums, least)

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...types import Ints, Json, Path
-from ..base.cursors import as_int, as_list
-from ..base.integers import distinct_values
-from ..base.rows import Rows, empty_rows, join_rows
+from ..base.cursors import parse_cursor_int, parse_cursor_list
+from ..base.integers import find_distinct_values
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..mixing.rules import Draws, Outcome
 from ..streams.opening import Opening
 from ..streams.reader import LaneOf, Laps
@@ -69,8 +69,8 @@ class Input:
     def seek(self, epoch: int, cursor: Json) -> None:
         self.tap.seek(epoch, cursor)
         self.behind: tuple[Trail, int] = (Fixed(self.tap.cursor()), 0)
-        self.chunk, self.used, self._settled = Chunk([], empty_rows(0), Fixed(None)), 0, 0
-        self.taken = list[Rows]()
+        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+        self.taken = list[ProvenanceRows]()
 
     @property
     def at_hand(self) -> bool:
@@ -90,7 +90,7 @@ class Input:
         """Go back to behind the last item drawn."""
         trail, used = self.behind
         self.tap.seek(epoch, trail.at(used))
-        self.chunk, self.used, self._settled = Chunk([], empty_rows(0), Fixed(None)), 0, 0
+        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
 
     def draw(self) -> Any:
         value = self.chunk.values[self.used]
@@ -138,13 +138,15 @@ class Weave:
             for each in self.inputs:
                 each.seek(self._epochs[0], None)
         else:
-            position, draws, drawn, inputs = as_list(cursor, 4)
+            position, draws, drawn, inputs = parse_cursor_list(cursor, 4)
             self.position, self._drawn = (
-                as_int(position),
-                [as_int(count) for count in as_list(drawn, len(self.inputs))],
+                parse_cursor_int(position),
+                [parse_cursor_int(count) for count in parse_cursor_list(drawn, len(self.inputs))],
             )
             self._draws = self.start.restored(draws)
-            self._epochs = tuple(as_int(own) for own, _ in as_list(inputs, len(self.inputs)))
+            self._epochs = tuple(
+                parse_cursor_int(own) for own, _ in parse_cursor_list(inputs, len(self.inputs))
+            )
             for each, (own, below) in zip(self.inputs, inputs, strict=True):
                 each.seek(own, below)
         self._choices = list[int]()
@@ -187,7 +189,7 @@ class Weave:
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
-            return Chunk([], empty_rows(0), Fixed(None))
+            return Chunk([], make_empty_rows(0), Fixed(None))
         return Chunk(values, self._rows(np.asarray(sources)), trail)
 
     def _goes_on(self, source: int, left: int) -> bool:
@@ -201,10 +203,10 @@ class Weave:
             drawn.back(self._epochs[source])
             return True
 
-    def _rows(self, sources: Ints) -> Rows:
+    def _rows(self, sources: Ints) -> ProvenanceRows:
         """The provenance of what was drawn, put in the order of the draws."""
-        parts, order = list[Rows](), list[Ints]()
-        for i in distinct_values(sources).tolist():
+        parts, order = list[ProvenanceRows](), list[Ints]()
+        for i in find_distinct_values(sources).tolist():
             drawn = self.inputs[int(i)]
             drawn.settle()
             parts.append(join_rows(drawn.taken).deepened(self.depth))

@@ -15,8 +15,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.integers import distinct_values
-from ..base.rows import Rows
+from ..base.integers import find_distinct_values
+from ..base.rows import ProvenanceRows
 from .op import Before, OneInput, Op
 from .tokens import Lengths
 
@@ -67,7 +67,7 @@ class Gaps:
         """Return the exclusions of the passes that begin at these positions below, and the numbers
         before each pass.
         """
-        epochs = distinct_values(begin // self.period)
+        epochs = find_distinct_values(begin // self.period)
         if len(epochs) <= _FEW:
             found = [self.gaps_in(one) + one * self.period for one in epochs.tolist()]
         else:
@@ -153,9 +153,9 @@ class WithoutOp(OneInput):
             self._laps[lap] = Gaps(self.name, self._period, gaps)
         return self._laps[lap]
 
-    def locate(self, positions: Ints, laps: Ints) -> Rows:
+    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         below, lap = np.empty_like(positions), np.minimum(laps, self._settled)
-        for one in map(int, distinct_values(lap)):
+        for one in map(int, find_distinct_values(lap)):
             mine = np.flatnonzero(lap == one)
             below[mine] = self.in_lap(one).down(positions[mine])
         return self.flow.locate(below, laps)

@@ -7,7 +7,7 @@ positions that do not occur. "Laps" are replay numbers: how often a fixed set wa
 
 from .buckets import BucketShuffle
 from .passes import Repeat, RepeatEach, Replay, UnchangedPasses
-from .portion import Portion, fraction_of
+from .portion import Portion, parse_fraction
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
 from .slices import AllBut, FixedSet, Gap, Pick, Slice, Stride
 
@@ -27,5 +27,5 @@ __all__ = [
     "Stride",
     "UnchangedPasses",
     "WindowShuffle",
-    "fraction_of",
+    "parse_fraction",
 ]

@@ -20,7 +20,7 @@ class Repeat:
     epochs: int | None
 
     def size(self, below: int | None, /) -> int | None:
-        return _times(below, self.epochs)
+        return _multiply_length(below, self.epochs)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         return positions, None
@@ -41,7 +41,7 @@ class Replay:
     epochs: int | None
 
     def size(self, below: int | None, /) -> int | None:
-        return _times(below, self.epochs)
+        return _multiply_length(below, self.epochs)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         lap = positions // require_finite(below)
@@ -63,7 +63,7 @@ class RepeatEach:
     n: int
 
     def size(self, below: int | None, /) -> int | None:
-        return _times(below, self.n)
+        return _multiply_length(below, self.n)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         return positions // self.n, None
@@ -110,6 +110,6 @@ class UnchangedPasses:
         return {"order": "told", "first": self.first, "stop": self.stop}
 
 
-def _times(below: int | None, epochs: int | None) -> int | None:
+def _multiply_length(below: int | None, epochs: int | None) -> int | None:
     """Return the length of `epochs` passes; empty passes stay empty."""
     return 0 if below == 0 else None if below is None or epochs is None else below * epochs

@@ -12,10 +12,10 @@ import numpy as np
 from ...errors import ConfigError
 from ...types import Ints, Json
 from ..base.integers import require_finite
-from ..base.random import hash64, key_of
+from ..base.random import derive_key, hash64
 from .slices import FixedSet
 
-FINEST = 10**6
+MAX_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Portion(FixedSet):
     others: bool = False
 
     def size(self, below: int | None, /) -> int | None:
-        return None if below is None else _size(self, below)
+        return None if below is None else _count_portion(self, below)
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
         count = require_finite(self.size(below))
@@ -75,7 +75,7 @@ class Portion(FixedSet):
     def _picked(self, interval: Ints) -> Ints:
         """Return the position that is picked in each interval."""
         first, end = interval * self.of // self.some, (interval + 1) * self.of // self.some
-        chance = hash64(_key(self.seed), interval) >> np.uint64(32)
+        chance = hash64(_derive_key(self.seed), interval) >> np.uint64(32)
         return first + (chance * (end - first).astype(np.uint64) >> np.uint64(32)).astype(np.int64)
 
     def before(self, indices: Ints) -> Ints:
@@ -85,20 +85,20 @@ class Portion(FixedSet):
 
 
 @lru_cache(maxsize=1024)
-def _size(portion: Portion, n: int) -> int:
+def _count_portion(portion: Portion, n: int) -> int:
     picked = int(portion.before(np.asarray([n]))[0])
     return n - picked if portion.others else picked
 
 
 @lru_cache(maxsize=64)
-def _key(seed: int) -> int:
-    return key_of(seed, "portion")
+def _derive_key(seed: int) -> int:
+    return derive_key(seed, "portion")
 
 
-def fraction_of(given: Any, where: str) -> Fraction:
+def parse_fraction(given: Any, where: str) -> Fraction:
     """Parse a share, such as "0.5%" or 0.005, to an exact fraction.
 
-    >>> fraction_of("0.5%", "split({})"), fraction_of(0.25, "split({})")
+    >>> parse_fraction("0.5%", "split({})"), parse_fraction(0.25, "split({})")
     (Fraction(1, 200), Fraction(1, 4))
     """
     try:
@@ -110,7 +110,7 @@ def fraction_of(given: Any, where: str) -> Fraction:
         raise ConfigError(
             f"{where.format(repr(given))}: give a share between 0 and 1, such as '0.5%' or 0.005"
         )
-    if share.denominator > FINEST:
+    if share.denominator > MAX_DENOMINATOR:
         raise ConfigError(
             f"{where.format(repr(given))}: give at most six digits after the decimal point"
         )

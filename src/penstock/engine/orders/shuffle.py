@@ -9,8 +9,8 @@ from math import isqrt
 import numpy as np
 
 from ...types import Carry, Ints, Item, Json
-from ..base.integers import check_int, distinct_values, require_finite
-from ..base.random import key_of_pass, permute, unpermute
+from ..base.integers import check_int, find_distinct_values, require_finite
+from ..base.random import derive_pass_key, permute, unpermute
 from ..base.tree import append_chunked, build_chunks
 
 Permute = Callable[[Ints, int, int, Ints], Ints]
@@ -108,9 +108,9 @@ class WindowShuffle:
     def _permute_passes(self, positions: Ints, below: int | None, key: int, how: Permute) -> Ints:
         out = np.empty_like(positions)
         epoch = np.zeros_like(positions) if below is None else positions // below
-        for number in map(int, distinct_values(epoch)):
+        for number in map(int, find_distinct_values(epoch)):
             rows, before = np.flatnonzero(epoch == number), number * (below or 0)
-            i, pass_key = positions[rows] - before, key_of_pass(key, number)
+            i, pass_key = positions[rows] - before, derive_pass_key(key, number)
             out[rows] = (
                 permute_windows(i, below, self.window, pass_key, np.zeros_like(i), how) + before
             )

@@ -18,14 +18,21 @@ from ..grouping.concat_split import (
     Rebatch,
     join_parts,
 )
-from ..grouping.grouped_by_key import SOURCE, Apart, group_in, inner_of
+from ..grouping.grouped_by_key import SOURCE, Apart, get_group, get_inner_fold
 from ..grouping.whole_documents import BestFit, FirstFit
-from .features import FeatureRows, feature_packing
-from .layout import Layout
+from .features import FeatureRows, build_feature_packing
+from .layout import GroupLayout
 from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
-from .plan import Columns, Pieces, adjust_group_count, count_settled_documents, cut_at, plan_groups
+from .plan import (
+    PieceColumns,
+    PlannedPieces,
+    adjust_group_count,
+    count_settled_documents,
+    plan_groups,
+    split_documents,
+)
 from .row import Missing, build_row
-from .window import Windows, by_sums
+from .window import WindowPlan, has_independent_rows
 
 __all__ = [
     "METHODS",
@@ -33,12 +40,11 @@ __all__ = [
     "SOURCE",
     "Apart",
     "BestFit",
-    "Columns",
     "ConcatSplit",
     "DType",
     "FeatureRows",
     "FirstFit",
-    "Layout",
+    "GroupLayout",
     "Long",
     "Method",
     "Missing",
@@ -46,18 +52,19 @@ __all__ = [
     "PackedBatches",
     "Packing",
     "Piece",
-    "Pieces",
+    "PieceColumns",
+    "PlannedPieces",
     "Rebatch",
-    "Windows",
+    "WindowPlan",
     "adjust_group_count",
+    "build_feature_packing",
     "build_row",
-    "by_sums",
     "check_dtype",
     "count_settled_documents",
-    "cut_at",
-    "feature_packing",
-    "group_in",
-    "inner_of",
+    "get_group",
+    "get_inner_fold",
+    "has_independent_rows",
     "join_parts",
     "plan_groups",
+    "split_documents",
 ]

@@ -11,14 +11,20 @@ import numpy.typing as npt
 from ...errors import ConfigError, DataError
 from ...types import Fold, Item, Part
 from ..base.arguments import check_choice
-from ..base.dtypes import TOKENS, InexactError, cast_array, exact_array, packed_dtype
+from ..base.dtypes import (
+    TOKEN_DTYPE,
+    InexactError,
+    cast_array,
+    choose_packed_dtype,
+    make_exact_array,
+)
 from ..base.integers import cast_scalar, check_int
-from ..grouping.bins import Bins, EndToEnd, FeatureRoom, length_of, pieces_of
+from ..grouping.bins import Bins, EndToEnd, FeatureRoom, iter_row_documents, length_of
 from .options import METHODS, DType, Method, check_dtype
 from .row import Span
 
 
-def feature_packing(
+def build_feature_packing(
     lengths: Mapping[str, int],
     method: Method,
     max_segments: int | None,
@@ -45,13 +51,14 @@ def feature_packing(
         names, tuple(check_int(lengths[name], f"{step}({name!r}: {{}})", 1) for name in names)
     )
     aligns = tuple(
-        check_int(value, step + "(align={})", 1) for value in _by_feature("align", align, room, 1)
+        check_int(value, step + "(align={})", 1)
+        for value in _expand_setting("align", align, room, 1)
     )
-    for feature_dtype in _by_feature("dtype", dtype, room, None):
+    for feature_dtype in _expand_setting("dtype", dtype, room, None):
         check_dtype(feature_dtype, step)
-    padding = _by_feature("pad", pad, room, 0)
+    padding = _expand_setting("pad", pad, room, 0)
     rows = FeatureRows(
-        room, unpacked, align=aligns, padding=padding, exact=True, dtype=dtype, integers=TOKENS
+        room, unpacked, align=aligns, padding=padding, exact=True, dtype=dtype, integers=TOKEN_DTYPE
     )
     if method == "concat_split":
         if max_segments is not None or open_rows is not None or set(aligns) != {1}:
@@ -64,7 +71,7 @@ def feature_packing(
     return Bins(room, bins, aligns, method == "best_fit", limit), rows
 
 
-def _by_feature(option: str, setting: Any, room: FeatureRoom, default: Any) -> tuple[Any, ...]:
+def _expand_setting(option: str, setting: Any, room: FeatureRoom, default: Any) -> tuple[Any, ...]:
     """Return a setting for each feature, from one value for all or a mapping of some."""
     if not isinstance(setting, Mapping):
         return (setting,) * len(room.names)
@@ -109,12 +116,12 @@ class FeatureRows:
         dtypes = {
             name: np.dtype(asked).name
             for name in room.names
-            if (asked := _of(dtype, name)) is not None
+            if (asked := _get_feature_dtype(dtype, name)) is not None
         }
         self.__qualname__ = f"rows({settings}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
 
     def __call__(self, group: Sequence[Item | Part]) -> dict[str, Any]:
-        pieces = [*pieces_of(group, self.cut)]
+        pieces = [*iter_row_documents(group, self.cut)]
         elements: list[Mapping[str, Any]] = [item.value for item, _ in pieces]
         listed = self._named(elements) if self.exact else self.listed
         out = dict[str, Any]()
@@ -161,11 +168,11 @@ class FeatureRows:
                     piece = cast_array(piece, kind)
                 except OverflowError as error:
                     wide = "int64" if piece.dtype.kind in "iu" else str(piece.dtype)
-                    raise _part(
+                    raise _make_segment_error(
                         f"feature {name!r}: {error}; pass dtype={wide!r}", segment
                     ) from None
                 if piece.shape[1:] != shape or not np.can_cast(piece.dtype, kind, "same_kind"):
-                    raise _part(
+                    raise _make_segment_error(
                         f"feature {name!r} is {piece.dtype}{[*piece.shape]}, and the first in its "
                         f"row is {kind}{[size, *shape]}; give all documents one kind of dtype, and "
                         "one shape after the first axis",
@@ -180,9 +187,9 @@ class FeatureRows:
 
     def _piece(self, name: str, segment: int, value: Any, span: Span | None) -> npt.NDArray[Any]:
         try:
-            return exact_array(value if span is None else value[span[0] : span[1]])
+            return make_exact_array(value if span is None else value[span[0] : span[1]])
         except InexactError as error:
-            raise _part(f"feature {name!r}: {error}", segment) from None
+            raise _make_segment_error(f"feature {name!r}: {error}", segment) from None
 
     def _dtype(
         self, name: str, values: Sequence[Any], pieces: list[npt.NDArray[Any]]
@@ -190,22 +197,24 @@ class FeatureRows:
         if self.integers is None:
             return next((piece for piece in pieces if length_of(piece)), pieces[0]).dtype
         typed = (
-            pieces if any(map(length_of, pieces)) else [exact_array(value[:1]) for value in values]
+            pieces
+            if any(map(length_of, pieces))
+            else [make_exact_array(value[:1]) for value in values]
         )
         if (
             place := next((i for i, piece in enumerate(typed) if piece.dtype.kind in "OSUmM"), None)
         ) is not None:
             shown = f"{type(values[place]).__name__} of {typed[place].dtype}"
-            raise _part(
+            raise _make_segment_error(
                 f"feature {name!r} is a {shown}, not a sequence of numbers: leave it out of "
                 "lengths",
                 place + 1,
             )
         try:
-            return packed_dtype(typed, _of(self.dtype, name), self.integers)
+            return choose_packed_dtype(typed, _get_feature_dtype(self.dtype, name), self.integers)
         except InexactError as error:
             message = f"feature {name!r}: {error}; give all sources one type, or pass dtype="
-            raise _part(message, error.index + 1) from None
+            raise _make_segment_error(message, error.index + 1) from None
 
     def _cast_fill(self, i: int, value: Any, dtype: np.dtype[Any]) -> Any:
         """Convert padding or BOS to the dtype of the feature."""
@@ -217,9 +226,9 @@ class FeatureRows:
             ) from None
 
 
-def _of(dtype: Any, name: str) -> Any:
+def _get_feature_dtype(dtype: Any, name: str) -> Any:
     return cast("Mapping[str, Any]", dtype).get(name) if isinstance(dtype, Mapping) else dtype
 
 
-def _part(message: str, segment: int) -> DataError:
+def _make_segment_error(message: str, segment: int) -> DataError:
     return DataError(message, where=f"segment {segment} of a row", part=(segment - 1,))

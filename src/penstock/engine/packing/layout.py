@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...types import Ints
-from ..base.rows import bounds_of
+from ..base.rows import compute_bounds
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class GroupLayout:
     """Groups in int64 columns: group `r` has the parts `bounds[r]:bounds[r + 1]`.
 
     A part is `item[start:stop]`. `len(layout)` is the number of groups.
@@ -28,5 +28,5 @@ class Layout:
     def pieces(self, groups: Ints) -> tuple[Ints, Ints]:
         """Return the offsets of some groups in their concatenation, and the parts of all of them."""
         starts = self.bounds[groups]
-        bounds = bounds_of(self.bounds[groups + 1] - starts)
+        bounds = compute_bounds(self.bounds[groups + 1] - starts)
         return bounds, np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))

@@ -11,7 +11,7 @@ import numpy as np
 from ...errors import ConfigError, DataError
 from ...types import Fold, Json, Sizer
 from ..base.arguments import check_choice
-from ..base.dtypes import TOKENS
+from ..base.dtypes import TOKEN_DTYPE
 from ..base.integers import cast_scalar, check_int
 from ..base.tree import collate
 from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
@@ -186,8 +186,10 @@ class Packing:
         if self.method == "concat_split":
             return ConcatSplit(self.length, self.max_segments)
         if self.method == "first_fit":
-            return FirstFit(self.length, _or(self.open_rows, 64), self.max_segments, self.long)
-        rows, window = _or(self.open_rows, 4), _or(self.window, 1000)
+            return FirstFit(
+                self.length, _apply_default(self.open_rows, 64), self.max_segments, self.long
+            )
+        rows, window = _apply_default(self.open_rows, 4), _apply_default(self.window, 1000)
         return BestFit(
             self.length, rows, self.max_segments, self.long, window, self._overflow, self.rows
         )
@@ -214,7 +216,7 @@ class Packing:
     def token_dtype(self) -> np.dtype[Any]:
         """The dtype of documents that are vectors of integers."""
         dtype: Any = self.dtype.get("tokens") if isinstance(self.dtype, dict) else self.dtype
-        return TOKENS if dtype is None else np.dtype(dtype)
+        return TOKEN_DTYPE if dtype is None else np.dtype(dtype)
 
     @property
     def _listed(self) -> Sequence[str]:
@@ -297,7 +299,10 @@ class Packing:
 
     def describe(self) -> Json:
         """Return every option as plain JSON, for fingerprints."""
-        return {field.name: _plain(getattr(self, field.name), field.name) for field in fields(self)}
+        return {
+            field.name: _convert_to_json(getattr(self, field.name), field.name)
+            for field in fields(self)
+        }
 
 
 @dataclass(frozen=True)
@@ -327,14 +332,14 @@ class PackedBatches:
         )
 
 
-def _or(value: int | None, default: int) -> int:
+def _apply_default(value: int | None, default: int) -> int:
     return default if value is None else value
 
 
-def _plain(value: Any, option: str) -> Json:
+def _convert_to_json(value: Any, option: str) -> Json:
     if isinstance(value, Mapping):
         table = cast("Mapping[str, Any]", value)
-        return {name: _plain(table[name], option) for name in sorted(table)}
+        return {name: _convert_to_json(table[name], option) for name in sorted(table)}
     if isinstance(value, (list, tuple)):
         return list(cast("Sequence[str]", value))
     if option == "long":

@@ -12,13 +12,13 @@ import numpy.typing as npt
 from ...errors import DataError
 from ...types import Carry, Fold, Ints, Item, Part
 from ..base.progress import Progress
-from ..grouping.concat_split import ConcatSplit, Piece, negative_size
-from ..grouping.grouped_by_key import Apart, inner_of
+from ..grouping.concat_split import ConcatSplit, Piece, make_negative_size_error
+from ..grouping.grouped_by_key import Apart, get_inner_fold
 from ..grouping.whole_documents import BestFit, FirstFit
-from .layout import Layout
-from .window import Windows, by_sums
+from .layout import GroupLayout
+from .window import WindowPlan, has_independent_rows
 
-_CHUNK = 1 << 14  # documents between two reports of progress
+_PROGRESS_CHUNK = 1 << 14  # documents between two reports of progress
 _SPLIT_CHUNK = 1 << 22  # documents split at a time
 
 
@@ -26,7 +26,7 @@ def count_settled_documents(
     fold: Fold,
     lengths: Ints,
     key: int,
-    made: Layout,
+    made: GroupLayout,
     rows: int,
     multiple: int = 1,
     of: Ints | None = None,
@@ -43,22 +43,27 @@ def count_settled_documents(
     """
     if rows <= 0:
         return 0
-    if by_sums(fold):
+    if has_independent_rows(fold):
         if isinstance(fold, ConcatSplit):
             return int(made.item[made.bounds[rows] - 1]) + 1
-        return Windows(fold, multiple, groups).settled(lengths, rows)
+        return WindowPlan(fold, multiple, groups).settled(lengths, rows)
     carry, emitted = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
         if emitted >= rows:
             return number
-        carry, ready = _step(fold, carry, Item(number, size, None), of)
+        carry, ready = _step_fold(fold, carry, Item(number, size, None), of)
         emitted += len(ready)
     return len(lengths)
 
 
 def adjust_group_count(
-    later: Layout, lengths: Ints, first: Layout, before: Ints, fold: Fold, multiple: int = 1
-) -> Layout:
+    later: GroupLayout,
+    lengths: Ints,
+    first: GroupLayout,
+    before: Ints,
+    fold: Fold,
+    multiple: int = 1,
+) -> GroupLayout:
     """Adjust the plan of a later pass to the number of groups of the first pass.
 
     So all passes are equally long. Missing groups are created by dividing the last groups. If that
@@ -78,18 +83,18 @@ def adjust_group_count(
         place[old_order] = new_order
         return replace(first, item=place[first.item])
     if missing > 0:
-        return _halve(
+        return _halve_pieces(
             later,
             len(first),
-            multiple if isinstance(inner_of(fold), ConcatSplit | FirstFit | BestFit) else 0,
+            multiple if isinstance(get_inner_fold(fold), ConcatSplit | FirstFit | BestFit) else 0,
         )
     bounds = later.bounds[: len(first) + 1]
-    return Layout(
+    return GroupLayout(
         bounds, *(column[: int(bounds[-1])] for column in (later.item, later.start, later.stop))
     )
 
 
-def _halve(later: Layout, groups: int, multiple: int) -> Layout:
+def _halve_pieces(later: GroupLayout, groups: int, multiple: int) -> GroupLayout:
     """Create `groups` groups of one piece each, by halving the longest pieces at a multiple.
 
     With `multiple` 0, pieces cannot be divided.
@@ -117,7 +122,7 @@ def _halve(later: Layout, groups: int, multiple: int) -> Layout:
             np.where(second, middle[piece], start[piece]),
             np.where(halved & ~second, middle[piece], stop[piece]),
         )
-    return Layout(np.arange(len(item) + 1), item, start, stop)
+    return GroupLayout(np.arange(len(item) + 1), item, start, stop)
 
 
 def plan_groups(
@@ -127,7 +132,7 @@ def plan_groups(
     multiple: int = 1,
     of: Ints | None = None,
     groups: int = 1,
-) -> Layout:
+) -> GroupLayout:
     """Run a fold over the lengths of one pass, without data, and return its groups.
 
     All lengths are multiples of `multiple`, and are split at multiples. `of` has the group of each
@@ -141,10 +146,10 @@ def plan_groups(
     ([0, 2, 3], [0, 2, 1], [0, 0, 0], [5, 3, 6])
     """
     sizes = np.asarray(lengths, np.int64)
-    if by_sums(fold):
+    if has_independent_rows(fold):
         if isinstance(fold, ConcatSplit):
             return _plan_concat(fold.length, sizes)
-        return Windows(fold, multiple, groups).planned(
+        return WindowPlan(fold, multiple, groups).planned(
             sizes, key, of if isinstance(fold, Apart) else None
         )
     bounds, number, start, stop = [0], list[int](), list[int](), list[int]()
@@ -160,17 +165,17 @@ def plan_groups(
 
     carry = fold.init(key)
     with Progress("pack lengths", len(sizes), "documents") as progress:
-        for first in range(0, len(sizes), _CHUNK):
+        for first in range(0, len(sizes), _PROGRESS_CHUNK):
             progress.tell(first)
-            for i, size in enumerate(sizes[first : first + _CHUNK].tolist(), first):
-                carry, ready = _step(fold, carry, Item(i, size, None), of)
+            for i, size in enumerate(sizes[first : first + _PROGRESS_CHUNK].tolist(), first):
+                carry, ready = _step_fold(fold, carry, Item(i, size, None), of)
                 if ready:
                     append(ready)
     append(fold.flush(carry))
-    return Layout(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
+    return GroupLayout(*(np.array(column, np.int64) for column in (bounds, number, start, stop)))
 
 
-def _step(
+def _step_fold(
     fold: Fold, carry: Carry, item: Item, of: Ints | None
 ) -> tuple[Carry, Sequence[Sequence[Piece]]]:
     """Run a step of a fold, in the group of the item."""
@@ -179,9 +184,9 @@ def _step(
     return fold.step(carry, item)
 
 
-def _plan_concat(length: int, lengths: Ints) -> Layout:
+def _plan_concat(length: int, lengths: Ints) -> GroupLayout:
     if (bad := np.flatnonzero(lengths < 0)).size:
-        raise negative_size(int(bad[0]), int(lengths[bad[0]]))
+        raise make_negative_size_error(int(bad[0]), int(lengths[bad[0]]))
     number = np.flatnonzero(lengths)
     ends = np.cumsum(lengths[number])
     starts = ends - lengths[number]
@@ -191,13 +196,13 @@ def _plan_concat(length: int, lengths: Ints) -> Layout:
         for a in range(0, len(number), _SPLIT_CHUNK):
             progress.tell(a)
             chunk = slice(a, a + _SPLIT_CHUNK)
-            parts.append(cut_at(length, number[chunk], starts[chunk], ends[chunk]))
+            parts.append(split_documents(length, number[chunk], starts[chunk], ends[chunk]))
     row, item, start, stop = np.concatenate(parts, axis=1)
     rows = int(row[-1]) + 1 if len(row) else 0
-    return Layout(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
+    return GroupLayout(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
 
 
-def cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
+def split_documents(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
     """Split documents at multiples of `length`: row, document, start, stop of each part."""
     first = starts // length
     counts = (ends - 1) // length - first + 1
@@ -212,12 +217,12 @@ def cut_at(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
     return np.stack([row, np.repeat(number, counts), start, stop])
 
 
-class Pieces(Sequence[Part]):
+class PlannedPieces(Sequence[Part]):
     """Parts of a planned group: entries `start:stop` of columns shared by the groups of a chunk."""
 
     __slots__ = ("columns", "start", "stop")
 
-    def __init__(self, columns: Columns, start: int, stop: int) -> None:
+    def __init__(self, columns: PieceColumns, start: int, stop: int) -> None:
         self.columns, self.start, self.stop = columns, start, stop
 
     def __len__(self) -> int:
@@ -238,7 +243,7 @@ class Pieces(Sequence[Part]):
         return Part(Item(0, 0, values[entry]), int(starts[entry]), int(stops[entry]))
 
 
-class Columns(NamedTuple):
+class PieceColumns(NamedTuple):
     """Documents and the ranges of their tokens."""
 
     values: Sequence[Any]

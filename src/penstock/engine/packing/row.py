@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...errors import DataError
 from ...types import Part
-from ..base.dtypes import InexactError, cast_array, exact_array, packed_dtype
+from ..base.dtypes import InexactError, cast_array, choose_packed_dtype, make_exact_array
 from ..base.integers import cast_scalar
 from ..grouping.concat_split import Piece
 
@@ -22,8 +22,8 @@ Span: TypeAlias = tuple[int, int]
 ADDED_COLUMNS = frozenset({"segment_ids", "positions"})
 """The columns that packing adds to a row."""
 
-_RAMP = np.arange(1 << 16, dtype=np.int32)
-_RAMP.setflags(write=False)
+_CACHED_RAMP = np.arange(1 << 16, dtype=np.int32)
+_CACHED_RAMP.setflags(write=False)
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def build_row(
         raise DataError(f"these parts have {length - rest} tokens, a row has room for {length}")
     holes = [i for i, doc in enumerate(docs) if isinstance(doc, Missing)]
     shown = [doc.like if isinstance(doc, Missing) else doc for doc in docs] if holes else docs
-    columns, row = _columns(shown, features, unpacked)
+    columns, row = _collect_columns(shown, features, unpacked)
     _fill_holes(columns, docs, holes)
     lead, sizes, extra = "", known, (bos is not None) + (eos is not None)
     counts, tails = list[int](), list[int]()
     for name, values in columns.items():
-        lengths = _lengths(name, values)
+        lengths = _measure_lengths(name, values)
         if not lead:
             lead, sizes = name, lengths
             if lengths != known:
@@ -85,14 +85,27 @@ def build_row(
             tails = [take - count for take, count in zip(takes, counts, strict=True)]
             tails[-1] += rest
         elif lengths != sizes:
-            raise _unequal(name, lengths, lead, sizes)
-        fill = _of(pad, name, 0)
-        ends = _end(bos, name, fill, name == lead), _end(eos, name, fill, name == lead)
-        row[name] = _packed(
-            name, values, spans, sizes, length, tails, fill, ends, _of(dtype, name, None)
+            raise _make_length_error(name, lengths, lead, sizes)
+        fill = _get_feature_setting(pad, name, 0)
+        ends = (
+            _resolve_end_token(bos, name, fill, name == lead),
+            _resolve_end_token(eos, name, fill, name == lead),
         )
-    ramps = [_ramp(start, start + count) for (start, _), count in zip(spans, counts, strict=True)]
-    row["segment_ids"] = _ids(len(parts)).repeat(
+        row[name] = _pack_feature(
+            name,
+            values,
+            spans,
+            sizes,
+            length,
+            tails,
+            fill,
+            ends,
+            _get_feature_setting(dtype, name, None),
+        )
+    ramps = [
+        _slice_ramp(start, start + count) for (start, _), count in zip(spans, counts, strict=True)
+    ]
+    row["segment_ids"] = _build_segment_ids(len(parts)).repeat(
         [count for pair in zip(counts, tails, strict=True) for count in pair]
     )
     if any(tails):
@@ -103,19 +116,23 @@ def build_row(
         ]
     row["positions"] = np.concatenate(ramps)
     if holes:
-        _mask(row, {name: _of(pad, name, 0) for name in columns}, holes, takes)
+        _mask_holes(
+            row, {name: _get_feature_setting(pad, name, 0) for name in columns}, holes, takes
+        )
     return row
 
 
 def _fill_holes(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) -> None:
-    """Put documents of the right length and form into holes; `_mask` removes their content."""
+    """Put documents of the right length and form into holes; `_mask_holes` removes their content."""
     for values in columns.values():
         for i in holes:
             shown = np.asarray(values[i])
             values[i] = np.resize(shown, (docs[i].size, *shown.shape[1:]))
 
 
-def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: list[int]) -> None:
+def _mask_holes(
+    row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: list[int]
+) -> None:
     """Replace missing documents by padding, and renumber the other segments."""
     ends = np.cumsum(takes)
     for i in holes:
@@ -129,7 +146,7 @@ def _mask(row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: l
             row[name] = [entry for i, entry in enumerate(entries) if i not in holes]
 
 
-def _columns(
+def _collect_columns(
     docs: list[Any], features: Sequence[str] | None, unpacked: Sequence[str]
 ) -> tuple[dict[str, list[Any]], dict[str, Any]]:
     """Return documents by column: the features to pack, and the features to list."""
@@ -139,7 +156,7 @@ def _columns(
         if features is not None or unpacked:
             raise DataError(
                 "features= and unpacked= name entries of mappings, but a document is a "
-                f"{_type(first)}"
+                f"{_get_type_name(first)}"
             )
         return {"tokens": docs}, {}
     keys = list(cast("Mapping[str, Any]", first))
@@ -157,7 +174,7 @@ def _columns(
     if not names or ADDED_COLUMNS & wanted:
         clash = "packing adds columns of that name" if names else "nothing is left to pack"
         raise DataError(
-            f"documents with {_names(wanted)}: {clash}; rename or drop them before pack"
+            f"documents with {_format_names(wanted)}: {clash}; rename or drop them before pack"
         )
     try:
         if max([len(doc) for doc in docs]) == len(wanted):
@@ -165,14 +182,14 @@ def _columns(
             return {name: [doc[name] for doc in docs] for name in names}, listed
     except (KeyError, TypeError, IndexError):
         pass
-    raise _other_keys(docs, wanted, features is None)
+    raise _make_keys_error(docs, wanted, features is None)
 
 
-def _lengths(name: str, values: list[Any]) -> list[int]:
+def _measure_lengths(name: str, values: list[Any]) -> list[int]:
     try:
         return [len(value) for value in values]
     except TypeError:
-        raise _no_numbers(name, values) from None
+        raise _make_unpackable_error(name, values) from None
 
 
 def _check_sizes(
@@ -182,14 +199,14 @@ def _check_sizes(
         # The size is 0 in plans from lengths alone.
         size = -(-(size + extra) // multiple) * multiple
         if stop > size or expected not in (0, size):
-            raise _error(
+            raise _make_segment_error(
                 f"the document has {size} tokens, but was measured as {max(stop, expected)}; check "
                 "that the stored lengths belong to this data",
                 segment,
             )
 
 
-def _packed(
+def _pack_feature(
     name: str,
     values: list[Any],
     spans: list[Span],
@@ -204,59 +221,64 @@ def _packed(
     try:
         lead = ends[0] is not None
         pieces = [
-            _piece(name, i, value, spans[i], sizes[i], lead) for i, value in enumerate(values)
+            _slice_piece(name, i, value, spans[i], sizes[i], lead) for i, value in enumerate(values)
         ]
-        typed = pieces if any(map(len, pieces)) else [exact_array(value[:1]) for value in values]
-        kind = packed_dtype(typed, dtype)
+        typed = (
+            pieces if any(map(len, pieces)) else [make_exact_array(value[:1]) for value in values]
+        )
+        kind = choose_packed_dtype(typed, dtype)
         if kind.kind not in "biufc":
             raise TypeError(f"{kind} is no dtype of numbers")
         shape = next((piece for piece in typed if len(piece)), typed[0]).shape[1:]
         parts = [
-            [_cast(name, i, piece, kind)] if len(piece) else [] for i, piece in enumerate(pieces)
+            [_cast_piece(name, i, piece, kind)] if len(piece) else []
+            for i, piece in enumerate(pieces)
         ]
         if ends != (None, None):
             before, after = (
                 None if end is None else np.full((1, *shape), cast_scalar(end, kind), kind)
                 for end in ends
             )
-            parts = _with_ends(parts, spans, sizes, before, after)
+            parts = _add_end_tokens(parts, spans, sizes, before, after)
         if any(tails):
-            parts = _with_tails(parts, tails, np.full((1, *shape), cast_scalar(pad, kind), kind))
+            parts = _add_padding(parts, tails, np.full((1, *shape), cast_scalar(pad, kind), kind))
         out = np.empty((length, *shape) if shape else length, kind)
         np.concatenate([part for pieces in parts for part in pieces], out=out, casting="same_kind")
     except InexactError as error:
-        raise _error(
+        raise _make_segment_error(
             f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.index
         ) from error
     except DataError:
         raise
     except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise _no_numbers(name, values, error) from error
+        raise _make_unpackable_error(name, values, error) from error
     return out
 
 
-def _piece(name: str, segment: int, value: Any, span: Span, size: int, lead: bool) -> Array:
+def _slice_piece(name: str, segment: int, value: Any, span: Span, size: int, lead: bool) -> Array:
     """Return the part of a document in a row, without BOS and EOS; `lead` says if BOS is added."""
     start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
     try:
-        return exact_array(
+        return make_exact_array(
             value if stop - start >= size else value[start:stop] if start < stop else value[:0]
         )
     except InexactError as error:
-        raise _error(f"feature {name!r}: {error}", segment) from None
+        raise _make_segment_error(f"feature {name!r}: {error}", segment) from None
 
 
-def _cast(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
+def _cast_piece(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
     """Convert the integers of a piece to the dtype of the row; an error names the document."""
     try:
         return cast_array(piece, kind)
     except OverflowError as error:
         wide = "uint64" if piece.dtype == np.uint64 and piece.max() >> 63 else "int64"
         wide = wide if piece.dtype.kind in "iu" else str(piece.dtype)
-        raise _error(f"feature {name!r}: {error}; pass dtype={wide!r} to pack", segment) from None
+        raise _make_segment_error(
+            f"feature {name!r}: {error}; pass dtype={wide!r} to pack", segment
+        ) from None
 
 
-def _with_ends(
+def _add_end_tokens(
     parts: list[list[Array]],
     spans: list[Span],
     sizes: list[int],
@@ -272,7 +294,7 @@ def _with_ends(
     return extended
 
 
-def _with_tails(pieces: list[list[Any]], tails: list[int], padding: Array) -> list[Any]:
+def _add_padding(pieces: list[list[Any]], tails: list[int], padding: Array) -> list[Any]:
     """Add `tails` entries of padding after the pieces of documents."""
     return [
         [*parts, padding.repeat(tail, axis=0)] if tail else parts
@@ -280,26 +302,30 @@ def _with_tails(pieces: list[list[Any]], tails: list[int], padding: Array) -> li
     ]
 
 
-def _end(setting: Any, name: str, pad: Any, lead: bool) -> Any:
+def _resolve_end_token(setting: Any, name: str, pad: Any, lead: bool) -> Any:
     """Return the value of a feature at BOS or EOS: its own value, or its padding; None if unset."""
     if setting is None or isinstance(setting, dict):
-        return _of(setting, name, pad)
+        return _get_feature_setting(setting, name, pad)
     return setting if lead else pad
 
 
-def _of(setting: Any, name: str, default: Any) -> Any:
+def _get_feature_setting(setting: Any, name: str, default: Any) -> Any:
     """Return the setting of one feature, from one value for all or a dict."""
     return (
         cast("dict[str, Any]", setting).get(name, default) if isinstance(setting, dict) else setting
     )
 
 
-def _ramp(start: int, stop: int) -> Array:
-    return _RAMP[start:stop] if stop <= len(_RAMP) else np.arange(start, stop, dtype=np.int32)
+def _slice_ramp(start: int, stop: int) -> Array:
+    return (
+        _CACHED_RAMP[start:stop]
+        if stop <= len(_CACHED_RAMP)
+        else np.arange(start, stop, dtype=np.int32)
+    )
 
 
 @lru_cache(maxsize=1024)
-def _ids(segments: int) -> npt.NDArray[np.int32]:
+def _build_segment_ids(segments: int) -> npt.NDArray[np.int32]:
     """Return 1, 0, 2, 0, ...: the number of each document, and 0 for the padding after it."""
     ids = np.zeros(2 * segments, np.int32)
     ids[::2] = np.arange(1, segments + 1)
@@ -309,37 +335,46 @@ def _ids(segments: int) -> npt.NDArray[np.int32]:
 # ---------------------------------------------------------------- errors of documents
 
 
-def _no_numbers(name: str, values: list[Any], error: Exception | None = None) -> DataError:
+def _make_unpackable_error(
+    name: str, values: list[Any], error: Exception | None = None
+) -> DataError:
     """Return the error for a feature that cannot be packed."""
     for segment, value in enumerate(values):
         try:
             array = np.asarray(value)
         except ValueError:
-            return _error(
+            return _make_segment_error(
                 f"feature {name!r} is a ragged list: name it in unpacked= or drop it before pack",
                 segment,
             )
         if array.ndim == 0 or array.dtype.kind not in "biufc":
-            shown = _type(value) if array.ndim == 0 else f"{_type(value)} of {array.dtype}"
+            shown = (
+                _get_type_name(value)
+                if array.ndim == 0
+                else f"{_get_type_name(value)} of {array.dtype}"
+            )
             message = f"feature {name!r} is a {shown}, not a sequence of numbers: name it in unpacked= to get a list"
-            return _error(f"{message} of them, or drop it before pack", segment)
+            return _make_segment_error(f"{message} of them, or drop it before pack", segment)
     return DataError(f"feature {name!r} does not fit into one row (see dtype= and pad=): {error}")
 
 
-def _unequal(name: str, lengths: list[int], lead: str, sizes: list[int]) -> DataError:
+def _make_length_error(name: str, lengths: list[int], lead: str, sizes: list[int]) -> DataError:
     segment = next(i for i, (a, b) in enumerate(zip(lengths, sizes, strict=True)) if a != b)
     message = f"feature {name!r} has {lengths[segment]} entries, {lead!r} has {sizes[segment]}: "
-    return _error(message + "name a feature that is no sequence of tokens in unpacked=", segment)
+    return _make_segment_error(
+        message + "name a feature that is no sequence of tokens in unpacked=", segment
+    )
 
 
-def _other_keys(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
+def _make_keys_error(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
     for segment, doc in enumerate(docs):
         if not isinstance(doc, Mapping):
-            return _error(f"a {_type(doc)} among mappings", segment)
+            return _make_segment_error(f"a {_get_type_name(doc)} among mappings", segment)
         keys = set(cast("Mapping[str, Any]", doc))
         if wanted - keys:
-            return _error(
-                f"the document lacks {_names(wanted - keys)}, it has {_names(keys)}", segment
+            return _make_segment_error(
+                f"the document lacks {_format_names(wanted - keys)}, it has {_format_names(keys)}",
+                segment,
             )
         if keys - wanted:
             remedy = (
@@ -347,19 +382,20 @@ def _other_keys(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
                 if guessed
                 else "name them in features= or unpacked="
             )
-            return _error(
-                f"the document has also {_names(keys - wanted)}: {remedy}, or drop them", segment
+            return _make_segment_error(
+                f"the document has also {_format_names(keys - wanted)}: {remedy}, or drop them",
+                segment,
             )
-    return DataError(f"documents whose {_names(wanted)} cannot be read")
+    return DataError(f"documents whose {_format_names(wanted)} cannot be read")
 
 
-def _error(message: str, segment: int) -> DataError:
+def _make_segment_error(message: str, segment: int) -> DataError:
     return DataError(message, where=f"segment {segment + 1} of a row", part=(segment,))
 
 
-def _names(names: set[str]) -> str:
+def _format_names(names: set[str]) -> str:
     return ", ".join(map(repr, sorted(names)))
 
 
-def _type(value: Any) -> str:
+def _get_type_name(value: Any) -> str:
     return type(value).__name__

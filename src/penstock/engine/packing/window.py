@@ -14,18 +14,18 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.integers import distinct_values
+from ..base.integers import find_distinct_values
 from ..base.random import permute
-from ..base.rows import bounds_of
+from ..base.rows import compute_bounds
 from ..grouping.concat_split import ConcatSplit
-from ..grouping.grouped_by_key import Apart, inner_of
-from ..grouping.whole_documents import BestFit, default_window_rows, too_long
-from .layout import Layout
+from ..grouping.grouped_by_key import Apart, get_inner_fold
+from ..grouping.whole_documents import BestFit, choose_window_rows, make_too_long_error
+from .layout import GroupLayout
 
 _ROWS_PER_GROUP = 64  # in a window, so that the partial row of a group costs little
 
 
-def by_sums(fold: object) -> TypeGuard[ConcatSplit | BestFit | Apart]:
+def has_independent_rows(fold: object) -> TypeGuard[ConcatSplit | BestFit | Apart]:
     """Return whether the rows of a fold follow from the number of tokens before them."""
     match fold:
         case ConcatSplit():
@@ -33,30 +33,30 @@ def by_sums(fold: object) -> TypeGuard[ConcatSplit | BestFit | Apart]:
         case BestFit():
             return fold.windowed
         case Apart(inner):
-            return by_sums(inner)
+            return has_independent_rows(inner)
         case _:
             return False
 
 
-class Windows:
+class WindowPlan:
     """Locations and contents of the windows of a pass, for folds whose rows are independent.
 
     Documents have multiples of `multiple` tokens. The documents that begin in the `span` tokens of
     a window fit into `rows` rows. The last window of a pass also has the remainder.
 
-    >>> windows = Windows(BestFit(8, rows=4))
+    >>> windows = WindowPlan(BestFit(8, rows=4))
     >>> windows.span, windows.many(60), windows.last(60, lambda: 0)
     (25, 2, 6)
     """
 
     def __init__(self, fold: BestFit | Apart, multiple: int = 1, groups: int = 1) -> None:
-        inner = inner_of(fold)
+        inner = get_inner_fold(fold)
         assert isinstance(inner, BestFit | ConcatSplit)
         self.length, self.multiple, self.groups = inner.length, multiple, groups
         self.whole = isinstance(inner, BestFit)
         self.long = inner.long if isinstance(inner, BestFit) else "split"
         self.rows = (
-            inner.together if isinstance(inner, BestFit) else default_window_rows(inner.length)
+            inner.together if isinstance(inner, BestFit) else choose_window_rows(inner.length)
         )
         if isinstance(fold, Apart):
             self.rows = fold.rows or max(self.rows, _ROWS_PER_GROUP * groups)
@@ -93,7 +93,7 @@ class Windows:
             item = np.flatnonzero(stop > start)
             return item, start[item], (stop - start)[item]
         if self.long == "refuse" and (long := np.flatnonzero(sizes > self.length)).size:
-            raise too_long(int(sizes[long[0]]), self.length, int(long[0]))
+            raise make_too_long_error(int(sizes[long[0]]), self.length, int(long[0]))
         counts = -(-sizes // self.length)
         item = np.repeat(np.arange(len(sizes)), counts)
         start = (np.arange(len(item)) - np.repeat(np.cumsum(counts) - counts, counts)) * self.length
@@ -109,7 +109,7 @@ class Windows:
         key: int,
         number: int,
         of: Ints | None = None,
-    ) -> Layout:
+    ) -> GroupLayout:
         """Return the rows of a window in random order; `of` has the group of each document.
 
         Best fit creates rows with long documents first, which is a bad order for training.
@@ -122,17 +122,17 @@ class Windows:
         bounds, parts = layout.pieces(permute(np.arange(rows), rows, key, number))
         piece = layout.item[parts]
         begins, ends = start[piece] + layout.start[parts], start[piece] + layout.stop[parts]
-        return Layout(bounds, item[piece], begins, ends)
+        return GroupLayout(bounds, item[piece], begins, ends)
 
-    def _by_group(self, sizes: Ints, of: Ints, rows: int) -> Layout:
+    def _by_group(self, sizes: Ints, of: Ints, rows: int) -> GroupLayout:
         """Pack pieces into rows of one group each."""
-        groups = distinct_values(of)
+        groups = find_distinct_values(of)
         members = [np.flatnonzero(of == group) for group in groups.tolist()]
         tokens = np.asarray([int(sizes[pieces].sum()) for pieces in members])
         row_counts = -(-tokens // self.length)
         for _ in range(rows - int(row_counts.sum())):  # spare rows go to the fullest groups
             row_counts[int((tokens / row_counts).argmax())] += 1
-        layouts = list[Layout]()
+        layouts = list[GroupLayout]()
         for pieces, count in zip(members, row_counts.tolist(), strict=True):
             layout = (
                 fill_rows(sizes[pieces], self.length, count, self.multiple)
@@ -140,29 +140,29 @@ class Windows:
                 else self._evenly(sizes[pieces], count)
             )
             layouts.append(
-                Layout(np.diff(layout.bounds), pieces[layout.item], layout.start, layout.stop)
+                GroupLayout(np.diff(layout.bounds), pieces[layout.item], layout.start, layout.stop)
             )
         counts, *columns = (
-            np.concatenate(column) for column in zip(*map(_columns, layouts), strict=True)
+            np.concatenate(column) for column in zip(*map(_get_columns, layouts), strict=True)
         )
-        return Layout(bounds_of(counts), *columns)
+        return GroupLayout(compute_bounds(counts), *columns)
 
-    def _evenly(self, sizes: Ints, rows: int) -> Layout:
+    def _evenly(self, sizes: Ints, rows: int) -> GroupLayout:
         """Concatenate pieces, and split them into rows of similar numbers of tokens."""
-        begins, total = bounds_of(sizes), int(sizes.sum()) // self.multiple
+        begins, total = compute_bounds(sizes), int(sizes.sum()) // self.multiple
         edges = np.arange(rows + 1) * total // rows * self.multiple
-        cuts = distinct_values(np.concatenate([begins, edges]))
+        cuts = find_distinct_values(np.concatenate([begins, edges]))
         start, stop = cuts[:-1], cuts[1:]
         item = np.searchsorted(begins, start, side="right") - 1
         bounds = np.searchsorted(start, edges)
-        return Layout(bounds, item, start - begins[item], stop - begins[item])
+        return GroupLayout(bounds, item, start - begins[item], stop - begins[item])
 
     def least(self, sizes: Ints, of: Ints | None = None) -> int:
         """Return the rows that all documents of a pass need, by best fit if they stay whole."""
         item, _, pieces = self.pieces(sizes, 0, 0, int(sizes.sum()))
         if of is None:
             return count_needed_rows(pieces, self.length)
-        by_group = (pieces[of[item] == group] for group in distinct_values(of[item]).tolist())
+        by_group = (pieces[of[item] == group] for group in find_distinct_values(of[item]).tolist())
         return sum(
             count_needed_rows(group, self.length)
             if self.whole
@@ -170,15 +170,15 @@ class Windows:
             for group in by_group
         )
 
-    def planned(self, sizes: Ints, key: int, of: Ints | None = None) -> Layout:
+    def planned(self, sizes: Ints, key: int, of: Ints | None = None) -> GroupLayout:
         """Pack all windows of a pass; `of` has the group of each document."""
         if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)
-        begins = bounds_of(sizes)
+        begins = compute_bounds(sizes)
         tokens = int(begins[-1])
         if not tokens:
-            return Layout(np.zeros(1, np.int64), *(np.zeros(0, np.int64),) * 3)
-        windows, layouts = self.many(tokens), list[Layout]()
+            return GroupLayout(np.zeros(1, np.int64), *(np.zeros(0, np.int64),) * 3)
+        windows, layouts = self.many(tokens), list[GroupLayout]()
         for number in range(windows):
             is_last = number == windows - 1
             begin = number * self.span
@@ -190,29 +190,29 @@ class Windows:
             groups = None if of is None else of[first:stop]
             layout = self.packed(pieces, rows, key, number, groups)
             layouts.append(
-                Layout(np.diff(layout.bounds), layout.item + first, layout.start, layout.stop)
+                GroupLayout(np.diff(layout.bounds), layout.item + first, layout.start, layout.stop)
             )
         counts, *columns = (
-            np.concatenate(column) for column in zip(*map(_columns, layouts), strict=True)
+            np.concatenate(column) for column in zip(*map(_get_columns, layouts), strict=True)
         )
-        return Layout(bounds_of(counts), *columns)
+        return GroupLayout(compute_bounds(counts), *columns)
 
     def settled(self, sizes: Ints, rows: int) -> int:
         """Return the number of documents of a pass that its first `rows` rows depend on."""
         if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)
-        begins = bounds_of(sizes)
+        begins = compute_bounds(sizes)
         window = min(-(-rows // self.rows), self.many(int(begins[-1])))
         if window == self.many(int(begins[-1])):
             return len(sizes)
         return int(np.searchsorted(begins, window * self.span))
 
 
-def _columns(layout: Layout) -> tuple[Ints, Ints, Ints, Ints]:
+def _get_columns(layout: GroupLayout) -> tuple[Ints, Ints, Ints, Ints]:
     return layout.bounds, layout.item, layout.start, layout.stop
 
 
-def fill_rows(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
+def fill_rows(sizes: Ints, length: int, rows: int, multiple: int = 1) -> GroupLayout:
     """Pack pieces of at most `length` tokens into `rows` rows of that length.
 
     A piece that fits nowhere is split over the room left, and no row stays empty. So there must be
@@ -224,7 +224,7 @@ def fill_rows(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
     >>> layout.item.tolist(), layout.bounds.tolist(), layout.stop.tolist()
     ([1, 2, 0, 3], [0, 2, 4], [6, 2, 5, 3])
     """
-    row, left = _best_fit(sizes, length, rows)
+    row, left = _assign_best_fit(sizes, length, rows)
     late = np.flatnonzero(row < 0)
     piece, row = np.flatnonzero(row >= 0), row[row >= 0]
     start, stop = np.zeros_like(piece), sizes[piece]
@@ -238,7 +238,7 @@ def fill_rows(sizes: Ints, length: int, rows: int, multiple: int = 1) -> Layout:
     order = np.argsort(piece, kind="stable")  # no two parts of a piece are in one row
     order = order[_stable_order(row[order], rows)]
     bounds = np.searchsorted(row[order], np.arange(rows + 1))
-    return Layout(bounds, piece[order], start[order], stop[order])
+    return GroupLayout(bounds, piece[order], start[order], stop[order])
 
 
 def _stable_order(numbers: Ints, most: int) -> Ints:
@@ -252,10 +252,10 @@ def count_needed_rows(sizes: Ints, length: int) -> int:
     >>> count_needed_rows(np.array([5, 6, 2, 3]), 8)
     2
     """
-    return int(_best_fit(sizes, length, len(sizes))[0].max(initial=-1)) + 1
+    return int(_assign_best_fit(sizes, length, len(sizes))[0].max(initial=-1)) + 1
 
 
-def _best_fit(sizes: Ints, length: int, rows: int) -> tuple[Ints, list[int]]:
+def _assign_best_fit(sizes: Ints, length: int, rows: int) -> tuple[Ints, list[int]]:
     """Return the row of each piece (-1 if none has room), and the room left in each row."""
     order = _stable_order(length - sizes, length)
     full = int(np.searchsorted(-sizes[order], -length, side="right"))  # each fills a row

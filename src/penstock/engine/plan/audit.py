@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ...sources.row_files import SampleKeys, row_files_of
+from ...sources.row_files import SampleKeys, as_row_files
 from ...sources.rows import import_arrow
 from ...types import Flags, Ints
 from ..base.progress import Progress
-from ..base.rows import Rows, bounds_of
+from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.urls import require_local
 from ..ops.op import Op
 from ..runtime.step_log import DealtSteps, StepRecord
@@ -130,12 +130,12 @@ class Audit:
     @cached_property
     def _files(self) -> tuple[list[Any], list[str], Ints]:
         """Return the file index of each leaf, all files, and the first file of each leaf."""
-        known = [row_files_of(leaf.source) for leaf in self._leaves]
+        known = [as_row_files(leaf.source) for leaf in self._leaves]
         paths = [[str(path) for path in source.paths] if source else [] for source in known]
         return (
             known,
             [path for some in paths for path in some],
-            bounds_of(np.asarray([len(some) for some in paths])),
+            compute_bounds(np.asarray([len(some) for some in paths])),
         )
 
     @cached_property
@@ -211,8 +211,8 @@ class Walk:
     op: Op
     log: tuple[StepRecord, ...]
     steps: range
-    located: Callable[[Ints], Rows]
-    parted: Callable[[Rows], tuple[Ints | None, Ints | None]]
+    located: Callable[[Ints], ProvenanceRows]
+    parted: Callable[[ProvenanceRows], tuple[Ints | None, Ints | None]]
 
     def stretches(self, done: Callable[[int], object] | None = None) -> Iterator[Taken]:
         """The samples of all steps, some steps at a time; `done` is told of how many more."""

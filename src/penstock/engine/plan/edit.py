@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ...errors import ConfigError
-from ..base.arguments import did_you_mean, join_first
+from ..base.arguments import join_first, suggest_names
 from ..base.integers import check_int
 from ..ops.each import EachOp
 from ..ops.gaps import GapOp
@@ -45,7 +45,7 @@ def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]
     for key in keys:
         source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
         if source not in sizes:
-            hint = did_you_mean(source, sizes) or f"; the plan has {join_first(sizes)}"
+            hint = suggest_names(source, sizes) or f"; the plan has {join_first(sizes)}"
             raise ConfigError(f"plan.exclude: no source {source!r}{hint}")
         if not 0 <= index < sizes[source]:
             raise IndexError(

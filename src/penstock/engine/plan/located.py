@@ -10,9 +10,9 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, is_source
-from ..base.arguments import did_you_mean, join_first, validated
+from ..base.arguments import join_first, suggest_names, validate_arguments
 from ..base.integers import check_int, check_position
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
 from ..graph.indexed import require_indexed
@@ -31,7 +31,7 @@ from .replaced import Replaced
 from .steps import log_of, rows_given, rows_op
 
 
-@validated
+@validate_arguments
 class Located(Shows):
     """Answers about one position, a stretch of positions, or a step."""
 
@@ -210,7 +210,7 @@ class Located(Shows):
         if source in names:
             return names.index(source)
         raise ConfigError(
-            f"the plan has no source {source!r}{did_you_mean(source, names) or f'; it has {join_first(names)}'}"
+            f"the plan has no source {source!r}{suggest_names(source, names) or f'; it has {join_first(names)}'}"
         )
 
     def _rows(self, leaf: int) -> int:
@@ -238,7 +238,7 @@ class Located(Shows):
             )
         return self._samples_of(self._replaced.locate(positions), positions)
 
-    def _samples_of(self, rows: Rows, shown: Ints) -> Samples:
+    def _samples_of(self, rows: ProvenanceRows, shown: Ints) -> Samples:
         places = np.repeat(shown, np.diff(rows.firsts()))
         return Samples(
             self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows)
@@ -271,7 +271,7 @@ class Located(Shows):
         items = (rows - epoch * (size or 0)) // group + epoch * (self.size or 0)
         return self._samples_of(self._replaced.locate(rows, self._rows_op), items)
 
-    def _tokens_taken(self, rows: Rows) -> tuple[Ints | None, Ints | None]:
+    def _tokens_taken(self, rows: ProvenanceRows) -> tuple[Ints | None, Ints | None]:
         if not self._marks:
             return None, None
         none = np.zeros(len(rows.leaf), np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 from ..ops.fit import FitOp
 from ..ops.pack import PackOp
 from ..ops.packed import PackedOp
-from ..packing import BestFit, FirstFit, inner_of
+from ..packing import BestFit, FirstFit, get_inner_fold
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def _cuts(op: PackedOp) -> bool:
     """Return whether documents longer than a row lose their ends."""
     if isinstance(op, FitOp):
         return op.windows.long == "truncate"
-    fold = inner_of(op.fold) if isinstance(op, PackOp) else None
+    fold = get_inner_fold(op.fold) if isinstance(op, PackOp) else None
     return isinstance(fold, FirstFit | BestFit) and fold.long == "truncate"
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import ConfigError, StateError
 from ...types import Ints, Json
-from ..base.arguments import validated
-from ..base.cursors import as_int
+from ..base.arguments import validate_arguments
+from ..base.cursors import parse_cursor_int
 from ..base.integers import check_position
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
@@ -37,7 +37,7 @@ from .steps import check_even, log_of, rows_of, told_of
 D = TypeVar("D")
 
 
-@validated
+@validate_arguments
 class Plan(Questions, Generic[D]):
     """Answers about every position of a dataset without reading data: `ds.plan`.
 
@@ -73,7 +73,7 @@ class Plan(Questions, Generic[D]):
         records: tuple[StepRecord, ...] | None = None,
     ) -> None:
         super().__init__(
-            base.of(changed(base.flow, edits, as_int((body or {}).get("epoch", 0)))),
+            base.of(changed(base.flow, edits, parse_cursor_int((body or {}).get("epoch", 0)))),
             journal_from_json(entries_of(body or {}, "journal")),
             records if body is None else records_from_json(body.get("records")),
         )
@@ -192,15 +192,17 @@ class Plan(Questions, Generic[D]):
         """Return the first position that the run has not delivered; 0 without a run."""
         if self._body is None:
             return 0
-        items = -(-as_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
-        return items + as_int(self._body["epoch"]) * (self.size or 0)
+        items = -(-parse_cursor_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
+        return items + parse_cursor_int(self._body["epoch"]) * (self.size or 0)
 
     @property
     def _row(self) -> int:
         """Return the first row that the run has not delivered, counted over all passes."""
         if self._body is None:
             return 0
-        return as_int(self._body["at"]) + as_int(self._body["epoch"]) * (self._rows_op.size or 0)
+        return parse_cursor_int(self._body["at"]) + parse_cursor_int(self._body["epoch"]) * (
+            self._rows_op.size or 0
+        )
 
     @property
     def next_step(self) -> int:
@@ -209,7 +211,7 @@ class Plan(Questions, Generic[D]):
         try:
             check_even(self._rows_op, max(self._row - 1, 0))
         except StateError:  # passes of several lengths: the log cannot tell, the state does
-            return as_int((self._body or {}).get("step", 0))
+            return parse_cursor_int((self._body or {}).get("step", 0))
         return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.size)
 
     @cached_property

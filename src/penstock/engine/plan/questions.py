@@ -10,12 +10,12 @@ from itertools import islice
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import COUNTED, Counted
+from ...schedule import COUNTED_UNITS, CountedUnit
 from ...types import Ints, is_source
-from ..base.arguments import check_choice, validated
+from ..base.arguments import check_choice, validate_arguments
 from ..base.integers import MAX_POSITION, check_int, check_position
 from ..base.progress import Progress
-from ..base.sizes import total
+from ..base.sizes import sum_lengths
 from ..graph.tokens import stored_dtypes
 from ..ops.op import Op
 from ..ops.pack import passes_of
@@ -35,7 +35,7 @@ _LISTED_IN_VAIN = 1 << 17  # and in all, without a hit
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
 
-@validated
+@validate_arguments
 class Questions(Located):
     """Questions about sources: positions of a sample, samples seen, sums, differences."""
 
@@ -218,7 +218,7 @@ class Questions(Located):
     def counts(
         self,
         position: int | None = None,
-        unit: Counted = "samples",
+        unit: CountedUnit = "samples",
         *,
         step: int | None = None,
         world_size: int | None = None,
@@ -245,7 +245,7 @@ class Questions(Located):
         >>> ds.plan.counts(1_000_000_000_000)
         {'a': 750000000000, 'b': 250000000000}
         """
-        check_choice(unit, COUNTED, "plan.counts(unit={})")
+        check_choice(unit, COUNTED_UNITS, "plan.counts(unit={})")
         if step is not None and position is None:
             given = self._rows_before(step, world_size, "counts")
             parts = [(self, given, 1), *self._before(step)]
@@ -261,7 +261,7 @@ class Questions(Located):
             return self._counted(self._given(position), unit)
         raise ConfigError("plan.counts: no position; give a position, or step=")
 
-    def _counted(self, tally: Tally, unit: Counted) -> dict[str, int]:
+    def _counted(self, tally: Tally, unit: CountedUnit) -> dict[str, int]:
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
@@ -528,7 +528,9 @@ class Questions(Located):
             lengths = leaf.source.lengths() if is_source(leaf.source) else None
             if lengths is not None:
                 out[leaf.name] = (
-                    packed if self._marks else samples * total(lengths) // max(len(lengths), 1)
+                    packed
+                    if self._marks
+                    else samples * sum_lengths(lengths) // max(len(lengths), 1)
                 )
         if not out:
             raise ConfigError(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...types import Ints
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..ops.op import Op
 from ..streams.journal import Journal, JournalEntry, SampleDraw
 from ..streams.quarantine import Quarantine
@@ -27,7 +27,7 @@ class Replaced:
     position: int
     _until: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False, compare=False)
 
-    def locate(self, positions: Ints, op: Op | None = None) -> Rows:
+    def locate(self, positions: Ints, op: Op | None = None) -> ProvenanceRows:
         """The samples of positions (of a part of the tree), with what took the places of bad
         ones."""
         op = op or self.op

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ...sources.rows import import_arrow
 from ...types import Ints, Sizes, is_source
 from ..base.progress import Progress
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..ops.op import Op
 from ..ops.tally import Located, Tally
 from ..runtime.step_log import RowsGiven
@@ -125,7 +125,7 @@ class _Documents(Tally):
         super().__init__(len(times), packs)
         self.times = times
 
-    def add(self, rows: Rows, times: int) -> None:
+    def add(self, rows: ProvenanceRows, times: int) -> None:
         begun = np.ones(len(rows.leaf), np.bool_)
         for node in self.packs:
             if node in rows.marks:
@@ -154,7 +154,7 @@ def seen(
     leaves: Sequence[Leaf],
     packs: Sequence[int],
     given: RowsGiven,
-    located: Callable[[Ints], Rows],
+    located: Callable[[Ints], ProvenanceRows],
     looked: bool,
 ) -> Seen:
     """Count how often each document was delivered.

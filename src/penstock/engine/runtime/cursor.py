@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ...errors import StateError
-from ..base.canonical_json import canonical_json
+from ..base.canonical_json import encode_canonical_json
 from ..base.columns import decode_columns, encode_columns
-from ..base.random import VERSION as ORDER
+from ..base.random import RANDOM_VERSION as ORDER
 
 VERSION = 1
 
@@ -66,4 +66,4 @@ def unseal(state: Any) -> dict[str, Any]:
 
 
 def _check(state: Mapping[str, Any]) -> str:
-    return hashlib.sha256(canonical_json(cast(Any, state))).hexdigest()[:32]
+    return hashlib.sha256(encode_canonical_json(cast(Any, state))).hexdigest()[:32]

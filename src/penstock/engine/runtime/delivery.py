@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints, Json
-from ..base.rows import Rows, empty_rows
+from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
 from ..streams.budget import Weight, bytes_of_all
 from ..streams.step import Leaf
@@ -62,7 +62,10 @@ class Delivery:
     def seek(self, epoch: int, cursor: Json) -> None:
         self._tap.seek(epoch, cursor)
         self._hold(
-            (Chunk([], empty_rows(0), Fixed(self._tap.cursor())),), 0, self._counts, self._items
+            (Chunk([], make_empty_rows(0), Fixed(self._tap.cursor())),),
+            0,
+            self._counts,
+            self._items,
         )
         self._epoch, self._pace, self._weight = epoch, Pace(self.wide), Weight()
         self._ended = self._astray = False
@@ -203,9 +206,9 @@ class Delivery:
         """Items given out, since this was opened."""
         return self._items + self.used
 
-    def rows(self) -> Rows:
+    def rows(self) -> ProvenanceRows:
         """The samples of the last item."""
-        return self._chunk.rows.slice(self.used - 1, self.used) if self.used else empty_rows(0)
+        return self._chunk.rows.slice(self.used - 1, self.used) if self.used else make_empty_rows(0)
 
     def began(self) -> Json:
         """The cursor before the last item."""
@@ -220,7 +223,7 @@ class Delivery:
         return named(self.rows(), self.leaves)
 
 
-def named(rows: Rows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
+def named(rows: ProvenanceRows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
     """Source, epoch and index of every sample of these rows."""
     names = [leaves[int(leaf)].name for leaf in rows.leaf]
     return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))

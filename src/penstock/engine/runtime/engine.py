@@ -16,7 +16,7 @@ import numpy as np
 from ..base.integers import check_int
 from ..base.machine import count_cores
 from ..base.progress import Progress
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..streams.job import Computed, Job
 from ..streams.step import Failed
 from .executors import ExecutorName, hired
@@ -34,7 +34,7 @@ class Jobs(Generic[T, R]):
     fn: Callable[[T], R]
     items: Sequence[T]
 
-    def values(self, rows: Rows, /) -> list[R]:
+    def values(self, rows: ProvenanceRows, /) -> list[R]:
         return [self.fn(self.items[int(number)]) for number in rows.index]
 
 
@@ -78,9 +78,9 @@ def compute(
     return found
 
 
-def _row(number: int) -> Rows:
+def _row(number: int) -> ProvenanceRows:
     none = np.zeros(1, np.int64)
-    return Rows(none, none, np.asarray([number]), none)
+    return ProvenanceRows(none, none, np.asarray([number]), none)
 
 
 def _result(items: Sequence[Any], number: int, under_way: Computed) -> Any:

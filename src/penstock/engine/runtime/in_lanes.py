@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from ...errors import StateError
 from ...types import Json
-from ..base.cursors import as_int, lane_number
+from ..base.cursors import parse_cursor_int, parse_lane_number
 from ..graph.history import FURTHEST
 from ..graph.shown import counted
 from ..streams.deal import Spread
@@ -61,7 +61,7 @@ class LaneLedger(Ledger):
 
     def next(self, before: Any, after: Any, setting: Setting, epoch: int) -> Address:
         """The address of the item between two cursors of the run; its mark is noted."""
-        turn = as_int(after["turn"]) - setting.world_size
+        turn = parse_cursor_int(after["turn"]) - setting.world_size
         turn += (setting.rank - turn) % setting.world_size  # a state has one turn for all ranks
         lane = turn % self.lanes
         address = Address(epoch, turn - self.behind.get(lane, 0) * self.lanes)
@@ -112,11 +112,11 @@ def lane_cursor(lane: int, cursor: Json) -> Json:
 def lanes_levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """The states of all ranks of a run in lanes, as if all stood at the turn of the furthest."""
     furthest, behind, found = (
-        max(as_int(body.get("turn")) for body in bodies),
+        max(parse_cursor_int(body.get("turn")) for body in bodies),
         dict[str, int](),
         list[Any](),
     )
-    if len({as_int(body["epoch"]) for body in bodies}) > 1:
+    if len({parse_cursor_int(body["epoch"]) for body in bodies}) > 1:
         raise StateError(
             "the states are of different moments or runs, because the ranks are in different "
             "passes; save all ranks after the same step"
@@ -124,12 +124,12 @@ def lanes_levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for body in bodies:
         saved, turn, lanes = (
             body.get("settling", {"behind": {}, "open": []}),
-            as_int(body["turn"]),
+            parse_cursor_int(body["turn"]),
             body["lanes"],
         )
         try:
-            for lane in map(lane_number, {**body["at"], **saved["behind"]}):
-                before = as_int(saved["behind"].get(str(lane), 0))
+            for lane in map(parse_lane_number, {**body["at"], **saved["behind"]}):
+                before = parse_cursor_int(saved["behind"].get(str(lane), 0))
                 behind[str(lane)] = (
                     before
                     + (furthest - lane + lanes - 1) // lanes
@@ -150,9 +150,12 @@ def ledger_in(
     here."""
     if "lanes" not in body or "settling" not in body:
         return ledger_from(body, spread, takes)
-    saved, turn, ours = body["settling"], as_int(body["turn"]), LaneLedger(lanes)
+    saved, turn, ours = body["settling"], parse_cursor_int(body["turn"]), LaneLedger(lanes)
     try:
-        behind = {lane_number(lane): as_int(rounds) for lane, rounds in saved["behind"].items()}
+        behind = {
+            parse_lane_number(lane): parse_cursor_int(rounds)
+            for lane, rounds in saved["behind"].items()
+        }
         if lanes % setting.world_size and (saved["open"] or any(behind.values())):
             raise StateError(
                 f"the state holds items that were leased in {counted(lanes, 'lane')}, which "
@@ -160,8 +163,12 @@ def ledger_in(
                 "divides the lanes"
             )
         for epoch, first, cursor, items in saved["open"]:
-            lane = as_int(first) % lanes
-            end = turn - behind.get(lane, 0) * lanes if as_int(epoch) == body["epoch"] else FURTHEST
+            lane = parse_cursor_int(first) % lanes
+            end = (
+                turn - behind.get(lane, 0) * lanes
+                if parse_cursor_int(epoch) == body["epoch"]
+                else FURTHEST
+            )
             places = range(first, end, lanes)
             numbers = list[int](items)
             if (

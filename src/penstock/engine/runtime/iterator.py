@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from weakref import finalize
 
 from ...errors import ConfigError
-from ..base.arguments import validated
-from ..base.machine import current_pid, dataloader_worker
+from ..base.arguments import validate_arguments
+from ..base.machine import detect_dataloader_worker, get_pid
 from ..graph.compiled import Compiled
 from ..graph.shown import Shown, Shows, attempt
 from ..graph.tail import tail_of
@@ -26,7 +26,7 @@ class Described(Protocol):
     def compiled(self) -> Compiled: ...
 
 
-@validated
+@validate_arguments
 class DatasetIterator(Shows, Iterator[Any]):
     """One pass over a dataset, with a state.
 
@@ -65,7 +65,7 @@ class DatasetIterator(Shows, Iterator[Any]):
         self._finish = (
             finalize(self, executor.close) if executor else None
         )  # most never close an iterator
-        self._process = current_pid()
+        self._process = get_pid()
         self._session = Session(
             dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), executor
         )
@@ -80,7 +80,7 @@ class DatasetIterator(Shows, Iterator[Any]):
         out = self._session.out
         used = out.used
         if used >= out.stop:
-            if self._finish and current_pid() != self._process:
+            if self._finish and get_pid() != self._process:
                 raise ConfigError(
                     "the iterator was made before this process was forked, and its threads do "
                     "not exist here; make an iterator in each process"
@@ -166,7 +166,7 @@ def refuse_copies(what: str) -> None:
 
     Each worker would deliver the same samples.
     """
-    here = dataloader_worker()
+    here = detect_dataloader_worker()
     if here is not None and here[1] > 1:
         error = ConfigError(
             f"{what} in worker {here[0]} of {here[1]} of a torch DataLoader would give every "

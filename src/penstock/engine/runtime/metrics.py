@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ..base.event_counts import COUNTED
+from ..base.event_counts import EVENT_NAMES
 
 TOLD: dict[str, tuple[bool, str]] = {
     "epoch": (False, "The current pass of the run."),
@@ -58,7 +58,7 @@ def metrics_of(stats: Mapping[str, Any]) -> Iterator[Metric]:
         "under_way_bytes",
         "worker_deaths",
     )
-    for name in (*plain, *COUNTED):
+    for name in (*plain, *EVENT_NAMES):
         yield Metric(name, {}, float(stats[name]))
     yield Metric("elapsed_seconds", {}, stats["elapsed_s"])
     yield Metric("waited_seconds", {}, stats["waited_s"] - stats["first_s"])

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...sources.identity import memory_digest
+from ...sources.identity import digest_memory
 from ...types import Ints, Json
 from ..base.integers import MAX_POSITION
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 from ..graph.build import Builder
 from ..graph.ends import endless
 from ..graph.indexed import require_indexed
@@ -99,7 +99,7 @@ class Opened:
         whole."""
         found = last_samples(came.op, came.position, came.lap, ends)
         return {
-            self.builder.leaves[leaf].name: (memory_digest(each) or "")[:8]
+            self.builder.leaves[leaf].name: (digest_memory(each) or "")[:8]
             for leaf, each in found.items()
         }
 
@@ -169,10 +169,10 @@ class Opened:
         soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
         self._rows.locate(soon, np.zeros_like(soon))
 
-    def _digest(self, rows: Rows, called: Mapping[str, str]) -> str | None:
+    def _digest(self, rows: ProvenanceRows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         names = [called.get(name, name) for name in names]
-        return memory_digest([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+        return digest_memory([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
 
     @property
     def _rows(self) -> Op:

@@ -18,12 +18,18 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from ...errors import ConfigError, StateError, StorageError, convert_storage_errors, storage_error
-from ..base.arguments import validated
-from ..base.cursors import as_int
+from ...errors import (
+    ConfigError,
+    StateError,
+    StorageError,
+    convert_storage_errors,
+    make_storage_error,
+)
+from ..base.arguments import validate_arguments
+from ..base.cursors import parse_cursor_int
 from ..base.integers import MAX_POSITION, check_int
 from ..base.limits import RANKS, STATE
-from ..base.seams import world, write_whole
+from ..base.seams import world, write_atomically
 from ..base.urls import require_local
 from .cursor import unseal
 from .opened import lane_share
@@ -80,7 +86,7 @@ class _Moment(NamedTuple):
         return self._replace(digest=self.digest[:8] + "0" * 8)
 
 
-@validated
+@validate_arguments
 def save(
     path: str | Path, run: Savable, *, step: int | None = None, keep: int | None = None
 ) -> int:
@@ -117,7 +123,7 @@ def save(
         return write_state(folder, run.state_dict(), run.rank, run.world_size, step, keep)
 
 
-@validated
+@validate_arguments
 def restore(
     path: str | Path, run: Savable, *, step: int | None = None, on_mismatch: OnMismatch = "error"
 ) -> int | None:
@@ -203,14 +209,20 @@ def write_state(
             "folder cannot show which of their states are of one moment; gather the state_dict() "
             "of all ranks, and load the list"
         )
-    step = as_int(body["step"]) if step is None else check_int(step, "step={}", 0, MAX_POSITION)
+    step = (
+        parse_cursor_int(body["step"])
+        if step is None
+        else check_int(step, "step={}", 0, MAX_POSITION)
+    )
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
         _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
     if (current := _current(folder)) is not None and step > current:
         _remove_left(folder, moment)
-    write_whole(folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n")
+    write_atomically(
+        folder / moment.file(rank), json.dumps(state, allow_nan=False).encode() + b"\n"
+    )
     done = _complete(held := _held(folder))
     if whole_now := [one for one in done if moment in (one, one.wherever)]:
         if _current(folder) is not None:
@@ -247,7 +259,7 @@ def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None)
     if "journal_of" not in first and "lanes" in first:
         if has_all_lanes(first):
             return []
-        rank, ranks_now = lane_share(as_int(first["lanes"]), rank, ranks_now)
+        rank, ranks_now = lane_share(parse_cursor_int(first["lanes"]), rank, ranks_now)
     common = 1 if share is None or "journal_of" in first else gcd(ranks_now, ranks)
     return [other for other in range(1, ranks) if (other - rank) % common == 0]
 
@@ -259,7 +271,7 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:  # another rank may have removed it
         raise
     except OSError as error:
-        raise storage_error(error, path) from error
+        raise make_storage_error(error, path) from error
     try:
         state = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -360,7 +372,7 @@ def _make_current(folder: Path, step: int) -> None:
     """Make a step the current one of a folder. Ranks do this one after the other."""
     later = [moment.step for moment in _complete(_held(folder)) if moment.step > step]
     if later and _current(folder) != step:
-        write_whole(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
+        write_atomically(folder / _CURRENT, json.dumps({"step": step}).encode() + b"\n")
         _LOG.info("%s: step %d is the current one; open later steps with step=...", folder, step)
     elif not later:
         with suppress(FileNotFoundError):

@@ -13,12 +13,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar, cast
 
-from ...errors import MALFORMED, ConfigError, PenstockError, StateError
+from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...sources.memory import Memory
 from ...types import Json
 from ..base.arguments import check_choice, join_first
-from ..base.cursors import as_int, bad_cursor, check_reach, stands_at
+from ..base.cursors import check_reach, is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.integers import check_int, check_position
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
@@ -170,8 +170,8 @@ class Session:
         out.seek(self.epoch, opened.first if cursor is None else cursor)
         if check:
             check(opened)
-        if not stands_at(out.cursor(), cursor):
-            raise bad_cursor(cursor, "a position of this pipeline")
+        if not is_cursor_at(out.cursor(), cursor):
+            raise make_cursor_error(cursor, "a position of this pipeline")
         return opened, out
 
     def _go_on(self, opened: Opened, out: Delivery) -> None:
@@ -268,7 +268,7 @@ class Session:
     @property
     def row(self) -> int:
         """The first row that was not given yet, counted over all passes, of an indexed flow."""
-        return self.epoch * (self.rows() or 0) + as_int(self.out.cursor())
+        return self.epoch * (self.rows() or 0) + parse_cursor_int(self.out.cursor())
 
     def seek(self, item: int, counted: bool = True) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to
@@ -396,7 +396,7 @@ class Session:
                 self._load(states, on_mismatch == "adopt", takes)
             except StateError:
                 raise
-            except MALFORMED as error:
+            except MALFORMED_INPUT_ERRORS as error:
                 if not isinstance(error, PenstockError):
                     raise StateError(
                         f"the state does not fit this pipeline: {error!r}; the state is damaged, "
@@ -422,8 +422,8 @@ class Session:
         home = self._base.remembered(body["pipeline"])
         base = home.flow
         self.epoch, self.given, self.adopted = (
-            as_int(body["epoch"]),
-            as_int(body["given"]),
+            parse_cursor_int(body["epoch"]),
+            parse_cursor_int(body["given"]),
             tuple(body["adopted"]),
         )
         if body["fingerprint"] != home.fingerprint or body["pipeline"] != home.description:
@@ -436,7 +436,7 @@ class Session:
             changes, rows, taken = (
                 found.edits,
                 laned(base),
-                Taken(found.streams, as_int(body.get("lanes", 1))),
+                Taken(found.streams, parse_cursor_int(body.get("lanes", 1))),
             )
             cursors, takes = all_moved(rows.flow, cursors, taken, self.epoch, rows.path), False
         if adopt and self.epoch and self.group and "pass" in body:
@@ -462,7 +462,7 @@ class Session:
         for check in opened.witnesses:
             _tried(check)
         if self.group:
-            position = self.epoch * (opened.rows or 0) + as_int(cursor)
+            position = self.epoch * (opened.rows or 0) + parse_cursor_int(cursor)
             self.records = logged(
                 records_from_json(body["records"]), position, self._record, opened.rows
             )
@@ -478,13 +478,13 @@ class Session:
             ledger_in(body, self.spread, self.setting, self.lanes, takes),
         )
         self._go_on(opened, out)
-        self._before = as_int(body["step"]) - self.items
+        self._before = parse_cursor_int(body["step"]) - self.items
 
     def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
         """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none
         takes the state's."""
         if not self.group and self.setting.lanes is None and "lanes" in body:
-            self.lanes = as_int(body["lanes"])
+            self.lanes = parse_cursor_int(body["lanes"])
         rank, ranks = self.lane_share
         mine = range(rank, 0 if self.group else self.lanes, ranks)
         check_lanes(body, cursors, self.lanes, mine)
@@ -492,22 +492,22 @@ class Session:
             return cursors[0]
         cursor: dict[str, Json] = {
             "at": {str(lane): cursors[lane] for lane in mine},
-            "turn": as_int(body["turn"]),
+            "turn": parse_cursor_int(body["turn"]),
             "ended": sorted(
                 {lane for lane in entries_of(body, "ended") if lane in mine}
             ),  # as they are written
         }
         if "drawn" in body and (limit := laned(self.flow).limit) is not None:
-            cursor["drawn"] = len(range(rank, min(as_int(body["drawn"]), limit), ranks))
+            cursor["drawn"] = len(range(rank, min(parse_cursor_int(body["drawn"]), limit), ranks))
         return cursor
 
     def _places(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Places:
         """Where the mixtures of a tree stand that goes on at these cursors."""
-        epoch = as_int(body["epoch"])
+        epoch = parse_cursor_int(body["epoch"])
 
         def places(flow: Flow) -> Mapping[Path, Stand]:
             if self.group:
-                return standing(flow, epoch, as_int(cursors[0]))
+                return standing(flow, epoch, parse_cursor_int(cursors[0]))
             setting = replace(
                 self.setting, window=0, rank=0, world_size=1
             )  # the lanes of all ranks
@@ -527,7 +527,7 @@ class Session:
         ahead does not count: lanes are opened anew there, without any.
         """
         if self.group:
-            found = standing(self.flow, epoch, as_int(cursor)).get(path)
+            found = standing(self.flow, epoch, parse_cursor_int(cursor)).get(path)
             return refused_inside() if found is None or found.again else found
         opened = self._opened()
         try:

@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from ...errors import ConfigError
 from ..base.arguments import check_choice
 from ..base.integers import check_int
-from ..base.machine import detect_rank, installed_memory, rank_in, ranks_on_machine
+from ..base.machine import (
+    count_local_ranks,
+    detect_installed_memory,
+    detect_rank,
+    find_rank_in_group,
+)
 from ..streams.balance import Cost
 from ..streams.deal import REMAINDERS, Remainder
 from ..streams.journal import POLICIES, OnError
@@ -73,7 +78,9 @@ class Setting:
         """Bytes that may be computed in advance: by default an eighth of the memory for all ranks
         of a machine.
         """
-        return self.prefetch_bytes or max(1 << 28, installed_memory() // 8 // ranks_on_machine())
+        return self.prefetch_bytes or max(
+            1 << 28, detect_installed_memory() // 8 // count_local_ranks()
+        )
 
 
 def place_of(
@@ -88,7 +95,7 @@ def place_of(
                 f"rank={rank}, world_size={world_size} and mesh=: the mesh gives both; leave out "
                 "rank and world_size"
             )
-        rank, world_size = rank_in(mesh)
+        rank, world_size = find_rank_in_group(mesh)
     if (rank is None) != (world_size is None):
         raise ConfigError(
             f"rank={rank}, world_size={world_size}: one of them is missing; give both or neither"

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 from ...errors import ConfigError, StateError
 from ...types import Json
 from ..base.arguments import check_choice
-from ..base.cursors import as_int, as_list
+from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.limits import RANKS
 from ..streams.deal import Spread
 
@@ -141,15 +141,22 @@ class StandingOf(NamedTuple):
     def by(body: Mapping[str, Any]) -> StandingOf:
         try:
             saved = body["settling"]
-            rank, ranks = map(as_int, as_list(saved["of"]))
+            rank, ranks = map(parse_cursor_int, parse_cursor_list(saved["of"]))
             rows, items = (
-                None if saved[name] is None else as_int(saved[name]) for name in ("rows", "items")
+                None if saved[name] is None else parse_cursor_int(saved[name])
+                for name in ("rows", "items")
             )
             found = [
-                Address(as_int(lap), as_int(item)) for lap, some in saved["open"] for item in some
+                Address(parse_cursor_int(lap), parse_cursor_int(item))
+                for lap, some in saved["open"]
+                for item in some
             ]
-            epoch, at, group = as_int(body["epoch"]), as_int(body["at"]), as_int(saved["group"])
-            lost = tuple(map(as_int, saved.get("lost", [])))
+            epoch, at, group = (
+                parse_cursor_int(body["epoch"]),
+                parse_cursor_int(body["at"]),
+                parse_cursor_int(saved["group"]),
+            )
+            lost = tuple(map(parse_cursor_int, saved.get("lost", [])))
             if rank >= ranks or ranks > RANKS or group < 1 or found != sorted(set(found)):
                 raise ValueError(
                     f"rank {rank} of {ranks}, items of {group} rows, {len(found)} open"
@@ -220,13 +227,25 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             "the states are of different runs, because the ranks have different changes "
             "(weights, edits); make changes on all ranks after the same step"
         )
-    one, last = told[0], max(bodies, key=lambda body: (as_int(body["epoch"]), as_int(body["at"])))
+    one, last = (
+        told[0],
+        max(
+            bodies, key=lambda body: (parse_cursor_int(body["epoch"]), parse_cursor_int(body["at"]))
+        ),
+    )
     for rank, body in zip(missing, plain, strict=True):
         spread = Spread(rank, ranks, one.spread.group, whole=True)
         told.append(
-            StandingOf(as_int(body["epoch"]), as_int(body["at"]), spread, one.rows, one.items, [])
+            StandingOf(
+                parse_cursor_int(body["epoch"]),
+                parse_cursor_int(body["at"]),
+                spread,
+                one.rows,
+                one.items,
+                [],
+            )
         )
-    epoch, at = as_int(last["epoch"]), as_int(last["at"])
+    epoch, at = parse_cursor_int(last["epoch"]), parse_cursor_int(last["at"])
     if len({each.rows for each in told}) > 1:
         raise StateError(
             "the ranks are in passes of different lengths; save when all ranks are in one pass"

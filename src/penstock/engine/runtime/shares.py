@@ -16,8 +16,8 @@ import numpy as np
 
 from ...errors import ConfigError, PenstockError, StateError
 from ...types import Json
-from ..base.canonical_json import fingerprint
-from ..base.cursors import as_int, as_list
+from ..base.canonical_json import compute_fingerprint
+from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..graph.edits import Change, changed
 from ..mixing import Corrected, MadeUp, Mixture
 from ..ops.mix import MixOp
@@ -33,7 +33,7 @@ class Shares:
         if not isinstance(drawing, Corrected):
             drawing = Corrected(cast("Mixture", drawing), MadeUp(0, {}, ()))
         self._session, self._drawing, self._stale = session, drawing, False
-        frontier = as_int(session.out.cursor())
+        frontier = parse_cursor_int(session.out.cursor())
         owed = [draw for draw in drawing.made.draws if draw[0] >= frontier]
         self.log: list[dict[str, Json]] = [
             {"from": frontier},
@@ -53,7 +53,7 @@ class Shares:
         else:
             self._put_in(
                 [address.item],
-                as_int(session.out.cursor()),
+                parse_cursor_int(session.out.cursor()),
                 [open_.item for open_ in session.ledger.open],
             )
 
@@ -70,8 +70,8 @@ class Shares:
         session, ledger = self._session, self._session.ledger
         of: Json = [session.setting.rank, session.setting.world_size]
         at, made = (
-            as_int(session.out.cursor()),
-            fingerprint([change.to_json() for change in session.changes]),
+            parse_cursor_int(session.out.cursor()),
+            compute_fingerprint([change.to_json() for change in session.changes]),
         )
         return {
             "of": of,
@@ -118,11 +118,13 @@ class Shares:
             self._session.setting.world_size,
         )
         try:
-            found = sorted(found, key=lambda report: as_int(as_list(report["of"])[0]))
+            found = sorted(
+                found, key=lambda report: parse_cursor_int(parse_cursor_list(report["of"])[0])
+            )
             of = [report["of"] for report in found]
             for report in found:
                 for item in [report["at"], *report["open"], *report["lost"]]:
-                    as_int(item)
+                    parse_cursor_int(item)
         except (LookupError, TypeError, PenstockError) as error:
             raise ConfigError(
                 f"compensate: a report cannot be read ({error!r}); give the settled_report() of "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base.cursors import as_int
+from ..base.cursors import parse_cursor_int
 from ..graph.ends import endless
 from ..graph.show import shown
 from ..graph.shown import Shown, attempt, counted
@@ -24,7 +24,9 @@ def shown_run(kind: str, session: Session, items: int | None, notes: Sequence[st
 
 def _standing(session: Session) -> str:
     if session.group:
-        item = as_int(session.out.cursor()) // (session.group * session.setting.world_size)
+        item = parse_cursor_int(session.out.cursor()) // (
+            session.group * session.setting.world_size
+        )
         return f"at item {item:,} of pass {session.epoch}"
     given = counted(sum(session.samples.values()), "sample")
     return f"{counted(session.lanes, 'lane')}, in pass {session.epoch}, {given} given since it was opened"

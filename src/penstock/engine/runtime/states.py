@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from ...errors import StateError
 from ...types import Json
 from ..base.arguments import join_first
-from ..base.canonical_json import canonical_json, fingerprint
-from ..base.cursors import as_int, lane_number
+from ..base.canonical_json import compute_fingerprint, encode_canonical_json
+from ..base.cursors import parse_cursor_int, parse_lane_number
 from ..graph.digests import known_parts
 from ..graph.recipe import difference
 from .in_lanes import lanes_levelled
@@ -75,7 +75,7 @@ def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     """
     apart = "settling" in body or bool(body.get("ended"))
     place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
-    data = {name: fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
+    data = {name: compute_fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
     stand: dict[str, Json] = {
         "place": place,
         "step": body.get("step"),
@@ -94,18 +94,20 @@ def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     )
     return {
         **stand,
-        "share": fingerprint(share),
-        "own": fingerprint([body.get("epoch"), body.get("turn"), at, settling]),
+        "share": compute_fingerprint(share),
+        "own": compute_fingerprint([body.get("epoch"), body.get("turn"), at, settling]),
     }
 
 
 def _run_of(body: Mapping[str, Any]) -> dict[str, Json]:
     """Return what all ranks of a run have in common, each under the name that an error gives it."""
-    run: dict[str, Json] = {name: fingerprint(body.get(key)) for name, key in _OF_A_RUN.items()}
+    run: dict[str, Json] = {
+        name: compute_fingerprint(body.get(key)) for name, key in _OF_A_RUN.items()
+    }
     records = entries_of(body, "records")
     return {
         **run,
-        "steps (ranks, batches, remainder)": fingerprint(_kind_of_steps(records[-1]))
+        "steps (ranks, batches, remainder)": compute_fingerprint(_kind_of_steps(records[-1]))
         if records
         else None,
     }
@@ -139,7 +141,7 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
     placed = [rank for rank, one in stands.items() if one["place"] is not None]
     shares = {(one["share"], one["own"]) for one in stands.values() if "share" in one}
     apart = len(shares) > len(dict(shares))
-    if apart or len({canonical_json(stands[rank]["place"]) for rank in placed}) > 1:
+    if apart or len({encode_canonical_json(stands[rank]["place"]) for rank in placed}) > 1:
         shown = [*stands] if apart else placed
         one_step = len({stands[rank]["step"] for rank in shown}) == 1 and not apart
         steps = list[str]()
@@ -206,7 +208,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
                     f"the state's cursors of lanes are {at!r}; the state is damaged, load an "
                     "earlier one"
                 )
-            cursors |= {lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            cursors |= {parse_lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         else:
             cursors[0] = at
     if not cursors or ("lanes" not in body and cursors[0] is None):
@@ -218,11 +220,11 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         **body,
         "last": last,
         "latest": latest,
-        "step": max(as_int(other["step"]) for other in bodies),
+        "step": max(parse_cursor_int(other["step"]) for other in bodies),
     }
     if "lanes" not in body:
         return body, cursors
-    turns = [as_int(other.get("turn")) for other in bodies]
+    turns = [parse_cursor_int(other.get("turn")) for other in bodies]
     ended = [lane for other in bodies for lane in entries_of(other, "ended")]
     drawn = {"drawn": _drawn_by_all(bodies, max(turns))} if "drawn" in body else {}
     return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
@@ -235,7 +237,7 @@ def _drawn_by_all(bodies: Sequence[Mapping[str, Any]], turn: int) -> int:
     all of it is drawn.
     """
     drawn = {
-        frozenset(cast("Mapping[str, Any]", body["at"])): as_int(body.get("drawn"))
+        frozenset(cast("Mapping[str, Any]", body["at"])): parse_cursor_int(body.get("drawn"))
         for body in bodies
     }
     known = len(frozenset[str]().union(*drawn))
@@ -250,9 +252,9 @@ def moment_of(body: Mapping[str, Any]) -> str:
     place = (
         "0" * 8
         if body.get("ended")
-        else fingerprint({"at": body["turn" if "lanes" in body else "at"]})[:8]
+        else compute_fingerprint({"at": body["turn" if "lanes" in body else "at"]})[:8]
     )
-    return fingerprint({name: body.get(name) for name in SHARED})[:8] + place
+    return compute_fingerprint({name: body.get(name) for name in SHARED})[:8] + place
 
 
 def check_lanes(
@@ -260,7 +262,7 @@ def check_lanes(
 ) -> None:
     """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has
     none of its own."""
-    found = as_int(body.get("lanes", lanes))
+    found = parse_cursor_int(body.get("lanes", lanes))
     if mine and "lanes" not in body:
         raise StateError(
             "the run went from position to position, but this pipeline has no random access, so "

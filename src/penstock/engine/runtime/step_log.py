@@ -20,7 +20,7 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import Ints, Json
-from ..base.cursors import as_int
+from ..base.cursors import parse_cursor_int
 from ..graph.nodes import Batch
 from ..graph.tail import Tail, least_rows, rows_given
 from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
@@ -430,8 +430,8 @@ def given_before_from_json(saved: Any) -> tuple[GivenBefore, ...]:
     try:
         found = list[GivenBefore]()
         for entry in saved:
-            step, row, epoch, at, changes = (as_int(entry[name]) for name in _NUMBERS)
-            if not (times := as_int(entry.get("times", 1))):
+            step, row, epoch, at, changes = (parse_cursor_int(entry[name]) for name in _NUMBERS)
+            if not (times := parse_cursor_int(entry.get("times", 1))):
                 raise ValueError(entry)
             found.append(
                 GivenBefore(step, row, epoch, at, changes, _log_from_json(entry["records"]), times)

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Json
-from ..base.cursors import as_int
+from ..base.cursors import parse_cursor_int
 from ..graph.build import Builder
 from ..graph.edits import changed, settled_mixture
 from ..graph.ends import endless
@@ -55,7 +55,7 @@ class Taking:
             session.ledger.used = True
             return
         cursor, before = session.out.cursor(), session.spread
-        session.spread = whole_items(before, as_int(cursor), session.rows())
+        session.spread = whole_items(before, parse_cursor_int(cursor), session.rows())
         try:
             session.reopen(cursor)
         except BaseException:
@@ -151,9 +151,9 @@ class Taking:
             return [
                 ledger.next(*pair, session.setting, session.epoch) for pair in pairwise(cursors)
             ]
-        items = session.spread.groups(as_int(out.cursor()), session.epoch, session.rows(), many)[
-            :many
-        ]
+        items = session.spread.groups(
+            parse_cursor_int(out.cursor()), session.epoch, session.rows(), many
+        )[:many]
         return [Address(session.epoch, item) for item in items.tolist()]
 
     def _more(self) -> bool:

@@ -6,8 +6,8 @@ import logging
 from collections import Counter
 from typing import Any
 
-from ..base.event_counts import EVENTS
-from ..base.machine import count_cores, resident_memory
+from ..base.event_counts import EVENT_COUNTS
+from ..base.machine import count_cores, measure_resident_memory
 from ..graph.build import Timing
 from ..graph.nodes import Each
 from ..graph.show import stage
@@ -81,7 +81,7 @@ class Watch:
             "errors": len(session.journal.entries),
             "quarantined": {leaf.name: bad[leaf.name] for leaf in session.leaves},
             "worker_deaths": self._executor.deaths if self._executor else 0,
-            **EVENTS.totals(),
+            **EVENT_COUNTS.totals(),
             "elapsed_s": self._last - self._began,
             "waited_s": self.first + self.waited,
             "first_s": self.first,
@@ -90,7 +90,7 @@ class Watch:
             "under_way": session.budget.units,
             "under_way_bytes": int(session.budget.used),
             "resident_bytes": {
-                "run": resident_memory(),
+                "run": measure_resident_memory(),
                 **(self._executor.resident() if self._executor else {}),
             },
             "time": [note._asdict() for note in self._notes() or ()],

@@ -16,13 +16,13 @@ import numpy as np
 from ...errors import ConfigError
 from ...types import Ints
 from ..base.arguments import check_choice
-from ..base.random import key_of, permute
-from ..base.rows import Rows
+from ..base.random import derive_key, permute
+from ..base.rows import ProvenanceRows
 
 Cost: TypeAlias = Callable[[Ints], Ints]
 Balance: TypeAlias = Literal["tokens", "squares"]
 
-_KEY = key_of("balance")
+_KEY = derive_key("balance")
 _SWAPS = 64  # that better what was shared out
 
 
@@ -43,9 +43,9 @@ class Balanced:
     """Shares rows out by a cost. `lengths` tells those of samples that are not packed."""
 
     cost: Cost
-    lengths: Callable[[Rows], Ints]
+    lengths: Callable[[ProvenanceRows], Ints]
 
-    def costs(self, rows: Rows) -> Ints:
+    def costs(self, rows: ProvenanceRows) -> Ints:
         """What each item costs: the sum over its documents, or their parts."""
         packs = [node for node in rows.marks if node > 0 and ~node in rows.marks]
         sizes = rows.marks[~packs[0]] - rows.marks[packs[0]] if packs else self.lengths(rows)

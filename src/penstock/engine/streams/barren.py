@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...errors import DataError
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 
 # passes of all that is drawn at random: a sample among n is missed by 32 n draws once in e^32 times
 _AGAIN = 32
@@ -71,7 +71,7 @@ class EndlessSearch:
         """Reset: something came, or the lane continues elsewhere."""
         self.samples = 0
 
-    def nothing_in(self, rows: Rows) -> None:
+    def nothing_in(self, rows: ProvenanceRows) -> None:
         """Note samples that gave nothing.
 
         Raises:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from ..base.columnar import Columnar
+from ..base.columnar import ColumnarSamples
 
 _BLIND = 64  # units that may be under way before any was seen; with each that was seen, one more
 _LOOKED_AT = 4  # items of many that are bytes_of
@@ -64,7 +64,7 @@ class Budget:
 
 def bytes_of_all(values: Sequence[Any]) -> float:
     """The bytes that many values take, about: a few of them speak for the others."""
-    if isinstance(values, Columnar):
+    if isinstance(values, ColumnarSamples):
         return float(values.nbytes)
     if not values:
         return 0.0

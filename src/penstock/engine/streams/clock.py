@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...types import Ints, Json, Sizes, Source
-from ..base.machine import current_thread_id, processor_time
-from ..base.rows import Rows
+from ..base.machine import get_thread_id, read_cpu_seconds
+from ..base.rows import ProvenanceRows
 from ..base.seams import world
 
 READ = "read"
@@ -36,7 +36,7 @@ class Note(NamedTuple):
 class Mark:
     """What a thread is at: a step, and which of these samples, since when."""
 
-    def __init__(self, step: str, names: Sequence[str], rows: Rows | None) -> None:
+    def __init__(self, step: str, names: Sequence[str], rows: ProvenanceRows | None) -> None:
         self.step, self.names, self.rows, self.item, self.since = (
             step,
             names,
@@ -70,9 +70,11 @@ class Clock:
         return Clock, ()
 
     @contextmanager
-    def at(self, step: str, names: Sequence[str], rows: Rows | None = None) -> Generator[Mark]:
+    def at(
+        self, step: str, names: Sequence[str], rows: ProvenanceRows | None = None
+    ) -> Generator[Mark]:
         """While this thread is at a step."""
-        me = current_thread_id()
+        me = get_thread_id()
         try:
             self._marks[me] = mark = Mark(step, names, rows)
             yield mark
@@ -105,12 +107,12 @@ class Clock:
 
     def reading(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
         """What reading a source gives."""
-        began, processor = world.sched.now(), processor_time()
+        began, processor = world.sched.now(), read_cpu_seconds()
         with self.at(READ, [name]):
             found = read()
         seconds = [(world.sched.now() - began) / max(len(found), 1)] * len(found)
         self.note(
-            READ, [name], np.zeros(len(found), np.int64), seconds, processor_time() - processor
+            READ, [name], np.zeros(len(found), np.int64), seconds, read_cpu_seconds() - processor
         )
         return found
 

@@ -15,15 +15,15 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Flags, Ints
-from ..base.random import key_of, permutations, permute, tweak_keys
-from ..base.rows import Rows
+from ..base.random import build_permutations, derive_key, derive_tweak_keys, permute
+from ..base.rows import ProvenanceRows
 from .balance import Balanced
 
 Remainder: TypeAlias = Literal["drop", "pad", "keep"]
 
 REMAINDERS: tuple[Remainder, ...] = get_args(Remainder)
 
-_KEY = key_of("deal")
+_KEY = derive_key("deal")
 _TABLE = 8192  # steps of up to so many rows are dealt many at a time
 _CELLS = 1 << 20  # rows of all ranks that are dealt at a time
 
@@ -35,7 +35,9 @@ def dealt(starts: Ints, size: int, slots: range) -> Ints:
     if len(slots) == size:
         return np.broadcast_to(np.arange(size), (len(starts), size))
     if size <= _TABLE:
-        picks = permutations(size, tweak_keys(_KEY, starts))[:, slots.start : slots.stop]
+        picks = build_permutations(size, derive_tweak_keys(_KEY, starts))[
+            :, slots.start : slots.stop
+        ]
     else:
         mine = np.arange(slots.start, slots.stop)
         picks = np.stack([permute(mine, size, _KEY, start) for start in starts.tolist()])
@@ -55,7 +57,7 @@ def dealt_to_all(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
             dealt(starts, size, range(low, min(low + group, size))) for low in range(0, size, group)
         ]
         return np.concatenate(parts, axis=1), ranks
-    picks, whole = permutations(size, tweak_keys(_KEY, starts)), size // group * group
+    picks, whole = build_permutations(size, derive_tweak_keys(_KEY, starts)), size // group * group
     full = np.sort(picks[:, :whole].reshape(len(starts), -1, group), axis=2).reshape(
         len(starts), whole
     )
@@ -113,7 +115,7 @@ class Spread:
         epoch: int,
         rows: int | None,
         many: int,
-        located: Callable[[Ints], Rows] | None = None,
+        located: Callable[[Ints], ProvenanceRows] | None = None,
     ) -> Ints:
         """Return the next positions of this rank in a pass of `rows` at position `at`: about
         `many`, in whole groups.

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from ...types import Ints, Json
-from ..base.cursors import as_int, bad_cursor
+from ..base.cursors import make_cursor_error, parse_cursor_int
 from ..base.integers import MAX_POSITION
-from ..base.rows import Rows, empty_rows, join_rows
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .deal import Spread
 from .stream import Stream, Tap
 from .trail import Offset, Stepped, Trail
@@ -32,7 +32,7 @@ class Unit:
     for positions."""
 
     values: list[Any] | None
-    rows: Rows
+    rows: ProvenanceRows
     trail: Trail
 
     def __len__(self) -> int:
@@ -57,8 +57,8 @@ class Indexed(Protocol):
     def size(self) -> int | None: ...
     @property
     def depth(self) -> int: ...
-    def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
-    def values(self, rows: Rows, /) -> Sequence[Any]: ...
+    def locate(self, positions: Ints, laps: Ints, /) -> ProvenanceRows: ...
+    def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
 
 
 class Feed(Protocol):
@@ -85,7 +85,7 @@ class Positions:
     def __init__(self, op: Indexed, spread: Spread) -> None:
         self.op, self.spread = op, spread
         self._epoch, self._at, self._end, self._plan = 0, 0, 0, FIRST_PLAN
-        self._rows = empty_rows(op.depth)
+        self._rows = make_empty_rows(op.depth)
         self._used: int = 0
         self._unit: int = 0  # where the last one began
         self._told: int = 0
@@ -97,13 +97,13 @@ class Positions:
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._epoch, self._at, self._plan = (
             epoch,
-            0 if cursor is None else as_int(cursor),
+            0 if cursor is None else parse_cursor_int(cursor),
             FIRST_PLAN,
         )
         self._end = self._at
         if self.op.size is not None and self._at > self.op.size:
-            raise bad_cursor(cursor, f"a position up to {self.op.size}")
-        self._rows, self._used, self._unit, self._told = empty_rows(self.op.depth), 0, 0, 0
+            raise make_cursor_error(cursor, f"a position up to {self.op.size}")
+        self._rows, self._used, self._unit, self._told = make_empty_rows(self.op.depth), 0, 0, 0
         self._enough = _NEVER
 
     def next(self, n: int, /) -> Unit | None:
@@ -116,13 +116,13 @@ class Positions:
         unit = self._rows.slice(self._used, self._used + n)
         trail = self._trail(self._at)
         self._unit, self._used = self._used, self._used + n
-        self._at = as_int(trail.at(n))
+        self._at = parse_cursor_int(trail.at(n))
         return Unit(None, unit, trail)
 
     def _trail(self, at: int) -> Stepped:
         return Stepped(at, self.spread.group, self.spread.stride, self.op.size)
 
-    def coming(self) -> Rows:
+    def coming(self) -> ProvenanceRows:
         """Return the next rows without a prefetch hint, as many again as have an unused one."""
         start = max(self._told, self._unit)
         known = start - self._used  # less than nothing where some of the last unit are not told of
@@ -141,7 +141,7 @@ class Positions:
         self._told -= rows
         self._enough = max((self._told - self._used) // 2, _TOLD)
 
-    def planned(self) -> Rows:
+    def planned(self) -> ProvenanceRows:
         """The rows that are planned, from the last unit on."""
         return self._rows.slice(self._unit, len(self._rows))
 
@@ -157,7 +157,7 @@ class Positions:
         if not places.size:
             return False
         rows, gone = self.rows_at(places, epoch), self._unit
-        self._end = as_int(self._trail(self._end).at(len(rows)))
+        self._end = parse_cursor_int(self._trail(self._end).at(len(rows)))
         self._plan = min(
             max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(rows.leaf)))), self._plan * 4
         )
@@ -169,7 +169,7 @@ class Positions:
         """Places of a pass as positions of the op, and in which laps of it these are."""
         return of_pass(self.op, epoch, places)
 
-    def rows_at(self, places: Ints, epoch: int) -> Rows:
+    def rows_at(self, places: Ints, epoch: int) -> ProvenanceRows:
         """The samples behind places of a pass."""
         return self.op.locate(*self.positions(places, epoch))
 
@@ -188,7 +188,7 @@ class Listed:
         return self._used
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._used = 0 if cursor is None else as_int(cursor)
+        self._used = 0 if cursor is None else parse_cursor_int(cursor)
 
     def next(self, n: int, /) -> Unit | None:
         start, self._used = self._used, min(self._used + n, len(self._rows))

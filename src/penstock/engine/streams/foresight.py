@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ...stores import Reach
+from ...stores import DataLocation
 from ...types import Ints
 from .feed import Positions
 from .step import Leaf
@@ -21,7 +21,7 @@ class Foresighted(Protocol):
     may hold at a time; `ahead` whether there was room.
     """
 
-    def prefetch_capacity(self, reach: Reach, /) -> int: ...
+    def prefetch_capacity(self, reach: DataLocation, /) -> int: ...
     def prefetch(self, indices: Ints, /) -> bool: ...
 
 
@@ -38,7 +38,7 @@ def _foresighted(kind: type) -> bool:
     return issubclass(kind, Foresighted)
 
 
-def foreseeing(leaves: Sequence[Leaf], reach: Reach) -> dict[int, FarSource]:
+def foreseeing(leaves: Sequence[Leaf], reach: DataLocation) -> dict[int, FarSource]:
     """The sources that fetch from afar, by leaf, in a way that is of use to those who read."""
     found = {
         leaf.number: cast(Foresighted, leaf.source)

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from ...stores import Reach
-from ..base.groups import Neighbours
-from ..base.rows import Rows, bounds_of
+from ...stores import DataLocation
+from ..base.groups import NeighbourGroups
+from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world
 from .budget import bytes_of_all
 from .clock import Clock, Note
@@ -27,7 +27,7 @@ class Done(NamedTuple):
     """
 
     values: list[Any]
-    rows: Rows
+    rows: ProvenanceRows
     origin: list[int] | None
     seconds: float
     size: float
@@ -37,7 +37,7 @@ class Done(NamedTuple):
 class Reads(Protocol):
     """What the samples of rows are read by: an op of a compiled tree."""
 
-    def values(self, rows: Rows, /) -> Sequence[Any]: ...
+    def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,11 @@ class Job:
         """A sample, for people."""
         return f"{self.names[leaf]}[{index}] (pass {epoch})"
 
-    def __call__(self, values: list[Any] | None, rows: Rows) -> Done:
+    def __call__(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
         done = patiently(partial(self._once, values, rows))
         return done if self.clock is None else done._replace(notes=self.clock.taken())
 
-    def _once(self, values: list[Any] | None, rows: Rows) -> Done:
+    def _once(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
         began = world.sched.now()
         found = Results(self.op.values(rows) if self.op else values or [], rows, None)
         for step in self.steps:
@@ -74,11 +74,11 @@ class Job:
         return found.done(began)
 
     def carefully(
-        self, values: list[Any] | None, rows: Rows, at: Callable[[int, int, int], None]
+        self, values: list[Any] | None, rows: ProvenanceRows, at: Callable[[int, int, int], None]
     ) -> Done:
         """Execute the job item by item; `at` receives the sample (leaf, pass, index) before each."""
 
-        def told(call: Apply, values: Sequence[Any], rows: Rows) -> Sequence[Any]:
+        def told(call: Apply, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
             out, first = list[Any](), rows.firsts()
             for i in range(len(values)):
                 at(*(int(column[first[i]]) for column in (rows.leaf, rows.epoch, rows.index)))
@@ -111,10 +111,10 @@ class Executor(Protocol):
     """
 
     @property
-    def reach(self) -> Reach: ...
+    def reach(self) -> DataLocation: ...
     @property
     def deaths(self) -> int: ...
-    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed: ...
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Computed: ...
     def resident(self) -> dict[str, int]: ...
     def close(self) -> None: ...
 
@@ -125,7 +125,7 @@ class Results:
     came from."""
 
     values: Sequence[Any]
-    rows: Rows
+    rows: ProvenanceRows
     origin: list[int] | None
     size: float = 0.0
 
@@ -137,7 +137,7 @@ class Results:
     def go(
         self,
         step: Step | Grouping,
-        by: Callable[[Apply, Sequence[Any], Rows], Sequence[Any]] | None = None,
+        by: Callable[[Apply, Sequence[Any], ProvenanceRows], Sequence[Any]] | None = None,
     ) -> None:
         """Through one step; `by` calls it in the place of a call."""
         if isinstance(step, Grouping):
@@ -168,7 +168,7 @@ class Results:
         offsets = (
             np.minimum(np.arange(0, total + by.n, by.n), total) if total else np.zeros(1, np.int64)
         )
-        self.values = Neighbours(self.values, offsets.tolist())
+        self.values = NeighbourGroups(self.values, offsets.tolist())
         self.rows = self.rows.slice(0, total).grouped(offsets)
 
     def keep(self, which: list[int]) -> None:
@@ -184,7 +184,7 @@ class Results:
         own."""
         counts = np.asarray([len(value) for value in self.values], np.int64)
         source = np.repeat(np.arange(len(counts)), counts)
-        piece = np.arange(len(source)) - bounds_of(counts)[source] + 1
+        piece = np.arange(len(source)) - compute_bounds(counts)[source] + 1
         rows = self.rows.take(source)
         self.rows = replace(
             rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts()))

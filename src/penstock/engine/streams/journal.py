@@ -13,8 +13,8 @@ import numpy as np
 
 from ...errors import DataError, StateError, type_and_message
 from ...types import Json
-from ..base.cursors import as_int, as_list
-from ..base.rows import Rows, bounds_of
+from ..base.cursors import parse_cursor_int, parse_cursor_list
+from ..base.rows import ProvenanceRows, compute_bounds
 from .step import Leaf
 
 _MOST_RANKS = 1 << 20
@@ -100,9 +100,10 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
     for entry in saved:
         try:
             numbers = entry["epoch"], entry["index"], entry.get("part", 0)
-            draw = SampleDraw(str(entry["source"]), *map(as_int, numbers))
+            draw = SampleDraw(str(entry["source"]), *map(parse_cursor_int, numbers))
             used, at = (
-                None if entry.get(name) is None else as_int(entry[name]) for name in ("used", "at")
+                None if entry.get(name) is None else parse_cursor_int(entry[name])
+                for name in ("used", "at")
             )
             told = JournalEntry(str(entry["error"]), used, at, entry.get("parts"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -117,9 +118,9 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
 
 def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
     """Note that the states of some ranks are missing: their replacements are tried again."""
-    told = [as_list(body["journal_of"]) for body in bodies if "journal_of" in body]
-    of = max((as_int(world, _MOST_RANKS) for _, world in told), default=0)
-    missing = sorted(set(range(of)) - {as_int(rank, of) for rank, _ in told})
+    told = [parse_cursor_list(body["journal_of"]) for body in bodies if "journal_of" in body]
+    of = max((parse_cursor_int(world, _MOST_RANKS) for _, world in told), default=0)
+    missing = sorted(set(range(of)) - {parse_cursor_int(rank, of) for rank, _ in told})
     named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     return [
         f"the journal of {named} is missing: bad samples that this journal replaced are tried "
@@ -127,7 +128,7 @@ def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]
     ] * bool(missing)
 
 
-def item_told(item: Rows, leaves: Sequence[Leaf]) -> Json:
+def item_told(item: ProvenanceRows, leaves: Sequence[Leaf]) -> Json:
     """Return the samples of an item: lists like its groups, of source, pass, index, part and notes
     of nodes.
     """
@@ -142,20 +143,22 @@ def item_told(item: Rows, leaves: Sequence[Leaf]) -> Json:
     return found[0]
 
 
-def rows_told(parts: Json, like: Rows, leaves: Sequence[Leaf]) -> Rows:
+def rows_told(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> ProvenanceRows:
     """The item again, in the form of another of the same flow."""
     found, levels = cast("list[Any]", [parts]), list[Any]()
     numbers: Mapping[Any, int] = {each.name: each.number for each in leaves}
     try:
         for _ in like.levels:
-            levels.append(bounds_of(np.asarray([len(cast("list[Any]", group)) for group in found])))
+            levels.append(
+                compute_bounds(np.asarray([len(cast("list[Any]", group)) for group in found]))
+            )
             found = [each for group in found for each in cast("list[Any]", group)]
         samples = [cast("list[Any]", each) for each in found]
         if not all(sample[0] in numbers for sample in samples):
             return like  # adopted by a pipeline without these sources
         leaf = np.asarray([numbers[sample[0]] for sample in samples])
         epoch, index, part, *noted = np.asarray(
-            [[as_int(n) for n in sample[1:]] for sample in samples], np.int64
+            [[parse_cursor_int(n) for n in sample[1:]] for sample in samples], np.int64
         ).T
     except (KeyError, TypeError, ValueError) as error:
         raise StateError(
@@ -163,7 +166,7 @@ def rows_told(parts: Json, like: Rows, leaves: Sequence[Leaf]) -> Rows:
             "is damaged, load an earlier one"
         ) from error
     marks = dict(zip(sorted(like.marks), noted, strict=False))
-    return Rows(leaf, epoch, index, part, tuple(levels), marks)
+    return ProvenanceRows(leaf, epoch, index, part, tuple(levels), marks)
 
 
 def draw_shown(draw: SampleDraw) -> str:

@@ -10,16 +10,16 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ...types import Json
-from ..base.cursors import as_int, bad_cursor, lane_number, stands_at
-from ..base.random import key_of, permutations, tweak_keys
-from ..base.rows import empty_rows, join_rows
+from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int, parse_lane_number
+from ..base.random import build_permutations, derive_key, derive_tweak_keys
+from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
 from .barren import Barren
 from .stream import Stream, Tap, joined
 from .trail import After, Chunk, Every, Fixed, Offset, Trail
 from .work import Pace
 
-_KEY = key_of("rounds of ranks")
+_KEY = derive_key("rounds of ranks")
 
 
 class _Lane:
@@ -43,8 +43,8 @@ class _Lane:
         if cursor is not None:
             tap = self.open()
             tap.seek(epoch, cursor)
-            if not stands_at(tap.cursor(), cursor):
-                raise bad_cursor(cursor, "a position of this pipeline")
+            if not is_cursor_at(tap.cursor(), cursor):
+                raise make_cursor_error(cursor, "a position of this pipeline")
 
     def close(self) -> None:
         if self._tap is not None:
@@ -163,7 +163,7 @@ class Lanes:
     def seek(self, epoch: int, cursor: Json, /) -> None:
         found = _found(cursor)
         if self.limit is not None and found.drawn > self.limit:
-            raise bad_cursor(found.drawn, f"a number of items up to {self.limit}")
+            raise make_cursor_error(found.drawn, f"a number of items up to {self.limit}")
         self._turn, self._drawn = found.turn, found.drawn
         self._first = (
             self.rank - self._turn
@@ -218,7 +218,7 @@ class Lanes:
             self._end()
         if n:
             self.barren.check(self._given)
-        return Chunk([], empty_rows(0), Fixed(self.cursor()))
+        return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
 
     def _end(self) -> None:
         """The lane whose turn it is has ended."""
@@ -264,11 +264,11 @@ def _found(cursor: Any) -> _Found:
     if cursor is None:
         return _Found(0, 0, {}, set())
     try:
-        turn, drawn = as_int(cursor["turn"]), as_int(cursor.get("drawn", 0))
-        at = {lane_number(lane): below for lane, below in cursor["at"].items()}
-        return _Found(turn, drawn, at, set(map(as_int, cursor.get("ended", []))))
+        turn, drawn = parse_cursor_int(cursor["turn"]), parse_cursor_int(cursor.get("drawn", 0))
+        at = {parse_lane_number(lane): below for lane, below in cursor["at"].items()}
+        return _Found(turn, drawn, at, set(map(parse_cursor_int, cursor.get("ended", []))))
     except (KeyError, TypeError, AttributeError) as error:
-        raise bad_cursor(cursor, "the cursors of lanes") from error
+        raise make_cursor_error(cursor, "the cursors of lanes") from error
 
 
 class WholeRun:
@@ -304,9 +304,9 @@ class WholeRun:
             parts.append(chunk)
             total += count
         if not parts:
-            return Chunk([], empty_rows(0), Fixed(self.cursor()))
+            return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
         values, rows, trail = joined(parts)
-        slots = permutations(ranks, tweak_keys(_KEY, np.asarray(turns)))[:, self._rank]
+        slots = build_permutations(ranks, derive_tweak_keys(_KEY, np.asarray(turns)))[:, self._rank]
         picks = np.arange(len(turns)) * ranks + slots
         picks = picks[picks < total]  # the last round of a pass may have no item for us
         return Chunk(

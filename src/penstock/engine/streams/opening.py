@@ -13,8 +13,8 @@ import numpy as np
 
 from ...errors import ConfigError, StateError
 from ...types import Json, Path
-from ..base.cursors import as_int
-from ..base.rows import Rows
+from ..base.cursors import parse_cursor_int
+from ..base.rows import ProvenanceRows
 from .deal import Spread
 from .feed import Positions
 from .reader import Dealt, LaneOf, Laps, Reader
@@ -108,7 +108,7 @@ class Came(NamedTuple):
     after them, with its replay.
     """
 
-    rows: Rows | None
+    rows: ProvenanceRows | None
     op: Any
     position: int
     lap: int
@@ -120,9 +120,9 @@ def last(stream: object, epoch: int, cursor: Json) -> Came | None:
     """
     while isinstance(stream, Above):
         stream, epoch, cursor = stream.below(epoch, cursor)
-    if not isinstance(stream, Positions | Rounds) or cursor is None or not as_int(cursor):
+    if not isinstance(stream, Positions | Rounds) or cursor is None or not parse_cursor_int(cursor):
         return None
-    positions, laps = stream.positions(np.asarray([as_int(cursor) - 1]), epoch)
+    positions, laps = stream.positions(np.asarray([parse_cursor_int(cursor) - 1]), epoch)
     rows = None
     with suppress(
         StateError

@@ -15,10 +15,10 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import ConfigError, DataError, GivenUpError, StateError
-from ...sources.row_files import file_and_row
+from ...sources.row_files import describe_row_location
 from ...types import Ints
-from ..base.random import key_of
-from ..base.rows import HOLE, Rows, join_rows
+from ..base.random import derive_key
+from ..base.rows import HOLE, ProvenanceRows, join_rows
 from .feed import Unit
 from .journal import Journal, JournalEntry, SampleDraw, draw_shown, item_told, rows_told
 from .retry import TRIES as RETRIES
@@ -41,7 +41,7 @@ class Among(Protocol):
     def depth(self) -> int: ...
     @property
     def since(self) -> int: ...
-    def locate(self, positions: Ints, laps: Ints, /) -> Rows: ...
+    def locate(self, positions: Ints, laps: Ints, /) -> ProvenanceRows: ...
 
 
 class Placed(Protocol):
@@ -71,9 +71,9 @@ class LeafPlace:
         assert self.among is not None
         size = self.among.size or _ENDLESS
         first = -(-self.among.since // size) * size
-        return first + key_of(draw.source, draw.epoch, draw.index, number) % size
+        return first + derive_key(draw.source, draw.epoch, draw.index, number) % size
 
-    def located(self, at: int, draw: SampleDraw) -> Rows:
+    def located(self, at: int, draw: SampleDraw) -> ProvenanceRows:
         """The item at one position, as if drawn in the pass of a draw."""
         assert self.among is not None
         position = np.asarray([at])
@@ -81,7 +81,9 @@ class LeafPlace:
         found.epoch = found.epoch - found.epoch.min() + draw.epoch
         return found
 
-    def rows(self, at: int, entry: JournalEntry, draw: SampleDraw, item: Rows) -> Rows:
+    def rows(
+        self, at: int, entry: JournalEntry, draw: SampleDraw, item: ProvenanceRows
+    ) -> ProvenanceRows:
         """Return the replacement of an item. Journal entries win over a new search: later edits may
         have changed the samples there.
         """
@@ -132,7 +134,7 @@ class Quarantine:
         rows = unit.rows.take(np.asarray(keep, np.int64))
         return Unit([unit.values[i] for i in keep], rows, Origin(unit.trail, keep, False))
 
-    def replaced(self, rows: Rows) -> Rows:
+    def replaced(self, rows: ProvenanceRows) -> ProvenanceRows:
         """Rows with others in the places of those known to be bad."""
         if not self._known(rows):
             return rows
@@ -146,11 +148,11 @@ class Quarantine:
                 rows = self._exchanged(rows, known, above)
         return rows
 
-    def _exchanged(self, rows: Rows, known: list[int], above: int) -> Rows:
+    def _exchanged(self, rows: ProvenanceRows, known: list[int], above: int) -> ProvenanceRows:
         """Rows with others in the places of the items, so many levels down, that hold known bad
         draws."""
         inner = replace(rows, levels=rows.levels[above:])
-        parts, done = list[Rows](), 0
+        parts, done = list[ProvenanceRows](), 0
         for row, item in zip(known, _items(inner, known).tolist(), strict=True):
             if item < done:
                 continue  # exchanged already, because of another draw of the same item
@@ -162,7 +164,7 @@ class Quarantine:
         inner = join_rows([*parts, inner.slice(done, len(inner))])
         return replace(inner, levels=(*rows.levels[:above], *inner.levels))
 
-    def _other(self, item: Rows, leaf: int, draw: SampleDraw) -> Rows:
+    def _other(self, item: ProvenanceRows, leaf: int, draw: SampleDraw) -> ProvenanceRows:
         """What takes the place of an item because of one bad draw in it."""
         place, entry = self.places[leaf], self.journal.entries[draw]
         if entry.at is not None:
@@ -184,7 +186,7 @@ class Quarantine:
             where=draw_shown(draw),
         )
 
-    def _known(self, rows: Rows) -> list[int]:
+    def _known(self, rows: ProvenanceRows) -> list[int]:
         """The flat rows whose draws are known to be bad, and which are no holes already."""
         entries = self.journal.entries
         if self._read != len(entries):
@@ -199,7 +201,7 @@ class Quarantine:
             maybe &= rows.marks[HOLE] == 0
         return [r for r in np.flatnonzero(maybe).tolist() if self._draw(rows, r) in entries]
 
-    def _draw(self, rows: Rows, row: int) -> SampleDraw:
+    def _draw(self, rows: ProvenanceRows, row: int) -> SampleDraw:
         name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.op else int(rows.part[row])
         return SampleDraw(name, int(rows.epoch[row]), int(rows.index[row]), part)
 
@@ -213,7 +215,7 @@ class Quarantine:
         if unit.values is not None:
             draw = self._draw(unit.rows, self._row_of(failure, unit.rows))
         if (reason := self._reason(failure)) is not None:
-            file = file_and_row(self.leaves[failure.leaf].source, failure.index)
+            file = describe_row_location(self.leaves[failure.leaf].source, failure.index)
             cause.add_note(f"penstock: at sample {draw_shown(draw)}{file}{reason}")
             raise cause from None
         freed = self._freed(unit.rows, draw)
@@ -222,7 +224,7 @@ class Quarantine:
         elif not freed:
             raise cause from None
 
-    def _row_of(self, failure: Failed, rows: Rows) -> int:
+    def _row_of(self, failure: Failed, rows: ProvenanceRows) -> int:
         """The flat row of the sample that failed; the first one if it is not among them."""
         same = (
             (rows.leaf == failure.leaf)
@@ -249,7 +251,7 @@ class Quarantine:
             else None
         )
 
-    def _freed(self, rows: Rows, draw: SampleDraw) -> bool:
+    def _freed(self, rows: ProvenanceRows, draw: SampleDraw) -> bool:
         """Whether the failed draw stood in for others: these are given others again."""
         entries, found = self.journal.entries, False
         for row in self._known(rows):
@@ -263,6 +265,6 @@ class Quarantine:
         return found
 
 
-def _items(rows: Rows, flat: Sequence[int]) -> Ints:
+def _items(rows: ProvenanceRows, flat: Sequence[int]) -> Ints:
     """The items that hold flat rows."""
     return np.searchsorted(rows.firsts(), np.asarray(flat), side="right") - 1

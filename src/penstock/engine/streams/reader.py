@@ -12,8 +12,8 @@ import numpy as np
 
 from ...errors import DataError
 from ...types import Json
-from ..base.cursors import as_int, as_list, bad_cursor, stands_at
-from ..base.rows import empty_rows, join_rows
+from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int, parse_cursor_list
+from ..base.rows import join_rows, make_empty_rows
 from .barren import Barren
 from .stream import Stream, Tap
 from .trail import Chunk, Fixed, Trail
@@ -114,8 +114,8 @@ class Reader:
         """Refuse a cursor that is no place of the stream."""
         self._drop()
         self._tap.seek(epoch, cursor)
-        if not stands_at(self._tap.cursor(), cursor):
-            raise bad_cursor(cursor, "a position of this pipeline")
+        if not is_cursor_at(self._tap.cursor(), cursor):
+            raise make_cursor_error(cursor, "a position of this pipeline")
 
     def items(self, place: Place, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
         """Every `step`-th item of `[first, stop)` behind a place, with the number of the first of
@@ -163,10 +163,10 @@ class Reader:
             self._go(place)
         elif place.epoch > epoch and self._ends.get(epoch) == self._held[epoch][1]:
             if place.number < (first := self.first(epoch + 1)):
-                raise bad_cursor(place.number, f"a number from {first} on")
+                raise make_cursor_error(place.number, f"a number from {first} on")
             self._go(Place(epoch + 1, first, None))
         else:
-            self._read(as_int(max(1, stop - self._held[epoch][1]), _APART))
+            self._read(parse_cursor_int(max(1, stop - self._held[epoch][1]), _APART))
 
     def _go(self, place: Place) -> None:
         epoch, number, cursor = place
@@ -220,9 +220,9 @@ class Dealt:
                 self.pull(1 << 10)  # nobody needs what may be left of the pass, but where it ends
             self._place = Place(epoch, self.reader.first(epoch), None)
         else:
-            below, number = as_list(cursor)
+            below, number = parse_cursor_list(cursor)
             self.reader.check(epoch, below)
-            self._place = Place(epoch, as_int(number), below)
+            self._place = Place(epoch, parse_cursor_int(number), below)
             self.reader.want(self.lane, self._place)
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class Dealt:
                 "continues; make it give the same samples every time it is read"
             )
         if not values:
-            return Chunk([], empty_rows(0), Fixed(None))
+            return Chunk([], make_empty_rows(0), Fixed(None))
         trail = _DealtTrail(
             self._place, first, self.lanes, [(start, chunk.trail) for start, chunk in parts]
         )

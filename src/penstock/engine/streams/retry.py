@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from ...errors import GivenUpError, StorageError
-from ..base.event_counts import EVENTS
+from ..base.event_counts import EVENT_COUNTS
 from ..base.seams import world
 from .step import Failed
 
@@ -37,6 +37,6 @@ def patiently(call: Callable[[], T]) -> T:
             cause = error.cause if isinstance(error, Failed) else error
             if not is_storage(cause) or isinstance(cause, GivenUpError):
                 raise
-            EVENTS.add("retries")
+            EVENT_COUNTS.add("retries")
             world.sched.sleep(_PAUSE * 4**number)
     return call()

@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import Ints, Json
-from ..base.cursors import as_int, bad_cursor
-from ..base.integers import MAX_POSITION, distinct_values
-from ..base.random import key_of, permutations, tweak_keys
-from ..base.rows import Rows, empty_rows
+from ..base.cursors import make_cursor_error, parse_cursor_int
+from ..base.integers import MAX_POSITION, find_distinct_values
+from ..base.random import build_permutations, derive_key, derive_tweak_keys
+from ..base.rows import ProvenanceRows, make_empty_rows
 from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, of_pass
 from .trail import Stepped
 
-_KEY = key_of("lanes")
+_KEY = derive_key("lanes")
 _BLOCK = 128  # rounds that are dealt together
 
 
@@ -25,7 +25,7 @@ _BLOCK = 128  # rounds that are dealt together
 def _slots(lanes: int, run: int, block: int) -> npt.NDArray[Any]:
     """The slot of every lane in the rounds of a block: int64[rounds, lanes]."""
     rounds = np.arange(block * _BLOCK, (block + 1) * _BLOCK)
-    return permutations(lanes, tweak_keys(key_of(_KEY, run), rounds))
+    return build_permutations(lanes, derive_tweak_keys(derive_key(_KEY, run), rounds))
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Share:
             return rounds * self.lanes + self.lane
         blocks = rounds // _BLOCK
         slot = np.empty_like(rounds)
-        for block in distinct_values(blocks).tolist():
+        for block in find_distinct_values(blocks).tolist():
             here = blocks == block
             slot[here] = _slots(self.lanes, run, block)[rounds[here] - block * _BLOCK, self.lane]
         return rounds * self.lanes + slot
@@ -68,12 +68,12 @@ class Rounds:
         size = self.op.size
         self._epoch, self._at, self._plan = (
             epoch,
-            0 if cursor is None else as_int(cursor),
+            0 if cursor is None else parse_cursor_int(cursor),
             FIRST_PLAN,
         )
         if size is not None and self._at > -(-size // self.share.lanes) + 1:
-            raise bad_cursor(cursor, f"a round of {size} positions")
-        self._rows = empty_rows(self.op.depth)
+            raise make_cursor_error(cursor, f"a round of {size} positions")
+        self._rows = make_empty_rows(self.op.depth)
         self._used: int = 0
 
     def next(self, n: int, /) -> Unit | None:
@@ -99,7 +99,7 @@ class Rounds:
             places = places[whole]
         self._rows, self._used = self._located(places, self._epoch), 0
         self._plan = min(
-            max(LAST_PLAN, 256 * len(distinct_values(self._rows.leaf))), self._plan * 4
+            max(LAST_PLAN, 256 * len(find_distinct_values(self._rows.leaf))), self._plan * 4
         )
         return True
 
@@ -111,7 +111,7 @@ class Rounds:
             before %= self.share.lanes
         return self.share.places(rounds + before // self.share.lanes, run) - before
 
-    def _located(self, places: Ints, epoch: int) -> Rows:
+    def _located(self, places: Ints, epoch: int) -> ProvenanceRows:
         return self.op.locate(*of_pass(self.op, epoch, places))
 
     def positions(self, rounds: Ints, epoch: int) -> tuple[Ints, Ints]:

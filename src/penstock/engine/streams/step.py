@@ -8,15 +8,15 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import ConfigError, DataError, Skip, is_missing_file, no_end
-from ...sources.row_files import row_of
+from ...errors import ConfigError, DataError, Skip, is_missing_file, replace_stop_iteration
+from ...sources.row_files import locate_row
 from ...types import Ints, Shards, Source, Transform, Vectorised
-from ..base.columnar import Columnar, Columnwise
+from ..base.columnar import ColumnarSamples, ColumnwiseFunction
 from ..base.fallback import log_fallback
 from ..base.groups import collate_each
-from ..base.machine import processor_time
-from ..base.random import sample_generator
-from ..base.rows import Rows
+from ..base.machine import read_cpu_seconds
+from ..base.random import create_sample_generator
+from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..base.tree import collate
 from .clock import SEVERAL, Clock
@@ -24,10 +24,10 @@ from .clock import SEVERAL, Clock
 
 def listed(values: Sequence[Any]) -> list[Any]:
     """Values as a list, groups of them too, where they may still be columns."""
-    if isinstance(values, Columnar):
+    if isinstance(values, ColumnarSamples):
         return list(values)
-    if values and isinstance(values[0], Columnar):
-        return [list(value) if isinstance(value, Columnar) else value for value in values]
+    if values and isinstance(values[0], ColumnarSamples):
+        return [list(value) if isinstance(value, ColumnarSamples) else value for value in values]
     return values if isinstance(values, list) else list(values)
 
 
@@ -53,12 +53,16 @@ class Miscounted(ConfigError):
     them."""
 
 
-def failed(rows: Rows, flat: int, error: Exception, grouped: bool = False) -> Failed:
+def failed(rows: ProvenanceRows, flat: int, error: Exception, grouped: bool = False) -> Failed:
     """The failure of one sample; an error that already names its sample is passed on as it is."""
     if isinstance(error, Failed):
         return error
     return Failed(
-        int(rows.leaf[flat]), int(rows.epoch[flat]), int(rows.index[flat]), no_end(error), grouped
+        int(rows.leaf[flat]),
+        int(rows.epoch[flat]),
+        int(rows.index[flat]),
+        replace_stop_iteration(error),
+        grouped,
     )
 
 
@@ -87,7 +91,7 @@ def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
     """Return the error of a failed sample; a `DataError` names its file and row."""
     cause = failure.cause
     if isinstance(cause, DataError) and not failure.grouped:
-        if (lies := row_of(leaves[failure.leaf].source, failure.index)) is not None:
+        if (lies := locate_row(leaves[failure.leaf].source, failure.index)) is not None:
             cause.locate(str(lies[0]), lies[1])
     return cause
 
@@ -108,7 +112,7 @@ class Step:
 
     def __post_init__(self) -> None:
         fn: object = self.fn
-        self._columnwise = fn is collate or isinstance(fn, Columnwise)
+        self._columnwise = fn is collate or isinstance(fn, ColumnwiseFunction)
         together = self.kind in ("map", "filter") and callable(
             getattr(fn, "many", None)
         )  # protocols are slow to ask
@@ -125,7 +129,9 @@ class Step:
         """True if it may give nothing for a sample."""
         return self.kind in ("filter", "may_skip", "flat")
 
-    def apply(self, values: Sequence[Any], rows: Rows, index: Ints | None = None) -> Sequence[Any]:
+    def apply(
+        self, values: Sequence[Any], rows: ProvenanceRows, index: Ints | None = None
+    ) -> Sequence[Any]:
         """`fn` on every value: lists of what they give where that may be none or several. An
         exception names the sample.
         """
@@ -146,7 +152,9 @@ class Step:
                 log_fallback(self.name, error)
             return each
 
-    def _all(self, values: Sequence[Any], rows: Rows, index: Ints | None) -> Sequence[Any]:
+    def _all(
+        self, values: Sequence[Any], rows: ProvenanceRows, index: Ints | None
+    ) -> Sequence[Any]:
         if self.kind in ("map", "filter", "flat", "may_skip"):
             out = self.many(values) if self.many else list(map(self.fn, values))
             if len(out) < len(values) and not self.many:
@@ -156,12 +164,12 @@ class Step:
         return [calls(i)(value) for i, value in enumerate(values)]
 
     def _timed(
-        self, clock: Clock, values: Sequence[Any], rows: Rows, index: Ints | None
+        self, clock: Clock, values: Sequence[Any], rows: ProvenanceRows, index: Ints | None
     ) -> Sequence[Any]:
         """The same, and a note of what took how long."""
         calls, out, now = self.calls(rows, index), cast("Sequence[Any]", []), world.sched.now
         names = [leaf.name for leaf in self.leaves]
-        processor, times = processor_time(), [now()]
+        processor, times = read_cpu_seconds(), [now()]
         with clock.at(self.name, names, rows) as mark:
             if self.many:
                 out = self.many(values)
@@ -176,10 +184,14 @@ class Step:
         source = rows.leaf[rows.firsts()[:-1]]
         if self.grouped and (rows.leaf != rows.leaf[:1]).any():
             names, source = [SEVERAL], np.zeros_like(source)
-        clock.note(self.name, names, source, np.diff(times).tolist(), processor_time() - processor)
+        clock.note(
+            self.name, names, source, np.diff(times).tolist(), read_cpu_seconds() - processor
+        )
         return out
 
-    def _one(self, call: Callable[[Any], Any], values: Sequence[Any], rows: Rows, i: int) -> Any:
+    def _one(
+        self, call: Callable[[Any], Any], values: Sequence[Any], rows: ProvenanceRows, i: int
+    ) -> Any:
         try:
             return (
                 self.many(values[i : i + 1])[0]
@@ -191,7 +203,9 @@ class Step:
             part = error.part if isinstance(error, DataError) else ()
             raise failed(rows, rows.first_of(i, part), error, self.grouped) from error
 
-    def calls(self, rows: Rows, index: Ints | None) -> Callable[[int], Callable[[Any], Any]]:
+    def calls(
+        self, rows: ProvenanceRows, index: Ints | None
+    ) -> Callable[[int], Callable[[Any], Any]]:
         """For the i-th item, the function of its value alone."""
         fn, key, leaves = self.fn, self.key, self.leaves
         if self.kind == "index":
@@ -203,7 +217,7 @@ class Step:
 
             def seeded(i: int) -> Callable[[Any], Any]:
                 r = first[i]
-                rng = sample_generator(
+                rng = create_sample_generator(
                     key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r])
                 )
                 return lambda value: fn(value, rng)

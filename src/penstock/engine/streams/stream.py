@@ -12,9 +12,9 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from ...errors import no_end
+from ...errors import replace_stop_iteration
 from ...types import Json
-from ..base.rows import bounds_of, empty_rows, join_rows
+from ..base.rows import compute_bounds, join_rows, make_empty_rows
 from .trail import After, Chunk, Fixed, Joined, Offset, Trail
 
 
@@ -64,7 +64,7 @@ class Tap:
         except (
             StopIteration
         ) as error:  # of a function that measures, or opens: streams end otherwise
-            raise no_end(error) from error
+            raise replace_stop_iteration(error) from error
         if not chunk.values:
             return False
         trail = After(*self._end, chunk.trail)
@@ -76,7 +76,7 @@ class Tap:
         pass.
         """
         if self._rest is None and not self._fill(n):
-            return Chunk([], empty_rows(0), Fixed(self.cursor()))
+            return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
         assert self._rest is not None
         return self.take(min(n, len(self._rest.values) - self._used))
 
@@ -99,14 +99,16 @@ class Tap:
             if stop == len(rest.values):
                 inner = rest.trail.trail if isinstance(rest.trail, After) else rest.trail
                 self._rest, self._end = None, (inner, stop)
-        return joined(parts) if parts else Chunk([], empty_rows(0), Fixed(self.cursor()))
+        return joined(parts) if parts else Chunk([], make_empty_rows(0), Fixed(self.cursor()))
 
 
 def joined(parts: list[Chunk]) -> Chunk:
     """Chunks one after the other as one."""
     if len(parts) == 1:
         return parts[0]
-    starts = bounds_of(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[:-1]
+    starts = compute_bounds(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[
+        :-1
+    ]
     values = [value for part in parts for value in part.values]
     return Chunk(
         values,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ...types import Json
-from ..base.rows import Rows
+from ..base.rows import ProvenanceRows
 
 
 class Trail(Protocol):
@@ -25,7 +25,7 @@ class Chunk(NamedTuple):
     """Some items in a row: values, provenance, and the way back."""
 
     values: list[Any]
-    rows: Rows
+    rows: ProvenanceRows
     trail: Trail
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ...types import Json
-from ..base.cursors import as_int, as_list, bad_cursor
-from ..base.rows import empty_rows
+from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
+from ..base.rows import make_empty_rows
 from ..base.seams import world
 from .barren import EndlessSearch
 from .budget import Budget
@@ -112,7 +112,7 @@ class Work:
         """The position of the feed behind all that was pulled: what is computed ahead of that can
         be computed again."""
         trail, count = self._given
-        return as_int(trail.at(count)) + self.inside
+        return parse_cursor_int(trail.at(count)) + self.inside
 
     @property
     def inside(self) -> bool:
@@ -120,14 +120,18 @@ class Work:
         return self._skip > 0
 
     def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
-        return self.feed, epoch, as_list(cursor)[0] if self.many and cursor is not None else cursor
+        return (
+            self.feed,
+            epoch,
+            parse_cursor_list(cursor)[0] if self.many and cursor is not None else cursor,
+        )
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._drop()
         below = cursor
         if self.many and cursor is not None:
-            below, skip = as_list(cursor)
-            self._skip = as_int(skip)
+            below, skip = parse_cursor_list(cursor)
+            self._skip = parse_cursor_int(skip)
         self.feed.seek(epoch, below)
         self._computed_since = 0
         self._epoch, self._taken = epoch, (Fixed(self.feed.cursor()), 0)
@@ -163,7 +167,7 @@ class Work:
             chunk = Chunk(done.values, done.rows, trail)
             if self._skip and chunk.values:
                 if [*(done.origin or [])][self._skip : self._skip + 1] != [0]:
-                    raise bad_cursor(
+                    raise make_cursor_error(
                         self._skip, "the number of pieces of a sample that were given already"
                     )
                 skip, self._skip = self._skip, 0
@@ -178,7 +182,7 @@ class Work:
                 return chunk
             if self.search is not None:
                 self.search.nothing_in(unit.rows)
-        return Chunk([], empty_rows(0), Fixed(None))
+        return Chunk([], make_empty_rows(0), Fixed(None))
 
     def _compute(self, n: int) -> tuple[Unit, Done] | None:
         """The next unit and what it came to; None at the end."""

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 from ...dataset import Dataset
-from ...engine.base.machine import dataloader_worker
-from ...engine.base.sized import length_if_known
+from ...engine.base.machine import detect_dataloader_worker
+from ...engine.base.sized import hide_unknown_length
 from ...engine.graph.ends import endless
 from ...engine.graph.going import going_on
 from ...engine.runtime.session import Session
 from ...engine.runtime.setting import Setting, place_of
 from ...engine.streams.deal import Remainder
-from ...errors import ConfigError, StateError, missing_extra
+from ...errors import ConfigError, StateError, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder
 
@@ -21,15 +21,15 @@ try:
     import torch
     from torch.utils import data
 except ImportError:
-    raise missing_extra("torch", "torch", "penstock.integrations.torch") from None
+    raise make_missing_extra_error("torch", "torch", "penstock.integrations.torch") from None
 
 _torch = cast("Any", torch)  # without torch the checker knows none of its types
-_Iterable: type[Any] = cast("Any", data).IterableDataset
+_TorchIterableDataset: type[Any] = cast("Any", data).IterableDataset
 
 _MAX_WORKERS = 1024
 
 
-class IterableDataset(_Iterable):
+class IterableDataset(_TorchIterableDataset):
     """Yield the items of a `Loader`, in its order, through a torch `DataLoader`.
 
     `StatefulDataLoader` works too, and any number of workers yields the same stream. A `DataLoader`
@@ -90,13 +90,13 @@ class IterableDataset(_Iterable):
             remainder=self._remainder,
         )
 
-    @length_if_known
+    @hide_unknown_length
     def __len__(self) -> int:
         return len(self._loader())
 
     def __iter__(self) -> Iterator[Any]:
         require_one_sharder(self._detected, self._world_size)
-        turn, turns = dataloader_worker() or (0, 1)
+        turn, turns = detect_dataloader_worker() or (0, 1)
         if turns > _MAX_WORKERS:
             raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
         flow = going_on(self._dataset.flow, self._world_size, self._remainder, None)
@@ -106,10 +106,10 @@ class IterableDataset(_Iterable):
         session = Session(self._dataset.compiled.of(flow), setting, None)
         if turn == 0:
             session.warn_of_lanes()
-        return _WorkerItems(session, self._passes[turn])
+        return _WorkerIterator(session, self._passes[turn])
 
 
-class _WorkerItems(Iterator[Any]):
+class _WorkerIterator(Iterator[Any]):
     """Items of one worker in a pass, with a state."""
 
     def __init__(self, session: Session, passes: Any) -> None:

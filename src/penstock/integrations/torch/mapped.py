@@ -7,25 +7,25 @@ from typing import Any, Literal, cast
 
 from ...dataset import Dataset
 from ...engine.base.integers import check_int
-from ...engine.base.machine import current_pid
+from ...engine.base.machine import get_pid
 from ...engine.graph.indexed import require_indexed
 from ...engine.runtime.setting import place_of
 from ...engine.streams.deal import Remainder
-from ...errors import IndexedError, StateError, missing_extra
+from ...errors import IndexedError, StateError, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder
 
 try:
     import torch.utils.data
 except ImportError:
-    raise missing_extra("torch", "torch", "penstock.integrations.torch") from None
+    raise make_missing_extra_error("torch", "torch", "penstock.integrations.torch") from None
 
 _data = cast("Any", torch.utils.data)  # without torch the checker knows none of its types
-_Mapped: type[Any] = _data.Dataset
-_Sampler: type[Any] = _data.Sampler
+_TorchDataset: type[Any] = _data.Dataset
+_TorchSampler: type[Any] = _data.Sampler
 
 
-class MapDataset(_Mapped):
+class MapDataset(_TorchDataset):
     """Index the items of a rank by step: `data[n]` is the item of its `Loader` at step `n`.
 
     Steps count over all passes. Use it with its `Sampler`: the workers of a `DataLoader` then
@@ -74,8 +74,8 @@ class MapDataset(_Mapped):
     @property
     def _loader(self) -> Loader:
         """The loader of this process."""
-        if self._opened is None or self._opened[0] != current_pid():
-            self._opened = current_pid(), self._new_loader()
+        if self._opened is None or self._opened[0] != get_pid():
+            self._opened = get_pid(), self._new_loader()
         return self._opened[1]
 
     def _new_loader(self) -> Loader:
@@ -129,7 +129,7 @@ class MapDataset(_Mapped):
         return rows
 
 
-class Sampler(_Sampler):
+class Sampler(_TorchSampler):
     """Yield the steps of a `MapDataset` in order; every `for` is the next pass.
 
     `StatefulDataLoader` saves its state. A `DataLoader` requests steps ahead of training, so there

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from ...errors import missing_extra
+from ...errors import make_missing_extra_error
 from ...loader import Loader
 
 try:
     from torchdata import nodes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs, reportUnknownVariableType]
 except ImportError:
-    raise missing_extra("torchdata", "torch", "penstock.integrations.torch.nodes") from None
+    raise make_missing_extra_error(
+        "torchdata", "torch", "penstock.integrations.torch.nodes"
+    ) from None
 
-_Base: type[Any] = cast("Any", nodes).BaseNode
+_TorchBaseNode: type[Any] = cast("Any", nodes).BaseNode
 
 
-class LoaderNode(_Base):
+class LoaderNode(_TorchBaseNode):
     """Serve a loader as the first node of a torchdata chain; every reset begins the next pass.
 
     The state is the loader's, so it loads on any number of its workers.

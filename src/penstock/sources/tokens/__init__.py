@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from .file import TokenFile, lengths_of_files, open_tokens, require_same_dtype
-from .forms import Ids
+from .file import TokenFile, open_tokens, read_file_lengths, require_same_dtype
+from .forms import TokenIdOptions
 from .levanter import is_cache, open_cache
 from .windows import Windows
 
 __all__ = [
-    "Ids",
     "TokenFile",
+    "TokenIdOptions",
     "Windows",
     "is_cache",
-    "lengths_of_files",
     "open_cache",
     "open_tokens",
+    "read_file_lengths",
     "require_same_dtype",
 ]

@@ -10,22 +10,22 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.base.sizes import Chained, Ends
-from ...engine.base.spans import Spans
+from ...engine.base.sizes import ConcatenatedLengths, EndOffsetLengths
+from ...engine.base.spans import DocumentSpans
 from ...errors import DataError
-from ...stores import Range, is_remote
+from ...stores import ByteRange, is_remote
 from ...types import Ints, Sizes
 from .. import sidecar
-from ..chain import File, ranges_of
-from ..checksummed import ChecksummedFile, ensure, of_data
+from ..chain import IndexedFile, merge_row_ranges
+from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
 from ..lru import LRUCache, SharedCaches
 from ..rows import map_file
-from .forms import HEAD, Form, Ids, files_of, form_of
+from .forms import HEAD_BYTES, TokenIdOptions, TokenLayout, detect_layout, list_store_files
 
-_COMPARED = 1 << 20  # document ends to compare
+_MAX_COMPARED_ENDS = 1 << 20  # document ends to compare
 
 
-class OneEnd:
+class SingleDocumentEnd:
     """The end of a file that is one document."""
 
     def __init__(self, count: int) -> None:
@@ -72,7 +72,7 @@ class IndexedEnds:
 
 
 @runtime_checkable
-class Measured(Protocol):
+class MeasuredFile(Protocol):
     """A file that knows the lengths of its rows and the dtype of its tokens."""
 
     dtype: np.dtype[Any]
@@ -83,7 +83,7 @@ class Measured(Protocol):
 class RemoteTokens:
     """The first tokens of a remote file; slicing fetches them."""
 
-    def __init__(self, data: ChecksummedFile, form: Form, length: int) -> None:
+    def __init__(self, data: ChecksummedFile, form: TokenLayout, length: int) -> None:
         self._data, self._form, self._length = data, form, length
 
     def __len__(self) -> int:
@@ -108,8 +108,8 @@ class TokenFile:
     def __init__(
         self,
         path: Path,
-        form: Form,
-        ends: OneEnd | IndexedEnds,
+        form: TokenLayout,
+        ends: SingleDocumentEnd | IndexedEnds,
         shared: SharedCaches,
         data: ChecksummedFile,
     ) -> None:
@@ -120,31 +120,31 @@ class TokenFile:
             ends,
             shared,
         )
-        self.dtype, self._stat = form.dtype, sidecar.stat(path)
+        self.dtype, self._stat = form.dtype, sidecar.stat_file(path)
 
     def __len__(self) -> int:
         return len(self._ends)
 
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """Return the documents at `indices`, as views."""
-        tokens, (starts, stops) = self._tokens(), document_bounds(self._ends.get(), indices)
+        tokens, (starts, stops) = self._tokens(), compute_document_bounds(self._ends.get(), indices)
         self._compare(starts, stops)
         return [
             tokens[start:stop] for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
 
-    def spans(self, indices: Ints, /) -> Spans | None:
+    def spans(self, indices: Ints, /) -> DocumentSpans | None:
         """Return the documents at `indices` as spans of the file; `None` for a remote file."""
         tokens = self._tokens()
         if isinstance(tokens, RemoteTokens):
             return None
-        starts, stops = document_bounds(self._ends.get(), indices)
+        starts, stops = compute_document_bounds(self._ends.get(), indices)
         self._compare(starts, stops)
-        return Spans([tokens], np.zeros(len(indices), np.int64), starts, stops)
+        return DocumentSpans([tokens], np.zeros(len(indices), np.int64), starts, stops)
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return Ends(self._ends.get, len(self))
+        return EndOffsetLengths(self._ends.get, len(self))
 
     def joined(self) -> npt.NDArray[Any] | RemoteTokens:
         """Return the tokens of all documents, concatenated, as a view."""
@@ -154,18 +154,18 @@ class TokenFile:
             self._data.compare_all()
         return tokens.until(count) if isinstance(tokens, RemoteTokens) else tokens[:count]
 
-    def ranges(self, indices: Ints, /) -> list[Range]:
+    def ranges(self, indices: Ints, /) -> list[ByteRange]:
         """Return the byte ranges that these documents need; none for a local file."""
         return (
-            self.ranges_between(*document_bounds(self._ends.get(), indices))
+            self.ranges_between(*compute_document_bounds(self._ends.get(), indices))
             if is_remote(self._path)
             else []
         )
 
-    def ranges_between(self, starts: Ints, stops: Ints) -> list[Range]:
+    def ranges_between(self, starts: Ints, stops: Ints) -> list[ByteRange]:
         """Return the byte ranges of these tokens."""
         width = self._form.dtype.itemsize
-        return ranges_of(
+        return merge_row_ranges(
             self._path, self._form.begin + starts * width, self._form.begin + stops * width
         )
 
@@ -196,7 +196,7 @@ class TokenFile:
 
 def open_tokens(
     path: Path,
-    ids: Ids,
+    ids: TokenIdOptions,
     cache: str | Path | None,
     shared: SharedCaches,
     rebuild: bool = False,
@@ -212,22 +212,22 @@ def open_tokens(
         rebuild: Find the document ends again.
         checksum: Make checksums too.
     """
-    files = files_of(path)
+    files = list_store_files(path)
     if checksum:
         for file in files:
-            ensure(file, cache, rebuild)
-    data, *companions = [of_data(file, shared.files, cache) for file in files]
-    data.compare(0, min(HEAD, sidecar.stat(path).size))
+            ensure_checksums(file, cache, rebuild)
+    data, *companions = [open_checked_data(file, shared.files, cache) for file in files]
+    data.compare(0, min(HEAD_BYTES, sidecar.stat_file(path).size))
     for companion in companions:
         companion.compare_all()
-    form = form_of(path, ids)
+    form = detect_layout(path, ids)
     if form.find is None:
-        return TokenFile(path, form, OneEnd(form.tokens), shared, data)
-    ends = document_ends(
+        return TokenFile(path, form, SingleDocumentEnd(form.tokens), shared, data)
+    ends = load_document_ends(
         form.origin, form.what, form.find, (path, form.tokens), cache, shared, rebuild
     )
     if (recorded_form := form.recorded) is not None and recorded_form.find is not None:
-        recorded = document_ends(
+        recorded = load_document_ends(
             recorded_form.origin,
             recorded_form.what,
             recorded_form.find,
@@ -236,7 +236,7 @@ def open_tokens(
             shared,
             rebuild,
         )
-        if _differ(ends.get(), recorded.get()) and shared.files.is_first("eos"):
+        if _have_different_ends(ends.get(), recorded.get()) and shared.files.is_first("eos"):
             warnings.warn(
                 f"{path}: eos={ids.eos} makes {len(ends):,} documents, but "
                 f"{recorded_form.origin.name} lists {len(recorded):,} that end elsewhere: leave "
@@ -246,13 +246,13 @@ def open_tokens(
     return TokenFile(path, form._replace(recorded=None), ends, shared, data)
 
 
-def _differ(ends: Ints, recorded: Ints) -> bool:
+def _have_different_ends(ends: Ints, recorded: Ints) -> bool:
     """Return whether document ends differ; very long lists are compared in part."""
-    step = 1 + len(ends) // _COMPARED
+    step = 1 + len(ends) // _MAX_COMPARED_ENDS
     return len(ends) != len(recorded) or bool((ends[::step] != recorded[::step]).any())
 
 
-def document_ends(
+def load_document_ends(
     origin: Path,
     what: str,
     find: Callable[[], Ints],
@@ -281,20 +281,24 @@ def document_ends(
         sidecar.cached_index_path(origin, cache, what),
         sidecar.index_path(origin, cache, what),
     )
-    path = sidecar.ensure(
+    path = sidecar.ensure_sidecar(
         target, sidecar.DOCUMENTS, origin, make, fallback=fallback, rebuild=rebuild
     )
     return IndexedEnds(path, origin, tokens, shared.files)
 
 
-def document_bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
+def compute_document_bounds(ends: Ints, indices: Ints) -> tuple[Ints, Ints]:
     """Return the starts and the ends of documents."""
     return np.where(indices > 0, ends[indices - 1], 0), ends[indices]
 
 
-def require_same_dtype(file: File, first: File, first_path: Path, path: Path) -> None:
+def require_same_dtype(file: IndexedFile, first: IndexedFile, first_path: Path, path: Path) -> None:
     """Raise if the tokens of a file have another dtype than those of the first file."""
-    if isinstance(file, Measured) and isinstance(first, Measured) and file.dtype != first.dtype:
+    if (
+        isinstance(file, MeasuredFile)
+        and isinstance(first, MeasuredFile)
+        and file.dtype != first.dtype
+    ):
         raise DataError(
             f"its tokens are {file.dtype}, those of {first_path} are {first.dtype}: read them as "
             "two sources",
@@ -302,10 +306,10 @@ def require_same_dtype(file: File, first: File, first_path: Path, path: Path) ->
         )
 
 
-def lengths_of_files(files: Sequence[File]) -> Sizes:
+def read_file_lengths(files: Sequence[IndexedFile]) -> Sizes:
     """Return the number of tokens of every document of these files."""
     lengths = list[Sizes]()
     for file in files:
-        assert isinstance(file, Measured)
+        assert isinstance(file, MeasuredFile)
         lengths.append(file.lengths())
-    return lengths[0] if len(lengths) == 1 else Chained(tuple(lengths))
+    return lengths[0] if len(lengths) == 1 else ConcatenatedLengths(tuple(lengths))

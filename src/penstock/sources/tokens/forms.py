@@ -30,12 +30,12 @@ from .. import sidecar
 from ..paths import TOKEN_TYPES, TokenType
 from ..rows import import_arrow, map_file
 
-_CHUNK = 16 << 20  # bytes that a scan reads at once
-HEAD = 1 << 16
+_SCAN_BYTES = 16 << 20  # bytes that a scan reads at once
+HEAD_BYTES = 1 << 16
 """Bytes at the beginning of a file that may identify its format."""
-_NPY = b"\x93NUMPY"
-_MEGATRON = b"MMIDIDX\0\0"
-_CODES: dict[int, TokenType] = {
+_NPY_MAGIC = b"\x93NUMPY"
+_MEGATRON_MAGIC = b"MMIDIDX\0\0"
+_MEGATRON_DTYPES: dict[int, TokenType] = {
     1: "uint8",
     2: "int8",
     3: "int16",
@@ -43,9 +43,9 @@ _CODES: dict[int, TokenType] = {
     5: "int64",
     8: "uint16",
 }
-_INDEX = struct.Struct("<9sQBQQ")
-_NONE = np.zeros(0, np.int64)
-_HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
+_MEGATRON_HEADER = struct.Struct("<9sQBQQ")
+_NO_ENDS = np.zeros(0, np.int64)
+_HEADERS_BY_MAGIC: dict[int, tuple[str, dict[int, TokenType]]] = {
     20240520: ("llm.c or modded-nanogpt", {1: "uint16"}),
     20240801: ("llm.c", {7: "uint32"}),
     278895051: ("NeMo Automodel", {1: "uint16"}),  # unless its fourth number sets the width
@@ -54,10 +54,10 @@ _HEADED: dict[int, tuple[str, dict[int, TokenType]]] = {
 
 The second number is a version, which determines the dtype of the tokens.
 """
-_HEADER = 256 * 4
-_EVALUATION = 20240522  # of llm.c: questions with several answers
-_BY_WIDTH: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
-_FOREIGN = {
+_LLMC_HEADER_BYTES = 256 * 4
+_LLMC_EVALUATION_MAGIC = 20240522  # of llm.c: questions with several answers
+_DTYPES_BY_WIDTH: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
+_FOREIGN_MAGICS = {
     b"PK\x03\x04": "a ZIP archive (.npz, or a checkpoint of PyTorch)",
     b"\x1f\x8b\x08\x00": "gzip data",
     b"\x1f\x8b\x08\x08": "gzip data",
@@ -71,13 +71,13 @@ _FOREIGN = {
 """First bytes of files that are no raw tokens, whatever their names."""
 
 
-class Ids(NamedTuple):
+class TokenIdOptions(NamedTuple):
     """The user's description of token ids: their dtype, and the token that ends a document."""
 
     dtype: TokenType | None = None
     eos: int | None = None
 
-    def checked(self) -> Ids:
+    def checked(self) -> TokenIdOptions:
         """Return the validated description."""
         if self.dtype is not None:
             check_choice(self.dtype, TOKEN_TYPES, "read(dtype={})")
@@ -86,7 +86,7 @@ class Ids(NamedTuple):
         )
 
 
-class Form(NamedTuple):
+class TokenLayout(NamedTuple):
     """The layout of a token file: `tokens` tokens from byte `begin` on.
 
     `find` finds the document ends with the help of the file `origin`; they are stored under the name
@@ -100,22 +100,24 @@ class Form(NamedTuple):
     origin: Path
     what: str = ""
     find: Callable[[], Ints] | None = None
-    recorded: Form | None = None
+    recorded: TokenLayout | None = None
 
 
-def form_of(path: Path, ids: Ids) -> Form:
+def detect_layout(path: Path, ids: TokenIdOptions) -> TokenLayout:
     """Determine the layout from the name, the first bytes, the files beside it, and else `ids`."""
-    size = sidecar.stat(path).size
-    beside = _beside(path)
+    size = sidecar.stat_file(path).size
+    beside = _find_ends_file(path)
     if beside is not None and beside.suffix == ".idx":
-        form = _megatron(path, size, beside)
+        form = _read_megatron_layout(path, size, beside)
     elif beside is not None and beside.suffix == ".index":
-        form = _datatrove(path, size, beside, ids)
+        form = _read_datatrove_layout(path, size, beside, ids)
     else:
-        form = _plain(path, size, ids)
+        form = _read_plain_layout(path, size, ids)
         if beside is not None:
             form = form._replace(
-                origin=beside, what="documents", find=partial(_olmo_ends, beside, path, form.tokens)
+                origin=beside,
+                what="documents",
+                find=partial(_read_olmo_ends, beside, path, form.tokens),
             )
     name = form.dtype.name
     if ids.dtype not in (None, name):
@@ -128,16 +130,16 @@ def form_of(path: Path, ids: Ids) -> Form:
         raise ConfigError(
             f"{path}: eos={ids.eos} exceeds {name}, so that no token can equal it: give another id"
         )
-    find = partial(_eos_ends, path, form._replace(find=None), ids.eos)
+    find = partial(_find_eos_ends, path, form._replace(find=None), ids.eos)
     recorded = None if form.find is None else form
     return form._replace(
         origin=path, what=f"documents-{name}-{ids.eos}", find=find, recorded=recorded
     )
 
 
-def files_of(path: Path) -> list[Path]:
+def list_store_files(path: Path) -> list[Path]:
     """Return a token file and the files beside it that describe it."""
-    beside, metadata = _beside(path), path.with_name(f"{path.name}.metadata")
+    beside, metadata = _find_ends_file(path), path.with_name(f"{path.name}.metadata")
     metadata_files = (
         [metadata]
         if beside is not None and beside.suffix == ".index" and metadata.is_file()
@@ -146,7 +148,7 @@ def files_of(path: Path) -> list[Path]:
     return [path, *([] if beside is None else [beside]), *metadata_files]
 
 
-def _beside(path: Path) -> Path | None:
+def _find_ends_file(path: Path) -> Path | None:
     """Return the file that lists the document ends of this one, if it exists."""
     path_beside = {
         ".bin": path.with_suffix(".idx"),
@@ -156,17 +158,21 @@ def _beside(path: Path) -> Path | None:
     return path_beside if path_beside is not None and path_beside.is_file() else None
 
 
-def _plain(path: Path, size: int, ids: Ids) -> Form:
+def _read_plain_layout(path: Path, size: int, ids: TokenIdOptions) -> TokenLayout:
     """Return the layout of a NumPy array or of raw tokens; both use `.npy` and `.bin`."""
     with sidecar.convert_storage_errors(path):
-        head = seams.world.store.read(str(path), 0, HEAD if path.suffix == ".npy" else _HEADER)
-        if head.startswith(_NPY) and len(head) < min(HEAD, size):
-            head = seams.world.store.read(str(path), 0, HEAD)
-    if head.startswith(_NPY):
-        return _npy(path, size, head)
-    if (form := _headed(path, size, head[:_HEADER])) is not None:
+        head = seams.world.store.read(
+            str(path), 0, HEAD_BYTES if path.suffix == ".npy" else _LLMC_HEADER_BYTES
+        )
+        if head.startswith(_NPY_MAGIC) and len(head) < min(HEAD_BYTES, size):
+            head = seams.world.store.read(str(path), 0, HEAD_BYTES)
+    if head.startswith(_NPY_MAGIC):
+        return _read_npy_layout(path, size, head)
+    if (form := _read_llmc_layout(path, size, head[:_LLMC_HEADER_BYTES])) is not None:
         return form
-    if foreign := next((name for magic, name in _FOREIGN.items() if head.startswith(magic)), None):
+    if foreign := next(
+        (name for magic, name in _FOREIGN_MAGICS.items() if head.startswith(magic)), None
+    ):
         raise DataError(
             f"the file holds {foreign}, no raw tokens: give its format=, or another file",
             where=str(path),
@@ -183,27 +189,27 @@ def _plain(path: Path, size: int, ids: Ids) -> Form:
             "something else",
             where=str(path),
         )
-    return Form(_little(ids.dtype), 0, size // width, path)
+    return TokenLayout(_require_little_endian(ids.dtype), 0, size // width, path)
 
 
-def _headed(path: Path, size: int, head: bytes) -> Form | None:
+def _read_llmc_layout(path: Path, size: int, head: bytes) -> TokenLayout | None:
     """Return the layout of a file with llm.c's header, or `None` for any other file.
 
     The header is 256 int32: a magic number, a version, the number of tokens, zeros.
     """
     magic = int.from_bytes(head[:4], "little")
-    if magic == _EVALUATION and head[16:] == bytes(_HEADER - 16):
+    if magic == _LLMC_EVALUATION_MAGIC and head[16:] == bytes(_LLMC_HEADER_BYTES - 16):
         raise DataError(
             "the file holds evaluation questions in the format of llm.c, not documents: give a "
             "file of documents",
             where=str(path),
         )
-    if magic not in _HEADED:
+    if magic not in _HEADERS_BY_MAGIC:
         token_count = int.from_bytes(head[8:12], "little")
         if (
             token_count
-            and head[12:] == bytes(_HEADER - 12)
-            and size - _HEADER in (2 * token_count, 4 * token_count)
+            and head[12:] == bytes(_LLMC_HEADER_BYTES - 12)
+            and size - _LLMC_HEADER_BYTES in (2 * token_count, 4 * token_count)
         ):
             raise DataError(
                 f"its header of 256 int32 is of no known tool (it begins with {magic}): write its "
@@ -211,29 +217,29 @@ def _headed(path: Path, size: int, head: bytes) -> Form | None:
                 where=str(path),
             )
         return None
-    tool, versions = _HEADED[magic]
-    if len(head) < _HEADER:
+    tool, versions = _HEADERS_BY_MAGIC[magic]
+    if len(head) < _LLMC_HEADER_BYTES:
         raise DataError(
             f"{size:,} bytes are too few for the header of {tool}: it was cut off", where=str(path)
         )
     _, version, tokens, width = np.frombuffer(head, "<i4", 4).tolist()
     name = versions.get(version)
-    if name is None or (width and width not in _BY_WIDTH):
+    if name is None or (width and width not in _DTYPES_BY_WIDTH):
         known = ", ".join(map(str, versions))
         raise DataError(
             f"version {version} of {tool}'s tokens is unknown; known is {known}", where=str(path)
         )
-    dtype = _little(_BY_WIDTH.get(width, name))
-    if tokens < 0 or _HEADER + tokens * dtype.itemsize != size:
+    dtype = _require_little_endian(_DTYPES_BY_WIDTH.get(width, name))
+    if tokens < 0 or _LLMC_HEADER_BYTES + tokens * dtype.itemsize != size:
         raise DataError(
             f"{size:,} bytes do not match the {tokens:,} tokens ({dtype}) of its header ({tool}): "
             "the file was cut off, or something was appended",
             where=str(path),
         )
-    return Form(dtype, _HEADER, tokens, path)
+    return TokenLayout(dtype, _LLMC_HEADER_BYTES, tokens, path)
 
 
-def _npy(path: Path, size: int, head: bytes) -> Form:
+def _read_npy_layout(path: Path, size: int, head: bytes) -> TokenLayout:
     file = io.BytesIO(head)
     try:
         version = np.lib.format.read_magic(file)
@@ -263,46 +269,52 @@ def _npy(path: Path, size: int, head: bytes) -> Form:
             "off",
             where=str(path),
         )
-    return Form(_little(dtype.name), file.tell(), shape[0], path)
+    return TokenLayout(_require_little_endian(dtype.name), file.tell(), shape[0], path)
 
 
-def _megatron(path: Path, size: int, index: Path) -> Form:
+def _read_megatron_layout(path: Path, size: int, index: Path) -> TokenLayout:
     with sidecar.convert_storage_errors(index):
-        head = seams.world.store.read(str(index), 0, _INDEX.size)
-    if len(head) < _INDEX.size or not head.startswith(_MEGATRON):
+        head = seams.world.store.read(str(index), 0, _MEGATRON_HEADER.size)
+    if len(head) < _MEGATRON_HEADER.size or not head.startswith(_MEGATRON_MAGIC):
         raise DataError(
             "it is no index of Megatron, but lies beside a token file (.bin): remove it, or rename "
             "the token file",
             where=str(index),
         )
-    _, version, code, sequences, documents = _INDEX.unpack(head)
-    if version != 1 or code not in _CODES:
+    _, version, code, sequences, documents = _MEGATRON_HEADER.unpack(head)
+    if version != 1 or code not in _MEGATRON_DTYPES:
         raise DataError(
             f"version {version} and type {code} of Megatron's index are unknown; known are version "
             "1 and integers",
             where=str(index),
         )
-    expected, index_size = _INDEX.size + 12 * sequences + 8 * documents, sidecar.stat(index).size
+    expected, index_size = (
+        _MEGATRON_HEADER.size + 12 * sequences + 8 * documents,
+        sidecar.stat_file(index).size,
+    )
     # Indexes of several modalities have one more byte per sequence, its mode.
     if index_size not in (expected, expected + sequences):
         raise DataError(
             f"{index_size:,} bytes, {expected:,} were expected: it was cut off", where=str(index)
         )
-    width = np.dtype(_CODES[code]).itemsize
+    width = np.dtype(_MEGATRON_DTYPES[code]).itemsize
     if size % width:
         raise DataError(
-            f"{size:,} bytes are no whole number of {_CODES[code]}: it was cut off", where=str(path)
+            f"{size:,} bytes are no whole number of {_MEGATRON_DTYPES[code]}: it was cut off",
+            where=str(path),
         )
-    find = partial(_megatron_ends, index, sequences, documents, size, width)
-    return Form(_little(_CODES[code]), 0, size // width, index, "documents", find)
+    find = partial(_read_megatron_ends, index, sequences, documents, size, width)
+    return TokenLayout(
+        _require_little_endian(_MEGATRON_DTYPES[code]), 0, size // width, index, "documents", find
+    )
 
 
-def _megatron_ends(index: Path, sequences: int, documents: int, size: int, width: int) -> Ints:
+def _read_megatron_ends(index: Path, sequences: int, documents: int, size: int, width: int) -> Ints:
     """Return the ends of Megatron's documents, each of one or more sequences."""
     buffer: Any = map_file(index)
-    lengths = np.frombuffer(buffer, "<i4", sequences, _INDEX.size)
-    pointers = np.frombuffer(buffer, "<i8", sequences, _INDEX.size + 4 * sequences)
-    cuts = np.frombuffer(buffer, "<i8", documents, _INDEX.size + 12 * sequences)
+    lengths = np.frombuffer(buffer, "<i4", sequences, _MEGATRON_HEADER.size)
+    pointers = np.frombuffer(buffer, "<i8", sequences, _MEGATRON_HEADER.size + 4 * sequences)
+    cuts = np.frombuffer(buffer, "<i8", documents, _MEGATRON_HEADER.size + 12 * sequences)
     ends = np.cumsum(lengths, dtype=np.int64)
     is_contiguous = (lengths >= 0).all() and (pointers == (ends - lengths) * width).all()
     if not is_contiguous or (int(ends[-1]) if sequences else 0) * width != size:
@@ -316,8 +328,8 @@ def _megatron_ends(index: Path, sequences: int, documents: int, size: int, width
     return np.append(np.zeros(1, np.int64), ends)[cuts[1:]]
 
 
-def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
-    if (length := sidecar.stat(index).size) > 8 * size + 8:
+def _read_datatrove_layout(path: Path, size: int, index: Path, ids: TokenIdOptions) -> TokenLayout:
+    if (length := sidecar.stat_file(index).size) > 8 * size + 8:
         raise DataError(
             f"its {length:,} bytes list more documents than {path.name} has tokens: write both "
             "again",
@@ -329,17 +341,22 @@ def _datatrove(path: Path, size: int, index: Path, ids: Ids) -> Form:
         )
     with sidecar.convert_storage_errors(index):
         last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
-    count, dtype = int.from_bytes(last, "little"), _little(ids.dtype or _datatrove_dtype(path))
+    count, dtype = (
+        int.from_bytes(last, "little"),
+        _require_little_endian(ids.dtype or _read_datatrove_dtype(path)),
+    )
     if dtype.itemsize * count != size:
         raise DataError(
             f"{size:,} bytes do not match the {count:,} tokens ({dtype}) of {index.name}: one of "
             "the files was cut off",
             where=str(path),
         )
-    return Form(dtype, 0, count, index, "documents", partial(_datatrove_ends, index, count))
+    return TokenLayout(
+        dtype, 0, count, index, "documents", partial(_read_datatrove_ends, index, count)
+    )
 
 
-def _datatrove_dtype(path: Path) -> TokenType:
+def _read_datatrove_dtype(path: Path) -> TokenType:
     """Return the dtype of datatrove's tokens, from the first line of their `.metadata`.
 
     The line ends with the bytes per token.
@@ -351,7 +368,7 @@ def _datatrove_dtype(path: Path) -> TokenType:
             "dtype='uint16', or dtype='uint32' for vocabularies over 65,536"
         )
     with sidecar.convert_storage_errors(beside):
-        line = seams.world.store.read(str(beside), 0, HEAD).partition(b"\n")[0]
+        line = seams.world.store.read(str(beside), 0, HEAD_BYTES).partition(b"\n")[0]
     names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
     if (width := line.rpartition(b"|")[2]) not in names:
         raise DataError(
@@ -361,15 +378,15 @@ def _datatrove_dtype(path: Path) -> TokenType:
     return names[width]
 
 
-def _datatrove_ends(index: Path, count: int) -> Ints:
+def _read_datatrove_ends(index: Path, count: int) -> Ints:
     with sidecar.convert_storage_errors(index):
         ends = np.frombuffer(seams.world.store.read(str(index)), "<u8")
     if ends.size and int(ends.max()) > count:
         raise DataError("a document ends after the last token: it is damaged", where=str(index))
-    return _ascending(ends.astype(np.int64), index)
+    return _require_ascending(ends.astype(np.int64), index)
 
 
-def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
+def _read_olmo_ends(table: Path, path: Path, count: int) -> Ints:
     """Return the document ends of an OLMo table.
 
     The first two columns of each line are `start,end`.
@@ -387,7 +404,7 @@ def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
         if not text.strip():
             if count:
                 raise EOFError(f"it is empty, and there are {count:,} tokens")
-            return _NONE
+            return _NO_ENDS
         read = csv.ReadOptions(autogenerate_column_names=True)
         convert = csv.ConvertOptions(
             include_columns=["f0", "f1"], column_types={"f0": "int64", "f1": "int64"}
@@ -420,22 +437,22 @@ def _olmo_ends(table: Path, path: Path, count: int) -> Ints:
             "was cut off, or dtype= is wrong",
             where=str(table),
         )
-    return _ascending(ends, table)
+    return _require_ascending(ends, table)
 
 
-def _ascending(ends: Ints, origin: Path) -> Ints:
+def _require_ascending(ends: Ints, origin: Path) -> Ints:
     if (np.diff(ends, prepend=0) < 0).any():
         raise DataError("a document ends before it begins: it is damaged", where=str(origin))
     return ends
 
 
-def _eos_ends(path: Path, form: Form, eos: int) -> Ints:
+def _find_eos_ends(path: Path, form: TokenLayout, eos: int) -> Ints:
     """Return the ends of documents marked by an end token.
 
     Tokens after the last mark are a document too.
     """
     dtype = form.dtype
-    end_token, step = dtype.type(eos), _CHUNK // dtype.itemsize
+    end_token, step = dtype.type(eos), _SCAN_BYTES // dtype.itemsize
     ends_found = list[Ints]()
     with Progress(
         f"find where documents end in {path.name}", form.tokens * dtype.itemsize, "bytes"
@@ -450,12 +467,12 @@ def _eos_ends(path: Path, form: Form, eos: int) -> Ints:
                 raise DataError("the file was cut off while it was read", where=str(path))
             ends_found.append(np.flatnonzero(np.frombuffer(data, dtype) == end_token) + (start + 1))
             progress.more(len(data))
-    ends = np.concatenate([_NONE, *ends_found])
+    ends = np.concatenate([_NO_ENDS, *ends_found])
     is_complete = not form.tokens or (ends.size > 0 and int(ends[-1]) == form.tokens)
     return ends if is_complete else np.append(ends, form.tokens)
 
 
-def _little(name: str) -> np.dtype[Any]:
+def _require_little_endian(name: str) -> np.dtype[Any]:
     if sys.byteorder != "little":
         raise ConfigError("token stores are little-endian: this machine is not")
     return np.dtype(name)

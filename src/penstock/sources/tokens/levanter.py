@@ -19,18 +19,24 @@ import numpy.typing as npt
 
 from ...engine.base import seams
 from ...engine.base.progress import Progress
-from ...engine.base.sizes import Ends
-from ...errors import MALFORMED, ConfigError, DataError, missing_extra
+from ...engine.base.sizes import EndOffsetLengths
+from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, make_missing_extra_error
 from ...stores import is_remote, parse_location
 from ...types import Ints, Sizes
 from .. import meta, sidecar
-from ..chain import File, JoinedFiles, Outline
+from ..chain import FilesOutline, IndexedFile, JoinedFiles
 from ..lru import LRUCache, SharedCaches
-from .file import IndexedEnds, document_bounds, document_ends, lengths_of_files, require_same_dtype
+from .file import (
+    IndexedEnds,
+    compute_document_bounds,
+    load_document_ends,
+    read_file_lengths,
+    require_same_dtype,
+)
 
-LEDGER = "shard_ledger.json"
+LEDGER_NAME = "shard_ledger.json"
 
-_FIELD = "input_ids"
+_TOKEN_FIELD = "input_ids"
 
 
 class CacheFile:
@@ -42,7 +48,7 @@ class CacheFile:
         self, folder: Path, ends: IndexedEnds, shared: SharedCaches, dtype: np.dtype[Any]
     ) -> None:
         self.dtype = dtype
-        self._data, self._ends, self._shared = folder / _FIELD / "data", ends, shared
+        self._data, self._ends, self._shared = folder / _TOKEN_FIELD / "data", ends, shared
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -50,12 +56,12 @@ class CacheFile:
     def read(self, indices: Ints, /) -> list[npt.NDArray[Any]]:
         """Return the documents at `indices`; their chunks are read concurrently."""
         joined = self.joined()
-        starts, stops = document_bounds(self._ends.get(), indices)
+        starts, stops = compute_document_bounds(self._ends.get(), indices)
         return joined.many(starts.tolist(), stops.tolist())
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return Ends(self._ends.get, len(self))
+        return EndOffsetLengths(self._ends.get, len(self))
 
     def joined(self) -> StoredArray:
         """Return the tokens of all documents, concatenated."""
@@ -91,7 +97,7 @@ class StoredArray:
 def is_cache(path: str | Path) -> bool:
     """Return whether a folder contains Levanter's ledger."""
     try:
-        return (parse_location(path) / LEDGER).is_file()
+        return (parse_location(path) / LEDGER_NAME).is_file()
     except (OSError, RuntimeError):  # `find` reports what is wrong with the path
         return False
 
@@ -99,25 +105,25 @@ def is_cache(path: str | Path) -> bool:
 def open_cache(path: str | Path, cache: str | Path | None) -> JoinedFiles:
     """Open the documents of a cache, in the order of its shards."""
     folder = parse_location(path)
-    folders, shared = _folders(folder), SharedCaches(LRUCache(128), LRUCache(0))
-    files = list[File]()
+    folders, shared = _list_array_folders(folder), SharedCaches(LRUCache(128), LRUCache(0))
+    files = list[IndexedFile]()
     with Progress("open shards", len(folders), "files") as progress:
         for shard, rows in progress.each(folders):
-            files.append(_file(shard, rows, cache, shared))
+            files.append(_open_cache_file(shard, rows, cache, shared))
             require_same_dtype(files[-1], files[0], folders[0][0], shard)
-    paths = [Path(entry.path) for shard, _ in folders for entry in _chunks(shard)]
-    outline = Outline(
-        [len(file) for file in files], None, [sidecar.stat(chunk_path) for chunk_path in paths]
+    paths = [Path(entry.path) for shard, _ in folders for entry in _list_chunk_entries(shard)]
+    outline = FilesOutline(
+        [len(file) for file in files], None, [sidecar.stat_file(chunk_path) for chunk_path in paths]
     )
-    lengths, name = partial(lengths_of_files, files), folder.absolute().name
+    lengths, name = partial(read_file_lengths, files), folder.absolute().name
     return JoinedFiles(
         files, outline, format="levanter", name=name, paths=paths, cache=cache, lengths=lengths
     )
 
 
-def _folders(folder: Path) -> list[tuple[Path, int]]:
+def _list_array_folders(folder: Path) -> list[tuple[Path, int]]:
     """Return the array folders of a cache, and the rows of each."""
-    ledger_path = folder / LEDGER
+    ledger_path = folder / LEDGER_NAME
     data = meta.read_bytes(ledger_path)
     try:
         ledger = cast("dict[str, Any]", json.loads(data))
@@ -126,7 +132,7 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
         shards = [
             (folder / name, int(ledger["shard_rows"][name])) for name in ledger["finished_shards"]
         ]
-    except MALFORMED as error:
+    except MALFORMED_INPUT_ERRORS as error:
         raise DataError(
             f"it is no ledger of Levanter's, or is damaged: {error!r}", where=str(ledger_path)
         ) from error
@@ -147,10 +153,12 @@ def _folders(folder: Path) -> list[tuple[Path, int]]:
     return shards
 
 
-def _file(folder: Path, rows: int, cache: str | Path | None, shared: SharedCaches) -> CacheFile:
-    data = folder / _FIELD / "data"
-    find = partial(_ends, folder, rows)
-    ends = document_ends(folder / LEDGER, "documents", find, None, cache, shared, False)
+def _open_cache_file(
+    folder: Path, rows: int, cache: str | Path | None, shared: SharedCaches
+) -> CacheFile:
+    data = folder / _TOKEN_FIELD / "data"
+    find = partial(_read_document_ends, folder, rows)
+    ends = load_document_ends(folder / LEDGER_NAME, "documents", find, None, cache, shared, False)
     if len(ends) != rows:
         raise DataError(
             f"the folder holds {len(ends):,} rows, its ledger lists {rows:,}", where=str(folder)
@@ -163,8 +171,8 @@ def _file(folder: Path, rows: int, cache: str | Path | None, shared: SharedCache
     return CacheFile(folder, ends, shared, array.dtype.numpy_dtype)
 
 
-def _ends(folder: Path, rows: int) -> Ints:
-    path = folder / _FIELD / "offsets"
+def _read_document_ends(folder: Path, rows: int) -> Ints:
+    path = folder / _TOKEN_FIELD / "offsets"
     offsets = StoredArray(path, _open_array(path), rows + 1)[: rows + 1].astype(np.int64)
     if offsets[0] != rows or (np.diff(offsets[1:], prepend=0) < 0).any():
         raise DataError(
@@ -173,12 +181,12 @@ def _ends(folder: Path, rows: int) -> Ints:
     return offsets[1:]
 
 
-def _chunks(folder: Path) -> list[seams.Entry]:
+def _list_chunk_entries(folder: Path) -> list[seams.FolderEntry]:
     return [
         entry
         for name in ("data", "offsets")
         for pattern in ("zarr.json", "c/*")
-        for entry in seams.world.store.list(f"{folder.as_posix()}/{_FIELD}/{name}/{pattern}")
+        for entry in seams.world.store.list(f"{folder.as_posix()}/{_TOKEN_FIELD}/{name}/{pattern}")
     ]
 
 
@@ -190,7 +198,9 @@ def _open_array(path: Path) -> Any:
     try:
         tensorstore: Any = importlib.import_module("tensorstore")
     except ModuleNotFoundError:
-        raise missing_extra("tensorstore", "levanter", f"reading {path.parent.parent}") from None
+        raise make_missing_extra_error(
+            "tensorstore", "levanter", f"reading {path.parent.parent}"
+        ) from None
     spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path.absolute())}}
     try:
         return tensorstore.open(spec, open=True, read=True).result()

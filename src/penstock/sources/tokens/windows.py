@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.base import seams
-from ...engine.base.dtypes import TOKENS, cast_array
+from ...engine.base.dtypes import TOKEN_DTYPE, cast_array
 from ...errors import ConfigError, DataError
-from ...stores import Range, Reach, Stores
+from ...stores import ByteRange, CompositeStore, DataLocation
 from ...types import Ints, Json
-from ..cached_facts import cached_fact
-from ..chain import JoinedFiles, starts_of
+from ..cached_facts import load_or_compute_fact
+from ..chain import JoinedFiles, compute_offsets
 from ..columnar import Arrow
 from ..identity import Digest, Known
 from ..memory import Tokens
@@ -24,7 +24,7 @@ from .file import TokenFile
 
 
 @runtime_checkable
-class Joined(Protocol):
+class JoinedTokens(Protocol):
     """A store that returns the tokens of its documents, concatenated, as an array or by slices."""
 
     def joined(self) -> Any: ...
@@ -48,7 +48,7 @@ class Windows:
     """
 
     def __init__(
-        self, store: JoinedFiles | Tokens, length: int, dtype: np.dtype[Any] = TOKENS
+        self, store: JoinedFiles | Tokens, length: int, dtype: np.dtype[Any] = TOKEN_DTYPE
     ) -> None:
         self._store, self._length, self.dtype = store, length, dtype
         self._pieces: Sequence[Any] = store.files if isinstance(store, JoinedFiles) else [store]
@@ -59,11 +59,11 @@ class Windows:
             and store.column
         ):
             self._pieces = [SingleColumn(file, store.column) for file in self._pieces]
-        if len(self._pieces) and not isinstance(self._pieces[0], Joined):
+        if len(self._pieces) and not isinstance(self._pieces[0], JoinedTokens):
             raise ConfigError(
                 f"windows: {store!r} is no token store: pack its documents, ds.pack({length})"
             )
-        self._starts = starts_of(_totals(store, self._pieces))
+        self._starts = compute_offsets(_count_file_tokens(store, self._pieces))
 
     def __len__(self) -> int:
         return max(0, (int(self._starts[-1]) - 1) // self._length)
@@ -114,7 +114,7 @@ class Windows:
                 )
         return np.concatenate(parts)
 
-    def prefetch_capacity(self, reach: Reach, /) -> int:
+    def prefetch_capacity(self, reach: DataLocation, /) -> int:
         """Return how many windows may be prefetched; 0 if readers could not use them."""
         rows = self._store.prefetch_capacity(reach) if isinstance(self._store, JoinedFiles) else 0
         return max(1, rows * len(self) // len(self._store)) if rows else 0
@@ -122,10 +122,10 @@ class Windows:
     def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
         """Prefetch the bytes of windows that are read soon, or `now`; return false if full."""
         store = seams.world.store
-        if not self.prefetch_capacity("process") or not isinstance(store, Stores):
+        if not self.prefetch_capacity("process") or not isinstance(store, CompositeStore):
             return True
         first = indices * self._length
-        pieces, ranges = np.searchsorted(self._starts, first, side="right") - 1, list[Range]()
+        pieces, ranges = np.searchsorted(self._starts, first, side="right") - 1, list[ByteRange]()
         for piece in np.unique(pieces).tolist():
             file = cast(object, self._pieces[piece])
             if isinstance(file, TokenFile):
@@ -152,10 +152,12 @@ class Windows:
             "length": self._length,
             "of": self._store.describe(),
         }
-        return description if self.dtype == TOKENS else {**description, "dtype": self.dtype.name}
+        return (
+            description if self.dtype == TOKEN_DTYPE else {**description, "dtype": self.dtype.name}
+        )
 
 
-def _totals(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> list[int]:
+def _count_file_tokens(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> list[int]:
     """Return the tokens of every file; cached, so that later processes open no file for this."""
 
     def compute() -> list[int]:
@@ -164,4 +166,4 @@ def _totals(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> list[int]:
     if not isinstance(store, JoinedFiles):
         return compute()
     what = json.dumps(["joined tokens", store.describe(), store.asked])
-    return cached_fact(store.paths, store.stats, what, compute, store.cache)
+    return load_or_compute_fact(store.paths, store.stats, what, compute, store.cache)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.tree import leaves
+from penstock.engine.base.tree import iter_leaves
 from penstock.engine.runtime.forms.torch import TorchForm
 from shared_processes import shared_processes
 
@@ -88,8 +88,8 @@ def test_trees_keep_their_shape() -> None:
         and isinstance(found["d"], Record)
         and isinstance(found["b"], tuple)
     )
-    assert [path for path, _ in leaves(found)] == [path for path, _ in leaves(item)]
-    for (_, before), (_, after) in zip(leaves(item), leaves(found), strict=True):
+    assert [path for path, _ in iter_leaves(found)] == [path for path, _ in iter_leaves(item)]
+    for (_, before), (_, after) in zip(iter_leaves(item), iter_leaves(found), strict=True):
         assert (
             after.tolist() == before.tolist() if isinstance(before, np.ndarray) else after is before
         )
@@ -108,7 +108,7 @@ def test_trees_keep_their_shape() -> None:
     )
 )
 def test_any_tree_keeps_its_shape_and_values(item: Any) -> None:
-    before, after = [*leaves(item)], [*leaves(form(item))]
+    before, after = [*iter_leaves(item)], [*iter_leaves(form(item))]
     assert [path for path, _ in before] == [path for path, _ in after]
     for (_, old), (_, new) in zip(before, after, strict=True):
         if isinstance(old, np.ndarray) and old.dtype.kind == "i":
@@ -146,7 +146,8 @@ FLOWS: dict[str, Callable[[], ps.Dataset]] = {
 
 def plain(item: Any) -> list[Any]:
     return [
-        (path, leaf.tolist() if hasattr(leaf, "tolist") else leaf) for path, leaf in leaves(item)
+        (path, leaf.tolist() if hasattr(leaf, "tolist") else leaf)
+        for path, leaf in iter_leaves(item)
     ]
 
 
@@ -156,7 +157,9 @@ def check(name: str, **options: Any) -> None:
     with ps.Loader(FLOWS[name](), to="torch", **options) as loader:
         for item, expected in zip(loader, want, strict=True):
             assert plain(item) == plain(expected)
-            for (path, leaf), (_, other) in zip(leaves(item), leaves(expected), strict=True):
+            for (path, leaf), (_, other) in zip(
+                iter_leaves(item), iter_leaves(expected), strict=True
+            ):
                 assert isinstance(leaf, torch.Tensor) == isinstance(other, np.ndarray), path
             assert loader.keys() == want.keys()
             assert loader.state_dict() == want.state_dict()

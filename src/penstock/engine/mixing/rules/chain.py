@@ -9,8 +9,8 @@ import numpy as np
 
 from ....errors import ConfigError
 from ....types import Ints, Json
-from ...base.cursors import as_int
-from ...base.rows import bounds_of
+from ...base.cursors import parse_cursor_int
+from ...base.rows import compute_bounds
 from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
@@ -66,7 +66,7 @@ class ChainSchedule:
 
     @property
     def _starts(self) -> Ints:
-        return bounds_of(np.asarray([size or 0 for size in self.sizes[:-1]], np.int64))
+        return compute_bounds(np.asarray([size or 0 for size in self.sizes[:-1]], np.int64))
 
 
 @dataclass(frozen=True)
@@ -88,4 +88,4 @@ class OneByOne(Draws):
         return self.at
 
     def restored(self, saved: Json, /) -> Draws:
-        return OneByOne(self.n, as_int(saved))
+        return OneByOne(self.n, parse_cursor_int(saved))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ....types import Json
-from ...base.cursors import as_int, as_list, bad_cursor
+from ...base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
 from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
@@ -73,8 +73,11 @@ class InCycle(Draws):
         return [self.start, list(self.ring), self.fresh]
 
     def restored(self, saved: Json, /) -> Draws:
-        start, ring, fresh = as_list(saved, 3)
-        begun = tuple(map(as_int, ring))
-        if len(set(begun)) < len(begun) or not max(begun, default=-1) < as_int(fresh) <= self.n:
-            raise bad_cursor(saved, f"a ring of {self.n} inputs")
-        return InCycle(self.n, begun, fresh, as_int(start))
+        start, ring, fresh = parse_cursor_list(saved, 3)
+        begun = tuple(map(parse_cursor_int, ring))
+        if (
+            len(set(begun)) < len(begun)
+            or not max(begun, default=-1) < parse_cursor_int(fresh) <= self.n
+        ):
+            raise make_cursor_error(saved, f"a ring of {self.n} inputs")
+        return InCycle(self.n, begun, fresh, parse_cursor_int(start))

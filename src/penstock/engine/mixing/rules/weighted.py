@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from ....errors import ConfigError
-from ....schedule import Counted, Schedule
+from ....schedule import CountedUnit, Schedule
 from ....types import Json
-from ...base.cursors import as_int, as_list
+from ...base.cursors import parse_cursor_int, parse_cursor_list
 from ..events import Event, Exhausted, MadeUp, event_from_json
 from ..made_up import ShareOf
 from ..mixture import Mixture
@@ -34,7 +34,7 @@ class Weighted(Rule):
     seed: int
     block_size: int
     stop: Stop
-    unit: Counted
+    unit: CountedUnit
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
     events: tuple[tuple[int, Event], ...] = ()
@@ -171,11 +171,11 @@ class ByWeight(Draws):
         return [list(self.passes), self.over, events]
 
     def restored(self, saved: Json, /) -> Draws:
-        passes, over, events = as_list(saved, 3)
+        passes, over, events = parse_cursor_list(saved, 3)
         mixture = self.mixture
         for event in map(event_from_json, events):
             mixture = mixture.with_event(event)
-        passes = tuple(map(as_int, as_list(passes, len(self.passes))))
+        passes = tuple(map(parse_cursor_int, parse_cursor_list(passes, len(self.passes))))
         return replace(self, mixture=mixture, passes=passes, over=bool(over))
 
 

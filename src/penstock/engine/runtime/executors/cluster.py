@@ -16,8 +16,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ....errors import ConfigError, DataError, install_command
-from ....stores import Reach
-from ...base.rows import Rows
+from ....stores import DataLocation
+from ...base.rows import ProvenanceRows
 from ...streams.job import Done, Grouping, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent
 from .wire import heard
@@ -37,7 +37,9 @@ class Actor:
     def begun(self) -> None:
         """Nothing: who has its answer knows that the actor has a place."""
 
-    def compute(self, number: int, job: list[Any], values: list[Any] | None, rows: Rows) -> Any:
+    def compute(
+        self, number: int, job: list[Any], values: list[Any] | None, rows: ProvenanceRows
+    ) -> Any:
         """A unit: what it came to, or the error, told."""
         if number not in self._jobs:
             self._jobs[number] = _ray().get(job[0])
@@ -60,7 +62,9 @@ class Lesson(NamedTuple):
 class Posted:
     """A unit that an actor computes."""
 
-    def __init__(self, owner: Cluster, job: Job, values: list[Any] | None, rows: Rows) -> None:
+    def __init__(
+        self, owner: Cluster, job: Job, values: list[Any] | None, rows: ProvenanceRows
+    ) -> None:
         self.owner, self.job, self.values, self.rows = owner, job, values, rows
         self.ref: Any = None
         self.actor: Any = None
@@ -107,7 +111,7 @@ class Cluster:
         self._load, self._told = [weakref.WeakSet[Posted]() for _ in range(workers)], False
         self._finish, self.deaths = weakref.finalize(self, _end, self._actors), 0
 
-    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Posted:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Posted:
         task = Posted(self, job, values, rows)
         task.found = self._bad.among(self._known.of(job).number, rows)
         if task.found is None:
@@ -115,7 +119,7 @@ class Cluster:
         return task
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> DataLocation:
         return "elsewhere"
 
     def resident(self) -> dict[str, int]:

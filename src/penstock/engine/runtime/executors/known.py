@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Generic, TypeVar
 
 from ....errors import ConfigError, DataError
-from ...base.rows import Rows
+from ...base.rows import ProvenanceRows
 from ...streams.job import Job
 from ...streams.step import Failed
 
@@ -58,7 +58,7 @@ class Deadly:
         self._bad[job, *at] = how
         return _failure(at, how)
 
-    def among(self, job: int, rows: Rows) -> Failed | None:
+    def among(self, job: int, rows: ProvenanceRows) -> Failed | None:
         """The failure of the first such sample in a unit, if there is one."""
         for (of, leaf, epoch, index), how in self._bad.items():
             if (

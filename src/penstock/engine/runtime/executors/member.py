@@ -13,7 +13,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from typing import Protocol
 
-from ...base.rows import Rows
+from ...base.rows import ProvenanceRows
 from ...base.thread_pool import Future
 from ...streams.job import Done, Job
 from .wire import Descriptor, Packed, Whole, Wire, shared_memory
@@ -58,7 +58,7 @@ class Sent(Future):
     """A unit that workers compute."""
 
     def __init__(
-        self, crew: Attends, number: int, job: Taught, values: Whole | None, rows: Rows
+        self, crew: Attends, number: int, job: Taught, values: Whole | None, rows: ProvenanceRows
     ) -> None:
         super().__init__()
         self.crew, self.number, self.job, self.values, self.rows = crew, number, job, values, rows

@@ -20,11 +20,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ....errors import ConfigError, DataError, convert_storage_errors, storage_error
-from ....stores import Reach
-from ...base.event_counts import EVENTS
-from ...base.machine import resident_memory
-from ...base.rows import Rows
+from ....errors import ConfigError, DataError, convert_storage_errors, make_storage_error
+from ....stores import DataLocation
+from ...base.event_counts import EVENT_COUNTS
+from ...base.machine import measure_resident_memory
+from ...base.rows import ProvenanceRows
 from ...base.thread_pool import ThreadTask
 from ...streams.job import Done, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent
@@ -76,7 +76,7 @@ class Crew:
 
     # ------------------------------------------------------------ on any thread
 
-    def submit(self, job: Job, values: list[Any] | None, rows: Rows) -> Sent:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows) -> Sent:
         """Give a unit to the worker that has least to do."""
         self.require_open()
         self._number += 1
@@ -129,7 +129,7 @@ class Crew:
     def resident(self) -> dict[str, int]:
         """The memory that workers hold, by the number of the process."""
         found = {
-            str(worker.process.pid): resident_memory(worker.process.pid)
+            str(worker.process.pid): measure_resident_memory(worker.process.pid)
             for worker in [*self._workers]
         }
         return {} if self._closed else found
@@ -156,7 +156,7 @@ class Crew:
                 except (
                     OSError
                 ) as error:  # of a worker that cannot begin, or of memory that is not there
-                    self._fail(storage_error(error, "worker processes"))
+                    self._fail(make_storage_error(error, "worker processes"))
                 except BaseException as error:
                     self._fail(error)
         finally:
@@ -266,7 +266,7 @@ class Crew:
             worker.ready, self._stillborn = True, 0
             return
         if verb == "counted":
-            EVENTS.add_all(told[0])
+            EVENT_COUNTS.add_all(told[0])
             return
         if verb == "at":
             if number in worker.tasks:
@@ -395,11 +395,11 @@ class Processes:
         self._finish = weakref.finalize(self, crew.close)
         crew.begin()
 
-    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Sent:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Sent:
         return self._crew.submit(job, values, rows)
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> DataLocation:
         return "machine"
 
     @property

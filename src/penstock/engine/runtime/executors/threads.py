@@ -6,9 +6,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ....stores import Reach
-from ...base.machine import current_thread_id, place_in_code, processor_time
-from ...base.rows import Rows
+from ....stores import DataLocation
+from ...base.machine import get_thread_id, locate_thread, read_cpu_seconds
+from ...base.rows import ProvenanceRows
 from ...base.seams import world
 from ...base.thread_pool import Task
 from ...streams.clock import Clock
@@ -26,17 +26,17 @@ class Threads:
 
     def __init__(self, workers: int, timeout: float | None = None) -> None:
         self.spent, self._timeout, self._hands = 0.0, timeout, world.sched.spawn(workers)
-        self._busy = dict[int, tuple[Job, Rows]]()  # what each thread is at
+        self._busy = dict[int, tuple[Job, ProvenanceRows]]()  # what each thread is at
 
-    def submit(self, job: Job, values: list[Any] | None, rows: Rows, /) -> Computed:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Computed:
         def timed() -> Done:
-            me, began = current_thread_id(), processor_time()
+            me, began = get_thread_id(), read_cpu_seconds()
             self._busy[me] = job, rows
             try:
                 done = job(values, rows)
             finally:
                 del self._busy[me]
-            self.spent += processor_time() - began
+            self.spent += read_cpu_seconds() - began
             return done
 
         under_way = self._hands.submit(timed)
@@ -46,10 +46,10 @@ class Threads:
 
     def computes_here(self) -> bool:
         """Return whether this thread is one of them, and at work."""
-        return current_thread_id() in self._busy
+        return get_thread_id() in self._busy
 
     @property
-    def reach(self) -> Reach:
+    def reach(self) -> DataLocation:
         return "process"
 
     @property
@@ -63,12 +63,12 @@ class Threads:
         """Take no more work. A function that does not return soon is named, and not waited for."""
         self._hands.close(_PATIENCE)
         for one, (job, rows) in self._busy.copy().items():
-            if one != current_thread_id() and rows.leaf.size:
+            if one != get_thread_id() and rows.leaf.size:
                 over = job.named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
                 logging.getLogger("penstock").warning(
                     "the run was closed while a thread is at %s over %d samples from %s on; it "
                     "cannot be stopped: it takes no more work, and ends when the function returns",
-                    place_in_code(one), len(rows.leaf), over,
+                    locate_thread(one), len(rows.leaf), over,
                 )  # fmt: skip
 
 

@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from ....errors import ConfigError, DataError, type_and_message
-from ...base.event_counts import EVENTS
-from ...base.rows import Rows
+from ...base.event_counts import EVENT_COUNTS
+from ...base.rows import ProvenanceRows
 from ...base.shared_buffers import allocators
 from ...streams.job import Done, Job
 from ...streams.step import Failed, failed
@@ -185,7 +185,7 @@ class Toil:
                     self.arenas[number].give_back(start)
 
     def _do(
-        self, task: int, job: int, packed_values: Whole | None, rows: Rows, careful: bool
+        self, task: int, job: int, packed_values: Whole | None, rows: ProvenanceRows, careful: bool
     ) -> None:
         try:
             values = None if packed_values is None else unpacked(*packed_values)
@@ -203,7 +203,7 @@ class Toil:
                     else work(values, rows)
                 )
             finally:
-                if news := EVENTS.news():
+                if news := EVENT_COUNTS.news():
                     self._say("counted", 0, news)
             found = _sendable(done)
         except BaseException as error:

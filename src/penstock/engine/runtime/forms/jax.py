@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ....errors import ConfigError, DataError, missing_extra
-from ...base.tree import leaves, map_leaves
+from ....errors import ConfigError, DataError, make_missing_extra_error
+from ...base.tree import iter_leaves, map_leaves
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding
@@ -86,7 +86,7 @@ class JaxForm:
         return items
 
     def copy(self, item: Any, /) -> Callable[[], Any]:
-        for path, column in leaves(item, lists=False):
+        for path, column in iter_leaves(item, lists=False):
             if self._numbers(column):
                 self._check(path or "the batch", column)
         copied = map_leaves(self._array, item, lists=False)
@@ -159,5 +159,5 @@ def _jax() -> Any:
     try:
         import jax
     except ImportError as error:
-        raise missing_extra("jax", "jax", "Loader(to='jax')") from error
+        raise make_missing_extra_error("jax", "jax", "Loader(to='jax')") from error
     return jax

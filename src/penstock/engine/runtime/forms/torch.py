@@ -10,14 +10,14 @@ from typing import Any, cast
 
 import numpy as np
 
-from ....errors import ConfigError, missing_extra
+from ....errors import ConfigError, make_missing_extra_error
 from ...base.ragged import Jagged
-from ...base.tree import leaves, map_leaves
+from ...base.tree import iter_leaves, map_leaves
 
 try:
     import torch
 except ImportError:
-    raise missing_extra("torch", "torch", "Loader(to='torch')") from None
+    raise make_missing_extra_error("torch", "torch", "Loader(to='torch')") from None
 
 _torch = cast("Any", torch)  # without torch the checker knows none of its types
 _writeable = attrgetter("flags.writeable")
@@ -74,7 +74,7 @@ class TorchForm:
         def taken() -> Any:
             current = self._module.current_stream(self._device)
             current.wait_event(done)
-            for _, leaf in leaves(moved):
+            for _, leaf in iter_leaves(moved):
                 if isinstance(leaf, _torch.Tensor):
                     leaf.record_stream(
                         current
