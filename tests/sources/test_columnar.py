@@ -228,7 +228,7 @@ def test_a_damaged_row_group_names_file_and_rows(tmp_path: Path) -> None:
 
 def test_a_damaged_batch_is_an_error_not_a_wrong_row(tmp_path: Path) -> None:
     path = write(tmp_path, "packed file", table().select(["id"]))
-    index = columnar.index_of(pa.py_buffer(path.read_bytes()), file=True)
+    index = columnar.index_record_batches(pa.py_buffer(path.read_bytes()), file=True)
     body = bytearray(path.read_bytes())
     start, stop = index.ranges[3]
     body[stop - 200 : stop] = bytes(200)
@@ -289,7 +289,7 @@ def test_index_of_reads_headers_only() -> None:
     with ipc.new_stream(sink, table().schema) as writer:
         writer.write_table(table(), max_chunksize=300)
     body = sink.getvalue().to_pybytes()
-    index = columnar.index_of(pa.py_buffer(body), file=False)
+    index = columnar.index_record_batches(pa.py_buffer(body), file=False)
     assert (index.sizes, index.compressed, index.dictionaries) == (
         [300, 300, 300, 100],
         False,
@@ -314,7 +314,7 @@ def test_index_of_takes_any_bytes() -> None:
         for place in rng.integers(0, len(body), 3).tolist():
             spoiled[place] = int(rng.integers(0, 256))
         try:
-            index = columnar.index_of(pa.py_buffer(bytes(spoiled)), file=False)
+            index = columnar.index_record_batches(pa.py_buffer(bytes(spoiled)), file=False)
         except (ValueError, struct.error):
             continue
         assert all(0 <= start < stop <= len(body) for start, stop in index.ranges)

@@ -71,7 +71,9 @@ _TRANSPOSITIONS = (
     "FLIP_LEFT_RIGHT ROTATE_180 FLIP_TOP_BOTTOM TRANSPOSE ROTATE_270 TRANSVERSE ROTATE_90".split()
 )
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
-_IMAGE_EXTENSIONS = "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp".split()
+_IMAGE_EXTENSIONS = (
+    "avif apng bmp gif ico j2k jfif jp2 jpe jpeg jpg mpo pbm pcx pgm png pnm ppm sgi tga tif tiff webp"
+).split()
 
 
 def decode_image(
@@ -377,7 +379,7 @@ def to_container(pixels: npt.NDArray[np.uint8], container: str) -> Any:
 
     Args:
         pixels: uint8[height, width, channels], or [height, width].
-        container: the first entry of a value of `ALL_FORMATS`.
+        container: the first entry of a value of `IMAGE_KINDS`.
     """
     tensor = container.startswith("torch")
     if tensor and pixels.ndim == 3:

@@ -73,8 +73,8 @@ class _MixtureChecker:
         given = (NESTED_MIXTURE_SECTION if nested else MIXTURE).read(tree, at, self.notes)
         if given is INVALID:
             return None
-        marks = {"": tree, **cast("dict[str, Node]", tree.value)}
-        source_nodes = cast("dict[str, Node]", given.pop("sources", {}))
+        marks = {"": tree, **cast("dict[str, MixtureNode]", tree.value)}
+        source_nodes = cast("dict[str, MixtureNode]", given.pop("sources", {}))
         entries = [
             self.source(name, node, join_key(at, f"sources.{name}"), chain)
             for name, node in source_nodes.items()
@@ -105,7 +105,7 @@ class _MixtureChecker:
         given = SOURCE_SECTION.read(node, at, self.notes)
         if given is INVALID:
             return None
-        marks = {"": node, **cast("dict[str, Node]", node.value)}
+        marks = {"": node, **cast("dict[str, MixtureNode]", node.value)}
         error = self.notes.error
         if not name or name.startswith("+") or "/" in name:
             error(node, at, "a source name must not be empty, contain '/' or begin with '+'")
@@ -365,7 +365,7 @@ class _MixtureChecker:
         for name in groups:
             here, mark = (
                 join_key(at, f"groups.{name}"),
-                cast("dict[str, Node]", model.marks["groups"].value)[name],
+                cast("dict[str, MixtureNode]", model.marks["groups"].value)[name],
             )
             if name in model.names:
                 error(mark, here, f"{name!r} is also the name of a source: rename the group")
@@ -377,7 +377,7 @@ class _MixtureChecker:
                 )
         for name in model.group_max_epochs or {}:
             if name not in groups:
-                mark = cast("dict[str, Node]", model.marks["group_max_epochs"].value)[name]
+                mark = cast("dict[str, MixtureNode]", model.marks["group_max_epochs"].value)[name]
                 known = suggest_names(name, groups) or (
                     f"; there are {', '.join(groups)}" if groups else ": add groups"
                 )
@@ -434,8 +434,8 @@ class _MixtureChecker:
         self, model: MixtureFile, weights: Mapping[int, Mapping[str, float]], at: str
     ) -> None:
         points = cast(
-            "dict[str, Node]",
-            cast("dict[str, Node]", model.marks["schedule"].value)["points"].value,
+            "dict[str, MixtureNode]",
+            cast("dict[str, MixtureNode]", model.marks["schedule"].value)["points"].value,
         )
         for name, node in points.items():
             place = int(cast(float, parse_scalar(name)))
@@ -449,7 +449,10 @@ class _MixtureChecker:
         weights: Mapping[str, float],
         at: str,
     ) -> None:
-        here, mark = join_key(at, f"schedule.points.{name}"), cast("dict[str, Node]", node.value)
+        here, mark = (
+            join_key(at, f"schedule.points.{name}"),
+            cast("dict[str, MixtureNode]", node.value),
+        )
         for source in weights:
             if source not in model.names:
                 self.notes.error(

@@ -526,7 +526,7 @@ MIXTURE = Section(
 def build_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of mixture files, for editors.
 
-    >>> build_schema()["$build_schema"]
+    >>> build_schema()["$schema"]
     'https://json-schema.org/draft/2020-12/schema'
     """
     settings = (

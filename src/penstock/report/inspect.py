@@ -119,7 +119,8 @@ def leaks(one: Target, two: Target, by: str = "content") -> list[DocumentLeak]:
     for here, index, name in first_sources:
         for there, other, other_name in second_sources:
             _, first_rows, second_rows = cast(
-                "tuple[Words, Ints, Ints]", np.intersect1d(name, other_name, return_indices=True)
+                "tuple[HashWords, Ints, Ints]",
+                np.intersect1d(name, other_name, return_indices=True),
             )
             pairs = list(zip(index[first_rows].tolist(), other[second_rows].tolist(), strict=True))
             pairs = (

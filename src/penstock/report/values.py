@@ -30,7 +30,7 @@ _MAGIC_NUMBERS = (
 def detect_media_type(data: bytes) -> str:
     """Return the media type of bytes, by their magic number.
 
-    >>> describe_file_kind(b"%PDF-1.7"), describe_file_kind(b"RIFF....WAVEfmt "), describe_file_kind(b"a cat")
+    >>> detect_media_type(b"%PDF-1.7"), detect_media_type(b"RIFF....WAVEfmt "), detect_media_type(b"a cat")
     ('PDF', 'WAV audio', 'bytes')
     """
     if data[:4] == b"RIFF":
@@ -84,7 +84,8 @@ def _format_value(value: Any, width: int) -> str:
         case np.ndarray():
             array = cast("npt.NDArray[Any]", value)
             some = ", ".join(map(str, array.reshape(-1)[:_SHOWN_NUMBERS].tolist()))
-            return f"{array.dtype}[{' x '.join(map(str, array.shape))}] {some}{', ...' if array.size > _SHOWN_NUMBERS else ''}"
+            end = ", ..." if array.size > _SHOWN_NUMBERS else ""
+            return f"{array.dtype}[{' x '.join(map(str, array.shape))}] {some}{end}"
         case Mapping():
             inner = cast("Mapping[Any, Any]", value)
             return (

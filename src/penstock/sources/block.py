@@ -217,7 +217,7 @@ class ColumnarFile(ABC):
 
     @abstractmethod
     def block(self, indices: Ints, /) -> Sequence[Any]:
-        """Return the rows at `indices`: a `CachedBlock`, or a list if that is impossible."""
+        """Return the rows at `indices`: a `RecordBatchRows`, or a list if that is impossible."""
 
     def decoding(self) -> tuple[int, int] | None:
         """Return the average bytes and rows of a decoded group; `None` without groups."""

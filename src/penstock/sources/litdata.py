@@ -229,7 +229,7 @@ def make_leaf_decoder(format: str, origin: Path) -> Decode:
     Raises:
         ConfigError: The format is unknown, or pickled.
 
-    >>> make_column_decoder("no_header_numpy:1", Path("chunk-0-0.bin"))(bytes([1, 0, 2, 0]))
+    >>> make_leaf_decoder("no_header_numpy:1", Path("chunk-0-0.bin"))(bytes([1, 0, 2, 0]))
     array([1, 2], dtype=int16)
     """
     name, _, detail = format.partition(":")

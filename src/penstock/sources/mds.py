@@ -180,7 +180,7 @@ class SampleDecoder:
     """Decoder of samples.
 
     >>> columns = [ShardColumn("n", "int", 8), ShardColumn("text", "str", 0)]
-    >>> rows = ProvenanceRows(columns, ["text", "n"], Path("shard.00000.mds"))
+    >>> rows = SampleDecoder(columns, ["text", "n"], Path("shard.00000.mds"))
     >>> rows(bytes([2, 0, 0, 0]) + (7).to_bytes(8, "little") + b"ab")
     {'text': 'ab', 'n': 7}
     """

@@ -339,7 +339,7 @@ def _expand_urls(pattern: str | Path) -> list[str]:
 def _iterate_remote_matches(
     pattern: str, scanner: _Scanner
 ) -> Iterator[tuple[str, int, FolderEntry]]:
-    """Yield the matches of a pattern of remote objects, like `_match_values`."""
+    """Yield the matches of a pattern of remote objects, like `_iterate_matches`."""
     names = _expand_urls(pattern)
     globs = [name for name in names if is_glob(name)]
     exact = [name for name in names if name not in set(globs)]

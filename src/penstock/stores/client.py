@@ -143,7 +143,8 @@ def get_retry_seconds() -> float:
         if 0 <= (value := float(text)) < math.inf:
             return value
     raise ConfigError(
-        f"{RETRY_SECONDS_VARIABLE}={text!r} in the environment: write a number of seconds, such as 60 (0 for no retries)"
+        f"{RETRY_SECONDS_VARIABLE}={text!r} in the environment: write a number of "
+        "seconds, such as 60 (0 for no retries)"
     )
 
 

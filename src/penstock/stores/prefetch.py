@@ -245,7 +245,7 @@ def merge_ranges(ranges: Iterable[ByteRange]) -> list[ByteRange]:
     """Merge adjacent and overlapping ranges of each object.
 
     >>> merge_ranges([ByteRange("a", 5, 9), ByteRange("a", 0, 5), ByteRange("b", 0, 2), ByteRange("a", 20, 21)])
-    [Range(name='a', start=0, stop=9), Range(name='a', start=20, stop=21), Range(name='b', start=0, stop=2)]
+    [ByteRange(name='a', start=0, stop=9), ByteRange(name='a', start=20, stop=21), ByteRange(name='b', start=0, stop=2)]
     """
     merged = list[ByteRange]()
     for range_ in sorted(ranges):

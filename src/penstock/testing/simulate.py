@@ -61,11 +61,11 @@ class TornDisk:
             and at every later effect until `crash()`.
 
     >>> from pathlib import Path
-    >>> from penstock.engine.base.seams import pretend, write_whole
+    >>> from penstock.engine.base.seams import override_world, write_atomically
     >>> disk = TornDisk(seed=1)
-    >>> with pretend(disk=disk):
-    ...     write_whole(Path("/run/state.json"), b"old")
-    ...     write_whole(Path("/run/state.json"), b"new")
+    >>> with override_world(disk=disk):
+    ...     write_atomically(Path("/run/state.json"), b"old")
+    ...     write_atomically(Path("/run/state.json"), b"new")
     >>> disk.crash()
     >>> disk.read(Path("/run/state.json"))
     b'new'

@@ -171,8 +171,9 @@ def _sample_to_row(sample: Any, bare: str | None, position: int) -> Mapping[str,
     if bare is None and isinstance(sample, Mapping) and sample:
         row = cast("Mapping[str, Any]", sample)
         if wrong := next(
-            (name for name in row if not isinstance(name, str) or name == KEYS_COLUMN), None
-        ):  # pyright: ignore[reportUnnecessaryIsInstance]
+            (name for name in row if not isinstance(name, str) or name == KEYS_COLUMN),  # pyright: ignore[reportUnnecessaryIsInstance]
+            None,
+        ):
             raise DataError(
                 f"{wrong!r} is not a valid column name: name columns with text other than {KEYS_COLUMN!r}",
                 where=f"sample {position}",

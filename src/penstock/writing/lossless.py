@@ -243,7 +243,9 @@ def _is_typed(value: Any) -> bool:
     return isinstance(value, np.ndarray) and cast(Any, value).dtype != object
 
 
-def _require_types(values: Iterable[Any], kind: Any, accepted: Types, excluded: Types) -> None:
+def _require_types(
+    values: Iterable[Any], kind: Any, accepted: ValueTypes, excluded: ValueTypes
+) -> None:
     others = [
         type_
         for type_ in set(map(type, values))

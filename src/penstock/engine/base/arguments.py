@@ -142,7 +142,10 @@ FOREIGN_NAMES = {
     },
 }
 
-_TORCH_WORKERS_REMEDY = "penstock.integrations.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in its place"
+_TORCH_WORKERS_REMEDY = (
+    "penstock.integrations.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in "
+    "its place"
+)
 OPERATOR_REMEDIES = {
     "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
     "Loader": {"__getitem__": _TORCH_WORKERS_REMEDY, "__reduce_ex__": _TORCH_WORKERS_REMEDY},

@@ -244,8 +244,10 @@ def choose_packed_dtype(
     Other features get their common dtype. Empty pieces are ignored; if all are empty lists, the row
     holds integers.
 
-    >>> choose_packed_dtype([np.array([1], np.uint16), np.array([])]), choose_packed_dtype([np.array([0.5], np.float32)])
-    (dtype('int32'), dtype('float32'))
+    >>> choose_packed_dtype([np.array([1], np.uint16), np.array([])])
+    dtype('int32')
+    >>> choose_packed_dtype([np.array([0.5], np.float32)])
+    dtype('float32')
     """
     if dtype is not None:
         return np.dtype(dtype)

@@ -93,8 +93,10 @@ class Progress:
 def _format_amount(n: float, unit: str) -> str:
     """Format an amount.
 
-    >>> _format_amount(5 << 29, "bytes"), _format_amount(70, "bytes"), _format_amount(12_000, "rows"), _format_amount(0.25, "rows")
-    ('2.5 GiB', '70 bytes', '12,000 rows', '0.25 rows')
+    >>> _format_amount(5 << 29, "bytes"), _format_amount(70, "bytes")
+    ('2.5 GiB', '70 bytes')
+    >>> _format_amount(12_000, "rows"), _format_amount(0.25, "rows")
+    ('12,000 rows', '0.25 rows')
     """
     power = (
         min(len(_BYTE_UNITS), (int(n).bit_length() - 1) // 10)

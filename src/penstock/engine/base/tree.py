@@ -392,7 +392,7 @@ def _collate_mappings(values: Sequence[Any], path: str) -> Any:
 
 
 def _collate_records(values: Sequence[Any], path: str) -> Any:
-    nodes = [cast("_Node", _decompose_container(value, lists=False)) for value in values]
+    nodes = [cast("_TreeNode", _decompose_container(value, lists=False)) for value in values]
     first = nodes[0]
     for node in nodes:
         if len(node.values) != len(first.values):

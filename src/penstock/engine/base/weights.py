@@ -40,8 +40,8 @@ def check_weights(weights: Mapping[str, float], where: str) -> None:
 def convert_to_json_number(value: Any) -> Any:
     """Convert NumPy numbers, fractions and decimals to JSON numbers; return other values as is.
 
-    >>> convert_to_json_number(np.int64(2)), convert_to_json_number(np.float32(0.5)), convert_to_json_number(2.0), convert_to_json_number("much")
-    (2, 0.5, 2, 'much')
+    >>> [convert_to_json_number(x) for x in (np.int64(2), np.float32(0.5), 2.0, "much")]
+    [2, 0.5, 2, 'much']
     """
     if isinstance(value, np.integer):
         return int(cast("Any", value))

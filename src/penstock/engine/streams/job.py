@@ -18,7 +18,7 @@ from .clock import Clock, Note
 from .retry import patiently
 from .step import Step, listed
 
-Apply: TypeAlias = "Callable[[Sequence[Any], Rows], Sequence[Any]]"
+Apply: TypeAlias = "Callable[[Sequence[Any], ProvenanceRows], Sequence[Any]]"
 
 
 class Done(NamedTuple):
