@@ -312,12 +312,12 @@ class MixOp(Op):
         self._forget_tokens(epoch, place, lengths, out, times)
 
     def _forget_tokens(
-        self, epoch: int, place: int, lengths: Lengths, out: Ints, times: int
+        self, epoch: int, position: int, lengths: Lengths, out: Ints, times: int
     ) -> None:
         """Subtract the tokens of draws that were never made."""
         if not isinstance(self.schedule, WithGaps):
             return
-        present = self.schedule.counts(place)
+        present = self.schedule.counts(position)
         whole = self.schedule.counts(self._pass or 0)
         for i, flow in enumerate(self.inputs):
             gaps = [(epoch, gap) for gap in self._never_drawn(i, 0, int(present[i]))]

@@ -104,7 +104,7 @@ class Gaps:
         yield last, 1, gaps[gaps < place]
 
     @property
-    def settled(self) -> int:
+    def repeats_from(self) -> int:
         """The position below from which on all passes lack the same samples."""
         return int(self._stretches[0][-1]) * self.period
 
@@ -163,14 +163,15 @@ class WithoutOp(OneInput):
     def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
         gaps = self.in_lap(lap)
         first, last = gaps.down(np.asarray([low, high - 1])).tolist()
-        settled = gaps.settled
+        repeats_from = gaps.repeats_from
         if (
-            last >= settled + self._period
+            last >= repeats_from + self._period
             and (
-                gaps.up(self.flow.find(leaf, index, settled, settled + self._period, lap)) < 0
+                gaps.up(self.flow.find(leaf, index, repeats_from, repeats_from + self._period, lap))
+                < 0
             ).all()
         ):  # no later pass has any
-            last = settled - 1
+            last = repeats_from - 1
         if last < first:
             return index[:0]
         draws = gaps.up(self.flow.find(leaf, index, first, last + 1, lap))
