@@ -105,7 +105,9 @@ def test_the_project_requires_only_extras_of_its_own() -> None:
 
 
 def test_every_extra_that_an_error_names_exists() -> None:
-    calls = re.compile(r"(?:missing_extra\(\s*[^,()]+,|install_command\()\s*['\"]([\w-]+)['\"]")
+    calls = re.compile(
+        r"(?:missing_extra_error\(\s*[^,()]+,|install_command\()\s*['\"]([\w-]+)['\"]"
+    )
     named = {
         extra for name, text in texts() if name.startswith("src") for extra in calls.findall(text)
     }

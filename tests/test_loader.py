@@ -1040,7 +1040,7 @@ def test_a_loader_with_workers_is_refused_behind_a_fork(monkeypatch: pytest.Monk
     with ps.Loader(ps.from_sequence(range(9)), workers=1) as loader:
         rows = iter(loader)
         next(rows)
-        monkeypatch.setattr("penstock.loader.current_pid", lambda: -1)
+        monkeypatch.setattr("penstock.loader.get_pid", lambda: -1)
         with pytest.raises(ps.ConfigError, match="open a loader in each process"):
             next(rows)
 

@@ -68,7 +68,7 @@ def make_repository(root: Path, files: dict[str, str]) -> Path:
         ("class A:\n    def stands(self): ...", "the function 'stands'"),
         ("class A:\n    @property\n    def laps(self): ...", "the function 'laps'"),
         ("class A:\n    class Trail: ...", "the class 'Trail'"),
-        ("def f(where): ...", "the argument 'where'"),
+        ("def f(place): ...", "the argument 'place'"),
         ("def f(*, inner_flow=1): ...", "the argument 'inner_flow'"),
         ("def f(*places): ...", "the argument 'places'"),
         ("def f():\n    def g(ahead): ...", "the argument 'ahead'"),

@@ -37,7 +37,7 @@ def test_plan_counts_what_a_run_gives(mixture: Path, penstock: Penstock) -> None
     assert found["steps"] == 300 and found["samples"] == 2_400
     rows = {row["source"]: row for row in found["sources"]}
     assert {name: row["samples"] for name, row in rows.items()} == given
-    assert [rows[name]["asked"] for name in SOURCES] == pytest.approx([0.5, 0.4, 0.1])
+    assert [rows[name]["requested"] for name in SOURCES] == pytest.approx([0.5, 0.4, 0.1])
     assert rows["math"]["samples"] == 125 and rows["math"]["ends"] is not None
     last = max(
         step for step, its in enumerate(keys(mixture, 300)) if any(key[0] == "math" for key in its)
@@ -272,9 +272,9 @@ def test_simulate_puts_the_change_beside_the_plan(mixture: Path, penstock: Penst
     now, then = (
         {row["source"]: row for row in found[name]["sources"]} for name in ("as_it_is", "changed")
     )
-    assert now["code"]["asked"] == pytest.approx(0.5) and then["code"]["asked"] == pytest.approx(
-        0.9 / 1.4
-    )
+    assert now["code"]["requested"] == pytest.approx(0.5) and then["code"][
+        "requested"
+    ] == pytest.approx(0.9 / 1.4)
     assert then["math"]["samples"] == 25
     assert sum(row["samples"] for row in then.values()) == 2 * sum(
         row["samples"] for row in now.values()

@@ -217,8 +217,8 @@ def test_shares_and_what_is_asked_for_are_of_one_unit(
     found = json.loads(penstock("run", path, "--json").stdout)
     assert found["unit"] == unit
     for source in found["sources"].values():
-        assert source["share"] == pytest.approx(source["asked"], abs=0.1)
-    assert found["sources"]["long"]["asked"] == pytest.approx(
+        assert source["share"] == pytest.approx(source["requested"], abs=0.1)
+    assert found["sources"]["long"]["requested"] == pytest.approx(
         0.9 if unit == "tokens" else 0.5, abs=0.01
     )
     assert f"share of {unit}" in penstock("run", path).output

@@ -36,7 +36,7 @@ def test_the_most_important_comes_first() -> None:
     ]
     told = collect_remarks(found)
     assert [source for source, _ in told] == ["starved", "less", "often", "tiny", "more", "off"]
-    assert dict(told)["less"] == "used up at 70, gets 10.00% where 20.00% is asked"
+    assert dict(told)["less"] == "used up at 70, gets 10.00% where 20.00% is requested"
 
 
 def test_what_is_rounding_is_not_told() -> None:
@@ -125,6 +125,6 @@ def test_of_a_run_that_was_changed(file: Path, penstock: Penstock, rest: str) ->
     found = json.loads(penstock("plan", file, "--state", file.parent / "run", "--json").stdout)
     assert [row["samples"] for row in found["sources"]][1] == 10
     assert all(
-        row["share"] == pytest.approx(row["asked"]) and row["remarks"] == []
+        row["share"] == pytest.approx(row["requested"]) and row["remarks"] == []
         for row in found["sources"]
     )

@@ -215,7 +215,7 @@ def test_an_array_is_opened_once_and_may_be_written_anew(
 
     path = made(40)
     opened = list[str]()
-    for name in ("_dataset", "_array"):
+    for name in ("_open_hdf5_dataset", "_open_zarr_array"):
         plain = getattr(reader, name)
 
         def counted(data: Any, name: str, plain: Any = plain) -> Any:

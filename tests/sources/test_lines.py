@@ -133,7 +133,7 @@ class tmp_file:
 def test_rows_far_apart_and_rows_longer_than_a_block(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "gap_of", lambda _: 50)  # pyright: ignore[reportUnknownLambdaType]
+    monkeypatch.setattr(lines, "choose_max_gap", lambda _: 50)  # pyright: ignore[reportUnknownLambdaType]
     monkeypatch.setattr(lines, "_BLOCK_BYTES", 300)
     expected = [{"n": number, "pad": "x" * (number * 37 % 700)} for number in range(200)]
     path = write(tmp_path / "x.jsonl", "\n\n".join(map(json.dumps, expected)))

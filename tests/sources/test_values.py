@@ -149,7 +149,7 @@ def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch)
     assert digest_memory(documents) == digest_memory([*documents]) != digest_memory(documents[::-1])
 
 
-_CODE = "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.value_digest, [a for a, _ in t.PAIRS]))"
+_CODE = "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.digest_value, [a for a, _ in t.PAIRS]))"
 
 
 def test_another_process_spells_them_alike() -> None:

@@ -42,7 +42,7 @@ from .verify import verify
 _UsageError = cast("type[Exception]", typer.BadParameter.__mro__[2])
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     """Command group that also reports usage errors as JSON if `--json` is given."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
@@ -70,7 +70,7 @@ class Commands(TyperGroup):
             raise
 
 
-app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(cls=CommandGroup, no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 def _print_version(requested: bool) -> None:

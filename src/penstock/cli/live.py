@@ -156,7 +156,7 @@ class RunMeter:
             "peak_bytes": self.peak,
             "unit": self.unit,
             "sources": {
-                name: {"samples": count, "share": share, "asked": requested}
+                name: {"samples": count, "share": share, "requested": requested}
                 for name, count, share, requested in self.shares()
             },
         }
@@ -179,7 +179,7 @@ class RunMeter:
         from rich.table import Table
 
         shares = Table(box=None, header_style="bold", pad_edge=False)
-        for head in ("source", "samples", f"share of {self.unit}", "asked"):
+        for head in ("source", "samples", f"share of {self.unit}", "requested"):
             shares.add_column(head, justify="left" if head == "source" else "right")
         rows = self.shares()
         for name, count, share, requested in rows[:MAX_SOURCES]:

@@ -184,10 +184,10 @@ def hf_dataset(dataset: Samples) -> Any:
         ) from None
     if not isinstance(dataset, Samples):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise make_not_dataset_error("hf_dataset", dataset)
-    return datasets.IterableDataset(ExamplesIterable(_Passes(dataset), {}))
+    return datasets.IterableDataset(ExamplesIterable(_PassSamples(dataset), {}))
 
 
-class _Passes:
+class _PassSamples:
     """Yield one pass of a dataset per call.
 
     A pass counts only once it is complete: trainers read a few samples for the names of columns.

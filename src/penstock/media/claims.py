@@ -42,7 +42,7 @@ class FileChunk(NamedTuple):
     size: int
 
 
-def check_size(file: Any, size: int) -> dict[int, bytes]:
+def require_claimed_bytes(file: Any, size: int) -> dict[int, bytes]:
     """Raise `ValueError` if the header of a file claims more bytes than it has.
 
     Args:

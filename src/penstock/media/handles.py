@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ..engine.base.machine import get_pid, make_lock
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
-from .claims import check_size, count_ogg_samples
+from .claims import count_ogg_samples, require_claimed_bytes
 from .images import decode_image, decode_scaled_jpeg, open_image, parse_image_kind
 from .mp3 import SAMPLE_TOLERANCE, count_samples, has_length_mark
 from .video import Video
@@ -194,7 +194,7 @@ class Audio:
 
     def _open(self) -> Any:
         module, file = _import_package("soundfile", "audio", "decoding sound"), self.blob.file()
-        if patches := check_size(file, len(self.blob)):
+        if patches := require_claimed_bytes(file, len(self.blob)):
             file = self.blob.file(patches)
         sound = module.SoundFile(file)
         if sound.frames > _UNKNOWN_LENGTH:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
-from .claims import check_size
+from .claims import require_claimed_bytes
 
 # Seconds, beyond most key frame intervals; within them, decoding is cheaper than seeking.
 _SEEK_DISTANCE = 2.0
@@ -182,7 +182,7 @@ class Video:
     def _open(self) -> Generator[tuple[Any, Any]]:
         av = _import_av()
         with self.blob.file() as file:
-            check_size(file, len(self.blob))
+            require_claimed_bytes(file, len(self.blob))
             with av.open(file) as container:
                 if not container.streams.video:
                     raise ValueError("it has no pictures")

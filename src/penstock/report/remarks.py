@@ -55,13 +55,13 @@ def _iter_remarks(row: Row, total: int) -> Iterator[tuple[int, float, str]]:
             yield (
                 3,
                 row.requested,
-                f"starves: not one sample in this run, {row.requested:.2%} asked",
+                f"starves: not one sample in this run, {row.requested:.2%} requested",
             )
         return
     is_off = (
         abs(deficit) > max(0.005, 0.1 * row.requested) and abs(deficit) * total > _ROUNDING_SAMPLES
     )
-    share_text = f"gets {row.share:.2%} where {row.requested:.2%} is asked" if is_off else ""
+    share_text = f"gets {row.share:.2%} where {row.requested:.2%} is requested" if is_off else ""
     if row.used_up is not None:
         yield 2, deficit, f"used up at {row.used_up:,}{', ' + share_text if share_text else ''}"
     elif share_text:

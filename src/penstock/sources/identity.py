@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.machine import create_fresh_generator, seed_globals
+from ..engine.base.machine import create_like_generator, seed_globals
 from ..engine.base.progress import Progress
 from ..engine.base.random import hash64
 from ..errors import StorageError
@@ -293,7 +293,7 @@ def copy_for_reading(value: Any, depth: int = 3) -> Any:
     its own files. Its random generators start from one seed, so that they draw the same values in every
     process. Objects with a destructor are not copied, because a destructor may close shared resources.
     """
-    if (seeded := create_fresh_generator(value)) is not None:
+    if (seeded := create_like_generator(value)) is not None:
         return seeded
     if isinstance(value, list):
         parts = cast("list[Any]", value)

@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.machine import create_fresh_generator
+from ..engine.base.machine import create_like_generator
 
 _MAX_DEPTHS = 12, 4, 2  # nesting depths to examine; the smaller ones if there are too many values
 _VALUES, _FEWEST = 1 << 18, 1 << 9  # values to examine in all items with cycles, and in each
@@ -359,7 +359,7 @@ def _list_dataclass_fields(obj: Any, kind: type) -> dict[str, bool] | None:
 def _is_cache(name: str, value: Any) -> bool:
     if (
         any(word in name.lower() for word in _CACHE_NAME_PARTS)
-        or create_fresh_generator(value) is not None
+        or create_like_generator(value) is not None
     ):
         return True
     # Python's hashes differ between processes.

@@ -324,7 +324,7 @@ def test_what_is_read_in_chunks_tells_bytes(
 
     monkeypatch.setattr(progress, "_QUIET_SECONDS", 0)
     monkeypatch.setattr(convert, "_READ_BYTES", 8 << 10)
-    monkeypatch.setattr(checksummed.sums, "CHUNK", 8 << 10)
+    monkeypatch.setattr(checksummed.sums, "CHUNK_BYTES", 8 << 10)
     table = pa.table({"n": range(10_000)})
     with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
         writer.write_table(table)

@@ -49,7 +49,7 @@ def test_ranks_of_launchers(
 
 
 def test_ranks_of_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.runtime.setting.installed_memory", lambda: 64 << 30)
+    monkeypatch.setattr("penstock.engine.runtime.setting.detect_installed_memory", lambda: 64 << 30)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert (count_local_ranks(), Setting().bytes_ahead) == (4, 2 << 30)
     assert Setting(prefetch_bytes=5).bytes_ahead == 5

@@ -188,9 +188,9 @@ def test_another_process_finds_the_same() -> None:
     code = (
         "import penstock as ps\n"
         "from penstock.engine.graph.recipe import describe\n"
-        "from penstock.engine.base.canonical_json import fingerprint\n"
+        "from penstock.engine.base.canonical_json import compute_fingerprint\n"
         "ds = ps.mix({'b': ps.from_sequence(range(9)), 'a': ps.from_sequence(range(5))}, {'a': 1, 'b': 2})\n"
-        "print(fingerprint(describe(ds.map(str).batch(3, collate=list).flow)))"
+        "print(compute_fingerprint(describe(ds.map(str).batch(3, collate=list).flow)))"
     )
     done = [
         subprocess.run(

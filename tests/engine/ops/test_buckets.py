@@ -68,7 +68,7 @@ def test_lengths_are_added_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = np.random.default_rng(1).integers(1, 90, 30_000)
     ds = store(sizes).shuffle(seed=1, buckets=64).repeat().pack(512)
     ds.plan.at(0)
-    monkeypatch.setattr(BucketShuffle, "dealt", dealt)
+    monkeypatch.setattr(BucketShuffle, "rows_in_buckets", dealt)
     for row in (10, 5_000, 10**6, 10**12):
         assert sum(s.stop - s.start for s in ds.plan.at(row)) == 512  # pyright: ignore[reportOperatorIssue]
     assert sum(looked_up) < 30_000, "no pass is looked at whole again"

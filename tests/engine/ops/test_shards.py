@@ -130,7 +130,7 @@ def test_few_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(value)
         return digest_value(value)
 
-    monkeypatch.setattr("penstock.engine.ops.shards.value_digest", digest)
+    monkeypatch.setattr("penstock.engine.ops.shards.digest_value", digest)
     list(ps.Loader(ps.from_iterable(seeded), lanes=1))
     assert len(seen) == 8 + 4
     list(ps.Loader(ps.from_iterable(seeded, identity=1), lanes=1))

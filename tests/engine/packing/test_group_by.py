@@ -50,7 +50,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
     """The rows of two passes of a flow that ends; `planned` as those of passes that differ are."""
     with pytest.MonkeyPatch.context() as patch:
         if planned:
-            patch.setattr(builder, "by_sums", lambda fold: False)
+            patch.setattr(builder, "has_independent_rows", lambda fold: False)
         packed = build(flow.tree).pack(length, **options)
         assert isinstance(Compiled(packed.flow).op.inputs[0], PackOp if planned else FitOp | CutOp)
         return [

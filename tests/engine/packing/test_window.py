@@ -22,7 +22,7 @@ from penstock.engine.packing import (
     Packing,
     PieceColumns,
     PlannedPieces,
-    WindowPlan,
+    WindowPlanner,
     plan_groups,
 )
 from penstock.engine.packing.window import count_needed_rows, fill_rows
@@ -82,7 +82,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
 
 @given(SIZES, st.integers(1, 12), st.integers(4, 9))
 def test_so_many_documents_decide_on_so_many_rows(sizes: list[int], length: int, rows: int) -> None:
-    windows = WindowPlan(BestFit(length, overflow="split", rows=rows))
+    windows = WindowPlanner(BestFit(length, overflow="split", rows=rows))
     whole = groups(windows.planned(np.asarray(sizes), 5))
     for count in range(1, len(whole) + 1):
         seen = windows.settled(np.asarray(sizes), count)

@@ -54,7 +54,7 @@ _KIND_BY_ANNOTATION = {
     "Mapping[str, int] | None": ArgumentKind(
         "a dict of numbers by name", lambda value: isinstance(value, Mapping)
     ),
-    "str | Counts": ArgumentKind(
+    "str | TokenCounter": ArgumentKind(
         "a column, or a function of a file", lambda value: _is_text(value) or callable(value)
     ),
     "FormatName | str | Callable[[Path], Any]": ArgumentKind(

@@ -128,7 +128,7 @@ def seed_globals(seed: int) -> Generator[None]:
                 torch.set_rng_state(saved[2])
 
 
-def create_fresh_generator(original: object) -> Any:
+def create_like_generator(original: object) -> Any:
     """Return a new random generator of the same type with seed 0, or None for other objects.
 
     Types are `random.Random`, NumPy's generators, and torch's for the CPU.

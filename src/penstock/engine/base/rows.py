@@ -129,7 +129,7 @@ def join_rows(parts: Sequence[ProvenanceRows]) -> ProvenanceRows:
     )
 
 
-def scatter_rows(parts: Sequence[ProvenanceRows], order: Ints) -> ProvenanceRows:
+def merge_rows_in_order(parts: Sequence[ProvenanceRows], order: Ints) -> ProvenanceRows:
     """Scatter the rows of several parts into one order: `order` has the target of each row."""
     if any(part.levels or part.marks for part in parts):
         back = np.empty_like(order)

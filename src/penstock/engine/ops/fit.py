@@ -15,7 +15,7 @@ from ...types import Ints
 from ..base.integers import check_position, find_distinct_values
 from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
-from ..packing import Apart, BestFit, GroupLayout, WindowPlan
+from ..packing import Apart, BestFit, GroupLayout, WindowPlanner
 from .joined import At, JoinedOp
 from .op import Op
 from .packed import Counted, lapped, ranks
@@ -46,7 +46,7 @@ class FitOp(JoinedOp):
         names: Sequence[str],
     ) -> None:
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
-        self.windows = WindowPlan(
+        self.windows = WindowPlanner(
             fold, counted.multiple, 1 if self._groups is None else len(flow.leaves)
         )
         if self.windows.long == "truncate":

@@ -15,7 +15,7 @@ from ...types import Ints, Path
 from ..base.columnar import ColumnarSamples
 from ..base.integers import check_position, find_distinct_values
 from ..base.progress import Progress
-from ..base.rows import ProvenanceRows, make_empty_rows, scatter_rows
+from ..base.rows import ProvenanceRows, make_empty_rows, merge_rows_in_order
 from ..mixing.rules import Drawing, Invertible
 from ..streams.step import Step
 from .each import EachOp
@@ -119,7 +119,7 @@ class MixOp(Op):
         parts = [
             self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups
         ]
-        return scatter_rows(parts, order) if parts else make_empty_rows(self.depth)
+        return merge_rows_in_order(parts, order) if parts else make_empty_rows(self.depth)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         values = self._gathered(rows)

@@ -20,7 +20,7 @@ from ..packing import (
     ConcatSplit,
     FirstFit,
     GroupLayout,
-    WindowPlan,
+    WindowPlanner,
     adjust_group_count,
     count_settled_documents,
     get_inner_fold,
@@ -74,7 +74,7 @@ class PackOp(PackedOp):
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = dict[int, Pass]()
         if has_independent_rows(fold) and not isinstance(fold, ConcatSplit):
-            self.together = WindowPlan(fold, self.multiple, self._apart).rows
+            self.together = WindowPlanner(fold, self.multiple, self._apart).rows
 
     @property
     def size(self) -> int:

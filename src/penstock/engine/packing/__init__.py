@@ -32,7 +32,7 @@ from .plan import (
     split_documents,
 )
 from .row import Missing, build_row
-from .window import WindowPlan, has_independent_rows
+from .window import WindowPlanner, has_independent_rows
 
 __all__ = [
     "METHODS",
@@ -55,7 +55,7 @@ __all__ = [
     "PieceColumns",
     "PlannedPieces",
     "Rebatch",
-    "WindowPlan",
+    "WindowPlanner",
     "adjust_group_count",
     "build_feature_packing",
     "build_row",

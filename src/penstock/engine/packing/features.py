@@ -116,7 +116,7 @@ class FeatureRows:
         dtypes = {
             name: np.dtype(asked).name
             for name in room.names
-            if (asked := _get_feature_dtype(dtype, name)) is not None
+            if (asked := _get_dtype_option(dtype, name)) is not None
         }
         self.__qualname__ = f"rows({settings}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
 
@@ -211,7 +211,7 @@ class FeatureRows:
                 place + 1,
             )
         try:
-            return choose_packed_dtype(typed, _get_feature_dtype(self.dtype, name), self.integers)
+            return choose_packed_dtype(typed, _get_dtype_option(self.dtype, name), self.integers)
         except InexactError as error:
             message = f"feature {name!r}: {error}; give all sources one type, or pass dtype="
             raise _make_segment_error(message, error.index + 1) from None
@@ -226,7 +226,7 @@ class FeatureRows:
             ) from None
 
 
-def _get_feature_dtype(dtype: Any, name: str) -> Any:
+def _get_dtype_option(dtype: Any, name: str) -> Any:
     return cast("Mapping[str, Any]", dtype).get(name) if isinstance(dtype, Mapping) else dtype
 
 

@@ -16,7 +16,7 @@ from ..grouping.concat_split import ConcatSplit, Piece, make_negative_size_error
 from ..grouping.grouped_by_key import Apart, get_inner_fold
 from ..grouping.whole_documents import BestFit, FirstFit
 from .layout import GroupLayout
-from .window import WindowPlan, has_independent_rows
+from .window import WindowPlanner, has_independent_rows
 
 _PROGRESS_CHUNK = 1 << 14  # documents between two reports of progress
 _SPLIT_CHUNK = 1 << 22  # documents split at a time
@@ -46,7 +46,7 @@ def count_settled_documents(
     if has_independent_rows(fold):
         if isinstance(fold, ConcatSplit):
             return int(made.item[made.bounds[rows] - 1]) + 1
-        return WindowPlan(fold, multiple, groups).settled(lengths, rows)
+        return WindowPlanner(fold, multiple, groups).settled(lengths, rows)
     carry, emitted = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
         if emitted >= rows:
@@ -149,7 +149,7 @@ def plan_groups(
     if has_independent_rows(fold):
         if isinstance(fold, ConcatSplit):
             return _plan_concat(fold.length, sizes)
-        return WindowPlan(fold, multiple, groups).planned(
+        return WindowPlanner(fold, multiple, groups).planned(
             sizes, key, of if isinstance(fold, Apart) else None
         )
     bounds, number, start, stop = [0], list[int](), list[int](), list[int]()

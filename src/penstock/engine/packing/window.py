@@ -38,13 +38,13 @@ def has_independent_rows(fold: object) -> TypeGuard[ConcatSplit | BestFit | Apar
             return False
 
 
-class WindowPlan:
+class WindowPlanner:
     """Locations and contents of the windows of a pass, for folds whose rows are independent.
 
     Documents have multiples of `multiple` tokens. The documents that begin in the `span` tokens of
     a window fit into `rows` rows. The last window of a pass also has the remainder.
 
-    >>> windows = WindowPlan(BestFit(8, rows=4))
+    >>> windows = WindowPlanner(BestFit(8, rows=4))
     >>> windows.span, windows.many(60), windows.last(60, lambda: 0)
     (25, 2, 6)
     """
