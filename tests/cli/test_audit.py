@@ -150,3 +150,19 @@ def _open_files(pid: int) -> list[str]:
             with contextlib.suppress(FileNotFoundError):
                 names.append(str(at.readlink()))
     return names
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("audit", "-o"), ("seen", "-o"), ("run", "--dump"), ("plan", "-o"), ("report", "-o")],
+)
+def test_an_input_of_the_mixture_is_never_overwritten(
+    mixture: Path, penstock: Penstock, command: tuple[str, str]
+) -> None:
+    name, option = command
+    data = sorted(path for path in mixture.parent.rglob("*.jsonl"))
+    for path in (mixture, data[0]):
+        before = path.read_bytes()
+        result = penstock(name, mixture, option, path)
+        assert result.exit_code == 2 and "is an input of" in result.output, result.output
+        assert path.read_bytes() == before

@@ -66,6 +66,7 @@ def plan(
     from penstock.report import shares
 
     target = open_run(mixture, state, allow=allow)
+    target.require_no_input(out)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
@@ -160,6 +161,7 @@ def report(
     from penstock.report.full_report import write
 
     target = open_run(mixture, state, allow=allow)
+    target.require_no_input(out)
     horizon = target.horizon(steps)
     write(out, target, horizon)
     result = {"mixture": str(mixture), "unit": target.unit, "steps": horizon, "report": str(out)}

@@ -41,17 +41,17 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
     Raises:
         ConfigError: The dataset has parts that a mixture file cannot express.
     """
-    flow, batch = _split_batch(dataset.flow)
-    flow, rows = _split_limit(flow)
-    flow, pack = _split_pack(flow)
-    flow, samples = _split_limit(flow)
-    if not isinstance(flow, Mix) or not isinstance(flow.rule, Weighted):
+    node, batch = _split_batch(dataset.flow)
+    node, rows = _split_limit(node)
+    node, pack = _split_pack(node)
+    node, samples = _split_limit(node)
+    if not isinstance(node, Mix) or not isinstance(node.rule, Weighted):
         raise _make_unsupported_error(
-            flow, "", "a mixture file holds a mixture, followed by pack and batch only"
+            node, "", "a mixture file holds a mixture, followed by pack and batch only"
         )
     caches = set[str | None]()
     model = replace(
-        _describe_mixture(flow, flow.rule, "", batch, pack, caches),
+        _describe_mixture(node, node.rule, "", batch, pack, caches),
         horizon=_describe_horizon(rows, samples, batch, pack),
     )
     if differs := difference(describe(dataset.flow), describe(build(model).flow)):
@@ -59,8 +59,8 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
     return model
 
 
-def _split_batch(flow: Flow) -> tuple[Flow, Batching | None]:
-    match flow:
+def _split_batch(node: Flow) -> tuple[Flow, Batching | None]:
+    match node:
         case Each(Hold(below, Batch(n, drop, over_ranks)), "map", PackedBatches(packing)):
             return Each(below, "map", packing), Batching(n, drop, over_ranks=over_ranks)
         case Each(Hold(below, Batch(n, drop, over_ranks)), "map", fn):
@@ -72,16 +72,16 @@ def _split_batch(flow: Flow) -> tuple[Flow, Batching | None]:
                 n, drop, "list" if fn is list else "stack", over_ranks=over_ranks
             )
         case _:
-            return flow, None
+            return node, None
 
 
-def _split_limit(flow: Flow) -> tuple[Flow, int | None]:
+def _split_limit(node: Flow) -> tuple[Flow, int | None]:
     """Return the input and the number of items of a limited dataset."""
-    match flow:
+    match node:
         case Reorder(below, Slice(0, n, 1)) | Head(below, n):
             return below, n
         case _:
-            return flow, None
+            return node, None
 
 
 def _describe_horizon(
@@ -105,8 +105,8 @@ def _describe_horizon(
     )
 
 
-def _split_pack(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
-    match flow:
+def _split_pack(node: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
+    match node:
         case Each(Hold(below), "map", Packing() as packing):
             default = Packing(packing.length).describe()
             settings = cast("dict[str, Any]", packing.describe())
@@ -117,11 +117,11 @@ def _split_pack(flow: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
             }
             return below, {"length": packing.length, **changed}
         case _:
-            return flow, None
+            return node, None
 
 
 def _describe_mixture(
-    flow: Mix,
+    node: Mix,
     rule: Weighted,
     at: str,
     batch: Batching | None,
@@ -145,7 +145,7 @@ def _describe_mixture(
         schedule = Scheduling(weights.unit, cast("Any", weights.interpolation), points)
         start, stop = dict(weights.start or {}), dict(weights.stop or {})
     sources: list[SourceEntry] = []
-    for name, child in zip(flow.names, flow.flows, strict=True):
+    for name, child in zip(node.names, node.flows, strict=True):
         settings: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
         settings |= {"start": start.get(name), "stop": stop.get(name)}
         sources.append(
@@ -175,52 +175,52 @@ def _describe_mixture(
     )
 
 
-def _describe_source(flow: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
-    if isinstance(flow, Mix) and isinstance(flow.rule, Weighted):
-        return {"mixture": _describe_mixture(flow, flow.rule, at, None, None, caches)}
+def _describe_source(node: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
+    if isinstance(node, Mix) and isinstance(node.rule, Weighted):
+        return {"mixture": _describe_mixture(node, node.rule, at, None, None, caches)}
     settings: dict[str, Any] = {"shuffle": Shuffling("none")}
-    match flow:
+    match node:
         case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
             counted = counted_for(fn, below)
-            settings["tokenise"], flow = (
+            settings["tokenise"], node = (
                 Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted),
                 below,
             )
         case _:
             pass
-    match flow:
+    match node:
         case Reorder(below, Shuffle(), seed, None):
-            settings["shuffle"], flow = (
+            settings["shuffle"], node = (
                 None if seed is None else Shuffling("full", seed=seed),
                 below,
             )
         case Reorder(below, BlockShuffle(rows, window), seed, None):
-            settings["shuffle"], flow = Shuffling("block", rows, window, seed), below
+            settings["shuffle"], node = Shuffling("block", rows, window, seed), below
         case Reorder(below, BucketShuffle(rows), seed, None):
-            settings["shuffle"], flow = Shuffling("buckets", seed=seed, buckets=rows), below
+            settings["shuffle"], node = Shuffling("buckets", seed=seed, buckets=rows), below
         case _:
             pass
-    match flow:
+    match node:
         case Reorder(below, Portion() as share, _):
-            settings["split"], flow = _describe_split(share, below), below
+            settings["split"], node = _describe_split(share, below), below
         case _:
             pass
-    match flow:
+    match node:
         case Reorder(below, Slice(start, count, step)) if (
             step > 0
         ):  # a mixture file cannot express reversed slices
             stop = start + (count - 1) * step + 1 if count else start
-            settings["slice"], flow = (start, stop, step), below
+            settings["slice"], node = (start, stop, step), below
         case _:
             pass
-    if not isinstance(flow, Read):
+    if not isinstance(node, Read):
         raise _make_unsupported_error(
-            flow,
+            node,
             at,
             "a source of a mixture file consists of files, sliced, shuffled and tokenised in this order",
         )
-    source = flow.source
-    arguments = source.asked if isinstance(source, JoinedFiles | SelectedRows) else None
+    source = node.source
+    arguments = source.open_arguments if isinstance(source, JoinedFiles | SelectedRows) else None
     if arguments is None:
         kind = type(source).__name__
         raise ConfigError(
@@ -229,8 +229,8 @@ def _describe_source(flow: Flow, at: str, name: str, caches: set[str | None]) ->
         )
     caches.add(None if arguments.cache is None else str(require_local(arguments.cache).absolute()))
     paths = tuple(str(parse_location(path).absolute()) for path in arguments.paths)
-    if flow.name != name:
-        settings["label"] = flow.name
+    if node.name != name:
+        settings["label"] = node.name
     return {
         "path": paths,
         "format": arguments.format,
@@ -253,8 +253,8 @@ def _describe_split(share: Portion, below: Flow) -> Splitting:
     return Splitting(held_out, seed=share.seed, part="train" if share.others else "held_out")
 
 
-def _make_unsupported_error(flow: Flow, at: str, rule: str) -> ConfigError:
-    match flow:
+def _make_unsupported_error(node: Flow, at: str, rule: str) -> ConfigError:
+    match node:
         case Each(_, kind, fn):
             step_text = f"{kind}({name_of(fn)})"
         case Reorder(_, order):
@@ -264,5 +264,5 @@ def _make_unsupported_error(flow: Flow, at: str, rule: str) -> ConfigError:
         case Mix(_, _, kind):
             step_text = f"the step {type(kind).__name__}"
         case _:
-            step_text = f"a {type(flow).__name__} without a mixture"
+            step_text = f"a {type(node).__name__} without a mixture"
     return ConfigError(f"dump: {at + ': ' if at else ''}{step_text} cannot be written: {rule}")

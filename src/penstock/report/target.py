@@ -39,6 +39,8 @@ from penstock.errors import ConfigError, IndexedError, StateError, make_storage_
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
+from penstock.sources.row_files import as_row_files
+from penstock.stores.remote import is_remote
 from penstock.types import is_source
 
 _MAX_TEXT_LENGTH = 100  # characters of a sample
@@ -287,6 +289,13 @@ class Target:
         assert is_source(leaf.source)
         shown = repr(leaf.source.read(np.asarray([index]))[0])
         return shown if len(shown) <= _MAX_TEXT_LENGTH else f"{shown[:_MAX_TEXT_LENGTH]}..."
+
+    def require_no_input(self, out: Path | None) -> None:
+        """Raise `ConfigError` if an output would overwrite the mixture file or a file of its data."""
+        files = [as_row_files(leaf.source) for leaf in self.leaves]
+        inputs = {self.path, *(path for file in files if file for path in file.paths)}
+        if out and out.resolve() in {path.resolve() for path in inputs if not is_remote(path)}:
+            raise ConfigError(f"{out} is an input of {self.path.name}: name another output file")
 
     @property
     def op(self) -> Op:

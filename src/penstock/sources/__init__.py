@@ -180,7 +180,7 @@ def _open_any(
         )
     names, cache_text = tuple(map(display_path, given)), None if cache is None else str(cache)
     column_names = None if columns is None else tuple(columns)
-    source.asked = OpenArguments(
+    source.open_arguments = OpenArguments(
         names, format, column_names, cache_text, lengths, split, where, dtype, eos
     )
     return source

@@ -221,7 +221,7 @@ class JoinedFiles:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
-        self.asked: OpenArguments | None = None
+        self.open_arguments: OpenArguments | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
         self._lengths: Sizes | None = None
         self.format = format

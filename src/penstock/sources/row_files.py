@@ -49,7 +49,7 @@ class SampleKeys:
     """The values of one column of a source, which name its samples; archives have `__key__`."""
 
     def __init__(self, source: object, column: str) -> None:
-        arguments: OpenArguments | None = getattr(source, "asked", None)
+        arguments: OpenArguments | None = getattr(source, "open_arguments", None)
         self._column, self._source = column, cast(Any, source)
         if arguments is not None and (
             arguments.columns is not None or getattr(source, "format", "") in ("parquet", "arrow")

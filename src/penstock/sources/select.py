@@ -53,7 +53,7 @@ class SelectedRows:
 
     def __init__(self, chain: JoinedFiles, rows: Ints, where: Selection) -> None:
         self.name = chain.name
-        self.asked: OpenArguments | None = None
+        self.open_arguments: OpenArguments | None = None
         self.as_columns = False
         self._digest: Digest | None = None
         self._chain, self._rows, self._where = chain, rows, where

@@ -85,7 +85,7 @@ def test_so_many_documents_decide_on_so_many_rows(sizes: list[int], length: int,
     windows = WindowPlanner(BestFit(length, overflow="split", rows=rows))
     whole = groups(windows.planned(np.asarray(sizes), 5))
     for count in range(1, len(whole) + 1):
-        seen = windows.settled(np.asarray(sizes), count)
+        seen = windows.count_settled(np.asarray(sizes), count)
         assert max(item for row in whole[:count] for item, *_ in row) < seen <= len(sizes)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from ...dataset import Dataset
 from ...engine.base.random import permute
 from ...engine.graph.nodes import Each, Hold
-from ...engine.grouping import Bins, EndToEnd, FeatureRoom
+from ...engine.grouping import Bins, EndToEnd, FeatureCapacity
 from ...engine.packing import FeatureRows
 from ...errors import ConfigError
 from ...types import Fold, Item, Json, Part
@@ -148,7 +148,7 @@ class ConcatThenSplitIterDataset(_Packed):
         super().__init__(parent, fold, FeatureRows(features, meta_features, bos=bos, exact=True))
 
 
-def _make_feature_room(length_struct: Mapping[str, int]) -> FeatureRoom:
+def _make_feature_room(length_struct: Mapping[str, int]) -> FeatureCapacity:
     lengths: Mapping[str, Any] = length_struct
     if not lengths or not all(
         isinstance(length, int) and length > 0 for length in lengths.values()
@@ -157,11 +157,11 @@ def _make_feature_room(length_struct: Mapping[str, int]) -> FeatureRoom:
             f"length_struct={dict(lengths)}: give each feature a length of at least 1, without "
             "nested dicts"
         )
-    return FeatureRoom(tuple(lengths), tuple(lengths.values()))
+    return FeatureCapacity(tuple(lengths), tuple(lengths.values()))
 
 
 def _per_feature(
-    option: str, values: Mapping[str, Any] | None, features: FeatureRoom, default: Any
+    option: str, values: Mapping[str, Any] | None, features: FeatureCapacity, default: Any
 ) -> tuple[Any, ...]:
     if values is not None and set(values) != set(features.names):
         raise ConfigError(

@@ -34,7 +34,7 @@ def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
     """Both parts of the rows of files, by a hash of what a column holds: equal values go to one
     side."""
     source = flow.source if isinstance(flow, Read) else None
-    asked = source.asked if isinstance(source, JoinedFiles | SelectedRows) else None
+    asked = source.open_arguments if isinstance(source, JoinedFiles | SelectedRows) else None
     if asked is None or not isinstance(flow, Read):
         raise ConfigError(
             f"split(column={column!r}): only rows of files have columns; split directly after "

@@ -5,7 +5,7 @@ carry at any time. Folds use `.size` and `.number` of items only, so they can be
 lengths; `Bins` and `EndToEnd`, which measure several features, also use `.value`.
 """
 
-from .bins import Bins, EndToEnd, FeatureRoom
+from .bins import Bins, EndToEnd, FeatureCapacity
 from .by_length import BatchByTokens, BucketByLength
 from .concat_split import ConcatSplit, Rebatch
 from .grouped_by_key import SOURCE, Apart
@@ -21,7 +21,7 @@ __all__ = [
     "BucketByLength",
     "ConcatSplit",
     "EndToEnd",
-    "FeatureRoom",
+    "FeatureCapacity",
     "FirstFit",
     "Rebatch",
     "ShuffleBuffer",

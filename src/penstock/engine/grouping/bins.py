@@ -38,10 +38,10 @@ def lengths_of(element: Any, names: Sequence[str]) -> list[int]:
 
 
 @dataclass(frozen=True)
-class FeatureRoom:
+class FeatureCapacity:
     """Capacity of a row for each feature.
 
-    >>> FeatureRoom(("inputs", "targets"), (512, 128)).describe()
+    >>> FeatureCapacity(("inputs", "targets"), (512, 128)).describe()
     {'inputs': 512, 'targets': 128}
     """
 
@@ -80,7 +80,7 @@ class Bins:
     rows. Every feature begins at the next multiple of its `align`; rows hold at most `most`
     documents.
 
-    >>> fold = Bins(FeatureRoom(("a", "b"), (4, 2)), 2, (1, 1))
+    >>> fold = Bins(FeatureCapacity(("a", "b"), (4, 2)), 2, (1, 1))
     >>> carry = fold.init(0)
     >>> for number, sizes in enumerate([(3, 1), (2, 1), (1, 1)]):
     ...     carry, _ = fold.step(carry, Item(number, 0, {"a": [0] * sizes[0], "b": [0] * sizes[1]}))
@@ -91,7 +91,7 @@ class Bins:
     KEY = None
     reads_values: ClassVar[bool] = True
 
-    room: FeatureRoom
+    capacity: FeatureCapacity
     n: int
     align: tuple[int, ...]
     best: bool = False
@@ -102,8 +102,8 @@ class Bins:
         return {"rows": [], "left": [], "given": 0}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        lengths, sizes = lengths_of(item.value, self.room.names), self.room.sizes
-        self.room.check(lengths, item)
+        lengths, sizes = lengths_of(item.value, self.capacity.names), self.capacity.sizes
+        self.capacity.check(lengths, item)
         rows: list[Row] = [*carry["rows"]]
         left: list[list[int]] = [*carry["left"]]
         emitted, ready = int(carry["given"]), list[Row]()
@@ -125,19 +125,21 @@ class Bins:
         rows: list[Row] = [[*row] for row in carry["rows"]]
         left = list[list[int]]()
         for row in rows:
-            room = [*self.room.sizes]
+            capacity = [*self.capacity.sizes]
             for item in row:
-                room = self._space_left(room, lengths_of(cast("Item", item).value, self.room.names))
-            if not row or min(room) < 0:
-                raise ValueError(f"an open row with room for {room}")
-            left.append(room)
+                capacity = self._space_left(
+                    capacity, lengths_of(cast("Item", item).value, self.capacity.names)
+                )
+            if not row or min(capacity) < 0:
+                raise ValueError(f"an open row with room for {capacity}")
+            left.append(capacity)
         return {"rows": rows, "left": left, "given": check_int(carry["given"], "{} rows", 0)}
 
     def describe(self) -> Json:
         return {
             "fold": "pack_features",
             "method": "best_fit" if self.best else "first_fit",
-            "lengths": self.room.describe(),
+            "lengths": self.capacity.describe(),
             "open_rows": self.n,
             "align": list(self.align),
             "most": self.most,
@@ -150,8 +152,8 @@ class Bins:
         """Return the row for a document of these lengths; a new row if no open one has room."""
         fits = (
             at
-            for at, room in enumerate(left)
-            if all(map(le, lengths, room)) and (self.most is None or len(rows[at]) < self.most)
+            for at, capacity in enumerate(left)
+            if all(map(le, lengths, capacity)) and (self.most is None or len(rows[at]) < self.most)
         )
         return (
             min(fits, key=lambda at: sum(left[at]), default=len(rows))
@@ -160,11 +162,11 @@ class Bins:
         )
 
     def _space_left(self, left: Sequence[int], lengths: Sequence[int]) -> list[int]:
-        """Return the room left in a row after a document and its alignment."""
+        """Return the space left in a row after a document and its alignment."""
         return [
-            size - -(-(size - room + length) // step) * step
-            for size, room, length, step in zip(
-                self.room.sizes, left, lengths, self.align, strict=True
+            size - -(-(size - capacity + length) // step) * step
+            for size, capacity, length, step in zip(
+                self.capacity.sizes, left, lengths, self.align, strict=True
             )
         ]
 
@@ -185,7 +187,7 @@ class EndToEnd:
     split document has a `Part` for each feature that is split. With `keep_full`, a document that
     exactly fills a row in some feature gets its own row, after the open one.
 
-    >>> fold = EndToEnd(FeatureRoom(("a", "b"), (4, 2)), (True, True))
+    >>> fold = EndToEnd(FeatureCapacity(("a", "b"), (4, 2)), (True, True))
     >>> _, [row] = fold.step(fold.init(0), Item(0, 0, {"a": [0] * 3, "b": [0] * 3}))
     >>> [(part.start, part.stop) for part in row]
     [(0, 3), (0, 2)]
@@ -194,7 +196,7 @@ class EndToEnd:
     KEY = None
     reads_values: ClassVar[bool] = True
 
-    room: FeatureRoom
+    capacity: FeatureCapacity
     cut: tuple[bool, ...]
     keep_full: bool = False
 
@@ -202,7 +204,7 @@ class EndToEnd:
         return {"row": [], "used": [0] * len(self.cut), "full": []}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        lengths, sizes = lengths_of(item.value, self.room.names), self.room.sizes
+        lengths, sizes = lengths_of(item.value, self.capacity.names), self.capacity.sizes
         spare = [size - length for size, length in zip(sizes, lengths, strict=True)]
         if self.keep_full and min(spare) == 0:
             return {**carry, "full": [*carry["full"], item]}, []
@@ -220,7 +222,7 @@ class EndToEnd:
             ):
                 row, start = [*row, *self._piece(item, start, stop, lengths)], self._rest(stop)
             elif not row:
-                self.room.check(
+                self.capacity.check(
                     [0 if cut else length for cut, length in zip(self.cut, lengths, strict=True)],
                     item,
                 )
@@ -234,23 +236,23 @@ class EndToEnd:
         row: Row = [*carry["row"]]
         used = [0] * len(self.cut)
         for item, spans in iter_row_documents(row, self.cut):
-            lengths = lengths_of(item.value, self.room.names)
+            lengths = lengths_of(item.value, self.capacity.names)
             sizes = [
                 n if span is None else span[1] - span[0]
                 for n, span in zip(lengths, spans, strict=True)
             ]
             used = [a + b for a, b in zip(used, sizes, strict=True)]
-        if any(taken > size for taken, size in zip(used, self.room.sizes, strict=True)):
+        if any(taken > size for taken, size in zip(used, self.capacity.sizes, strict=True)):
             raise ValueError(f"an open row of {used}")
         for document in carry["full"]:
-            lengths_of(document.value, self.room.names)  # a part of a document has no value
+            lengths_of(document.value, self.capacity.names)  # a part of a document has no value
         return {"row": row, "used": used, "full": [*carry["full"]]}
 
     def describe(self) -> Json:
         return {
             "fold": "pack_features",
             "method": "concat_split",
-            "lengths": self.room.describe(),
+            "lengths": self.capacity.describe(),
             "cut": list(self.cut),
             "keep_full": self.keep_full,
         }
@@ -265,7 +267,7 @@ class EndToEnd:
         """Return the stop of each feature in the row; None if a whole feature does not fit."""
         out = list[int]()
         for length, begin, taken, size, cut in zip(
-            lengths, start, used, self.room.sizes, self.cut, strict=True
+            lengths, start, used, self.capacity.sizes, self.cut, strict=True
         ):
             if not cut and length > size - taken:
                 return None

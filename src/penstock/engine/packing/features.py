@@ -19,7 +19,7 @@ from ..base.dtypes import (
     make_exact_array,
 )
 from ..base.integers import cast_scalar, check_int
-from ..grouping.bins import Bins, EndToEnd, FeatureRoom, iter_row_documents, length_of
+from ..grouping.bins import Bins, EndToEnd, FeatureCapacity, iter_row_documents, length_of
 from .options import METHODS, DType, Method, check_dtype
 from .row import Span
 
@@ -47,46 +47,54 @@ def build_feature_packing(
         raise ConfigError(
             f"{step}: unpacked={unpacked!r} must be a tuple of names, none of them in {list(names)}"
         )
-    room = FeatureRoom(
+    capacity = FeatureCapacity(
         names, tuple(check_int(lengths[name], f"{step}({name!r}: {{}})", 1) for name in names)
     )
     aligns = tuple(
         check_int(value, step + "(align={})", 1)
-        for value in _expand_setting("align", align, room, 1)
+        for value in _expand_setting("align", align, capacity, 1)
     )
-    for feature_dtype in _expand_setting("dtype", dtype, room, None):
+    for feature_dtype in _expand_setting("dtype", dtype, capacity, None):
         check_dtype(feature_dtype, step)
-    padding = _expand_setting("pad", pad, room, 0)
+    padding = _expand_setting("pad", pad, capacity, 0)
     rows = FeatureRows(
-        room, unpacked, align=aligns, padding=padding, exact=True, dtype=dtype, integers=TOKEN_DTYPE
+        capacity,
+        unpacked,
+        align=aligns,
+        padding=padding,
+        exact=True,
+        dtype=dtype,
+        integers=TOKEN_DTYPE,
     )
     if method == "concat_split":
         if max_segments is not None or open_rows is not None or set(aligns) != {1}:
             raise ConfigError(
                 f"{step}: max_segments, open_rows and align are for first_fit and best_fit"
             )
-        return EndToEnd(room, (True,) * len(names)), rows
+        return EndToEnd(capacity, (True,) * len(names)), rows
     limit = None if max_segments is None else check_int(max_segments, step + "(max_segments={})", 1)
     bins = check_int(64 if open_rows is None else open_rows, step + "(open_rows={})", 1)
-    return Bins(room, bins, aligns, method == "best_fit", limit), rows
+    return Bins(capacity, bins, aligns, method == "best_fit", limit), rows
 
 
-def _expand_setting(option: str, setting: Any, room: FeatureRoom, default: Any) -> tuple[Any, ...]:
+def _expand_setting(
+    option: str, setting: Any, capacity: FeatureCapacity, default: Any
+) -> tuple[Any, ...]:
     """Return a setting for each feature, from one value for all or a mapping of some."""
     if not isinstance(setting, Mapping):
-        return (setting,) * len(room.names)
-    if unknown := set(setting) - set(room.names):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+        return (setting,) * len(capacity.names)
+    if unknown := set(setting) - set(capacity.names):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
         raise ConfigError(
             f"pack_features: {option} names {sorted(unknown)}, and the features are "  # pyright: ignore[reportUnknownArgumentType]
-            f"{list(room.names)}; name features only"
+            f"{list(capacity.names)}; name features only"
         )
-    return tuple(setting.get(name, default) for name in room.names)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
+    return tuple(setting.get(name, default) for name in capacity.names)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
 
 
 class FeatureRows:
     """Builder of a row's arrays from the pieces of a group.
 
-    Features in `meta` are packed without segments and positions, or listed if the row has no room
+    Features in `meta` are packed without segments and positions, or listed if the row has no capacity
     for them. With `exact`, other features are an error. `bos` replaces the first token of every
     piece. Vectors of integers become `integers`; without it a row has the dtypes of its first
     document, as in Grain. `dtype` is one for all features, or a mapping of some.
@@ -94,7 +102,7 @@ class FeatureRows:
 
     def __init__(
         self,
-        room: FeatureRoom,
+        capacity: FeatureCapacity,
         meta: Sequence[str],
         *,
         align: Sequence[int] | None = None,
@@ -105,17 +113,22 @@ class FeatureRows:
         integers: np.dtype[Any] | None = None,
     ) -> None:
         self.dtype, self.integers = dtype, integers
-        self.room, self.meta, self.bos, self.exact = room, frozenset(meta), dict(bos or {}), exact
-        self.align, self.padding = (
-            align or (1,) * len(room.names),
-            padding or (0,) * len(room.names),
+        self.capacity, self.meta, self.bos, self.exact = (
+            capacity,
+            frozenset(meta),
+            dict(bos or {}),
+            exact,
         )
-        self.listed = tuple(name for name in meta if name not in room.names)
-        self.cut = [name not in self.meta for name in room.names]
+        self.align, self.padding = (
+            align or (1,) * len(capacity.names),
+            padding or (0,) * len(capacity.names),
+        )
+        self.listed = tuple(name for name in meta if name not in capacity.names)
+        self.cut = [name not in self.meta for name in capacity.names]
         settings = f"listed {[*self.listed]}, whole {sorted(self.meta)}, align {[*self.align]}, pad {[*self.padding]}"
         dtypes = {
             name: np.dtype(asked).name
-            for name in room.names
+            for name in capacity.names
             if (asked := _get_dtype_option(dtype, name)) is not None
         }
         self.__qualname__ = f"rows({settings}, bos {sorted(self.bos.items())}{f', dtype {dtypes}' if dtypes else ''})"
@@ -125,7 +138,7 @@ class FeatureRows:
         elements: list[Mapping[str, Any]] = [item.value for item, _ in pieces]
         listed = self._named(elements) if self.exact else self.listed
         out = dict[str, Any]()
-        for i, name in enumerate(self.room.names):
+        for i, name in enumerate(self.capacity.names):
             values = [element[name] for element in elements]
             out[name], ids, places = self._column(i, values, [spans[i] for _, spans in pieces])
             if name not in self.meta:
@@ -135,7 +148,10 @@ class FeatureRows:
     def _named(self, elements: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
         """Return the listed features, with those of `with_source()`; check for unknown ones."""
         rest = {
-            name: None for element in elements for name in element if name not in self.room.names
+            name: None
+            for element in elements
+            for name in element
+            if name not in self.capacity.names
         }
         if extra := [
             name for name in rest if name not in self.listed and not name.startswith("__")
@@ -149,7 +165,7 @@ class FeatureRows:
     def _column(
         self, i: int, values: Sequence[Any], spans: Sequence[Span | None]
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        name, size = self.room.names[i], self.room.sizes[i]
+        name, size = self.capacity.names[i], self.capacity.sizes[i]
         pieces = [
             self._piece(name, n, value, span)
             for n, (value, span) in enumerate(zip(values, spans, strict=True), 1)
@@ -222,7 +238,7 @@ class FeatureRows:
             return cast_scalar(value, dtype)
         except OverflowError as error:
             raise DataError(
-                f"feature {self.room.names[i]!r} cannot hold its padding {value}: {error}"
+                f"feature {self.capacity.names[i]!r} cannot hold its padding {value}: {error}"
             ) from None
 
 

@@ -46,7 +46,7 @@ def count_settled_documents(
     if has_independent_rows(fold):
         if isinstance(fold, ConcatSplit):
             return int(made.item[made.bounds[rows] - 1]) + 1
-        return WindowPlanner(fold, multiple, groups).settled(lengths, rows)
+        return WindowPlanner(fold, multiple, groups).count_settled(lengths, rows)
     carry, emitted = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
         if emitted >= rows:

@@ -197,7 +197,7 @@ class WindowPlanner:
         )
         return GroupLayout(compute_bounds(counts), *columns)
 
-    def settled(self, sizes: Ints, rows: int) -> int:
+    def count_settled(self, sizes: Ints, rows: int) -> int:
         """Return the number of documents of a pass that its first `rows` rows depend on."""
         if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)

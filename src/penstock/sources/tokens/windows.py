@@ -165,5 +165,5 @@ def _count_file_tokens(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> li
 
     if not isinstance(store, JoinedFiles):
         return compute()
-    what = json.dumps(["joined tokens", store.describe(), store.asked])
+    what = json.dumps(["joined tokens", store.describe(), store.open_arguments])
     return load_or_compute_fact(store.paths, store.stats, what, compute, store.cache)
