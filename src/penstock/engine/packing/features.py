@@ -94,7 +94,7 @@ def _expand_setting(
 class FeatureRows:
     """Builder of a row's arrays from the pieces of a group.
 
-    Features in `meta` are packed without segments and positions, or listed if the row has no capacity
+    Features in `meta` are packed without segments and positions, or listed if the row has no room
     for them. With `exact`, other features are an error. `bos` replaces the first token of every
     piece. Vectors of integers become `integers`; without it a row has the dtypes of its first
     document, as in Grain. `dtype` is one for all features, or a mapping of some.
