@@ -10,8 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from .engine.base.arguments import make_not_dataset_error, validate_arguments
-from .engine.base.contract import require_protocol
+from .engine.base.arguments import make_not_dataset_error, require_protocol, validate_arguments
 from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
 from .engine.base.limits import BATCH
 from .engine.base.sized import hide_unknown_length

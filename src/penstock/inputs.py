@@ -12,8 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from .dataset import Dataset, require_datasets
-from .engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
-from .engine.base.contract import require_protocol
+from .engine.base.arguments import (
+    check_choice,
+    make_not_dataset_error,
+    require_protocol,
+    validate_arguments,
+)
 from .engine.base.dtypes import TOKEN_DTYPE
 from .engine.base.integers import check_int
 from .engine.base.weights import convert_to_json_number, sort_by_name

@@ -13,6 +13,7 @@ from ...errors import ConfigError
 from .argument_types import check_arguments, find_checked_arguments
 
 T = TypeVar("T", bound=Callable[..., Any])
+Part = TypeVar("Part")
 
 # Synonyms of arguments in other libraries; the suggestion is the one that the function has.
 ARGUMENT_SYNONYMS = (
@@ -205,6 +206,28 @@ def check_choice(value: object, choices: tuple[str, ...], where: str) -> None:
             f"{where.format(repr(value))}: choose {', '.join(first)} or "
             f"{last}{suggest_names(value, choices)}"
         )
+
+
+def require_protocol(part: Part, contract: type, where: str) -> Part:
+    """Return the object; raise `ConfigError` if it lacks a method, or is a class.
+
+    >>> from penstock.types import Order
+    >>> require_protocol("abc", Order, "reorder()")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: reorder(): str has no size, down, up, describe; see Order in penstock.types
+    """
+    if isinstance(part, type):
+        raise ConfigError(
+            f"{where}: {part.__name__} is a class; give an object, {part.__name__}(...)"
+        )
+    methods = [name for name in vars(contract) if not name.startswith("_")]
+    if missing := [name for name in methods if not callable(getattr(part, name, None))]:
+        raise ConfigError(
+            f"{where}: {type(part).__name__} has no {', '.join(missing)}; see {contract.__name__} "
+            "in penstock.types"
+        )
+    return part
 
 
 def validate_arguments(target: T) -> T:
