@@ -257,13 +257,13 @@ def test_what_is_wanted_at_once_and_does_not_fit_takes_the_place_of_nothing(
 CREW = """
 import os, random, signal, sys, time
 from penstock.stores import blocks
-from penstock.stores.blocks import Blocks
+from penstock.stores.blocks import BlockCache
 from penstock.stores.client import ObjectInfo
 
-folder, rounds, limit = sys.argv[1], int(sys.argv[2]), int(os.environ[blocks.LIMIT])
-blocks.SIZE = 16 << 10
+folder, rounds, limit = sys.argv[1], int(sys.argv[2]), int(os.environ[blocks.CACHE_LIMIT_VARIABLE])
+blocks.BLOCK_BYTES = 16 << 10
 data, dice = random.Random(5).randbytes(300_000), random.Random(1)
-found, cache = ObjectInfo("s3://bucket/x", len(data), "tag"), Blocks(folder)
+found, cache = ObjectInfo("s3://bucket/x", len(data), "tag"), BlockCache(folder)
 
 
 def work(seed):

@@ -437,7 +437,7 @@ from penstock.engine.base.seams import LocalStore
 from penstock.sources import columnar
 
 counts = {"read": 0, "footers": 0, "rank": sys.argv[3]}
-read, footer = LocalStore.read, columnar.footer_of
+read, footer = LocalStore.read, columnar.read_footer
 
 
 def counted(self, path, *rest):
@@ -450,7 +450,7 @@ def opened(path):
     return footer(path)
 
 
-LocalStore.read, columnar.footer_of = counted, opened
+LocalStore.read, columnar.read_footer = counted, opened
 began = time.process_time()
 data = ps.read(sys.argv[1], cache=sys.argv[2])
 iter(data).state_dict()
