@@ -276,7 +276,7 @@ def _open_own_format(
     if columns is not None and format_name in ("jsonl", "text"):
         files, _ = _open_uniform_files(files_found, opener._replace(columns=None))
     elif columns is not None and format_name in ("parquet", "arrow", "csv"):
-        # As of all files, some of which may lack a column or store it with another type.
+        # All files count: some may lack a column or store it with another type.
         both = list(dict.fromkeys((*columns, *where)))
         files, _ = _open_uniform_files(files_found, opener._replace(columns=both))
     return select(chain, files, files_found, where, cache)

@@ -80,13 +80,13 @@ class _ResumeTrial:
 
     def __init__(
         self,
-        opened: Callable[[], _LiveRun],
+        open_run: Callable[[], _LiveRun],
         events: list[Any],
         states: list[Any],
         same: SampleEquality | None,
     ) -> None:
-        self.open, self.events, self.states, self.same = opened, events, states, same
-        self.json = opened().json
+        self.open, self.events, self.states, self.same = open_run, events, states, same
+        self.json = open_run().json
 
     def check(self, live: _LiveRun, at: int, *, states: bool, events: int | None = None) -> None:
         """Compare events from position `at` on, and states at and after it."""
@@ -199,12 +199,12 @@ def assert_resumes(
     AssertionError: resumed at position 2 of 5 in a fresh object: sample 2: 2 instead of 3
     """
 
-    def opened() -> _LiveRun:
+    def open_run() -> _LiveRun:
         return _LiveRun(make, state, load, json)
 
-    events = list(opened().rest(steps)) if steps is not None else _run_to_end(opened())
-    states, raws = _save_states(opened(), events, same)
-    trial = _ResumeTrial(opened, events, states, same)
+    events = list(open_run().rest(steps)) if steps is not None else _run_to_end(open_run())
+    states, raws = _save_states(open_run(), events, same)
+    trial = _ResumeTrial(open_run, events, states, same)
     ways = {
         "in a fresh object": trial.fresh,
         "in a used object": trial.used,

@@ -301,7 +301,7 @@ class SimSched:
             task: A pure function, as it may run twice.
 
         Returns:
-            The result; that of the second run if there are two.
+            The result, of the second run if there are two.
 
         Raises:
             Exception: `error()` instead of a run, with probability `fail`; `failures` counts these.

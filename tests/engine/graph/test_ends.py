@@ -1,4 +1,4 @@
-"""Finite and endless pipelines are told apart."""
+"""Finite and endless pipelines are distinguished."""
 
 from __future__ import annotations
 

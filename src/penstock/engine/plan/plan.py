@@ -128,6 +128,8 @@ class Plan(Questions, Generic[D]):
         body["journal"] = journal_to_json(journal_from_json(noted))
         return Plan(base, self._wrap, edits, body)
 
+    after = for_state  # the former name, which programs use
+
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Plan[D]:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
 

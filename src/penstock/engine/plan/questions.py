@@ -30,7 +30,7 @@ from .steps import log_of, rows_of, told_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
-_LISTED = 1 << 16  # repeats of a sample that are listed together, where nobody gives a range
+_LISTED = 1 << 16  # repeats of a sample listed at once if no range is given
 _LISTED_IN_VAIN = 1 << 17  # and in all, without a hit
 _FAR = 1 << 18  # how far endless plans are compared if nobody says
 
@@ -139,6 +139,8 @@ class Questions(Located):
                 yield from found
                 progress.tell(at - places.start)
                 at, some = at + some, some * 2 if len(found) < _MANY else some
+
+    finds = iter_find  # the former name, which programs use
 
     def _find_endless(self, source: str, index: int, stop: int) -> Iterator[int]:
         """Yield all positions of a sample; stop the search when repeats must be listed in vain."""
@@ -348,6 +350,8 @@ class Questions(Located):
                 strict=True,
             )
         )
+
+    exhausts = exhaustion  # the former name, which programs use
 
     # ------------------------------------------------------------ two plans
 

@@ -78,7 +78,9 @@ class Job:
     ) -> Done:
         """Execute the job item by item; `at` receives the sample (leaf, pass, index) before each."""
 
-        def told(call: Apply, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+        def apply_one_by_one(
+            call: Apply, values: Sequence[Any], rows: ProvenanceRows
+        ) -> Sequence[Any]:
             out, first = list[Any](), rows.firsts()
             for i in range(len(values)):
                 at(*(int(column[first[i]]) for column in (rows.leaf, rows.epoch, rows.index)))
@@ -88,10 +90,10 @@ class Job:
         op, began = self.op, world.sched.now()
         given: Sequence[Any] = values or []
         if op is not None:
-            given = told(lambda _, row: op.values(row), range(len(rows)), rows)
+            given = apply_one_by_one(lambda _, row: op.values(row), range(len(rows)), rows)
         found = Results(given, rows, None)
         for step in self.steps:
-            found.go(step, told)
+            found.go(step, apply_one_by_one)
         return found.done(began)
 
 
