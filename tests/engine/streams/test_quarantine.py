@@ -212,6 +212,17 @@ def test_a_bad_partner_takes_its_tuple_with_it() -> None:
     assert {5, 9}.isdisjoint(chain(*pairs))
 
 
+def test_a_bad_partner_takes_its_tuple_with_it_where_no_input_ends() -> None:
+    ds = source(6, frozenset({3})).repeat().zip(source(6, frozenset({2}), "b").repeat())
+    with loader(ds) as run:
+        pairs = list(islice(run, 30))
+        plan = ds.plan.for_state(run.state_dict())
+        assert run.journal
+    assert all(len(pair) == 2 and pair[0] == pair[1] for pair in pairs)
+    assert {2, 3}.isdisjoint(chain(*pairs))
+    assert [tuple(sample.index for sample in plan.at(p)) for p in range(30)] == pairs
+
+
 def test_a_bad_document_of_a_planned_pack_is_a_masked_hole_of_its_length() -> None:
     ds = documents(10, frozenset({3, 7})).pack(6, pad=-100)
     good = list(documents(10, frozenset()).pack(6, pad=-100))

@@ -94,6 +94,10 @@ class BatchOp(Groups):
         return self.flow.places(above + 1, packed)
 
     @property
+    def ending(self) -> Op:
+        return self  # the flow below gives parts of tuples
+
+    @property
     def size(self) -> int | None:
         return self._size
 
