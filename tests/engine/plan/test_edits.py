@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -574,3 +575,21 @@ def test_a_pass_without_items_has_none_to_skip() -> None:
         plan.skip(range(4, 6))
     with pytest.raises(IndexError, match="of a plan of 0"):
         rows.plan.skip(range(2))
+
+
+@pytest.mark.parametrize("at", [2, 8, 11, 19, 27])
+def test_an_exclusion_of_an_input_that_every_pass_begins_anew_keeps_the_past(at: int) -> None:
+    endless = ps.from_sequence(range(5), name="z").repeat()
+    ds = ps.from_sequence(range(8), name="a").zip(endless).repeat()
+    run = ps.Loader(ds)
+    first = list(islice(iter(run), at))
+    plan = ds.plan.for_state(run.state_dict()).exclude([("z", 3)])
+    resumed = ps.Loader(ds)
+    resumed.load_state_dict(plan.state)
+    later = list(islice(iter(resumed), 30))
+    drawn = [tuple(sample.index for sample in plan.at(p)) for p in range(at + 30)]
+    assert drawn == first + later
+    assert 3 not in [z for _, z in later]
+    found = [p for p, (_, z) in enumerate(drawn) if z == 3]
+    assert list(plan.find("z", 3, within=range(at + 30))) == found
+    assert plan.seen(at).documents == ds.plan.seen(at).documents

@@ -341,7 +341,7 @@ def _by_pass(
     for i, (lap, schedule) in enumerate(passes.items()):
         # Each input goes on with a pass that it has not begun before.
         base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
-        parts.append(MixOp(inputs, schedule, leaves, at, base=base))
+        parts.append(MixOp(inputs, schedule, leaves, at, base=base, first_pass=lap))
     sizes = [part.size for part in parts]
     if len(parts) == 1 or sizes[0] is None:
         return parts[0]

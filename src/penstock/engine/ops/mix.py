@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from ...sources.block import join_read_rows
 from ...types import Ints, Path
@@ -39,7 +41,7 @@ class WithGaps(Protocol):
 class MixOp(Op):
     """A mix of indexed inputs; a mixture, drawn from by a rule, has a `place`. `on` says that the
     schedule knows the draws of later passes too; `base` is how far each input had come before the
-    first pass.
+    first pass, which has the number `first_pass` where the mix changed from one pass to another.
     """
 
     def __init__(
@@ -50,8 +52,10 @@ class MixOp(Op):
         at: Path | None = None,
         on: bool = False,
         base: Ints | None = None,
+        first_pass: int = 0,
     ) -> None:
         self.inputs, self.schedule, self.at = tuple(inputs), schedule, at
+        self.first_pass = first_pass
         self.owner = np.full(leaves, -1, np.int64)  # which input a leaf belongs to
         for i, each in enumerate(self.inputs):
             self.owner[list(each.leaves)] = i
@@ -79,6 +83,32 @@ class MixOp(Op):
         """How far each input moves on from one pass of the mix to the next."""
         sizes = np.asarray([each.size or 0 for each in self.inputs], np.int64)
         return sizes * self.schedule.passes
+
+    @cached_property
+    def _replayed(self) -> npt.NDArray[np.bool_]:
+        """Which inputs never end, so that each pass of the mix goes through them anew: in the next
+        lap.
+        """
+        endless = [self._pass is not None and each.size is None for each in self.inputs]
+        return np.asarray(endless, bool)
+
+    @cached_property
+    def _replays_differ(self) -> bool:
+        """Whether a replayed input has laps that differ."""
+        return any(
+            each.settled
+            for each, replayed in zip(self.inputs, self._replayed, strict=True)
+            if replayed
+        )
+
+    @cached_property
+    def _replays_remixed(self) -> bool:
+        """Whether a replayed input draws from other sources in earlier laps."""
+        return any(
+            each.remixed
+            for each, replayed in zip(self.inputs, self._replayed, strict=True)
+            if replayed
+        )
 
     @cached_property
     def _together(self) -> Together:
@@ -111,6 +141,14 @@ class MixOp(Op):
 
     def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
         source, k = self.draws(positions)
+        if not (self._pass and self._replays_differ):
+            return self._locate(source, k, laps)
+        replays = np.where(self._replayed[source], positions // self._pass + self.first_pass, 0)
+        rows = self._locate(source, k, laps + replays)
+        # Laps choose the exclusions; the epochs of a replay are those of the first pass.
+        return replace(rows, epoch=rows.epoch - np.repeat(replays, np.diff(rows.firsts())))
+
+    def _locate(self, source: Ints, k: Ints, laps: Ints) -> ProvenanceRows:
         found = self._together.locate(source, k, laps) or self._lines.locate(source, k, laps)
         if found is not None:
             return found
@@ -188,9 +226,17 @@ class MixOp(Op):
         first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
         each, base = int(self.advance[i]), int(self.base[i])
         if each == 0:  # every pass begins anew with the same draws
-            place = _placed(schedule, i, flow.find(leaf, index, base, base + drawn, lap) - base)
-            place = place[place >= 0]
-            return laps_of(place, size, low, high)
+            parts, edges = list[Ints](), {low, high}
+            if self._replayed[i]:
+                lap += self.first_pass
+                differ = range(first + 1, min(flow.settled - lap, (high - 1) // size) + 1)
+                edges.update(epoch * size for epoch in differ)
+            for start, stop in pairwise(sorted(edges)):
+                there = lap + start // size if self._replayed[i] else lap
+                k = flow.find(leaf, index, base, base + drawn, there) - base
+                place = _placed(schedule, i, k)
+                parts.append(laps_of(place[place >= 0], size, start, stop))
+            return np.concatenate([index[:0], *parts])
         a, b = (
             base + e * each + int(schedule.counts(p - e * size)[i])
             for e, p in ((first, low), (last, high))
@@ -241,7 +287,9 @@ class MixOp(Op):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         schedule, size = self.schedule, self._pass
-        if not isinstance(schedule, Invertible):
+        if not isinstance(schedule, Invertible) or (
+            self._replays_differ and (tally.by_document or self._replays_remixed)
+        ):
             tally.look_at(stop - start)
             return tally.one_by_one(self, start, stop, times)
 
@@ -299,7 +347,10 @@ class MixOp(Op):
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         epoch, place = divmod(position, self._pass) if self._pass else (0, position)
-        if epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all():
+        replayed = self._replays_differ and bool(epoch or self.first_pass)
+        if replayed or (
+            epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all()
+        ):
             return lengths.sums(self).before(position, out, times)
         drawn = self.schedule.counts(place) + self.drawn(epoch)
         for upto, sign in ((drawn, times), (self.base, -times)):
@@ -343,8 +394,15 @@ class MixOp(Op):
     def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
         part, _, epoch, place = self._stands(position, ahead)
         drawn = part.schedule.counts(place) + part.drawn(epoch)
-        for each, k in zip(part.inputs, drawn.tolist(), strict=True):
-            yield Before(each, k, lap, ahead and position > 0)
+        for i, (each, k) in enumerate(zip(part.inputs, drawn.tolist(), strict=True)):
+            replays = part.first_pass + epoch if part._replayed[i] else 0
+            if replays and each.goes_round(int(part.schedule.counts(part._pass or 0)[i])):
+                continue  # its laps could not be told from those of its own inputs
+            yield Before(each, k, lap + replays, ahead and position > 0)
+
+    def goes_round(self, stop: int) -> bool:
+        over = self._pass is not None and stop > self._pass and bool(self._replayed.any())
+        return self.leaf is None and (over or super().goes_round(stop))
 
     @property
     def steady(self) -> bool:
