@@ -315,3 +315,20 @@ def test_what_trainers_and_file_systems_keep_beside_data_is_left_out(tmp_path: P
     ):
         (tmp_path / name).write_bytes(b"....")
     assert [len(each) for each in ps.read(tmp_path / "**/*.bin", dtype="uint16")] == [5]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.bin", "a.npy", "a.ds", "a.txt", "a.csv", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.tar"],
+)
+def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
+    (tmp_path / name).write_text(pointer)
+    options: dict[str, Any] = {"dtype": "uint16"} if name in ("a.bin", "a.npy", "a.ds") else {}
+    with pytest.raises(ps.DataError, match=rf"{name}: it is a pointer of Git LFS.*git lfs pull"):
+        ps.read(tmp_path / name, **options)
+
+
+def test_text_that_mentions_git_lfs_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("see version https://git-lfs.github.com/spec/v1\n")
+    assert len(ps.read(tmp_path / "a.txt")) == 1
