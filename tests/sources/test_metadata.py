@@ -332,3 +332,22 @@ def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
 def test_text_that_mentions_git_lfs_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("see version https://git-lfs.github.com/spec/v1\n")
     assert len(ps.read(tmp_path / "a.txt")) == 1
+
+
+def test_folders_with_data_that_are_not_read_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in (
+        "a.jsonl",
+        "eval/b.jsonl",
+        "_temporary/c.jsonl",
+        "images/d.png",
+        "notes/README.md",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(LINES)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert len(ps.read(tmp_path)) == len(ps.read(tmp_path)) == 2
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "folders (eval) are not read" in said and said.endswith(f"{tmp_path}/**/*.jsonl")
+    assert len(ps.read(f"{tmp_path}/**/*.jsonl")) == 4
