@@ -329,6 +329,14 @@ def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
         ps.read(tmp_path / name, **options)
 
 
+def test_a_pointer_of_git_lfs_among_many_files_is_no_data(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number:02}.txt").write_text("a\n")
+    (tmp_path / "33.txt").write_text("version https://git-lfs.github.com/spec/v1\nsize 1\n")
+    with pytest.raises(ps.DataError, match=r"33.txt: it is a pointer of Git LFS"):
+        ps.read(tmp_path)
+
+
 def test_text_that_mentions_git_lfs_is_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("see version https://git-lfs.github.com/spec/v1\n")
     assert len(ps.read(tmp_path / "a.txt")) == 1

@@ -24,8 +24,6 @@ from .tokens import TokenIdOptions, open_tokens
 _LOCAL_FORMATS = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
 _HEADER_FORMATS = ("mds", "litdata")  # formats whose offsets are at the beginning of a file
 _FOLDER_FORMATS = ("zarr", "lance")
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-_LFS_POINTER_BYTES = 1024  # the specification of Git LFS limits pointers to fewer bytes
 CHECKSUMMED_FORMATS = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 """Formats whose files are compared with optional checksums, besides tokens and JSON arrays."""
 
@@ -89,8 +87,7 @@ class Opener(NamedTuple):
         if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
         before = sidecar.stat_file(path)
-        if before.size < _LFS_POINTER_BYTES:
-            _require_no_lfs_pointer(path)
+        sidecar.require_no_lfs_pointer(path, before.size)
         try:
             return self._open(path, offsets)
         finally:
@@ -188,17 +185,6 @@ class Opener(NamedTuple):
             rebuild=rebuild,
             offsets=offsets,
             data=data,
-        )
-
-
-def _require_no_lfs_pointer(path: Path) -> None:
-    """Raise if Git LFS left a pointer in place of a file, which text and raw formats would read."""
-    with sidecar.convert_storage_errors(path):
-        head = seams.world.store.read(str(path), 0, len(_LFS_POINTER))
-    if head == _LFS_POINTER:
-        raise DataError(
-            "it is a pointer of Git LFS, not the data: run `git lfs pull` in its repository",
-            where=str(path),
         )
 
 
