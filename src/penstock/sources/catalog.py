@@ -263,7 +263,6 @@ def _build_catalog(
                 prefetch(paths[number : number + 2 * MIN_CATALOG_FILES])
             file_marks = np.zeros(0, np.uint32)
             if has_offsets and stores_offsets(path, version.size):
-                sidecar.require_no_lfs_pointer(path, version.size)
                 offsets, sums = find_row_offsets(path, version)
                 file_marks = np.concatenate([offsets, sums]).astype(np.uint32)
                 lengths.append(len(offsets) - 1)

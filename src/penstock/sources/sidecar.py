@@ -423,13 +423,18 @@ def stat_file(path: Path) -> Stat:
         return seams.world.store.stat(str(path))
 
 
-def require_no_lfs_pointer(path: Path, size: int) -> None:
-    """Raise if Git LFS left a pointer in place of a file; text and raw formats would read it."""
+def require_no_lfs_pointer(path: Path, size: int, head: bytes | None = None) -> None:
+    """Raise if Git LFS left a pointer in place of a file; text and raw formats would read it.
+
+    Args:
+        head: The beginning of the file, if it was read.
+    """
     if size >= _LFS_POINTER_BYTES or is_remote(path):
         return
-    with convert_storage_errors(path):
-        head = seams.world.store.read(str(path), 0, len(_LFS_POINTER))
-    if head == _LFS_POINTER:
+    if head is None:
+        with convert_storage_errors(path):
+            head = seams.world.store.read(str(path), 0, len(_LFS_POINTER))
+    if head.startswith(_LFS_POINTER):
         raise DataError(
             "it is a pointer of Git LFS, not the data: run `git lfs pull` in its repository",
             where=str(path),
