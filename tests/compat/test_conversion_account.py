@@ -834,6 +834,18 @@ def test_rows_of_nemo_are_as_long_as_its_data_says(tmp_path: Path) -> None:
     assert found.mixture.pack == {"length": 2048} and not lost(found)
 
 
+def test_streams_of_axolotl_are_packed_unless_sample_packing_is_off(tmp_path: Path) -> None:
+    text = (
+        "pretraining_dataset: [{path: a/b, type: pretrain}]\nbase_model: t\nmicro_batch_size: 1\n"
+        "sequence_len: 8\nstreaming_multipack_buffer_size: 4\nsample_packing: "
+    )
+    packed, missing, off = (
+        converted(tmp_path, text + value) for value in ("true", "null", "false")
+    )
+    assert packed.mixture.pack == missing.mixture.pack and packed.mixture.pack is not None
+    assert off.mixture.pack is None and "sequence_len" in lost(off)
+
+
 def test_weights_of_manifests_are_no_paths(tmp_path: Path) -> None:
     found = converted(
         tmp_path, "input_cfg: [{type: nemo, manifest_filepath: [[a.json, 3], [b.json, 2]]}]\n"

@@ -52,7 +52,51 @@ def test_nanotron_stages(tmp_path: Path) -> None:
         ),
     )
     assert (model.batch, model.pack) == (Batching(6, True, ranks=4), {"length": 64})
-    assert (model.horizon, model.seed, model.unit, lost) == (("steps", 200), 8, "tokens", [])
+    assert (model.horizon, model.seed, model.unit, lost) == (("steps", 200), 42, "tokens", [])
+
+
+def test_the_seed_of_nanotron_is_that_of_its_first_data(tmp_path: Path) -> None:
+    def seed(first: str, second: str) -> tuple[int | None, list[str]]:
+        text = STAGES.replace(", seed: 3", f", seed: {second}").replace(
+            "- data: {dataset: {", f"- data: {{seed: {first}, dataset: {{", 1
+        )
+        (tmp_path / "c.yaml").write_text(text)
+        model, problems = convert(tmp_path / "c.yaml", ranks=4)
+        return model.seed, [one.key for one in problems if one.key.endswith(".seed")]
+
+    assert seed("5", "5") == (5, []) and seed("6", "null") == (6, [])
+    assert seed("0", "7") == (0, ["data_stages[1].data.seed"]) and seed("0", "null") == (0, [])
+
+
+def test_stages_of_nanotron_may_be_written_in_any_order(tmp_path: Path) -> None:
+    stages = [
+        f"- {{data: {{dataset: {{dataset_folder: {{/{name}: 1.0}}}}}}, start_training_step: {step}}}\n"
+        for name, step in (("a", 1), ("b", 11))
+    ]
+    forward, backward = (
+        carried(tmp_path / "c.yaml", "data_stages:\n" + "".join(items))[0]
+        for items in (stages, stages[::-1])
+    )
+    assert forward == backward and forward.names == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("key", "dtype"),
+    [
+        ("vocab_size: 65536", "uint16"),
+        ("vocab_size: 65537", "uint32"),
+        ("token_size_in_bytes: 2, vocab_size: 70000", "uint16"),
+        ("token_size_in_bytes: 4", "uint32"),
+        ("token_size_in_bytes: 8", None),
+    ],
+)
+def test_the_width_of_the_tokens_of_nanotron(tmp_path: Path, key: str, dtype: str | None) -> None:
+    (tmp_path / "c.yaml").write_text(
+        f"data_stages: [{{data: {{dataset: {{dataset_folder: /a, {key}}}}}, start_training_step: 1}}]\n"
+    )
+    model, problems = convert(tmp_path / "c.yaml")
+    assert model.sources[0].dtype == dtype
+    assert any("neither 2 nor 4" in one.message for one in problems) == (dtype is None)
 
 
 def test_nanotron_without_weights(tmp_path: Path) -> None:

@@ -315,3 +315,47 @@ def test_what_trainers_and_file_systems_keep_beside_data_is_left_out(tmp_path: P
     ):
         (tmp_path / name).write_bytes(b"....")
     assert [len(each) for each in ps.read(tmp_path / "**/*.bin", dtype="uint16")] == [5]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["a.bin", "a.npy", "a.ds", "a.txt", "a.csv", "a.jsonl", "a.jsonl.gz", "a.parquet", "a.tar"],
+)
+def test_a_pointer_of_git_lfs_is_no_data(tmp_path: Path, name: str) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'4d' * 32}\nsize 12345\n"
+    (tmp_path / name).write_text(pointer)
+    options: dict[str, Any] = {"dtype": "uint16"} if name in ("a.bin", "a.npy", "a.ds") else {}
+    with pytest.raises(ps.DataError, match=rf"{name}: it is a pointer of Git LFS.*git lfs pull"):
+        ps.read(tmp_path / name, **options)
+
+
+def test_a_pointer_of_git_lfs_among_many_files_is_no_data(tmp_path: Path) -> None:
+    for number in range(40):
+        (tmp_path / f"{number:02}.txt").write_text("a\n")
+    (tmp_path / "33.txt").write_text("version https://git-lfs.github.com/spec/v1\nsize 1\n")
+    with pytest.raises(ps.DataError, match=r"33.txt: it is a pointer of Git LFS"):
+        ps.read(tmp_path)
+
+
+def test_text_that_mentions_git_lfs_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("see version https://git-lfs.github.com/spec/v1\n")
+    assert len(ps.read(tmp_path / "a.txt")) == 1
+
+
+def test_folders_with_data_that_are_not_read_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in (
+        "a.jsonl",
+        "eval/b.jsonl",
+        "_temporary/c.jsonl",
+        "images/d.png",
+        "notes/README.md",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(LINES)
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert len(ps.read(tmp_path)) == len(ps.read(tmp_path)) == 2
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "folders (eval) are not read" in said and said.endswith(f"{tmp_path}/**/*.jsonl")
+    assert len(ps.read(f"{tmp_path}/**/*.jsonl")) == 4

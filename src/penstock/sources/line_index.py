@@ -160,6 +160,8 @@ def _read_pieces(path: Path, starts: range, size: int) -> _LinePiece:
 def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _LinePiece:
     with sidecar.convert_storage_errors(path):
         piece = seams.world.store.read(str(path), start, min(_CHUNK_BYTES, size - start))
+    if start == 0:
+        sidecar.require_no_lfs_pointer(path, size, piece)
     sums, stop = compute_checksums([piece]), start + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
     if start == 0 and piece.startswith(BYTE_ORDER_MARK):

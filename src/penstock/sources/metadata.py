@@ -71,6 +71,15 @@ def log_left_out(given: str, names: Iterable[str]) -> None:
         )
 
 
+def log_unread_folders(given: str, names: Sequence[str], extension: str) -> None:
+    """Log once which folders within a folder have data that is not read."""
+    if names:
+        _log_once(
+            f"{given}: the files of its folders ({_join_names(sorted(names))}) are not read; for all "
+            f"files write {given}/**/*{extension}"
+        )
+
+
 def log_missing(given: str, paths: Iterable[PurePath]) -> None:
     """Log once which files are missing, if names state their number (`-00000-of-00010`)."""
     numbers = dict[tuple[str, str, str], set[int]]()

@@ -87,6 +87,7 @@ class Opener(NamedTuple):
         if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
         before = sidecar.stat_file(path)
+        sidecar.require_no_lfs_pointer(path, before.size)
         try:
             return self._open(path, offsets)
         finally:

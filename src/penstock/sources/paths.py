@@ -25,7 +25,7 @@ from ..stores import (
 from . import folders
 from .braces import expand_braces
 from .lakes import require_current
-from .metadata import is_metadata, log_left_out, log_missing
+from .metadata import is_metadata, log_left_out, log_missing, log_unread_folders
 
 FormatName: TypeAlias = Literal[
     "parquet",
@@ -93,6 +93,7 @@ _match_unread_archive = re.compile(
 ).fullmatch
 """Matches names of compressed data that Penstock does not read."""
 _PART_SUFFIX = re.compile(r"-\d{5}-of-\d{5}$")
+_CHECKED_FOLDERS = 16  # folders within a folder that are listed for a warning
 _LITDATA_CHUNK = re.compile(r"chunk-\d+-\d+\.bin$")  # of LitData
 
 
@@ -425,7 +426,24 @@ def _expand_entry(
             f"{', '.join(FORMATS)}; for the files of its folders write, for example, "
             f"{path.as_posix()}/**/*.parquet"
         )
+    if not is_remote(path):
+        unread_folders = [
+            name for name in subfolders[:_CHECKED_FOLDERS] if _holds_data(path / name)
+        ]
+        log_unread_folders(path.as_posix(), unread_folders, Path(data_files[0].path).suffix)
     yield from ((parse_listed_name(file.path).as_posix(), 0, file) for file in data_files)
+
+
+def _holds_data(folder: Path) -> bool:
+    """Return whether a folder has files that a pattern would read."""
+    with contextlib.suppress(StorageError):
+        return any(
+            entry.file
+            and detect_format(parse_listed_name(entry.path))
+            and not is_metadata(PurePosixPath(folder.name, Path(entry.path).name))
+            for entry in _list_folder(folder)
+        )
+    return False
 
 
 def _select_data_entries(entries: Sequence[FolderEntry], pattern: str) -> list[FolderEntry]:

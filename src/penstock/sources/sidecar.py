@@ -27,6 +27,8 @@ from ..stores import get_default_cache, is_remote
 from . import sums
 from .rows import encode_path, map_file
 
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+_LFS_POINTER_BYTES = 1024  # the specification of Git LFS limits pointers to fewer bytes
 LINES, UNPACKED, TABLE, LENGTHS, _, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS, TOTALS, TAR = (
     range(1, 14)
 )
@@ -419,6 +421,24 @@ def stat_file(path: Path) -> Stat:
     """Return the version of a file: size, mtime, inode and ctime."""
     with convert_storage_errors(path):
         return seams.world.store.stat(str(path))
+
+
+def require_no_lfs_pointer(path: Path, size: int, head: bytes | None = None) -> None:
+    """Raise if Git LFS left a pointer in place of a file; text and raw formats would read it.
+
+    Args:
+        head: The beginning of the file, if it was read.
+    """
+    if size >= _LFS_POINTER_BYTES or is_remote(path):
+        return
+    if head is None:
+        with convert_storage_errors(path):
+            head = seams.world.store.read(str(path), 0, len(_LFS_POINTER))
+    if head.startswith(_LFS_POINTER):
+        raise DataError(
+            "it is a pointer of Git LFS, not the data: run `git lfs pull` in its repository",
+            where=str(path),
+        )
 
 
 def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:

@@ -351,7 +351,7 @@ def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
     buffered = streams and (
         top.has("pretrain_multipack_buffer_size") or top.has("streaming_multipack_buffer_size")
     )
-    packing = top.peek("sample_packing") or buffered
+    packing = top.peek("sample_packing") if top.has("sample_packing") else buffered
     if not packing:
         top.report(
             "sequence_len", "longer samples are dropped or truncated, which needs their tokens"

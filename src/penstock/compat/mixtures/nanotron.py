@@ -57,6 +57,8 @@ _REPORTED: Reasons = {
     "the row length is missing: set pack": ("max_position_embeddings",),
 }
 _NOTED: Reasons = {EVALUATION: ("limit_val_batches",)}
+_DEFAULT_SEED = 42
+_DTYPES: dict[int, TokenType] = {2: "uint16", 4: "uint32"}
 _COMMON = ("tokenized", "merged", "tokens", "data")  # generic folder names
 
 
@@ -75,9 +77,10 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     config = model.part("model_config") if model else None
     names, sources = Names(), dict[str, SourceEntry]()
     points = list[tuple[int, dict[str, float] | None]]()
+    seed: int | None = None
     tokenizer = top.part("tokenizer")
     tokenizer_name = tokenizer.text("tokenizer_name_or_path") if tokenizer else None
-    for stage in top.parts("data_stages"):
+    for stage in sorted(top.parts("data_stages"), key=_start):
         data = stage.part("data")
         dataset = data.part("dataset") if data else None
         stage.pass_over("name")
@@ -86,7 +89,10 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
             stage.drop("data is missing: its share is lost")
             continue
         data.pass_over("num_loading_workers")
-        data.note("seed", "the seed of general draws samples here")
+        if seed is None or data.peek("seed") in (None, seed):
+            seed = data.integer("seed", _DEFAULT_SEED if seed is None else seed)
+        else:
+            data.note("seed", "the seed of the first stage draws the samples of all stages")
         points.append(
             (int(start_step) - 1, _stage(dataset, names, sources, config, tokenizer_name))
         )
@@ -102,7 +108,8 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     length = tokens.count("sequence_length") if tokens else None
     if tokens is not None:
         options |= _run(top, tokens)
-    seed = general.integer("seed") if general else None
+    if general is not None:
+        general.pass_over("seed")  # it seeds the model
     checkpoints = top.part("checkpoints")
     for section in (
         top,
@@ -124,6 +131,12 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         pack={"length": length} if length else None,
         **options,
     )
+
+
+def _start(stage: Section) -> float:
+    """Return the step by which nanotron sorts its stages."""
+    step: Any = stage.peek("start_training_step")
+    return step if isinstance(step, int | float) else 1
 
 
 def _stage(
@@ -206,9 +219,12 @@ def _dtype(dataset: Section, model: Section | None) -> TokenType | None:
     size = dataset.count("token_size_in_bytes")
     if size is not None:
         dataset.pass_over("vocab_size")
-        return "uint16" if size == 2 else "uint32"
+        if size in _DTYPES:
+            return _DTYPES[size]
+        dataset.report("token_size_in_bytes", f"{size} is neither 2 nor 4: set dtype")
+        return None
     vocabulary = dataset.count("vocab_size") or (model.count("vocab_size") if model else None)
-    return None if vocabulary is None else "uint16" if vocabulary <= 2**16 - 1 else "uint32"
+    return None if vocabulary is None else "uint16" if vocabulary <= 2**16 else "uint32"
 
 
 def _texts(
