@@ -145,3 +145,7 @@ def test_a_condition_is_a_text_where_a_mixture_file_has_a_text(
 def test_a_setting_that_is_no_value_is_named(value: str, mixture: Path, penstock: Penstock) -> None:
     done = penstock("simulate", mixture, "--set", f"seed={value}")
     assert done.exit_code == 2 and "--set" in done.output, done.output
+    done = penstock(
+        "simulate", mixture, "--set", f"seed={value} http://u:kanarie@host/x?sig=kanarie"
+    )
+    assert done.exit_code == 2 and "kanarie" not in done.output, done.output

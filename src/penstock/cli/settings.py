@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from penstock.engine.base.arguments import join_first, suggest_names
+from penstock.engine.base.urls import redact_urls
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile
 from penstock.mixture_files.check import parse_tree
@@ -100,8 +101,8 @@ def override_settings(
         return model
     folder = Path.cwd() if is_remote(file) else file.absolute().parent
     path, tree = folder / "changed.yaml", convert_model(model, folder)
-    for text in settings:
-        key, sign, value = text.partition("=")
+    for setting in settings:
+        (key, sign, value), text = setting.partition("="), redact_urls(setting)
         if not sign or not key:
             raise ConfigError(
                 f"--set {text}: write KEY=VALUE, such as stages.anneal.weights.math=30"
