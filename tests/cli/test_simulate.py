@@ -45,6 +45,10 @@ CHANGES: dict[str, tuple[list[str], Callable[[str], str]]] = {
         ["--set", "horizon.steps=35", "--batch", "8"],
         lambda text: text.replace("steps: 60", "steps: 35").replace("size: 4", "size: 8"),
     ),
+    "a number and a path, written as in a file": (
+        ["--set", "horizon.steps=4e1", "--set", "sources.web.path=code.jsonl"],
+        lambda text: text.replace("steps: 60", "steps: 40").replace("web.jsonl", "code.jsonl"),
+    ),
     "other weights, no stages": (
         ["--weight", "web=1", "--weight", "code=3", "--weight", "math=2"],
         lambda text: (
@@ -121,3 +125,27 @@ def test_a_group_has_a_cap_of_its_own_for_each_of_its_sources(
     )
     mixture.write_text(grouped + rest + "group_max_epochs: {smal: 0.5}\n")
     assert "there is no group 'smal'; did you mean 'small'" in penstock("lint", mixture).output
+
+
+def test_a_condition_is_a_text_where_a_mixture_file_has_a_text(
+    tmp_path: Path, penstock: Penstock
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"lang": "no"}\n{"lang": "de"}\n' * 9)
+    (tmp_path / "m.yaml").write_text("sources: {a: {path: a.jsonl}}\nhorizon: {samples: 20}\n")
+    done = penstock(
+        "simulate", tmp_path / "m.yaml", "--set", "sources.a.where={lang: no}", "--json"
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["changed"]["sources"][0]["size"] == 9
+
+
+@pytest.mark.parametrize(
+    "value", ["[1", "*x", "!!python/name:os.system", "{a: 1, a: 2}", "[" * 5000, "2001-99-99"]
+)
+def test_a_setting_that_is_no_value_is_named(value: str, mixture: Path, penstock: Penstock) -> None:
+    done = penstock("simulate", mixture, "--set", f"seed={value}")
+    assert done.exit_code == 2 and "--set" in done.output, done.output
+    done = penstock(
+        "simulate", mixture, "--set", f"seed={value} http://u:kanarie@host/x?sig=kanarie"
+    )
+    assert done.exit_code == 2 and "kanarie" not in done.output, done.output

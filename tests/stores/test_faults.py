@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -346,9 +346,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
 
     def read(at_once: int, seconds: float, of: bytes = whole) -> int:
         connection: Any = Slow(of, at_once, seconds, clock)
-        answer = module._build_timed_response(
-            clock.now() + module._get_timeout_seconds(), connection
-        )
+        answer = module._TimedResponse(clock.now() + module._get_timeout_seconds(), connection)
         answer.begin()
         return len(answer.read(2_000_001))
 
@@ -367,6 +365,38 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
     with pytest.raises(TimeoutError):
         read(1, 1.0)
     assert clock.now() - began < 7
+
+
+def test_an_answer_has_a_limit_of_bytes_around_its_body(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.machine, "is_readable", lambda *_: True)
+    monkeypatch.setattr(module, "ANSWER", 1 << 20)
+    interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for of in (
+        interim,
+        chunked + b"0\r\n" + b"A: b\r\n" * (2 << 20),
+        chunked + (b"1;" + b"x" * 60_000 + b"\r\na\r\n") * 300,
+    ):
+        answer = module._TimedResponse(clock.now() + 30, cast("Any", Slow(of, 1 << 20, 0, clock)))
+        with pytest.raises(module.RetryableError, match="more bytes than requested"):
+            answer.begin()
+            module._read_body(answer, 1 << 20)
+    whole = interim[: 25 * 20_000] + chunked + (b"1;abcdefghi\r\na\r\n") * 100_000 + b"0\r\n\r\n"
+    answer = module._TimedResponse(clock.now() + 30, cast("Any", Slow(whole, 1 << 20, 0, clock)))
+    answer.begin()
+    assert module._read_body(answer, 1 << 20) == b"a" * 100_000
+
+
+def test_a_mixture_file_that_cannot_be_reached_is_asked_for_once(
+    site: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "0")
+    site.always = servers.status(503)
+    with pytest.raises(ConfigError, match="503 Service Unavailable"):
+        ps.load(f"{site.url}/m.yaml")
+    assert len(site.asked) == 1
 
 
 def test_an_answer_that_stops_half_way_is_given_up(

@@ -336,7 +336,7 @@ def simulate(
 
     before = open_target(mixture, allow=allow)
     model = override_settings(
-        override_weights(before.model, weight or [], max_epochs or []), settings or []
+        override_weights(before.model, weight or [], max_epochs or []), settings or [], before.path
     )
     if batch is not None:
         if model.batch is None:

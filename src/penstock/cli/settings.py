@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, cast
 
-from yaml import safe_load
-
 from penstock.engine.base.arguments import join_first, suggest_names
+from penstock.engine.base.urls import redact_urls
 from penstock.errors import ConfigError
-from penstock.mixture_files import MixtureFile, read_model
+from penstock.mixture_files import MixtureFile
+from penstock.mixture_files.check import parse_tree
+from penstock.mixture_files.reading import MixtureNode, ProblemLog, read_text
 from penstock.mixture_files.write import convert_model, format_yaml
+from penstock.stores import is_remote
 
 
 def override_weights(
@@ -80,8 +81,15 @@ def override_weights(
     return replace(model, sources=tuple(sources))
 
 
-def override_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFile:
+def override_settings(
+    model: MixtureFile, settings: Sequence[str], file: Path = Path("mixture.yaml")
+) -> MixtureFile:
     """Return the mixture with settings changed by key, such as `stages.anneal.weights.math=30`.
+
+    Args:
+        model: the mixture.
+        settings: `KEY=VALUE` options; values are written as in a mixture file.
+        file: the mixture file; new paths are relative to its folder.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", path=("a.jsonl",), weight=1.0),), horizon=("steps", 300))
@@ -91,27 +99,54 @@ def override_settings(model: MixtureFile, settings: Sequence[str]) -> MixtureFil
     """
     if not settings:
         return model
-    with TemporaryDirectory() as folder:
-        path, tree = Path(folder) / "changed.yaml", convert_model(model, Path(folder))
-        for text in settings:
-            key, sign, value = text.partition("=")
-            if not sign or not key:
-                raise ConfigError(
-                    f"--set {text}: write KEY=VALUE, such as stages.anneal.weights.math=30"
-                )
-            *parents, last = key.split(".")
-            parent = tree
-            for name in parents:
-                parent = _get_child(parent, name, text)
-            _set_key(parent, last, safe_load(value), text)
-        path.write_text(format_yaml(tree), encoding="utf-8")
-        new_model, problems = read_model(path)
-    errors = [problem for problem in problems if problem.severity == "error"]
-    if new_model is None or errors:
-        raise ConfigError(
-            "--set: " + "; ".join(f"{problem.key}: {problem.message}" for problem in errors)
-        )
+    folder = Path.cwd() if is_remote(file) else file.absolute().parent
+    path, tree = folder / "changed.yaml", convert_model(model, folder)
+    for setting in settings:
+        (key, sign, value), text = setting.partition("="), redact_urls(setting)
+        if not sign or not key:
+            raise ConfigError(
+                f"--set {text}: write KEY=VALUE, such as stages.anneal.weights.math=30"
+            )
+        *parents, last = key.split(".")
+        if key == "include":
+            raise ConfigError(f"--set {text}: files are included by the mixture file alone")
+        parent = tree
+        for name in parents:
+            parent = _get_child(parent, name, text)
+        _set_key(parent, last, _parse_value(value, text), text)
+    notes = ProblemLog()
+    node = read_text(format_yaml(tree), str(path), notes)
+    new_model = None if node is None else parse_tree(node, path, notes)
+    if new_model is None or any(problem.severity == "error" for problem in notes.problems):
+        raise ConfigError(f"--set: {_join_errors(notes)}")
     return new_model
+
+
+def _parse_value(value: str, text: str) -> Any:
+    """Return the value of an option, by the rules of mixture files; None if it is empty."""
+    if not value.strip():
+        return None
+    notes = ProblemLog()
+    node = read_text(value, "--set", notes, variables=False)
+    if node is None or notes.problems:
+        raise ConfigError(f"--set {text}: {_join_errors(notes)}")
+    return _convert_node(node)
+
+
+def _convert_node(node: MixtureNode) -> Any:
+    if isinstance(node.value, dict):
+        return {name: _convert_node(child) for name, child in node.value.items()}
+    if isinstance(node.value, tuple):
+        return [_convert_node(child) for child in node.value]
+    return node.value
+
+
+def _join_errors(notes: ProblemLog) -> str:
+    return "; ".join(
+        f"{problem.key}: {problem.message}" if problem.key else problem.message
+        for problem in sorted(notes.problems)
+        if problem.severity == "error"
+    )
 
 
 def _get_child(tree: object, name: str, text: str) -> Any:

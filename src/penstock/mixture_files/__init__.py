@@ -86,7 +86,9 @@ def load(path: str | Path, part: SplitPart = "train", *, allow: Collection[Grant
     check_choice(part, SPLIT_PARTS, "load(part={})")
     model, problems = read_model(path, allow)
     if model is None or _select_errors(problems):
-        raise ConfigError(format_problems(_select_errors(lint(path, allow=allow))))
+        # Without a description lint finds nothing more, and would ask an unreachable store again.
+        found = sorted(set(problems)) if model is None else lint(path, allow=allow)
+        raise ConfigError(format_problems(_select_errors(found)))
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError(
             f"{display_path(path)}: nothing is held out; add a split, such as split: {{held_out: 1%}}"

@@ -36,6 +36,7 @@ _MIN_BYTES_PER_SECOND = 4 << 10  # extends the timeout; 64 answers at once on a 
 _MAX_IDLE = 64  # connections
 _MAX_REDIRECTS = 5
 _CHUNK_BYTES = 1 << 20  # bytes per read of an answer
+_HEADER_BYTES = 1 << 20  # of one answer, interim ones (1xx) included
 # Servers report the compression of these files themselves as their content encoding.
 _COMPRESSED_EXTENSIONS = (".gz", ".tgz", ".zst", ".zstd", ".bz2", ".xz", ".br")
 _CONTENT_CODING = re.compile(r"gzip|deflate|compress|br\b|zstd", re.IGNORECASE)
@@ -61,9 +62,13 @@ class Reply:
 
 
 class _TimedStream(io.RawIOBase):
-    """Response stream with a deadline, which arriving bytes extend."""
+    """Response stream with a deadline, which arriving bytes extend, up to an allowance of bytes.
+
+    Without the allowance a server could send interim answers, trailers or chunk extensions forever.
+    """
 
     def __init__(self, until: float, connection: Any) -> None:
+        self.allowance = _HEADER_BYTES
         self._until, self._socket, self._raw = (
             until,
             connection,
@@ -85,12 +90,28 @@ class _TimedStream(io.RawIOBase):
         if seconds_left <= 0:
             raise TimeoutError
         count = self._raw.readinto(buffer) or 0
+        self.allowance -= count
+        if self.allowance < 0:
+            raise RetryableError("the server answered with more bytes than requested")
         self._until += count / _MIN_BYTES_PER_SECOND
         return count
 
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """Response with a deadline and an allowance of bytes."""
+
+    def __init__(self, until: float, connection: Any, **options: Any) -> None:
+        self._stream = _TimedStream(until, connection)
+        super().__init__(cast("Any", self._stream), **options)
+
+    def begin(self) -> None:
+        super().begin()
+        # Chunks may have a line for a few bytes.
+        self._stream.allowance += 8 * ANSWER if self.length is None else self.length
 
 
 class HttpClient:
@@ -223,7 +244,7 @@ class HttpClient:
                 {**headers, **_build_basic_header(proxy, "Proxy-Authorization")},
             )
         connection, proxied_host = self._connection(host, proxy), parts.hostname if proxy else None
-        connection.response_class = cast("Any", partial(_build_timed_response, deadline))
+        connection.response_class = cast("Any", partial(_TimedResponse, deadline))
         try:
             try:
                 peer = _connect(connection, proxied_host, inside)
@@ -380,12 +401,6 @@ def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
         chunks.append(chunk)
         remaining -= len(chunk)
     return b"".join(chunks)
-
-
-def _build_timed_response(
-    until: float, connection: Any, **options: Any
-) -> http.client.HTTPResponse:
-    return http.client.HTTPResponse(cast("Any", _TimedStream(until, connection)), **options)
 
 
 def _get_timeout_seconds() -> float:
