@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -306,8 +307,10 @@ class Plan(Questions, Generic[D]):
         size, low, high = self._rows_op.size, first.start, last.stop
         check_position(high)
         if low < self._row:
+            start = self.position if steps is None else self._next_step()
+            kind = "positions" if steps is None else "steps"
             raise ConfigError(
-                f"plan.skip({asked}): the past cannot change; give a range from {self.position} on"
+                f"plan.skip({asked}): the past cannot change; give {kind} from {start} on"
             )
         lap, start = divmod(low, size) if size else (0, low)
         if size is not None and start + high - low > size:
@@ -330,6 +333,14 @@ class Plan(Questions, Generic[D]):
         if told := told_of(self._op):
             told.check(low, high, size)
         return self._edited(Skipped(start, high - low, lap))
+
+    def _next_step(self) -> int:
+        """Return the first global step of the run that has only rows not delivered yet."""
+
+        def first_row(step: int) -> int:
+            return rows_of(self._rows_op, self.records, step).start
+
+        return bisect_left(range(self._row + 1), self._row, key=first_row)
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
         """Exclude samples from the position of the run on.
