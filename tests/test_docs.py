@@ -5,24 +5,34 @@ Pages that do not make their own data run in a folder with a little data in `dat
 - `data/code/*.parquet`: 2 files, 60 rows of `text` and `path`
 - `data/text/*.jsonl.gz`: 2 files, 90 rows of `text`
 - `data/pairs.arrow`: 40 rows of `instruction` and `answer`
+
+and beside it
+
+- `mds/code`, `mds/text`: MDS shards, 100 and 200 rows of `text`
+- `photos/*.tar`: 3 tars, 12 samples of `png` and `json`
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from docs_page import DOCS, ROOT, SELF_CONTAINED, blocks, require_equal_output, run, run_page
+from foreign_formats import write_mds
 from helpers import imports_a_framework, slow_if
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
@@ -57,6 +67,20 @@ def make_data(folder: Path) -> None:
         pa.ipc.new_file(sink, table.schema) as writer,
     ):
         writer.write_table(table, max_chunksize=16)
+    for name, count in (("code", 100), ("text", 200)):
+        rows = [{"text": f"{name} {i}"} for i in range(count)]
+        write_mds(folder / "mds" / name, rows, {"text": "str"}, shard=50)
+    (folder / "photos").mkdir()
+    for shard in range(3):
+        with tarfile.open(folder / f"photos/part-{shard}.tar", "w") as tar:
+            for i in range(4 * shard, 4 * shard + 4):
+                picture = io.BytesIO()
+                Image.fromarray(np.full((4, 6, 3), i, np.uint8)).save(picture, "png")
+                facts = json.dumps({"number": i}).encode()
+                for part, body in {"png": picture.getvalue(), "json": facts}.items():
+                    info = tarfile.TarInfo(f"{i:03}.{part}")
+                    info.size = len(body)
+                    tar.addfile(info, io.BytesIO(body))
 
 
 def case(page: Path) -> Any:

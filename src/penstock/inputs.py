@@ -158,8 +158,8 @@ def read(
         format: format of the files, if their names do not tell it: a built-in format, a format of
             an installed package (`penstock.types.Format`), or a function that opens a file.
         columns: columns to read. Default: all.
-        name: source name of the samples outside a mixture. Default: the name of the files or their
-            folder.
+        name: name of the source, which states compare and shuffles are keyed by. Default: the name
+            of the file or, for several files, of their folder.
         cache: folder for indexes and unpacked copies. Default: beside the data, and
             `~/.cache/penstock`.
         lengths: column of tokens (lists in Parquet or Arrow) whose length is the length of the

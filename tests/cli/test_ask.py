@@ -187,14 +187,30 @@ def test_find_by_a_name_or_by_words(mixture: Path, penstock: Penstock) -> None:
         found = said(penstock, "find", mixture, *asked)["samples"]
         assert found[0] == by_index[0] and all(one["source"] == "text" for one in found)
     assert [one["index"] for one in found] == [17, *range(170, 180)]
-    assert penstock("find", mixture, "--name", "text 17").output == "no such sample in any source\n"
+    assert penstock("find", mixture, "--name", "text=17").output == "no such sample in any source\n"
     for asked, needle in (
         ((), "give SOURCE INDEX"),
         ((17,), "give SOURCE INDEX"),
         (("txt", "--name", "x"), "'text'"),
+        (("--name", "text 17"), "no column '__key__' or"),
+        (("text", "--name", "urls=x"), "'text' has no column 'urls'"),
     ):
         refused = penstock("find", mixture, *asked)
         assert refused.exit_code == 2 and needle in refused.output
+
+
+def test_find_by_a_column_that_the_mixture_does_not_read(
+    tmp_path: Path, penstock: Penstock
+) -> None:
+    rows = [{"text": f"text {i}", "url": f"https://host/{i}"} for i in range(20)]
+    data = tmp_path / "pages.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = tmp_path / "narrow.yaml"
+    path.write_text(f"horizon: {{steps: 20}}\nsources: {{a: {{path: {data}, columns: [text]}}}}\n")
+    for name in ("https://host/7", "url=https://host/7"):
+        assert [
+            one["index"] for one in said(penstock, "find", path, "--name", name)["samples"]
+        ] == [7]
 
 
 def test_find_tells_fifty_and_then_all_that_there_are(mixture: Path, penstock: Penstock) -> None:

@@ -80,7 +80,7 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
     for arguments, needle in (
         ((), "nothing to remove"),
         (("--skip", "10"), "FIRST:STOP"),
-        (("--skip", "10:20"), "the past cannot change; give a range from 60 on"),
+        (("--skip", "10:20"), "the past cannot change; give steps from 60 on"),
         (
             ("--skip", "72:80", "--skip", "65:73"),
             "--skip 65:73 and --skip 72:80: both name step 72",

@@ -228,7 +228,7 @@ def test_processes_of_one_share_that_stand_apart_are_refused() -> None:
         require_one_step([stands[0], stands[0]], 1)
         with pytest.raises(ps.StateError, match="process 0 was at step .*, process 1 at step"):
             require_one_step(stands, 1)
-        with pytest.raises(ps.StateError, match="of different moments"):
+        with pytest.raises(ps.StateError, match="from different positions"):
             ps.Loader(rows).load_state_dict(states)
 
 

@@ -60,6 +60,7 @@ def edit(
 
     The next sample of the same source replaces a removed sample; all other samples stay.
     """
+    from penstock.engine.graph.shown import counted
     from penstock.engine.runtime.saves import read_states, write_state
     from penstock.mixture_files.exclude import read_keys
 
@@ -82,7 +83,8 @@ def edit(
         steps = sum(stop - first for first, stop in ranges)
         print_text(
             console,
-            f"{state_folder}: {steps:,} steps and {len(keys):,} samples removed from the rest of the run",
+            f"{state_folder}: {counted(steps, 'step')} and {counted(len(keys), 'sample')} removed "
+            "from the rest of the run",
         )
         print_text(console, f"inspect it with: penstock at {mixture} STEP --state {state_folder}")
 

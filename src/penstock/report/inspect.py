@@ -16,6 +16,7 @@ from penstock.engine.base.random import derive_key
 from penstock.engine.ops.op import Op
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
+from penstock.sources import open_files
 from penstock.sources.identity import digest_memory
 from penstock.sources.row_files import SampleKeys, as_row_files
 from penstock.types import Ints, is_source
@@ -35,15 +36,31 @@ RowPredicate = Callable[[Mapping[str, Any]], bool]
 def find_by_name(
     target: Target, name_query: str, source: str | None = None
 ) -> Iterator[tuple[str, int]]:
-    """Yield source and index of samples by name: `VALUE`, or `COLUMN=VALUE`."""
+    """Yield source and index of samples by name: `VALUE`, or `COLUMN=VALUE`.
+
+    A column counts even if the mixture does not read it.
+
+    Raises:
+        ConfigError: if no row has the column.
+    """
     column, separator, value = name_query.partition("=")
     columns = (column,) if separator and column.isidentifier() else NAME_COLUMNS
     value = value if len(columns) == 1 else name_query
+    has_column = False
 
     def matches(row: Mapping[str, Any]) -> bool:
-        return any(str(row[name]) == value for name in columns if name in row)
+        nonlocal has_column
+        names = [row[name] for name in columns if name in row]
+        has_column = has_column or bool(names)
+        return any(str(name) == value for name in names)
 
-    yield from _search_sources(target, source, matches)
+    yield from _search_sources(target, source, matches, columns)
+    if not has_column:
+        place = "the sources have" if source is None else f"{source!r} has"
+        raise ConfigError(
+            f"--name {name_query}: {place} no column {' or '.join(map(repr, columns))}; give the "
+            "column that names the samples, as in --name COLUMN=VALUE"
+        )
 
 
 def find_by_words(
@@ -58,8 +75,9 @@ def find_by_words(
 
 
 def _search_sources(
-    target: Target, source: str | None, matches: RowPredicate
+    target: Target, source: str | None, matches: RowPredicate, columns: Sequence[str] = ()
 ) -> Iterator[tuple[str, int]]:
+    """Yield source and index of matching rows; rows include `columns` where the files have them."""
     names = target.plan.sources
     if source is not None and source not in names:
         raise ConfigError(
@@ -67,7 +85,8 @@ def _search_sources(
         )
     for leaf in target.leaves:
         if source in (None, leaf.name) and is_source(leaf.source):
-            for rows, values in _read_chunks(leaf, np.arange(len(leaf.source))):
+            opened = _open_columns(leaf.source, columns)
+            for rows, values in _read_chunks(leaf.name, opened, np.arange(len(leaf.source))):
                 for index, value in zip(rows.tolist(), values, strict=True):
                     if matches(
                         cast("Mapping[str, Any]", value)
@@ -77,13 +96,24 @@ def _search_sources(
                         yield leaf.name, index
 
 
-def _read_chunks(leaf: Leaf, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:
+def _open_columns(source: Any, columns: Sequence[str]) -> Any:
+    """Return the source with all columns of its files, if it reads none of `columns`."""
+    arguments = getattr(source, "open_arguments", None)
+    if not columns or not len(source) or arguments is None or arguments.columns is None:
+        return source
+    (row,) = source.read(np.zeros(1, np.int64))
+    if isinstance(row, Mapping) and any(name in row for name in columns):
+        return source
+    return open_files(*arguments._replace(columns=None, lengths=None))
+
+
+def _read_chunks(name: str, source: Any, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:
     """Yield rows of a source in file order, in chunks."""
-    assert is_source(leaf.source)
-    with Progress(f"search {leaf.name}", len(indices), "rows") as progress:
+    assert is_source(source)
+    with Progress(f"search {name}", len(indices), "rows") as progress:
         for start in range(0, len(indices), _ROWS_PER_READ):
             chunk = indices[start : start + _ROWS_PER_READ]
-            yield chunk, leaf.source.read(chunk)
+            yield chunk, source.read(chunk)
             progress.more(len(chunk))
 
 
@@ -174,7 +204,9 @@ class _DocumentHashes:
         if self.by == "place":
             return rows, self._file_rows(leaf, rows)
         if self.by == "content":
-            read = (_hash_documents(values) for _, values in _read_chunks(leaf, rows))
+            read = (
+                _hash_documents(values) for _, values in _read_chunks(leaf.name, leaf.source, rows)
+            )
             return rows, np.concatenate([np.zeros(0, np.uint64), *read])
         keys, names = SampleKeys(leaf.source, self.by), list[str | None]()
         with Progress(f"read {self.by} of {leaf.name}", len(rows), "rows") as progress:

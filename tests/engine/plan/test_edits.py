@@ -326,7 +326,7 @@ def test_samples_are_left_out_where_the_past_cannot_be_told(
 def test_edits_that_make_no_sense_are_refused() -> None:
     ds = numbers(6, "wiki").shuffle(seed=1)
     plan = ds.plan.for_state(states(ds, 2))
-    with pytest.raises(ConfigError, match="the past cannot change; give a range from 2 on"):
+    with pytest.raises(ConfigError, match="the past cannot change; give positions from 2 on"):
         plan.skip(range(1, 3))
     with pytest.raises(ConfigError, match="no source 'w'"):
         plan.exclude([("w", 1)])

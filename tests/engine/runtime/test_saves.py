@@ -621,7 +621,7 @@ def test_states_of_different_moments_are_not_taken_together(kind: str, tmp_path:
         next(steps_of(loaders))
         ps.save(tmp_path, loader, step=1)
     with pytest.raises(
-        ps.StateError, match="the states of step 1 are of different moments or runs"
+        ps.StateError, match="the ranks saved step 1 from different positions or runs"
     ):
         ps.restore(tmp_path, loaders[0], step=1)
 
@@ -657,7 +657,7 @@ def test_logs_of_weights_that_differ_are_not_taken_together(tmp_path: Path) -> N
             loader.set_weights({"a": 1, "b": weight}, at)
             ps.save(tmp_path / kind, loader)
         with pytest.raises(
-            ps.StateError, match="the states of step 1 are of different moments or runs"
+            ps.StateError, match="the ranks saved step 1 from different positions or runs"
         ):
             ps.restore(tmp_path / kind, loaders[0], step=1)
         with pytest.raises(ps.StateError, match="are of different runs, with other changes"):

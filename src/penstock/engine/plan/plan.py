@@ -306,11 +306,10 @@ class Plan(Questions, Generic[D]):
         size, low, high = self._rows_op.size, first.start, last.stop
         check_position(high)
         if low < self._row:
-            asked_text, first_left = (
-                (asked, self.position) if steps is None else (f"steps={asked}", self.next_step)
-            )
+            start = self.position if steps is None else self.next_step
+            kind = "positions" if steps is None else "steps"
             raise ConfigError(
-                f"plan.skip({asked_text}): the past cannot change; give a range from {first_left} on"
+                f"plan.skip({asked}): the past cannot change; give {kind} from {start} on"
             )
         lap, start = divmod(low, size) if size else (0, low)
         if size is not None and start + high - low > size:

@@ -118,7 +118,7 @@ def lanes_levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     )
     if len({parse_cursor_int(body["epoch"]) for body in bodies}) > 1:
         raise StateError(
-            "the states are of different moments or runs, because the ranks are in different "
+            "the states are from different positions or runs, because the ranks are in different "
             "passes; save all ranks after the same step"
         )
     for body in bodies:

@@ -385,7 +385,10 @@ def _lacking(held: _Held, step: int | None) -> str:
     if not here:
         return "there is no state" if step is None else f"there is no step {step}"
     if len({moment.digest for moment in here}) > 1:
-        return f"the states of step {step} are of different moments or runs"
+        return (
+            f"the ranks saved step {step} from different positions or runs, or after other changes "
+            "(set_weights must be called on all ranks after the same step)"
+        )
     moment, files = max(here.items(), key=lambda item: len(item[1]) / item[0].ranks)
     gone = sorted({*range(moment.ranks)} - files.keys())
     named = (

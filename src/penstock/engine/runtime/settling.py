@@ -214,7 +214,7 @@ def levelled(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         one.spread.world_size != ranks or one.spread.rank >= ranks for one in told
     ):
         raise StateError(
-            "the states are of different moments or runs, because two have the same rank or "
+            "the states are from different positions or runs, because two have the same rank or "
             "other world sizes; pass one state for each rank, all saved after the same step"
         )
     if len(plain) != len(missing):

@@ -129,7 +129,7 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
     >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    penstock.errors.StateError: the states are of different moments: rank 0 was at step 4, rank 1 at step 5; save ...
+    penstock.errors.StateError: the states are from different positions: rank 0 was at step 4, rank 1 at step 5; save ...
     """
     for (first, one), (rank, other) in pairwise(stands.items()):
         if differ := [name for name, ours in one["run"].items() if ours != other["run"].get(name)]:
@@ -154,7 +154,7 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
             f" and {len(steps) - _SHOWN} more" if len(steps) > _SHOWN else ""
         )
         raise StateError(
-            f"the states are of different moments: {told}; save on all {_PLURAL[unit]} after the "
+            f"the states are from different positions: {told}; save on all {_PLURAL[unit]} after the "
             "same step, or use an earlier checkpoint"
         )
     for (first, one), (rank, other) in pairwise(stands.items()):
@@ -197,7 +197,7 @@ def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, 
         for name in SHARED:
             if other.get(name) != body.get(name):
                 raise StateError(
-                    f"the states are of different moments or runs: {name} is {body.get(name)!r} "
+                    f"the states are from different positions or runs: {name} is {body.get(name)!r} "
                     f"in one, {other.get(name)!r} in another; pass states that all ranks saved "
                     "after the same step"
                 )
