@@ -141,7 +141,9 @@ def leading_size(tree: Any) -> int:
     return size
 
 
-leading_size.__qualname__ = "leading"  # the key of this function in states
+# States store the former name of this function, and pickle looks it up by the same attribute.
+leading_size.__qualname__ = "leading"
+leading = leading_size
 
 
 def _count_leaf_rows(leaf: Any) -> int | None:
