@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -137,3 +138,12 @@ def test_links_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if not target.startswith("http"):
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_members_in_the_reference_exist() -> None:
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    for entry in text.split("\n::: ")[1:]:
+        documented = resolve_name(entry.partition("\n")[0])
+        for members in re.findall(r"members: \[([^\]]*)\]", entry):
+            for name in re.findall(r"\w+", members):
+                assert hasattr(documented, name), f"{documented.__name__} has no {name}"

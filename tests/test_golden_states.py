@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.tasks import DefaultTaskEncoder, TextSample
 from penstock.text import CausalLM, Padded, Tokenise
 
 FILE = Path(__file__).parent / "golden" / "states-v1.json"
@@ -69,6 +70,34 @@ def columns(x: int) -> dict[str, int]:
 
 def words(texts: list[str]) -> list[list[int]]:
     return [[len(word) for word in text.split()] for text in texts]
+
+
+def texts(n: int) -> ps.Dataset:
+    samples = [TextSample(__key__=f"k{i}", text=str(i)) for i in range(n)]
+    return ps.from_sequence(samples, name="texts").shuffle(seed=1)
+
+
+class Texts(DefaultTaskEncoder[Any, Any, Any, Any]):
+    """A task encoder whose batches are lists of texts."""
+
+    def batch(self, samples: list[Any]) -> list[str]:
+        return [sample.text for sample in samples]
+
+
+class GroupedTexts(Texts):
+    def batch_group_criterion(self, sample: Any) -> tuple[int, None]:
+        return len(sample.text), None
+
+
+class PackedTexts(Texts):
+    def select_samples_to_pack(self, samples: list[Any]) -> list[list[Any]]:
+        return [samples[i : i + 2] for i in range(0, len(samples), 2)]
+
+    def preencode_sample(self, sample: Any) -> Any:
+        return sample
+
+    def pack_selected_samples(self, samples: list[Any]) -> Any:
+        return TextSample(__key__="pack", text="+".join(sample.text for sample in samples))
 
 
 class Reversed:
@@ -205,6 +234,15 @@ PIPELINES: dict[str, Callable[[Path], ps.Dataset]] = {
     "padded": lambda _: numbers(90, "a").map(document).batch(4, collate=Padded(0)),
     "causal language model": lambda _: stored(300, "a").pack(16).batch(2).map(CausalLM()),
     "lines of JSON, tokenised": lambda folder: lines(folder).map(Tokenise(words)).pack(8),
+    "padded fields": lambda _: (
+        numbers(90, "a").map(document).batch(4, collate=ps.pad({"tokens": 0}))
+    ),
+    "jagged fields": lambda _: numbers(90, "a").map(document).batch(4, collate=ps.jagged("tokens")),
+    "task encoder": lambda _: Texts().build(texts(60), batch_size=2),
+    "task encoder, grouped": lambda _: GroupedTexts().build(texts(60), batch_size=2),
+    "task encoder, packed": lambda _: PackedTexts().build(
+        texts(90), batch_size=2, packing_buffer_size=6
+    ),
     "rows of CSV": lambda folder: rows(folder).shuffle(seed=1).repeat(),
     "archive": lambda folder: archive(folder).shuffle(seed=1).repeat(),
     "mix of files": lambda folder: ps.mix(
@@ -225,6 +263,8 @@ def plain(x: Any) -> Any:
         return [plain(value) for value in x]
     if isinstance(x, np.ndarray | np.generic):
         return x.tolist()
+    if hasattr(x, "offsets"):  # a jagged field
+        return [plain(row) for row in x]
     return x.decode() if isinstance(x, bytes) else x
 
 

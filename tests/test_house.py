@@ -507,6 +507,25 @@ def test_arguments_are_typed_and_documented() -> None:
     report(violations)
 
 
+def test_docstrings_describe_arguments_that_exist() -> None:
+    violations = list[str]()
+    for name in FILES:
+        for node in ast.walk(tree(name)):
+            if not isinstance(node, ast.FunctionDef):
+                continue
+            section = re.search(
+                r"^Args:\n((?:    .*\n?|\n)*)", ast.get_docstring(node) or "", re.MULTILINE
+            )
+            documented = re.findall(r"^    \*{0,2}(\w+):", section[1], re.M) if section else []
+            arguments = {arg.arg for arg in ast.walk(node.args) if isinstance(arg, ast.arg)}
+            violations += [
+                f"{name}:{node.lineno}: {node.name} has no argument {argument!r}"
+                for argument in documented
+                if argument not in arguments
+            ]
+    report(violations)
+
+
 def test_all_is_sorted_and_true() -> None:
     assert list(penstock.__all__) == sorted(penstock.__all__)
     for name in penstock.__all__:

@@ -1058,6 +1058,7 @@ PICKLED: list[tuple[str, Callable[[], ps.Dataset]]] = [
     ("mixture", lambda: ps.mix({"a": numbers(9).shuffle(), "b": numbers(5)}, {"a": 2, "b": 1}, stop="all_exhausted")),
     ("schedule", lambda: ps.mix({"a": numbers(9), "b": numbers(5)}, ps.Schedule([(0, {"a": 1, "b": 1})])).limit(9)),
     ("folds", lambda: numbers(20).filter(recipes.most).shuffle_buffer(4)),
+    ("rebatched", lambda: numbers(20).batch(4, collate=list).rebatch(3)),
     ("pack", lambda: numbers(9).map(recipes.document).pack(8).map(recipes.number)),
     ("tokens", lambda: ps.from_tokens(np.arange(50), np.arange(0, 51, 5)).pack(8, "best_fit").map(recipes.number)),
 ]  # fmt: skip

@@ -248,7 +248,7 @@ def test_a_mixture_out_of_bounds_is_found() -> None:
     names = list("ab" * 20)
     assert_mixture(names, {"a": 1, "b": 1}, within=0.5)
     assert_mixture("bbbbaaaa", {"a": 1, "b": 1}, within=0, every=8)
-    with pytest.raises(AssertionError, match="after 45 samples 'a' was given 25 times"):
+    with pytest.raises(AssertionError, match="after 45 samples 'a' was drawn 25 times"):
         assert_mixture([*names, *"aaaaaaa"], {"a": 1, "b": 1})
     with pytest.raises(AssertionError, match="'c' was given but has no weight"):
         assert_mixture("abc", {"a": 1, "b": 1})

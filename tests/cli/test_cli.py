@@ -43,6 +43,11 @@ def test_help_names_the_commands() -> None:
     assert "index" in done.output
 
 
+def test_help_shows_no_names_of_functions() -> None:
+    for name in get_command(app).commands:  # pyright: ignore[reportAttributeAccessIssue]
+        assert not re.findall(r"<[a-z]+_\w+>", RUNNER.invoke(app, [name, "--help"]).output), name
+
+
 def test_index_finds_where_documents_of_tokens_end(tmp_path: Path) -> None:
     np.array([5, 0, 6, 7, 0], np.uint16).tofile(tmp_path / "a.bin")
     done = RUNNER.invoke(

@@ -86,7 +86,7 @@ def test_each_fault_is_found_in_the_first_three_lines(faulty: Target) -> None:
     assert bad.source == "bad" and bad.kind == "share" and bad.here > 10 * bad.usual
     first = blame(faulty, where(faulty, "shards", range(330, 385)))[:3]
     shard = next(one for one in first if one.source == "shards")
-    assert "come again within these steps" in shard.text and "30.parquet" in shard.text
+    assert "are repeated within these steps" in shard.text and "30.parquet" in shard.text
     first = blame(faulty, where(faulty, "long", range(330, 390)))[:3]
     burst = next(one for one in first if one.source == "long")
     assert burst.kind in ("length", "share") and "times as long as usual" in burst.text

@@ -51,6 +51,9 @@ def parse_mixture_file(text: str) -> Path:
     raise typer.BadParameter(f"File {str(path)!r} {problem}.")
 
 
+parse_mixture_file.__name__ = "file or URL"  # --help shows it as the type of the argument
+
+
 def parse_local_path(text: str) -> Path:
     """Parse a local path; reject URLs, which would create a folder named `s3:`."""
     from penstock.engine.base.urls import require_local

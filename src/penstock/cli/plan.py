@@ -66,7 +66,7 @@ def plan(
     from penstock.report import shares
 
     target = open_run(mixture, state, allow=allow)
-    target.require_no_input(out)
+    target.require_separate_output(out)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
@@ -74,7 +74,7 @@ def plan(
 
         lines = shares.format_rows(rows, target.packed)
         course = shares.count_by_step(target, horizon)
-        strip = shares.mark_stages(target, horizon, course.names)
+        strip = shares.collect_run_events(target, horizon, course.names)
         save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
     samples, fingerprints = sum(row.samples for row in rows), target.fingerprint(digest)
     result = {
@@ -161,7 +161,7 @@ def report(
     from penstock.report.full_report import write
 
     target = open_run(mixture, state, allow=allow)
-    target.require_no_input(out)
+    target.require_separate_output(out)
     horizon = target.horizon(steps)
     write(out, target, horizon)
     result = {"mixture": str(mixture), "unit": target.unit, "steps": horizon, "report": str(out)}
@@ -353,7 +353,7 @@ def simulate(
 
         lines = shares.format_rows(rows[1], after.packed)
         course = shares.count_by_step(after, horizon[1])
-        strip = shares.mark_stages(after, horizon[1], course.names)
+        strip = shares.collect_run_events(after, horizon[1], course.names)
         save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
     result = {
         name: {"steps": n, "unit": target.unit, "sources": shares.convert_to_json(sources)}

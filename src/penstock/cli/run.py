@@ -81,7 +81,7 @@ def run(
 
     check_choice(on_error, POLICIES, "--on-error {}")
     target = _merge_ranks(open_target(mixture, allow=allow))
-    target.require_no_input(dump)
+    target.require_separate_output(dump)
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:

@@ -55,7 +55,7 @@ def seen(
     from penstock.engine.plan.lines import writer
 
     target = open_run(mixture, state, allow=allow)
-    target.require_no_input(out)
+    target.require_separate_output(out)
     step = target.horizon(None) if before is None and state is None else before
     seen_documents = target.rows.seen(step=step)
     if out is not None:

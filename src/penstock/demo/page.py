@@ -46,7 +46,7 @@ def write(
 ) -> None:
     """Write the report."""
     planned = shares.count_by_step(target, int(run.steps[-1]))
-    strip = shares.mark_stages(target, int(run.steps[-1]), planned.names)
+    strip = shares.collect_run_events(target, int(run.steps[-1]), planned.names)
     listed = "\n".join(answers.step_in_words())
     checked = (
         f"Every one of {int(run.steps[-1]):,} steps held exactly what the plan says, and each of "

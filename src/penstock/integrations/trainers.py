@@ -55,7 +55,7 @@ def require_one_step(positions: Sequence[Mapping[str, Any]], ranks: int) -> None
     """Raise if processes, peers of one rank included, differ in their step or their data.
 
     Args:
-        stands: the report of each process on its position.
+        positions: the report of each process on its position.
         ranks: world size.
 
     Raises:

@@ -199,7 +199,8 @@ def _make_repeats_describer(look: RangeMeter, here: RangeFigures) -> FigureDescr
         document_count = here.samples[number]
         file_name = look.file(number, int(here.file[number]))
         file_part = f", {here.fullest[number]:.0%} of them from {file_name}" if file_name else ""
-        text = f"{repeat_share * here.total:,.0f} of its {document_count:,.0f} documents come again within these steps"
+        repeated = f"{repeat_share * here.total:,.0f} of its {document_count:,.0f} documents"
+        text = f"{repeated} are repeated within these steps"
         return f"{text}, usually {usual * here.total:,.0f}{file_part}"
 
     return describe

@@ -17,7 +17,7 @@ from .target import Target
 def report(target: Target, steps: int) -> str:
     """Return the page: the plan as picture and table, remarks, the fingerprint and the file."""
     rows, course = shares.rows(target, steps), shares.count_by_step(target, steps)
-    strip = shares.mark_stages(target, steps, course.names)
+    strip = shares.collect_run_events(target, steps, course.names)
     noted = collect_remarks(rows)
     facts = [
         ("run", f"{steps:,} {target.unit}s, {sum(row.samples for row in rows):,} samples"),

@@ -216,7 +216,7 @@ def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
     return made
 
 
-def mark_stages(target: Target, steps: int, names: Sequence[str]) -> EventStrip:
+def collect_run_events(target: Target, steps: int, names: Sequence[str]) -> EventStrip:
     """Return stages, first repeats and ends of sources, for a picture."""
     from .svg import EventStrip
 

@@ -290,7 +290,7 @@ class Target:
         shown = repr(leaf.source.read(np.asarray([index]))[0])
         return shown if len(shown) <= _MAX_TEXT_LENGTH else f"{shown[:_MAX_TEXT_LENGTH]}..."
 
-    def require_no_input(self, out: Path | None) -> None:
+    def require_separate_output(self, out: Path | None) -> None:
         """Raise `ConfigError` if an output would overwrite the mixture file or a file of its data."""
         files = [as_row_files(leaf.source) for leaf in self.leaves]
         inputs = {self.path, *(path for file in files if file for path in file.paths)}

@@ -307,7 +307,7 @@ def _read_catalog(path: Path, look: Path, files: int) -> Catalog:
     try:
         return _decode_catalog(path, look, body, files)
     except (ValueError, TypeError) as error:
-        raise sidecar.damage_error(path, path) from error
+        raise sidecar.make_damage_error(path, path) from error
 
 
 def _decode_catalog(path: Path, look: Path, body: memoryview, files: int) -> Catalog:

@@ -66,7 +66,7 @@ class ChecksummedFile:
             wrong = next(
                 number for number, data in enumerate(ranges) if len(data) != lengths[number]
             )
-            raise sums.truncation_error(
+            raise sums.make_truncation_error(
                 len(ranges[wrong]), starts[wrong], lengths[wrong], str(self.origin)
             )
         return ranges

@@ -244,7 +244,7 @@ def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) 
         stamp = decode(seams.world.store.read(str(path), 0, HEADER_BYTES))
         current, size = stat_file(data), stat_file(path).size
     if stamp is None or stamp.kind != kind or size != HEADER_BYTES + stamp.length:
-        raise damage_error(path, data)
+        raise make_damage_error(path, data)
     return stamp.data[:2] == current[:2] if checksummed else stamp.data == current
 
 
@@ -273,7 +273,7 @@ def read_body(
         or stamp.kind != kind
         or (len(content), zlib.crc32(content)) != (stamp.length, stamp.crc)
     ):
-        raise damage_error(path, data)
+        raise make_damage_error(path, data)
     if require_current:
         require_unchanged(data, stamp.data, name=str(data))
     return stamp.total, content
@@ -353,7 +353,7 @@ def ensure_copy(
 
     _find_or_make(data, _lock_data_file(data, target), find, make, save)
     if stat_file(target).size != read_body(stamp_file, kind, data)[0]:
-        raise damage_error(target, data)
+        raise make_damage_error(target, data)
     return target
 
 
@@ -365,10 +365,10 @@ def stamp_path(target: Path) -> Path:
 def _require_file(path: Path, data: Path) -> None:
     """Raise if the path is no regular file: opening a pipe, for example, would block forever."""
     if path.exists() and not path.is_file():
-        raise damage_error(path, data)
+        raise make_damage_error(path, data)
 
 
-def damage_error(path: Path, data: Path) -> DataError:
+def make_damage_error(path: Path, data: Path) -> DataError:
     """Build the error for a sidecar that Penstock cannot have written like this."""
     remedy = "delete it" if path == data else _describe_remedy(path, data)
     return DataError(

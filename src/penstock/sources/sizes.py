@@ -113,7 +113,7 @@ def _load_or_count_lengths(
     )
     rows, body = sidecar.read_body(target, sidecar.LENGTHS, path, require_current=True)
     if rows != len(file):
-        raise sidecar.damage_error(target, path)
+        raise sidecar.make_damage_error(target, path)
     return np.frombuffer(body, "<i8").astype(np.int64)
 
 

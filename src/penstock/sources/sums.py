@@ -83,14 +83,14 @@ def read(path: Path, start: int, length: int, sums: BlockChecksums | None, name:
     except OSError as error:
         raise StorageError(f"{path}: {error.strerror or error}") from error
     if len(data) < start + length - low:
-        raise truncation_error(len(data), low, start + length - low, name)
+        raise make_truncation_error(len(data), low, start + length - low, name)
     if sums is None:
         return data
     require_equal_checksums(memoryview(data), low, sums, name)
     return data[start - low : start + length - low]
 
 
-def truncation_error(count: int, offset: int, expected: int, name: str) -> DataError:
+def make_truncation_error(count: int, offset: int, expected: int, name: str) -> DataError:
     """Build the error for a file that ends too early."""
     return DataError(
         f"{count} bytes at {offset} where {expected} were expected: the file was cut off",

@@ -17,8 +17,8 @@ from .lru import LRUCache
 from .tar_headers import (
     MERGED_KEYS_WARNING,
     HeaderIndexedTar,
-    foreign_index_error,
-    missing_parts_error,
+    make_foreign_index_error,
+    make_missing_parts_error,
     warn_of_merged,
 )
 from .tar_layout import TarIndex, decode, find_first_merged, group_reads
@@ -117,7 +117,7 @@ class Tar:
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:
-            raise foreign_index_error(self._index, self._origin) from error
+            raise make_foreign_index_error(self._index, self._origin) from error
 
     def _samples(self, rows: Ints) -> list[Any]:
         """Return samples in archive order."""
@@ -150,7 +150,9 @@ class Tar:
                 places.first[row] : places.first[row + 1]
             ].tolist()
             parts = [places.names[code] for code in sample_kinds]
-            raise missing_parts_error(self.columns, parts, f"{self._origin}, {places.key(row)}")
+            raise make_missing_parts_error(
+                self.columns, parts, f"{self._origin}, {places.key(row)}"
+            )
         return members[is_selected], selected_counts
 
     def _near(self, members: Ints) -> tuple[Ints, Ints, Ints]:

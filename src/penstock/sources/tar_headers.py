@@ -124,7 +124,7 @@ class HeaderIndexedTar:
         if looks_merged(parts) and self._cache.is_first(MERGED_KEYS_WARNING):
             warn_of_merged(name, sample["__key__"], parts)
         if columns is not None and len(sample) == 2:
-            raise missing_parts_error(columns, parts, f"{name}, {sample['__key__']}")
+            raise make_missing_parts_error(columns, parts, f"{name}, {sample['__key__']}")
         return sample
 
     def _ends(self, stop: int, key: str) -> bool:
@@ -141,10 +141,10 @@ class HeaderIndexedTar:
         return self._data.read(at, min(length, self._stat.size - at))
 
     def _foreign(self) -> DataError:
-        return foreign_index_error(self._index, self._path)
+        return make_foreign_index_error(self._index, self._path)
 
 
-def foreign_index_error(index: Path, origin: Path) -> DataError:
+def make_foreign_index_error(index: Path, origin: Path) -> DataError:
     """Build the error for an index that does not belong to the archive."""
     return DataError(
         f"the offsets in {index} do not fit this archive: run `penstock index --rebuild {origin}`, "
@@ -153,7 +153,7 @@ def foreign_index_error(index: Path, origin: Path) -> DataError:
     )
 
 
-def missing_parts_error(columns: Sequence[str], parts: Sequence[str], where: str) -> DataError:
+def make_missing_parts_error(columns: Sequence[str], parts: Sequence[str], where: str) -> DataError:
     """Build the error for a sample that has none of the selected parts."""
     return DataError(
         f"this sample has none of the parts {', '.join(columns)}; it has {', '.join(parts)}",

@@ -128,7 +128,7 @@ class HttpClient:
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         raise PermanentError(
-            "a web server does not tell what it has: name the files, with {000..099} for many"
+            "a web server does not list its files: name them, with {000..099} for many"
         )
 
     def close(self) -> None:

@@ -440,6 +440,11 @@ def _with_restore_key(sample: Any, source: str, epoch: int, index: int) -> Any:
     return copy
 
 
+# States store the former name of this function, and pickle looks it up by the same attribute.
+_with_restore_key.__qualname__ = "_keyed"
+_keyed = _with_restore_key
+
+
 def _add_sample_keys(samples: list[Any], packed: Any) -> Any:
     """Add the restore keys of its samples to a pack that has none."""
     pack_type: Any = cast("Any", type(packed))

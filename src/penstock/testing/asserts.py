@@ -179,7 +179,7 @@ def assert_mixture(
     >>> assert_mixture("bbbbbaaa", {"a": 1, "b": 1})
     Traceback (most recent call last):
     ...
-    AssertionError: after 5 samples 'b' was given 5 times, its weight asks for 2.5: 2.5 off, at most 2 allowed
+    AssertionError: after 5 samples 'b' was drawn 5 times, by its weight 2.5 times: 2.5 off, at most 2 allowed
     """
     names = list(sources)
     total = float(sum(weights.values()))
@@ -198,9 +198,8 @@ def assert_mixture(
             worst = (
                 first,
                 (
-                    f"after {places[first]} samples {name!r} was given {counts[first]} times, its weight "
-                    "asks for "
-                    f"{ideal[first]:.4g}: {deviation:.4g} off, at most {within:g} allowed"
+                    f"after {places[first]} samples {name!r} was drawn {counts[first]} times, by its "
+                    f"weight {ideal[first]:.4g} times: {deviation:.4g} off, at most {within:g} allowed"
                 ),
             )
     if worst is not None:

@@ -89,7 +89,7 @@ def assert_order(
     >>> assert_order(Backwards())
     Traceback (most recent call last):
     ...
-    AssertionError: Backwards.up is not the way back: position 0 comes from 1 of a pass of 2, and up(1) is 1
+    AssertionError: Backwards.up is not the inverse of down: position 0 comes from 1 of a pass of 2, and up(1) is 1
     """
     name = type(require_protocol(order, Order, "assert_order")).__name__
     for below in sizes:
@@ -101,12 +101,14 @@ def assert_order(
 def _check_order(order: Order, name: str, below: int, key: int) -> None:
     size = order.size(below)
     if size is None or size < 0:
-        raise AssertionError(f"{name}.size({below}) is {size}: a pass of what ends has a length")
+        raise AssertionError(
+            f"{name}.size({below}) is {size}: a pass of a finite input has a length"
+        )
     positions = np.arange(3 * size)
     places, laps = order.down(positions, below, key)
     if laps is not None:
         raise AssertionError(
-            f"{name}.down must give None beside the places: only slices and repeats make laps"
+            f"{name}.down must return None after the indices: only slices and repeats replay samples"
         )
     _require_index_vector(places, positions, f"{name}.down")
     if len(wrong := np.flatnonzero(places // below != positions // max(size, 1))):
@@ -118,14 +120,14 @@ def _check_order(order: Order, name: str, below: int, key: int) -> None:
     found, times = np.unique(places, return_counts=True)
     if (times > 1).any():
         raise AssertionError(
-            f"{name}.down gives place {found[times > 1][0]} of a pass of {below} more than once"
+            f"{name}.down returns index {found[times > 1][0]} of a pass of {below} more than once"
         )
     back = order.up(places, below, key)
     _require_index_vector(back, positions, f"{name}.up")
     if len(wrong := np.flatnonzero(back != positions)):
         p = int(wrong[0])
         raise AssertionError(
-            f"{name}.up is not the way back: position {p} comes from {places[p]} of a pass of "
+            f"{name}.up is not the inverse of down: position {p} comes from {places[p]} of a pass of "
             f"{below}, and "
             f"up({places[p]}) is {back[p]}"
         )
@@ -134,7 +136,7 @@ def _check_order(order: Order, name: str, below: int, key: int) -> None:
     ]
     if alone != places[::5].tolist():
         raise AssertionError(
-            f"{name}.down gives other places one by one than together: it must be pure"
+            f"{name}.down returns other indices for one position than for several: it must be pure"
         )
 
 
@@ -186,7 +188,7 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             raise AssertionError(f"{name}.counts({p + 1}) is {counts}, but {next_draws} were drawn")
     if [int(rule.at(positions[p : p + 1])[1][0]) for p in positions[::7]] != k[::7].tolist():
         raise AssertionError(
-            f"{name}.at gives other draws one by one than together: it must be pure"
+            f"{name}.at returns other draws for one position than for several: it must be pure"
         )
     if isinstance(rule, Invertible):
         for where, (i, draws) in (
@@ -196,7 +198,7 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
                 at = int(wrong[0])
                 raise AssertionError(
-                    f"{name}.places is not the way back: draw {draws[at]} of input {i[at]} is made "
+                    f"{name}.places is not the inverse of at: draw {draws[at]} of input {i[at]} is made "
                     f"at {where[at]}"
                 )
     _check_description(rule, name)
@@ -223,16 +225,16 @@ def assert_fold(
     >>> assert_fold(Pairs(), (1, 1, 1))
     Traceback (most recent call last):
     ...
-    AssertionError: Pairs loses item 2 of 3: no group has it, and flush gives none
+    AssertionError: Pairs loses item 2 of 3: no group has it, and flush does not return it
     """
     name = type(require_protocol(fold, Fold, "assert_fold")).__name__
     first, again = (_run_fold(fold, name, sizes, key) for _ in range(2))
     if first != again:
-        raise AssertionError(f"{name} gives other groups the second time: it must be pure")
+        raise AssertionError(f"{name} returns other groups the second time: it must be pure")
     spans = dict[int, list[tuple[int, int]]]()
     for group in first:
         if not group:
-            raise AssertionError(f"{name} gives a group of no items")
+            raise AssertionError(f"{name} returns a group of no items")
         for member in group:
             item, start, stop = (
                 (member.item, member.start, member.stop)
@@ -244,12 +246,12 @@ def assert_fold(
         parts = sorted(spans.get(number, []))
         if not parts:
             raise AssertionError(
-                f"{name} loses item {number} of {len(sizes)}: no group has it, and flush gives none"
+                f"{name} loses item {number} of {len(sizes)}: no group has it, and flush does not return it"
             )
         ends = [0, *(stop for _, stop in parts)]
         if [start for start, _ in parts] != ends[:-1] or ends[-1] != size:
             raise AssertionError(
-                f"{name} gives item {number} of size {size} as {parts}: once, or in parts that meet"
+                f"{name} returns item {number} of size {size} as {parts}: return it once, or in adjacent parts"
             )
     _check_description(fold, name)
 
@@ -261,16 +263,14 @@ def _run_fold(fold: Fold, name: str, sizes: Sequence[int], key: int) -> list[lis
         after, ready = fold.step(carry, Item(number, size, f"item {number}"))
         if carry != before:
             raise AssertionError(
-                f"{name}.step changed the carry that it was given at item {number}: return a new "
-                "one"
+                f"{name}.step changed its argument `carry` at item {number}: return a new one"
             )
         carry = after
         groups += [list(group) for group in ready]
         if wrong := _find_foreign_type(carry):
             raise AssertionError(
-                f"{name}.step remembers a {wrong}, which no state can hold: numbers, text, lists, "
-                "tuples, mappings, "
-                "items and parts"
+                f"{name}.step puts a {wrong} into the carry, which a state cannot store: use "
+                "numbers, text, lists, tuples, mappings, items and parts"
             )
     return groups + [list(group) for group in fold.flush(carry)]
 
@@ -304,9 +304,8 @@ def _require_index_vector(found: Any, positions: Ints, where: str) -> None:
     shape, kind = getattr(found, "shape", None), getattr(getattr(found, "dtype", None), "kind", "")
     if shape != positions.shape or kind not in "iu":
         raise AssertionError(
-            f"{where} gave {type(found).__name__} of shape {shape} for {len(positions)} positions: a "
-            "vector of as many "
-            "integers is needed"
+            f"{where} returned {type(found).__name__} of shape {shape} for {len(positions)} positions: "
+            "return a vector with an integer for each"
         )
 
 
@@ -316,6 +315,6 @@ def _check_description(part: Any, name: str) -> None:
     try:
         texts = [json.dumps(part.describe(), allow_nan=False) for _ in range(2)]
     except (TypeError, ValueError) as error:
-        raise AssertionError(f"{name}.describe gives what is not JSON: {error}") from None
+        raise AssertionError(f"{name}.describe does not return JSON: {error}") from None
     if texts[0] != texts[1]:
-        raise AssertionError(f"{name}.describe gives {texts[0]}, then {texts[1]}")
+        raise AssertionError(f"{name}.describe returns {texts[0]}, then {texts[1]}")

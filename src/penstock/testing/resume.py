@@ -252,9 +252,7 @@ def _save_states(
             try:
                 assert_same_events([live.next()], events[number : number + 1], same, number)
             except AssertionError as error:
-                raise AssertionError(
-                    f"a run that is saved on the way is another one: {error}"
-                ) from None
+                raise AssertionError(f"saving its state changes the run: {error}") from None
     return states, raws
 
 

@@ -389,7 +389,7 @@ def test_no_field_of_a_record_and_no_bytes_become_others_in_a_batch() -> None:
 
 
 def test_keys_that_are_spelled_alike_are_not_joined() -> None:
-    with pytest.raises(DataError, match="spelled alike"):
+    with pytest.raises(DataError, match="texts are equal"):
         join_batches([{1: np.arange(2), "1": np.arange(3, 5)}] * 2)
 
 

@@ -141,7 +141,9 @@ def leading_size(tree: Any) -> int:
     return size
 
 
-leading_size.__qualname__ = "leading"  # the key of this function in states
+# States store the former name of this function, and pickle looks it up by the same attribute.
+leading_size.__qualname__ = "leading"
+leading = leading_size
 
 
 def _count_leaf_rows(leaf: Any) -> int | None:
@@ -189,7 +191,7 @@ def _join_trees(trees: Sequence[Any], path: str) -> Any:
                 )
         if len({*node.names}) < len(node.names):
             raise DataError(
-                f"{_describe_field(path)} has keys that are spelled alike: {_format_field_names(node.names)}"
+                f"{_describe_field(path)} has keys whose texts are equal: {_format_field_names(node.names)}"
             )
         tables = [dict(zip(o.names, o.values, strict=True)) for o in others if o is not None]
         return node.like(
@@ -219,7 +221,7 @@ def collate(samples: Sequence[Any]) -> Any:
     Numbers become a vector of their natural dtype (int64, float64, bool). Arrays of equal shape and
     lists of numbers are stacked. Dicts, tuples and dataclasses are collated field by field.
     Strings, bytes, `None` and other objects become a list. Integers keep their values, see
-    `common_dtype`.
+    `find_common_dtype`.
 
     Raises:
         DataError: if shapes, keys or types of a field differ, or if an integer would change.

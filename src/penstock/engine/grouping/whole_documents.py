@@ -141,11 +141,11 @@ class BestFit:
         window = append_chunked(cast("list[Row]", carry["window"]), piece, width)
         if width * (len(window) - 1) + len(window[-1]) < self.window:
             return {**carry, "window": window}, ready
-        carry, closed = self._choose_row(carry, window)
+        carry, closed = self._pack_window(carry, window)
         return carry, ready + closed
 
     def flush(self, carry: Carry, /) -> list[Row]:
-        carry, closed = self._choose_row(carry, carry["window"])
+        carry, closed = self._pack_window(carry, carry["window"])
         return closed + _sort_rows(carry["rows"])
 
     def restored(self, carry: Carry, /) -> Carry:
@@ -169,7 +169,7 @@ class BestFit:
     def describe(self) -> Json:
         return {"fold": "best_fit", **collect_settings(self)}
 
-    def _choose_row(self, carry: Carry, window: list[Row]) -> tuple[Carry, list[Row]]:
+    def _pack_window(self, carry: Carry, window: list[Row]) -> tuple[Carry, list[Row]]:
         # Three parallel lists, sorted by space: the rows, the space left in each, and the number of
         # rows that were opened before each.
         rows: list[Row] = [*carry["rows"]]
