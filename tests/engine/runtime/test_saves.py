@@ -578,6 +578,19 @@ def test_a_rank_reads_what_it_needs_and_all_together_read_all(
     )
 
 
+def test_one_step_of_contradicting_ranks_is_an_error_not_an_empty_folder(tmp_path: Path) -> None:
+    mixture = ps.mix({"a": numbers(9), "b": numbers(9, "b")}, {"a": 1, "b": 1}, seed=1).batch(2)
+    loaders = [ps.Loader(mixture, rank=rank, world_size=2) for rank in range(2)]
+    for its in zip(*loaders, strict=True):
+        assert len(its) == 2
+        break
+    loaders[0].set_weights({"a": 1, "b": 3})  # and not on the other rank
+    for loader in loaders:
+        ps.save(tmp_path, loader)
+    with pytest.raises(ps.StateError, match="no other step is complete; delete the files"):
+        ps.restore(tmp_path, ps.Loader(mixture))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_rank_that_is_missing_is_named(
     kind: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

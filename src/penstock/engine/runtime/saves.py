@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -145,8 +146,8 @@ def restore(
 
     Raises:
         ConfigError: the object has no state.
-        StateError: the checkpoint of the step is incomplete, or does not fit. The run then stays
-            unchanged.
+        StateError: the checkpoint of the step is incomplete, or does not fit; or all ranks saved
+            the only step, but from different runs. The run then stays unchanged.
 
     >>> import penstock as ps, tempfile
     >>> print(ps.restore(tempfile.mkdtemp(), iter(ps.from_sequence(range(5)))))
@@ -157,10 +158,16 @@ def restore(
     with convert_storage_errors(folder):
         if step is None and not _complete(held := _held(folder)):
             if held:
+                newest = max(held).step
+                if _is_contradictory(held, newest):
+                    raise StateError(
+                        f"{folder}: {_lacking(held, newest)}, and no other step is complete; "
+                        "delete the files of this step to start from the beginning"
+                    )
                 _LOG.warning(
                     "%s: %s, and no other step is complete; nothing is restored",
                     folder,
-                    _lacking(held, max(held).step),
+                    _lacking(held, newest),
                 )
             return None
         share = (
@@ -397,6 +404,13 @@ def _lacking(held: _Held, step: int | None) -> str:
         else f"{len(gone)} of {moment.ranks} ranks are"
     )
     return f"{named} missing in step {step}"
+
+
+def _is_contradictory(held: _Held, step: int) -> bool:
+    """Return true if all ranks saved a step, but from different positions or runs."""
+    here = {moment: files for moment, files in held.items() if moment.step == step}
+    ranks = {moment.ranks for moment in here}
+    return len({*chain(*here.values())}) >= max(ranks) and len({m.digest for m in here}) > 1
 
 
 def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
