@@ -40,8 +40,8 @@ class WithGaps(Protocol):
 
 class MixOp(Op):
     """A mix of indexed inputs; a mixture, drawn from by a rule, has a `place`. `on` says that the
-    schedule knows the draws of later passes too; `base` is how far each input had come before the
-    first pass, which has the number `first_pass` where the mix changed from one pass to another.
+    schedule knows the draws of later passes too. `base` is how far each input had come before the
+    first pass. That pass has the number `first_pass` if the mix changed between two passes.
     """
 
     def __init__(
@@ -86,15 +86,13 @@ class MixOp(Op):
 
     @cached_property
     def _replayed(self) -> npt.NDArray[np.bool_]:
-        """Which inputs never end, so that each pass of the mix goes through them anew: in the next
-        lap.
-        """
+        """Flags of endless inputs: each pass of the mix replays them, in the next lap."""
         endless = [self._pass is not None and each.size is None for each in self.inputs]
         return np.asarray(endless, bool)
 
     @cached_property
     def _replays_differ(self) -> bool:
-        """Whether a replayed input has laps that differ."""
+        """True if the laps of a replayed input differ."""
         return any(
             each.settled
             for each, replayed in zip(self.inputs, self._replayed, strict=True)
@@ -103,7 +101,7 @@ class MixOp(Op):
 
     @cached_property
     def _replays_remixed(self) -> bool:
-        """Whether a replayed input draws from other sources in earlier laps."""
+        """True if a replayed input draws from other sources in earlier laps."""
         return any(
             each.remixed
             for each, replayed in zip(self.inputs, self._replayed, strict=True)
@@ -148,14 +146,14 @@ class MixOp(Op):
         # Laps choose the exclusions; the epochs of a replay are those of the first pass.
         return replace(rows, epoch=rows.epoch - np.repeat(replays, np.diff(rows.firsts())))
 
-    def _locate(self, source: Ints, k: Ints, laps: Ints) -> ProvenanceRows:
-        found = self._together.locate(source, k, laps) or self._lines.locate(source, k, laps)
+    def _locate(self, source: Ints, k: Ints, replays: Ints) -> ProvenanceRows:
+        found = self._together.locate(source, k, replays) or self._lines.locate(source, k, replays)
         if found is not None:
             return found
         order, groups = by_input(source, len(self.inputs))
-        k, laps = k[order], laps[order]
+        k, replays = k[order], replays[order]
         parts = [
-            self.inputs[i].locate(k[a:b], laps[a:b]).deepened(self.depth) for i, a, b in groups
+            self.inputs[i].locate(k[a:b], replays[a:b]).deepened(self.depth) for i, a, b in groups
         ]
         return merge_rows_in_order(parts, order) if parts else make_empty_rows(self.depth)
 
@@ -221,7 +219,7 @@ class MixOp(Op):
             return self._scanned(i, leaf, index, low, high, lap)
         if size is None:
             a, b = (int(schedule.counts(position)[i]) for position in (low, high))
-            place = _placed(schedule, i, flow.find(leaf, index, a, b, lap))
+            place = _positions_of_draws(schedule, i, flow.find(leaf, index, a, b, lap))
             return place[place >= 0]
         first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
         each, base = int(self.advance[i]), int(self.base[i])
@@ -234,7 +232,7 @@ class MixOp(Op):
             for start, stop in pairwise(sorted(edges)):
                 there = lap + start // size if self._replayed[i] else lap
                 k = flow.find(leaf, index, base, base + drawn, there) - base
-                place = _placed(schedule, i, k)
+                place = _positions_of_draws(schedule, i, k)
                 parts.append(laps_of(place[place >= 0], size, start, stop))
             return np.concatenate([index[:0], *parts])
         a, b = (
@@ -243,7 +241,7 @@ class MixOp(Op):
         )
         k = flow.find(leaf, index, a, b, lap) - base
         k = k[k % each < drawn]
-        place = _placed(schedule, i, k % each)
+        place = _positions_of_draws(schedule, i, k % each)
         return (place + k // each * size)[place >= 0]
 
     def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
@@ -447,5 +445,5 @@ def _unordered(op: Op) -> Op:
     return op
 
 
-def _placed(schedule: Invertible, source: int, k: Ints) -> Ints:
+def _positions_of_draws(schedule: Invertible, source: int, k: Ints) -> Ints:
     return schedule.places(np.full(len(k), source), k)

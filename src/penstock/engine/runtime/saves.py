@@ -406,9 +406,9 @@ def _lacking(held: _Held, step: int | None) -> str:
     return f"{named} missing in step {step}"
 
 
-def _is_contradictory(held: _Held, step: int) -> bool:
+def _is_contradictory(files_by_moment: _Held, step: int) -> bool:
     """Return true if all ranks saved a step, but from different positions or runs."""
-    here = {moment: files for moment, files in held.items() if moment.step == step}
+    here = {m: files for m, files in files_by_moment.items() if m.step == step}
     ranks = {moment.ranks for moment in here}
     return len({*chain(*here.values())}) >= max(ranks) and len({m.digest for m in here}) > 1
 
