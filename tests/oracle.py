@@ -1,4 +1,4 @@
-"""Model of a pipeline by plain list operations: the documented meaning of every step.
+"""Models of pipelines and of runs with changes, by plain list operations: what docs/semantics.md says.
 
 It uses nothing of the library. `passes(d, k, orders)` yields the samples of pass `k` of a
 description `d` (nested tuples). The order of a random step is not documented and has no model.
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import count, islice
-from math import ceil
+from math import ceil, inf
+from typing import Any
 
 INDEXED = {"seq", "tokens", "map", "map_batched", "map_with_index", "random_map", "shuffle", "window", "repeat", "repeat_each", "slice", "select",
            "shard", "limit", "skip", "concat", "zip", "batch", "with_source", "seed", "mix"}  # fmt: skip
@@ -241,3 +244,261 @@ def tokens(document):
 
 def source_name(d):
     return d[2] if leaf(d) else source_name(d[1])
+
+
+# ---------------------------------------------------------------- runs with changes
+
+
+Key = tuple[str, int, int]
+"""A draw: source, epoch and index."""
+
+
+class Draws:
+    """The draws from one input over all passes: its samples in their order, without excluded ones."""
+
+    def __init__(self, size: int, order_of: Callable[[int], Sequence[int]]) -> None:
+        """`order_of(k)` gives the indices of pass `k`."""
+        self.size, self.order_of = size, order_of
+        self.position = self.number = 0
+        self.excluded = set[int]()
+
+    def next(self) -> tuple[int, int]:
+        """Return epoch and index of the next draw."""
+        index, epoch = None, 0
+        while index is None or index in self.excluded:
+            epoch, place = divmod(self.position, self.size)
+            index = self.order_of(epoch)[place]
+            self.position += 1
+        self.number += 1
+        return epoch, index
+
+    def begin_pass(self) -> None:
+        """Go to the first draw of a pass; what is left of the one before is not drawn."""
+        while self.number % self.size:
+            self.next()
+
+
+class MixtureModel:
+    """A mixture whose draws are made one by one, and which is changed between two of them.
+
+    The order of the inputs is random, so `draw` is told the input. It says which sample that gives,
+    and checks that the counts follow the weights.
+    """
+
+    def __init__(
+        self,
+        inputs: dict[str, Draws],
+        weights: dict[str, int],
+        stop: str = "restart",
+        caps: dict[str, float] | None = None,
+    ) -> None:
+        self.inputs, self.weights, self.stop, self.caps = inputs, weights, stop, caps
+        self.surplus = {name: Fraction(0) for name in inputs}
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        for name, draws in self.inputs.items():
+            draws.begin_pass()
+            self.surplus[name] = Fraction(0)
+        self.in_pass = dict.fromkeys(self.inputs, 0)
+
+    def most(self, name: str) -> float:
+        """Return how many draws of an input a pass takes at most."""
+        size = self.inputs[name].size
+        if self.caps:
+            return int(self.caps[name] * size)
+        return inf if self.stop == "restart" else size
+
+    def active(self) -> list[str]:
+        """Return the inputs that share the next draws."""
+        drawn = [name for name in self.inputs if self.weights[name]]
+        if self.stop == "first_exhausted":
+            return drawn
+        return [name for name in drawn if self.in_pass[name] < self.most(name)]
+
+    def is_over(self) -> bool:
+        """Return true if a pass may end here."""
+        if self.stop == "first_exhausted":
+            return any(self.in_pass[name] >= self.most(name) for name in self.active())
+        return not self.active()
+
+    def draw(self, name: str, check: bool = True) -> Key:
+        active = self.active()
+        assert name in active, f"{name} is drawn beyond its share of a pass"
+        assert self.in_pass[name] < self.most(name), f"{name} begins a second pass"
+        total = sum(self.weights[each] for each in active)
+        for each in active:
+            self.surplus[each] -= Fraction(self.weights[each], total)
+        self.surplus[name] += 1
+        self.in_pass[name] += 1
+        self.share_surplus()
+        if check:
+            self.check_shares()
+        epoch, index = self.inputs[name].next()
+        return name, epoch, index
+
+    def check_shares(self) -> None:
+        wrong = {each: float(n) for each, n in self.surplus.items() if abs(n) > 2}
+        assert not wrong, f"counts differ from their shares by {wrong}"
+
+    def share_surplus(self) -> None:
+        """Give the surplus or deficit of inputs that are no longer drawn to the others, by weight."""
+        active = self.active()
+        total = sum(self.weights[each] for each in active)
+        for name in {*self.surplus} - {*active}:
+            rest = self.surplus.pop(name)
+            if name in self.inputs:
+                self.surplus[name] = Fraction(0)
+            for each in active:
+                self.surplus[each] += rest * Fraction(self.weights[each], total)
+
+    def set_weights(self, weights: dict[str, int]) -> None:
+        self.weights = weights
+        self.share_surplus()
+
+    def exclude(self, samples: Iterable[tuple[str, int]]) -> None:
+        for name, index in samples:
+            self.inputs[name].excluded.add(index)
+
+    def adopt(self, inputs: dict[str, Draws], weights: dict[str, int], carry: bool = True) -> None:
+        """Continue with other inputs. Those that both have go on at their next draw.
+
+        Args:
+            inputs: the inputs of the new pipeline.
+            weights: its weights.
+            carry: deficits and surplus count on.
+        """
+        for name, draws in inputs.items():
+            if (before := self.inputs.get(name)) is not None:
+                epoch, place = divmod(before.position, before.size)
+                draws.position = epoch * draws.size + place
+                draws.number = before.number
+                draws.excluded = before.excluded
+            self.surplus.setdefault(name, Fraction(0))
+            self.in_pass.setdefault(name, 0)
+        self.inputs, self.weights = inputs, weights
+        if not carry:
+            self.surplus = {name: Fraction(0) for name in inputs}
+        self.share_surplus()
+
+
+class SampleRows:
+    """Rows that are one draw each. Bad samples are replaced by others of their source."""
+
+    def __init__(
+        self, mixture: MixtureModel, bad: Mapping[str, Container[int]] | None = None
+    ) -> None:
+        self.mixture, self.bad = mixture, bad or {}
+        self.replaced = dict[Key, Key]()
+
+    def change(self, change: Callable[[], None]) -> None:
+        change()
+
+    def check(self, row: Sequence[Key]) -> None:
+        """Check the next row of the run against the draws."""
+        (found,) = row
+        due = self.mixture.draw(found[0])
+        if due[2] in self.bad.get(due[0], ()):
+            assert found[2] not in self.bad[due[0]], "a bad sample is delivered"
+            due = self.replaced.setdefault(due, found)
+        assert found == due
+
+    def end_pass(self) -> None:
+        assert self.mixture.is_over(), "a pass ends too early"
+        self.mixture.begin_pass()
+
+
+class ConcatRows:
+    """Rows of documents end to end. A row is a list of tokens: source, epoch, index, place."""
+
+    def __init__(self, mixture: MixtureModel, length: int, sizes: dict[str, list[int]]) -> None:
+        self.mixture, self.length, self.sizes = mixture, length, sizes
+        self.begun = list[tuple[str, int, int, int]]()
+
+    def change(self, change: Callable[[], None]) -> None:
+        change()
+
+    def check(self, row: Sequence[tuple[str, int, int, int]]) -> None:
+        taken = list[tuple[str, int, int, int]]()
+        while len(taken) < len(row):
+            if not self.begun:
+                source, epoch, index = self.mixture.draw(row[len(taken)][0])
+                size = self.sizes[source][index]
+                self.begun = [(source, epoch, index, place) for place in range(size)]
+            room = len(row) - len(taken)
+            taken, self.begun = taken + self.begun[:room], self.begun[room:]
+        assert [*row] == taken
+
+    def end_pass(self) -> None:
+        assert not self.begun and self.mixture.is_over(), "a pass ends too early"
+        self.mixture.begin_pass()
+
+
+class WindowRows:
+    """Rows of whole documents in windows: which documents a window holds is checked at its end.
+
+    The order of documents in a window is random, so each input is checked by itself.
+    """
+
+    def __init__(
+        self, mixture: MixtureModel, length: int, rows: int, sizes: dict[str, list[int]]
+    ) -> None:
+        self.mixture, self.length, self.rows, self.sizes = mixture, length, rows, sizes
+        self.window, self.tokens = 0, 0
+        self.open = list[Sequence[tuple[str, int, int, int]]]()
+        self.begun = dict[str, list[tuple[str, int, int, int]]]()
+        self.waiting = list[Callable[[], None]]()
+
+    def change(self, change: Callable[[], None]) -> None:
+        """Make a change at the next window."""
+        if self.open:
+            self.waiting.append(change)
+        else:
+            change()
+
+    def check(self, row: Sequence[tuple[str, int, int, int]]) -> None:
+        assert len(row) <= self.length
+        self.open.append(row)
+        if len(self.open) == self.rows:
+            self.check_window()
+
+    def check_window(self) -> None:
+        tokens = [token for row in self.open for token in row]
+        for source in sorted({source for source, *_ in tokens}):
+            taken = sorted(token for token in tokens if token[0] == source)
+            due = self.begun.pop(source, [])
+            while len(due) < len(taken):
+                _, epoch, index = self.mixture.draw(source, check=False)
+                due += [(source, epoch, index, i) for i in range(self.sizes[source][index])]
+            assert taken == sorted(due[: len(taken)]), "a window holds other documents"
+            if rest := due[len(taken) :]:
+                self.begun[source] = rest
+        self.mixture.check_shares()
+        self.window, self.tokens = self.window + 1, self.tokens + len(tokens)
+        span = (self.rows - 1) * self.length + 1
+        assert self.window * span <= self.tokens < self.window * span + self.length
+        self.open = []
+        for change in self.waiting:
+            change()
+        self.waiting = []
+
+
+def global_steps(
+    rows: Sequence[Any], first: Sequence[Any], size: int, remainder: str, short: bool
+) -> list[list[Any]]:
+    """The rows of the global steps of what is left of a pass.
+
+    Args:
+        rows: the rows that are left.
+        first: the rows at the beginning of the pass.
+        size: rows of a step.
+        remainder: `"drop"`, `"pad"` or `"keep"`.
+        short: a short last step is given whatever `remainder` says.
+    """
+    steps = [[*rows[i : i + size]] for i in range(0, len(rows), size)]
+    if steps and len(steps[-1]) < size:
+        if remainder == "pad":
+            steps[-1] += [first[i % len(first)] for i in range(size - len(steps[-1]))]
+        elif remainder == "drop" and not short:
+            steps.pop()
+    return steps
