@@ -278,7 +278,9 @@ class Run:
         except BaseException:
             self.inputs = inputs
             raise
-        self.states, self.before = states, []
+        if states[0]["fingerprint"] != self.states[0]["fingerprint"]:
+            self.before = []
+        self.states = states
 
     def jump(self, segment: Segment, jump: int, loaders: list[ps.Loader]) -> None:
         made = len(self.given)
