@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from ...errors import StateError
 from ...types import Json
 from ..base.canonical_json import encode_canonical_json
-from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
+from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from .build import Builder
@@ -141,7 +142,18 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
         for name, k in zip(present.names, counts, strict=True)
         if name in past.mixture.names
     }
-    return Change(path, lap, Adopt(at, drawn), replace(past, lap=lap, at=at))
+    one_unit = (past.mixture.meters is None) == (present.meters is None)
+    surplus = _carry(until.before.surplus(at), present) if one_unit else {}
+    return Change(path, lap, Adopt(at, drawn, surplus), replace(past, lap=lap, at=at))
+
+
+def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
+    """Return the surplus of the inputs of a mixture that takes over. Inputs that left leave theirs
+    to the others, by weight.
+    """
+    rest = fsum(n for name, n in surplus.items() if name not in present.names)
+    weights = present.weights_at(0) if rest else {}
+    return {name: surplus.get(name, 0.0) + rest * weights.get(name, 0.0) for name in present.names}
 
 
 def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:

@@ -155,6 +155,10 @@ class Spliced:
             until = int(before.counts(end)[then]) // rows
         return [*((min(lap, until), few) for lap, few in earlier), (until, rows)]
 
+    def surplus(self, position: int, /) -> dict[str, float]:
+        """What each input was given beyond its share before a position."""
+        return (self.before if position < self.start else self.present).surplus(position)
+
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         out = np.full(len(k), -1) if self.start == FURTHEST else self.present.places(source, k)
