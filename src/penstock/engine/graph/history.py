@@ -156,7 +156,7 @@ class Spliced:
         return [*((min(lap, until), few) for lap, few in earlier), (until, rows)]
 
     def surplus(self, position: int, /) -> dict[str, float]:
-        """What each input was given beyond its share before a position."""
+        """Return the surplus of each input before a position."""
         return (self.before if position < self.start else self.present).surplus(position)
 
     def places(self, source: Ints, k: Ints, /) -> Ints:

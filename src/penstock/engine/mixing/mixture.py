@@ -281,7 +281,7 @@ class Mixture:
         return self._plan(law, at, counts, residual, out, ended=first)
 
     def surplus(self, position: int) -> dict[str, float]:
-        """What each source was given beyond its share before a position: samples, or tokens."""
+        """Return the surplus of each source before a position, in samples or (by a clock) tokens."""
         _, residual = self._account(self._era(position).plan, position)
         return dict(zip(self.names, residual.tolist(), strict=True))
 
