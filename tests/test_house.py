@@ -31,7 +31,7 @@ SOURCE = ROOT / "src" / "penstock"
 # A folder or a module of the root may import those before it.
 UNITS = (
     *("types", "errors", "schedule", "engine", "stores", "text", "sources"),
-    *("dataset", "inputs", "loader", "tuning", "writing", "mixture_files"),
+    *("posttraining", "dataset", "inputs", "loader", "tuning", "writing", "mixture_files"),
     *("media", "tasks", "integrations", "testing", "compat", "report", "demo", "cli", "__main__"),
 )
 ENGINE = (

@@ -75,6 +75,7 @@ from .engine.plan import Plan
 from .engine.runtime.iterator import DatasetIterator
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError
+from .posttraining.in_flight import InFlight
 from .sources.row_files import describe_row_location
 from .types import Fold, Indices, Ints, Order, Part
 
@@ -150,7 +151,7 @@ class Dataset(Shows):
         >>> 17 in [sample.index for sample in plan.at(positions[0])]
         True
         """
-        return Plan(self.compiled, self._with)
+        return Plan(self.compiled, self._with, section=InFlight())
 
     @hide_unknown_length
     def __len__(self) -> int:

@@ -33,16 +33,15 @@ from .engine.runtime.iterator import refuse_copies
 from .engine.runtime.metrics import flat, metrics_of
 from .engine.runtime.session import Session
 from .engine.runtime.setting import Setting, place_of
-from .engine.runtime.settling import Settlement
 from .engine.runtime.show import shown_run
 from .engine.runtime.states import OnMismatch
-from .engine.runtime.taking import LeasedItem, Taking
 from .engine.runtime.verdict import Verdict
 from .engine.runtime.watch import Watch
 from .engine.streams.balance import Balance, Cost, cost_of
 from .engine.streams.deal import Remainder
 from .engine.streams.journal import OnError, journal_to_json
 from .errors import ConfigError
+from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
 from .types import Flags, Json
 
@@ -175,11 +174,11 @@ class Loader(Shows):
         self._pass: _PassIterator | None = None
         self._warned, self._form = False, form
         self._copies = Copies(form.copy) if form is not None and form.copies else None
-        self._taking: Taking | None = None
+        self._leases: Leases | None = None
         self._lock, self._process = make_lock(), get_pid()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
-            self._session = Session(compiled, setting, self._executor)
+            self._session = Session(compiled, setting, self._executor, InFlight())
         except BaseException:
             for helper in (self._copies, self._executor):
                 if helper is not None:
@@ -191,7 +190,7 @@ class Loader(Shows):
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or get_pid() != self._process:
             refuse_copies("iter(loader)")
-        if self._session.spread.whole or self._session.ledger.used:
+        if self._session.spread.whole or self._in_flight.used:
             raise ConfigError(
                 "iter(loader): this run leases items, and a `for` cannot settle them; continue with "
                 "loader.lease(k)"
@@ -404,9 +403,9 @@ class Loader(Shows):
         """
 
         def change() -> None:
-            self._session.load(state, on_mismatch, takes=True)
-            self._taking = None
-            if self._session.ledger.lost:
+            self._session.load(state, on_mismatch)
+            self._leases = None
+            if self._in_flight.lost:
                 self._leasing()  # all ranks replace the lost draws here, as all have these states
 
         self._alone(change)
@@ -443,7 +442,7 @@ class Loader(Shows):
 
         def change() -> None:
             session = self._session
-            if session.ledger.used:
+            if self._in_flight.used:
                 raise ConfigError(
                     f"seek({step}): items were leased, and those in flight would be lost; open a "
                     "new loader"
@@ -538,8 +537,8 @@ class Loader(Shows):
         ([{'from': 0}, {'position': 4, 'source': 'a'}], ['a', 'b', 'a'])
         """
         with self._locked("settled_log()"):
-            shares = self._leasing().shares("settled_log()")
-            records, shares.log = shares.log, []
+            compensation = self._leasing().compensation("settled_log()")
+            records, compensation.log = compensation.log, []
             return records
 
     def settled_report(self) -> dict[str, Json]:
@@ -561,7 +560,7 @@ class Loader(Shows):
         ([0, 2], 1, 1)
         """
         with self._locked("settled_report()"):
-            return self._leasing().shares("settled_report()").report()
+            return self._leasing().compensation("settled_report()").report()
 
     def compensate(self, reports: Sequence[Mapping[str, Json]]) -> None:
         """Schedule replacement draws for the lost items of all ranks.
@@ -592,12 +591,16 @@ class Loader(Shows):
         >>> pair[0].settled_log() == pair[1].settled_log()
         True
         """
-        self._alone(lambda: self._leasing().shares("compensate()").compensate(reports))
+        self._alone(lambda: self._leasing().compensation("compensate()").compensate(reports))
 
-    def _leasing(self) -> Taking:
+    @property
+    def _in_flight(self) -> InFlight:
+        return cast("InFlight", self._session.section)
+
+    def _leasing(self) -> Leases:
         """Switch the run to leasing items, at the first call, and return it."""
         self._check_open()
-        if self._taking is None:
+        if self._leases is None:
             if self._session.setting.cost is not None:
                 raise ConfigError(
                     "lease() gives each item to the next free rank, and balance= divides the rows "
@@ -622,8 +625,8 @@ class Loader(Shows):
                 self._pass.free, self._pass = False, None
             self._session.warn_of_unidentified()
             self._session.identify_objects()
-            self._taking = Taking(self._session, lambda: self._filled(lambda _: None))
-        return self._taking
+            self._leases = Leases(self._session, lambda: self._filled(lambda _: None))
+        return self._leases
 
     # ------------------------------------------------------------ changes of the mixture
 
@@ -658,7 +661,7 @@ class Loader(Shows):
         Raises:
             ConfigError: if the run leases items.
         """
-        if self._session.ledger.used:
+        if self._in_flight.used:
             raise ConfigError(
                 "keys() describes the last item of a `for`, and this run leases items; use "
                 "plan.at(uid)"

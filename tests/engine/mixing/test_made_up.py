@@ -150,7 +150,7 @@ class Run:
 
     def checkpoint(self) -> Any:
         """The log comes first: what it tells too much the next life takes back."""
-        self.log += self.loader.settled_log() if self.loader._taking else []  # pyright: ignore[reportPrivateUsage]
+        self.log += self.loader.settled_log() if self.loader._leases else []  # pyright: ignore[reportPrivateUsage]
         state = self.loader.state_dict()
         made = [change for change in state["changes"] if change["event"]["event"] == "made_up"]
         self.largest = max(self.largest, len(json.dumps([state["settling"], made])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,10 @@ import penstock as ps
 from example_counts import examples
 from helpers import numbers
 from oracle import endless
+from penstock.engine.runtime.session import Session
+from penstock.engine.runtime.setting import Setting
 from penstock.testing import assert_resumes, build, pipelines, recipes, show
+from penstock.types import Json
 
 Stage = Callable[[], ps.Dataset]
 
@@ -179,3 +182,44 @@ def test_random_pipelines_resume_in_a_loader(recipe: Any) -> None:
 def test_random_pipelines_resume_in_lanes(recipe: Any) -> None:
     note(show(recipe))
     assert_resumes(lambda: ps.Loader(build(recipe), lanes=3), at_most=6)
+
+
+class Note:
+    """Keeps a text beside the position of a run."""
+
+    key = "note"
+
+    def __init__(self, text: str | None = None) -> None:
+        self.text = text
+
+    def to_json(self, session: Session) -> Json | None:
+        return self.text
+
+    def load(self, state: Mapping[str, Any], session: Session, adopting: bool) -> Note:
+        if state.get("note") == "unreadable":
+            raise ps.StateError("the note cannot be read")
+        return Note(state.get("note"))
+
+    def merge(self, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**state, "note": states[0].get("note")} for state in states]
+
+    def open_items(self, state: Mapping[str, Any]) -> tuple[int, Sequence[tuple[int, int]]]:
+        return 1, []
+
+
+def test_a_section_of_another_package_is_saved_and_loaded_with_the_run() -> None:
+    def session(section: Note | None) -> Session:
+        return Session(numbers(9).compiled, Setting(), None, section)
+
+    run, again = session(Note("first")), session(Note())
+    assert [run.out.next() for _ in range(4)] == [0, 1, 2, 3]
+    state = run.state()
+    assert state["note"] == "first" and "note" not in session(Note()).state()
+    again.load(state, "error")
+    assert again.out.next() == 4 and again.state()["note"] == "first"
+    run.section = Note("unreadable")
+    with pytest.raises(ps.StateError, match="cannot be read"):
+        again.load(run.state(), "error")
+    assert again.out.next() == 5 and again.state()["note"] == "first"
+    with pytest.raises(ps.StateError, match=r"sections \['note'\]"):
+        session(None).load(state, "error")

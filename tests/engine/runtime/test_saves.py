@@ -886,7 +886,7 @@ def test_what_was_taken_on_several_ranks_is_refused_and_on_one_is_saved(tmp_path
     one, two = ps.Loader(ds), ps.Loader(ds, rank=0, world_size=2)
     for loader in (one, two):
         loader.settle(loader.lease(3)[1].uid, "trained")
-    with pytest.raises(ps.StateError, match="items were leased on 2 ranks"):
+    with pytest.raises(ps.StateError, match="items were delivered out of order on 2 ranks"):
         ps.save(tmp_path / "two", two)
     ps.save(tmp_path / "one", one)
     again = ps.Loader(ds)

@@ -22,11 +22,10 @@ from ..graph.shown import Shown, Shows
 from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.packed import PackedOp
-from ..runtime.settling import Address, address_of
 from ..runtime.step_log import StepRecord
 from ..streams.journal import JournalEntry, SampleDraw
 from .audit import Audit, Walk
-from .records import Sample, Samples
+from .records import Address, Sample, Samples, parse_uid
 from .replaced import Replaced
 from .steps import log_of, rows_given, rows_op
 
@@ -126,7 +125,7 @@ class Located(Shows):
         if isinstance(position, slice):
             return self._samples(self._places(position))
         if isinstance(position, str):
-            position = self._place_of(address_of(position, "plan.at({!r})"))
+            position = self._place_of(parse_uid(position, "plan.at({!r})"))
         place = check_int(position, "plan.at({})")
         check_position(place)
         return tuple(self._samples(np.asarray([place])))

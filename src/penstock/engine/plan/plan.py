@@ -25,8 +25,7 @@ from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
-from ..runtime.settling import StandingOf
-from ..runtime.states import entries_of, merged
+from ..runtime.states import StateSection, entries_of, merged
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
 from .edit import by_source, reached
@@ -52,6 +51,7 @@ class Plan(Questions, Generic[D]):
         edits: the changes made during the run.
         body: the state of the run, if the plan belongs to one.
         records: the steps of the run, if the state does not contain them.
+        section: reads the section that states of the run may have.
 
     Raises:
         IndexedError: the dataset has no positions.
@@ -71,6 +71,7 @@ class Plan(Questions, Generic[D]):
         edits: tuple[Edit, ...] = (),
         body: Mapping[str, Any] | None = None,
         records: tuple[StepRecord, ...] | None = None,
+        section: StateSection | None = None,
     ) -> None:
         super().__init__(
             base.of(changed(base.flow, edits, parse_cursor_int((body or {}).get("epoch", 0)))),
@@ -78,9 +79,21 @@ class Plan(Questions, Generic[D]):
             records if body is None else records_from_json(body.get("records")),
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
+        self._section = section
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (self._base, self._wrap, self._edits, self._body, self._records)
+        return Plan, (
+            self._base, self._wrap, self._edits, self._body, self._records, self._section
+        )  # fmt: skip
+
+    def _copy(
+        self,
+        base: Compiled,
+        edits: tuple[Edit, ...],
+        body: Mapping[str, Any] | None,
+        records: tuple[StepRecord, ...] | None = None,
+    ) -> Plan[D]:
+        return Plan(base, self._wrap, edits, body, records, self._section)
 
     def for_state(
         self,
@@ -110,7 +123,7 @@ class Plan(Questions, Generic[D]):
             _, state = read_states(Path(state), step)
         states = [state] if isinstance(state, Mapping) else state
         bodies = [unseal(one) for one in states]
-        body, _ = merged(bodies)
+        body, _ = merged(bodies, self._section)
         base = self._base.remembered(body.get("pipeline"))
         if body.get("pipeline") != base.description:
             lines = "\n".join(
@@ -126,7 +139,7 @@ class Plan(Questions, Generic[D]):
         edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
         noted = [entry for each in bodies for entry in entries_of(each, "journal")]
         body["journal"] = journal_to_json(journal_from_json(noted))
-        return Plan(base, self._wrap, edits, body)
+        return self._copy(base, edits, body)
 
     after = for_state  # the former name, which programs use
 
@@ -159,9 +172,7 @@ class Plan(Questions, Generic[D]):
                     "the log is of another run, or incomplete, because the state has other "
                     "made-up draws; pass the whole log of this run"
                 )
-        return Plan(
-            self._base, self._wrap, (*edits, Change((), 0, event)), self._body, self._records
-        )
+        return self._copy(self._base, (*edits, Change((), 0, event)), self._body, self._records)
 
     def rows(self, world_size: int | None = None) -> Plan[D]:
         """Return the plan whose positions are rows: samples or packed rows before the last batches.
@@ -177,8 +188,8 @@ class Plan(Questions, Generic[D]):
         (3, 6, [0, 1, 2, 3])
         """
         log = log_of(self._base.flow, self._records, world_size, "rows")
-        return Plan(
-            self._base.of(tail_of(self._base.flow).flow), self._wrap, self._edits, self._body, log
+        return self._copy(
+            self._base.of(tail_of(self._base.flow).flow), self._edits, self._body, log
         )
 
     @property
@@ -218,13 +229,11 @@ class Plan(Questions, Generic[D]):
 
     @cached_property
     def _open_rows(self) -> Ints | None:
-        if self._body is None or "settling" not in self._body:
+        section, body, size = self._section, self._body, self._rows_op.size
+        if section is None or body is None or section.key not in body:
             return None
-        taken, size = StandingOf.by(self._body), self._rows_op.size
-        group = taken.spread.group
-        firsts = np.asarray(
-            [epoch * (size or 0) + item * group for epoch, item in taken.open], np.int64
-        )
+        group, items = section.open_items(body)
+        firsts = np.asarray([epoch * (size or 0) + item * group for epoch, item in items], np.int64)
         rows = (firsts[:, None] + np.arange(group)).ravel()
         if not size:
             return rows
@@ -237,7 +246,7 @@ class Plan(Questions, Generic[D]):
         for given in given_before_from_json(entries_of(self._body or {}, "given_before")):
             if step is None or given.step <= step:
                 there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
-                plan = Plan(self._base, self._wrap, self._edits[: given.changes], there)
+                plan = self._copy(self._base, self._edits[: given.changes], there)
                 found.append((plan, given.rows_given(plan._rows_op.size), given.times))
         return found
 
@@ -400,4 +409,4 @@ class Plan(Questions, Generic[D]):
         return told
 
     def _edited(self, *edits: Edit) -> Plan[D]:
-        return Plan(self._base, self._wrap, (*self._edits, *edits), self._body, self._records)
+        return self._copy(self._base, (*self._edits, *edits), self._body, self._records)

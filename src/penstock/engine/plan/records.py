@@ -4,11 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...errors import ConfigError
 from ...types import Ints
+
+
+class Address(NamedTuple):
+    """The address of an item in every run of a pipeline: its pass, and its number in the pass."""
+
+    epoch: int
+    item: int
+
+    @property
+    def uid(self) -> str:
+        """The address as text.
+
+        >>> Address(0, 17).uid, parse_uid("0:17", "settle({!r})")
+        ('0:17', Address(epoch=0, item=17))
+        """
+        return f"{self.epoch}:{self.item}"
+
+
+def parse_uid(uid: str, call: str) -> Address:
+    """Parse `Address.uid`; an error names the `call`, formatted with the uid."""
+    epoch, _, item = uid.partition(":") if isinstance(uid, str) else ("", "", "")  # pyright: ignore[reportUnnecessaryIsInstance]
+    if (
+        epoch.isdecimal()
+        and item.isdecimal()
+        and (address := Address(int(epoch), int(item))).uid == uid
+    ):
+        return address
+    raise ConfigError(
+        f"{call.format(uid)}: this is not a uid; give the uid of an item from lease(), such as "
+        "'0:17'"
+    )
 
 
 @dataclass(frozen=True, slots=True)

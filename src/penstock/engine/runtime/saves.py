@@ -34,7 +34,14 @@ from ..base.seams import world, write_atomically
 from ..base.urls import require_local
 from .cursor import unseal
 from .opened import lane_share
-from .states import OnMismatch, has_all_lanes, moment_of, require_equal_stands, stand_of
+from .states import (
+    OnMismatch,
+    foreign_keys,
+    has_all_lanes,
+    moment_of,
+    require_equal_stands,
+    stand_of,
+)
 
 T = TypeVar("T")
 
@@ -210,11 +217,11 @@ def write_state(
     """Write the state of a rank, and remove the files that it replaces."""
     keep = None if keep is None else check_int(keep, "keep={}", 1)
     body = unseal(state)
-    if ranks > 1 and "settling" in body:
+    if ranks > 1 and foreign_keys(body):
         raise StateError(
-            f"items were leased on {ranks} ranks, and each rank is at another position, so a "
-            "folder cannot show which of their states are of one moment; gather the state_dict() "
-            "of all ranks, and load the list"
+            f"items were delivered out of order on {ranks} ranks, and each rank is at another "
+            "position, so a folder cannot show which of their states are of one moment; gather "
+            "the state_dict() of all ranks, and load the list"
         )
     step = (
         parse_cursor_int(body["step"])

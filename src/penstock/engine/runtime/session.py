@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...sources.memory import Memory
-from ...types import Json
+from ...types import Ints, Json
 from ..base.arguments import check_choice, join_first
 from ..base.cursors import check_reach, is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.integers import check_int, check_position
@@ -24,6 +24,7 @@ from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..graph.adopt import Places, Stand, adopted, standing
 from ..graph.adopt import told as told_of
+from ..graph.build import Builder
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared, unidentified
 from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json, mixtures, own_pass
@@ -44,23 +45,25 @@ from ..streams.journal import (
     journal_to_json,
     whose_journals_are_missing,
 )
+from ..streams.step import Leaf
+from ..streams.stream import Stream
 from ..streams.work import SINGLE, Hired
 from .cursor import seal, unseal
 from .delivery import Delivery
-from .in_lanes import ledger_in
 from .opened import (
     Opened,
     lane_share,
     open_lanes,
+    open_listed,
     open_positions,
     repeats_samples,
     same_past,
 )
 from .setting import Setting
-from .settling import Ledger
 from .states import (
     MISMATCHES,
     OnMismatch,
+    StateSection,
     check_lanes,
     entries_of,
     logged_notes,
@@ -83,10 +86,46 @@ from .step_log import (
 T = TypeVar("T")
 
 
-class Session:
-    """A run: items in order, a state after each, changes on the way."""
+class RunSection(StateSection, Protocol):
+    """Section that a package outside the engine adds to the states of a run.
 
-    def __init__(self, compiled: Compiled, setting: Setting, executor: Executor | None) -> None:
+    A run whose items are delivered out of order needs one, for the items below its position that
+    are not finished (`penstock.posttraining`). The section is a part of the run: if a load fails,
+    the run keeps its old section.
+    """
+
+    def to_json(self, session: Session) -> Json | None:
+        """Return the content of the section now; None omits it from the state."""
+        ...
+
+    def load(self, state: Mapping[str, Any], session: Session, adopting: bool) -> RunSection:
+        """Return the section of this rank after a load.
+
+        Args:
+            state: the state of all ranks, as `merge` returned it, or one without the section.
+            session: the run, already at the position of the state.
+            adopting: whether another pipeline saved the state.
+
+        Raises:
+            StateError: if the section is corrupted, or does not fit the run.
+        """
+        ...
+
+
+class Session:
+    """A run: items in order, a state after each, changes on the way.
+
+    Two hooks serve packages that deliver items out of order: `section` adds a section to the
+    state, and `begin_items`, `reopen_items` and `reopen_lane` deliver whole items, also again.
+    """
+
+    def __init__(
+        self,
+        compiled: Compiled,
+        setting: Setting,
+        executor: Executor | None,
+        section: RunSection | None = None,
+    ) -> None:
         self._base = self.compiled = compiled
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
@@ -104,7 +143,7 @@ class Session:
         self.changes: tuple[Edit, ...] = ()
         self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
-        self.notes, self.ledger = list[str](), Ledger()
+        self.notes, self.section = list[str](), section
         self.budget = Budget(setting.bytes_ahead)
         self._items, self._samples, self._warned, self._warned_of_lanes = (
             0,
@@ -172,8 +211,7 @@ class Session:
             if self.group
             else 256 * (self.lanes // self.lane_share[1])
         )
-        most, room, form = self.setting.most, self.budget.most // 4, self.setting.form
-        out = Delivery(opened.stream, opened.builder.leaves, wide, most, room, form)
+        out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
         out.seek(self.epoch, opened.first if cursor is None else cursor)
         if check:
             check(opened)
@@ -195,13 +233,20 @@ class Session:
 
     def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
         found = self.compiled = self.compiled.of(self.flow)
-        builder, most = found.builder, self.setting.most
-        hired = Hired(
-            self.journal, builder.leaves, self.budget, executor, window, most, clock=found.clock
-        )
+        execution = self._execution(found, window, executor)
         if self.group:
-            return open_positions(builder, hired, self.spread, self.setting)
-        return open_lanes(builder, hired, self.lanes, self.setting)
+            return open_positions(found.builder, execution, self.spread, self.setting)
+        return open_lanes(found.builder, execution, self.lanes, self.setting)
+
+    def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Hired:
+        leaves, most = found.builder.leaves, self.setting.most
+        return Hired(self.journal, leaves, self.budget, executor, window, most, clock=found.clock)
+
+    def _delivery(
+        self, stream: Stream, leaves: Sequence[Leaf], width: int, limit: int | None
+    ) -> Delivery:
+        room = self.budget.most // 4
+        return Delivery(stream, leaves, width, limit, room, self.setting.form)
 
     def close(self) -> None:
         self.out.stream.close()
@@ -345,12 +390,52 @@ class Session:
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
         self.given_before = joined_equal(before)
 
+    # ------------------------------------------------------------ items out of order
+
     def begin_items(self) -> None:
-        """Note in the log that whole items are taken from here on, where they were shared out by
-        steps before."""
-        self.records = logged(
-            self.records, self.row, replace(self._record, gives="items"), self.rows()
-        )
+        """Deliver whole items from here on, each on one rank, instead of steps of all ranks.
+
+        Raises:
+            ConfigError: if the run is in the middle of an item.
+        """
+        cursor, group, rows = self.out.cursor(), self.spread.group, self.rows()
+        row = parse_cursor_int(cursor)
+        if row % group and row != rows:
+            raise ConfigError(
+                f"the run is at row {row}, in the middle of an item of {group} rows, so lease() "
+                "cannot begin here; use batches of the size that the run has used so far"
+            )
+
+        def change() -> None:
+            self.spread = replace(self.spread, remainder="keep", whole=True)
+            self._go_on(*self._reached(cursor))
+            record = replace(self._record, gives="items")
+            self.records = logged(self.records, self.row, record, self.rows())
+
+        self._change(change)
+
+    def reopen_items(self, epoch: int, items: Ints) -> Delivery:
+        """Deliver items of a pass again, in this order; the run keeps its position."""
+        builder, execution = self._open_again(epoch)
+        stream = open_listed(builder, execution, epoch, items)
+        return self._delivery(stream, builder.leaves, len(items), None)
+
+    def reopen_lane(self, epoch: int, lane: int, cursor: Json) -> Delivery:
+        """Deliver one lane of a pass again, from a cursor of the lane; the run keeps its position."""
+        builder, execution = self._open_again(epoch)
+        alone = replace(self.setting, rank=lane, world_size=self.lanes)
+        stream = open_lanes(builder, execution, self.lanes, alone).stream
+        delivery = self._delivery(stream, builder.leaves, 1, None)
+        delivery.seek(epoch, {"at": {str(lane): cursor}, "turn": lane, "ended": []})
+        return delivery
+
+    def _open_again(self, epoch: int) -> tuple[Builder, Hired]:
+        """Compile the tree of a pass."""
+        same = epoch == self.epoch
+        found = self.compiled.of(self.flow if same else changed(self.base, self.changes, epoch))
+        return found.builder, self._execution(found, self.setting.window, self.executor)
+
+    # ------------------------------------------------------------ states
 
     def state(self) -> dict[str, Any]:
         """Where the run stands: small, plain JSON, after the last item given out."""
@@ -371,12 +456,8 @@ class Session:
         )
         given_before = [one.to_json() for one in self.given_before]
         step, before, base = self.step, self.adopted, self._base
-        items = self.compiled.size if self.ledger.used and self.group else None
-        told = (
-            {"settling": self.ledger.told(self.spread, self.rows(), items)}
-            if self.ledger.used
-            else {}
-        )
+        content = self.section and self.section.to_json(self)
+        section = {} if self.section is None or content is None else {self.section.key: content}
 
         def state() -> dict[str, Any]:
             at = cursor()
@@ -396,7 +477,7 @@ class Session:
                 "journal": journal_to_json(journal),
             }
             log = {"records": [record.to_json() for record in records], "pass": opened.rows}
-            body |= told | (log if self.group else {"lanes": lanes})
+            body |= section | (log if self.group else {"lanes": lanes})
             if given_before:
                 body["given_before"] = given_before
             if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
@@ -405,14 +486,13 @@ class Session:
 
         return state
 
-    def load(self, states: Any, on_mismatch: OnMismatch, takes: bool = False) -> None:
-        """Go where a state says, or stay if anything is wrong; `takes`: what it leaves open can be
-        given again."""
+    def load(self, states: Any, on_mismatch: OnMismatch) -> None:
+        """Go where a state says, or stay if anything is wrong."""
         check_choice(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
 
         def change() -> None:
             try:
-                self._load(states, on_mismatch == "adopt", takes)
+                self._load(states, on_mismatch == "adopt")
             except StateError:
                 raise
             except MALFORMED_INPUT_ERRORS as error:
@@ -427,7 +507,7 @@ class Session:
 
         self._change(change)
 
-    def _load(self, states: Any, adopt: bool, takes: bool) -> None:
+    def _load(self, states: Any, adopt: bool) -> None:
         bodies = [
             unseal(state)
             for state in (states if isinstance(states, list | tuple) else [states])  # pyright: ignore[reportUnknownVariableType]
@@ -436,10 +516,10 @@ class Session:
             raise StateError(
                 "the list of states is empty; pass one state, or the states of all ranks"
             )
-        body, cursors = merged(bodies)
+        body, cursors = merged(bodies, self.section)
         changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
         home = self._base.remembered(body["pipeline"])
-        base = home.flow
+        base, adopting = home.flow, False
         self.epoch, self.given, self.adopted = (
             parse_cursor_int(body["epoch"]),
             parse_cursor_int(body["given"]),
@@ -457,7 +537,8 @@ class Session:
                 laned(base),
                 Taken(found.streams, parse_cursor_int(body.get("lanes", 1))),
             )
-            cursors, takes = all_moved(rows.flow, cursors, taken, self.epoch, rows.path), False
+            cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
+            adopting = True
         if adopt and self.epoch and self.group and "pass" in body:
             rows_op = home.of(tail_of(changed(base, changes, self.epoch)).flow).op
             if rows_op.size != body["pass"] and passes_of(rows_op) is None:
@@ -492,10 +573,9 @@ class Session:
                     "the run was adopted, so steps that it gave before it went back are no "
                     "longer counted"
                 )
-        self.notes, self.ledger = (
-            logged_notes(notes),
-            ledger_in(body, self.spread, self.setting, self.lanes, takes),
-        )
+        self.notes = logged_notes(notes)
+        if self.section is not None:
+            self.section = self.section.load(body, self, adopting)
         self._go_on(opened, out)
         self._before = parse_cursor_int(body["step"]) - self.items
 

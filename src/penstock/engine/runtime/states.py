@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from ...errors import StateError
 from ...types import Json
@@ -14,8 +14,6 @@ from ..base.canonical_json import compute_fingerprint, encode_canonical_json
 from ..base.cursors import parse_cursor_int, parse_lane_number
 from ..graph.digests import known_parts
 from ..graph.recipe import difference
-from .in_lanes import lanes_levelled
-from .settling import levelled
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
 
@@ -30,8 +28,40 @@ NEEDED = (
 LANED = ("lanes", "turn", "ended")
 """What every state has, and what one of a run in lanes has as well."""
 
+_KEYS = frozenset(
+    ("penstock", "version", "order", "check", "tables",
+     *NEEDED, *LANED, "records", "pass", "given_before", "journal_of", "drawn")
+)  # fmt: skip
+"""All keys of the engine."""
+
 SHARED = ("fingerprint", "epoch", "lanes", "changes")
 """What the states of all ranks have in common, wherever they found their data."""
+
+
+class StateSection(Protocol):
+    """Reads a section that a package outside the engine adds to the states of a run.
+
+    With such a section, ranks may be at different positions.
+    """
+
+    @property
+    def key(self) -> str:
+        """Name of the section in a state."""
+        ...
+
+    def merge(self, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the states of all ranks, each moved to the furthest position."""
+        ...
+
+    def open_items(self, state: Mapping[str, Any]) -> tuple[int, Sequence[tuple[int, int]]]:
+        """Return the unfinished items below the position of a merged state: the number of rows in
+        an item, and the pass and number of each item."""
+        ...
+
+
+def foreign_keys(body: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names of the sections that packages outside the engine added to a state."""
+    return frozenset(body) - _KEYS
 
 
 def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
@@ -46,14 +76,14 @@ def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
 
 
 def ranks_differ(state: Any, ranks: int) -> bool:
-    """Return whether a load needs the states of all ranks: cursors of lanes, journals, leased
-    items.
-    """
+    """Return whether a load needs the states of all ranks: cursors of lanes, journals, sections."""
     if ranks == 1 or not isinstance(state, Mapping):
         return False
     body = cast("Mapping[str, Any]", state)
     return (
-        "journal_of" in body or "settling" in body or ("lanes" in body and not has_all_lanes(body))
+        "journal_of" in body
+        or bool(foreign_keys(body))
+        or ("lanes" in body and not has_all_lanes(body))
     )
 
 
@@ -69,11 +99,12 @@ def has_all_lanes(body: Mapping[str, Any]) -> bool:
 def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
     """Return the position and data of a rank as small JSON, equal for all ranks of one step.
 
-    The place is None where ranks may stand apart: items were taken, or lanes have ended. Where
+    The place is None where ranks may stand apart: with a section, or where lanes have ended. Where
     ranks differ, `share` says which share of the run it is, and `own` where that stands: processes
     of one share stand alike.
     """
-    apart = "settling" in body or bool(body.get("ended"))
+    sections = [cast("Json", body[key]) for key in sorted(foreign_keys(body))]
+    apart = bool(sections) or bool(body.get("ended"))
     place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
     data = {name: compute_fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
     stand: dict[str, Json] = {
@@ -82,20 +113,20 @@ def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
         "data": data,
         "run": _run_of(body),
     }
-    if "lanes" not in body and "settling" not in body:
+    if "lanes" not in body and not sections:
         return stand
-    at, settling = cast("Json", body.get("at")), cast("Json", body.get("settling"))
+    at, section = cast("Json", body.get("at")), sections[0] if sections else None
     share = (
         sorted(at)
         if isinstance(at, dict)
-        else settling.get("of")
-        if isinstance(settling, dict)
+        else section.get("of")
+        if isinstance(section, dict)
         else None
     )
     return {
         **stand,
         "share": compute_fingerprint(share),
-        "own": compute_fingerprint([body.get("epoch"), body.get("turn"), at, settling]),
+        "own": compute_fingerprint([body.get("epoch"), body.get("turn"), at, section]),
     }
 
 
@@ -178,12 +209,20 @@ _SHOWN = 8  # ranks that are named
 _PLURAL = {"rank": "ranks", "process": "processes"}
 
 
-def merged(bodies: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], dict[int, Json]]:
-    """One state out of those of all ranks."""
+def merged(
+    bodies: Sequence[dict[str, Any]], section: StateSection | None = None
+) -> tuple[dict[str, Any], dict[int, Json]]:
+    """One state out of those of all ranks. `section` merges the section that they may have."""
     if len(bodies) > 1:
         require_equal_stands({rank: stand_of(body) for rank, body in enumerate(bodies)})
-    if any("settling" in body for body in bodies):
-        bodies = (lanes_levelled if "lanes" in bodies[0] else levelled)(bodies)
+    keys = frozenset[str]().union(*map(foreign_keys, bodies))
+    if section is not None and section.key in keys:
+        bodies, keys = section.merge(bodies), keys - {section.key}
+    if keys:
+        raise StateError(
+            f"the state has the sections {join_first(sorted(keys))}, which only a ps.Loader reads; "
+            "load it into a loader of the pipeline that saved it"
+        )
     body = bodies[0]
     cursors, last, latest = dict[int, Json](), dict[str, Json](), dict[str, Json]()
     for other in bodies:
