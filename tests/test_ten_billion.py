@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from example_counts import rounds
-from penstock.engine.ops import kept
+from penstock.engine.ops import block_totals
 
 pytestmark = pytest.mark.slow  # two million documents
 
@@ -32,7 +32,7 @@ def test_any_step_of_the_second_pass(method: str, tmp_path_factory: pytest.TempP
     many, step = script(), MANY * 600 // 8192 * 5 // 4
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
-        patch.setattr(kept, "WORTH", MANY // 8)
+        patch.setattr(block_totals, "MIN_CACHED_SAMPLES", MANY // 8)
         found = many.dataset(MANY, False, method).repeat()
         row = found.plan.at(step)
         assert sum(sample.stop - sample.start for sample in row) == 8192

@@ -13,13 +13,13 @@ import numpy as np
 from .engine.base.arguments import make_not_dataset_error, require_protocol, validate_arguments
 from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
 from .engine.base.limits import BATCH
+from .engine.base.row_files import describe_row_location
 from .engine.base.sized import hide_unknown_length
 from .engine.base.tree import collate as default_collate
 from .engine.base.tree import leading_size
-from .engine.graph.batched import Batched, Collated, in_columns
+from .engine.graph.batched import Batched, Collated, unchanged_sources
 from .engine.graph.build import name_of
 from .engine.graph.compiled import Compiled
-from .engine.graph.costs import tell_of_shuffle
 from .engine.graph.ends import endless
 from .engine.graph.functions import OfPair, Renamed
 from .engine.graph.halves import SplitBy, keyed, placed
@@ -38,6 +38,7 @@ from .engine.graph.nodes import (
     Rule,
     Sizer,
     counter,
+    leaf_below,
     step_names,
 )
 from .engine.graph.seeds import seeded, with_seed
@@ -76,7 +77,8 @@ from .engine.runtime.iterator import DatasetIterator
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError
 from .posttraining.in_flight import InFlight
-from .sources.row_files import describe_row_location
+from .sources import reads_columns, warn_of_full_shuffle
+from .sources.block import to_columns
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
@@ -284,7 +286,8 @@ class Dataset(Shows):
             order = BucketShuffle(check_int(buckets, "shuffle(buckets={})", 1, MAX_POSITION))
             return self._with(Reorder(self.flow, order, self._seed_of(seed), name))
         if block is None:
-            tell_of_shuffle(self.flow)
+            if (leaf := leaf_below(self.flow)) is not None:
+                warn_of_full_shuffle(leaf.source, leaf.name)
             return self._with(Reorder(self.flow, Shuffle(), self._seed_of(seed), name))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
@@ -669,7 +672,7 @@ class Dataset(Shows):
         batched_fn = Batched(
             _require_callable(fn, "map"),
             check_int(batched, "map(batched={})", 1),
-            in_columns(self.flow, "map"),
+            to_columns if reads_columns(unchanged_sources(self.flow), "map") else None,
         )
         return self._apply("map", batched_fn)
 
@@ -881,8 +884,12 @@ class Dataset(Shows):
         else:
             n = check_int(n, "batch({})", 1, BATCH)
         stack = None if collate is None else _resolve_collate(collate)
-        if stack is not None and collate not in (list, tuple) and in_columns(self.flow, "batch"):
-            stack = Collated(stack)
+        if (
+            stack is not None
+            and collate not in (list, tuple)
+            and reads_columns(unchanged_sources(self.flow), "batch")
+        ):
+            stack = Collated(stack, to_columns)
         return self._with(batched(self.flow, Batch(n, drop_remainder, over_ranks), stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -70,30 +71,139 @@ class Shards(Protocol):
     def describe(self) -> Json: ...
 
 
-@cache
-def _is_source_type(kind: type) -> bool:
-    return issubclass(kind, Source)
+Digest: TypeAlias = Mapping[str, str]
+"""Digests of the content of a source, by the name of the part that they identify."""
+
+DataLocation: TypeAlias = Literal["process", "machine", "elsewhere"]
+"""The location of the readers: this process, this machine, or other machines."""
 
 
-def is_source(source: Source | Shards) -> TypeGuard[Source]:
-    """Return whether a source has random access.
+@runtime_checkable
+class HasDigest(Protocol):
+    """A source or shards that identify their content; a resume compares the digests."""
 
-    Cached by type, as protocol checks are slow.
+    def digest(self) -> str | Digest: ...
+
+
+@runtime_checkable
+class Growing(Protocol):
+    """A source that may grow; `digest_of` identifies its first `rows` rows."""
+
+    def digest_of(self, rows: int, /) -> Digest: ...
+
+
+@runtime_checkable
+class Opaque(Protocol):
+    """Shards of a user's function; `unknown` is true if nothing identifies their order."""
+
+    @property
+    def unknown(self) -> bool: ...
+
+
+@runtime_checkable
+class InMemory(Protocol):
+    """A source over an object of the user.
+
+    - `items` returns the samples themselves if indexing them takes nanoseconds, else `None`.
+    - `identify_objects` takes the digest of objects before functions change their attributes.
+    - `sample_digest` identifies an object without a digest by a few rows.
+    - `reread_digest` reads these rows again, to detect rows that change from read to read.
     """
-    return _is_source_type(type(source))
+
+    def items(self) -> list[Any] | tuple[Any, ...] | range | None: ...
+    def identify_objects(self) -> None: ...
+    def sample_digest(self) -> Digest: ...
+    def reread_digest(self) -> str: ...
+
+
+@runtime_checkable
+class CachesIntegers(Protocol):
+    """A source with a cache for integers that are derived from it, such as sums of its lengths.
+
+    `cached_integers` returns the integers of a key, which one process of a machine makes; `None`
+    if there is no cache for them.
+    """
+
+    def __len__(self) -> int: ...
+    def cached_integers(
+        self, key: Mapping[str, Json], make: Callable[[], Ints], /
+    ) -> Sizes | None: ...
+
+
+@runtime_checkable
+class TokenSource(Protocol):
+    """A source that may store tokens.
+
+    - `token_dtype` returns the dtype of the stored tokens, `None` if only reading tells.
+    - `token_range` returns the smallest and largest token, `None` if unknown without reading files.
+    """
+
+    def token_dtype(self) -> np.dtype[Any] | None: ...
+    def token_range(self) -> tuple[int, int] | None: ...
+
+
+class RowFiles(Protocol):
+    """The files of the rows of a source.
+
+    `file_rows` returns the number of the file of each row, and the index of the row in that file.
+    """
+
+    @property
+    def paths(self) -> Sequence[pathlib.Path]: ...
+    def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]: ...
+
+
+@runtime_checkable
+class FileSource(Protocol):
+    """A source that is read from files.
+
+    - `row_files` returns the files of the rows, `None` if a row has no file of its own.
+    - `column_alone` returns the same rows with one column, `None` if there is no such column.
+    - `split_by_hash` returns the rows outside a share of the hashes of a column, and those inside;
+      `None` if the rows have no columns.
+    """
+
+    def row_files(self) -> RowFiles | None: ...
+    def column_alone(self, column: str, /) -> Source | None: ...
+    def split_by_hash(self, column: str, share: float, /) -> tuple[Source, Source] | None: ...
 
 
 @cache
-def _is_columnar_type(kind: type) -> bool:
-    return issubclass(kind, ByColumns)
+def _implements(kind: type, protocol: type) -> bool:
+    """Return whether a class implements a protocol; cached, as protocol checks are slow."""
+    return issubclass(kind, protocol)
 
 
-def is_blocks(source: Source) -> TypeGuard[ByColumns]:
-    """Return whether a source has columnar access.
+def is_source(source: object) -> TypeGuard[Source]:
+    """Return whether a source has random access."""
+    return _implements(type(source), Source)
 
-    Cached by type, as protocol checks are slow.
+
+def is_blocks(source: object) -> TypeGuard[ByColumns]:
+    """Return whether a source has columnar access."""
+    return _implements(type(source), ByColumns)
+
+
+def has_digest(source: object) -> TypeGuard[HasDigest]:
+    """Return whether a source identifies its content."""
+    return _implements(type(source), HasDigest)
+
+
+def is_unidentified(source: object) -> bool:
+    """Return whether nothing identifies the samples of a source, such as a user's function.
+
+    Args:
+        source: a source or shards.
+
+    >>> is_unidentified([1, 2])
+    False
     """
-    return _is_columnar_type(type(source))
+    return isinstance(source, Opaque) and source.unknown
+
+
+def is_in_memory(source: object) -> TypeGuard[InMemory]:
+    """Return whether a source is an object of the user."""
+    return _implements(type(source), InMemory)
 
 
 class Format(Protocol):

@@ -231,7 +231,7 @@ def test_a_full_shuffle_says_once_what_it_costs(
     ds = ps.read(tmp_path / "web.parquet")
     ds.shuffle()
     assert not caplog.records, "it fits into memory"
-    monkeypatch.setattr("penstock.engine.graph.costs.DECODED_CACHE_BYTES", 100 << 10)
+    monkeypatch.setattr("penstock.sources.DECODED_CACHE_BYTES", 100 << 10)
     ds.shuffle(block=(500, 2))
     assert not caplog.records
     for seed in range(3):

@@ -11,8 +11,8 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
+from penstock.engine.base.digests import digest_few_rows
 from penstock.sources.hub import make_stored_row_reader
-from penstock.sources.identity import digest_few_rows
 from penstock.testing import assert_covers, assert_resumes
 
 datasets: Any = pytest.importorskip("datasets")

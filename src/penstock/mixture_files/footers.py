@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..engine.base import seams
+from ..engine.base.columnar import import_arrow
 from ..sources import catalog, count_catalog_rows, sidecar
 from ..sources.columnar import Arrow
 from ..sources.kinds import CompositeType, describe_column_types
 from ..sources.lru import LRUCache, SharedCaches
-from ..sources.rows import import_arrow
 
 _FIRST_LINE_BYTES = 64 << 10  # bytes to read for the first line of a file
 

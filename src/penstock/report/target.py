@@ -17,6 +17,7 @@ from penstock import __version__
 from penstock.dataset import Dataset
 from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.base.limits import STATE
+from penstock.engine.base.row_files import as_row_files
 from penstock.engine.base.seams import read_within
 from penstock.engine.base.sizes import sum_lengths
 from penstock.engine.graph.digests import data_of
@@ -38,7 +39,6 @@ from penstock.errors import ConfigError, IndexedError, StateError, make_storage_
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
-from penstock.sources.row_files import as_row_files
 from penstock.stores.remote import is_remote
 from penstock.types import is_source
 

@@ -7,10 +7,11 @@ The modules read file formats, resolve paths, and identify data. They may import
 from __future__ import annotations
 
 import contextlib
+import logging
 import reprlib
 from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Iterable as Iterables
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -21,6 +22,7 @@ from ..errors import ConfigError
 from ..stores import CompositeStore, display_path
 from . import catalog, csv, folders, lines, prepared, sidecar
 from .chain import (
+    DecodingCost,
     FilesOutline,
     IndexedFile,
     JoinedFiles,
@@ -29,7 +31,7 @@ from .chain import (
     outline_files,
 )
 from .custom_format import Format, open_custom
-from .kinds import SeenColumnTypes
+from .kinds import SeenColumnTypes, is_compatible_type
 from .lines import Offsets
 from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
@@ -55,7 +57,9 @@ __all__ = [
     "index_files",
     "lists_own_files",
     "open_files",
+    "reads_columns",
     "require_columnar",
+    "warn_of_full_shuffle",
 ]
 
 Each: TypeAlias = Callable[[Callable[[Path], None], Sequence[Path]], object]
@@ -74,6 +78,9 @@ _SELF_INDEXED_FORMATS = (
 _MAX_MAPPED_FILES = 128  # mapped files per source
 DECODED_CACHE_BYTES = 192 << 20
 """Bytes of decoded row groups and of tar indexes that a source caches."""
+
+_MAX_DECODED_SAMPLES = 16  # decoded samples for each sample from which on a shuffle is costly
+_MAX_WINDOW = 64  # row groups that the recommended shuffle mixes
 
 
 def open_files(
@@ -183,6 +190,7 @@ def _open_any(
     source.open_arguments = OpenArguments(
         names, format, column_names, cache_text, lengths, split, where, dtype, eos
     )
+    source.reopen = partial(open_files, **source.open_arguments._asdict())
     return source
 
 
@@ -545,6 +553,65 @@ def require_columnar(source: JoinedFiles | SelectedRows) -> bool:
             "files"
         )
     return True
+
+
+def reads_columns(sources: Sequence[object], step: str) -> bool:
+    """Return whether functions of many samples get columns: all sources were read as columns.
+
+    Args:
+        sources: The sources of the samples, unchanged.
+        step: Name of the step in errors.
+
+    Raises:
+        ConfigError: The sources have different columns. A batch has columns of one type each,
+            whichever samples it holds.
+    """
+    read = [source for source in sources if isinstance(source, JoinedFiles | SelectedRows)]
+    if not read or len(read) < len(sources) or not all(source.as_columns for source in read):
+        return False
+    first, types = read[0].name, read[0].types
+    for source in read[1:]:
+        if {*source.types} != {*types}:
+            raise ConfigError(
+                f"{step} of columns: the source {first!r} has {', '.join(types)}, and "
+                f"{source.name!r} has {', '.join(source.types)}; read the same columns from both "
+                "(columns=[...]), or leave out rows='columns'"
+            )
+        for name, kind in source.types.items():
+            if not (is_compatible_type(kind, types[name]) or is_compatible_type(types[name], kind)):
+                raise ConfigError(
+                    f"{step} of columns: {name!r} is {types[name]} in the source {first!r}, and "
+                    f"{kind} in {source.name!r}; write both with one type, read columns=[...] "
+                    "without it, or leave out rows='columns'"
+                )
+    return True
+
+
+def warn_of_full_shuffle(source: object, name: str) -> None:
+    """Log once if a full shuffle decodes many times the bytes of each sample of a source.
+
+    Args:
+        source: The source.
+        name: Its name; empty for the name of its files.
+    """
+    cost = source.decoding() if isinstance(source, JoinedFiles | SelectedRows) else None
+    if not isinstance(source, JoinedFiles | SelectedRows) or cost is None:
+        return
+    decoded = round((1 - DECODED_CACHE_BYTES / max(cost.total, 1)) * cost.group)
+    if decoded > _MAX_DECODED_SAMPLES * cost.group / max(cost.rows, 1):
+        _log_full_shuffle(name or source.name, cost, decoded)
+
+
+@lru_cache(1000)
+def _log_full_shuffle(name: str, cost: DecodingCost, decoded: int) -> None:
+    window = max(2, min(_MAX_WINDOW, DECODED_CACHE_BYTES // 2 // max(cost.group, 1)))
+    logging.getLogger("penstock").warning(
+        "%s: a full shuffle decodes about %.1f MiB for each sample, because its row groups have "
+        "%d rows and do not fit into memory once decoded; use shuffle(block=(%d, %d)), which "
+        "decodes each about once a pass, or shuffle(window=%d), which is less random, or write "
+        "smaller row groups or Arrow files",
+        name, decoded / 2**20, cost.rows, cost.rows, window, cost.rows * window,
+    )  # fmt: skip
 
 
 def count_catalog_rows(found: Sequence[Path], kind: str, cache: str | Path | None) -> int | None:

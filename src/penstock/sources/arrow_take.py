@@ -13,8 +13,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.base.columnar import import_arrow
 from ..types import Ints
-from .rows import import_arrow, to_numpy_dtype
+from .rows import to_numpy_dtype
 
 _UNKNOWN, _UNSUPPORTED = -1, -2
 _OFFSET_WIDTHS = {"string": 4, "binary": 4, "large_string": 8, "large_binary": 8}

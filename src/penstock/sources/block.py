@@ -10,11 +10,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import ColumnarSamples, ColumnStacker
+from ..engine.base.columnar import ColumnarSamples, ColumnStacker, import_arrow, join_samples
 from ..engine.base.fallback import log_fallback
 from ..errors import DataError
 from ..types import Ints
-from .rows import build_rows, convert_named_column, import_arrow, is_number_list, join_batches
+from .rows import build_rows, convert_named_column, is_number_list, join_batches
 
 MAX_JOINED_ROWS_PER_PART = 8
 """Rows per part up to which concatenating before conversion is faster."""
@@ -80,6 +80,11 @@ class Columns(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Columns, (self.arrow,)
+
+
+def to_columns(samples: Sequence[Any]) -> Mapping[str, Any]:
+    """Return samples as columns, also if a step made rows of them."""
+    return samples.columns() if isinstance(samples, ColumnarSamples) else Columns.of_rows(samples)
 
 
 def _column_to_values(name: str, column: Any) -> Any:
@@ -194,6 +199,9 @@ class RecordBatchRows(ColumnarSamples):
     def columns(self) -> Columns:
         return Columns(self.batch)
 
+    def join_parts(self, parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
+        return join_read_rows(parts, order)
+
     def collated(self, stack: ColumnStacker) -> dict[str, Any]:
         return {
             name: self._stacked(number, name, stack) for number, name in enumerate(self.form.names)
@@ -245,11 +253,7 @@ def join_read_rows(parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]
                 return RecordBatchRows(_restore_order(table, order), True, form)
     except (import_arrow().ArrowInvalid, import_arrow().ArrowNotImplementedError) as error:
         log_fallback("columns of several sources", error)
-    ordered: list[Any] = [None] * len(order)
-    rows = (row for part in parts for row in part)
-    for position, row in zip(order.tolist(), rows, strict=True):
-        ordered[position] = row
-    return ordered
+    return join_samples(parts, order)
 
 
 def _cast_to_one_schema(batches: list[Any]) -> list[Any]:

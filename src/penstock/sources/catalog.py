@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import machine, seams
+from ..engine.base.columnar import import_arrow
+from ..engine.base.digests import sample_fixed_indices
 from ..engine.base.progress import Progress
 from ..engine.base.seams import Stat
 from ..errors import DataError, PenstockError
@@ -27,11 +29,9 @@ from ..types import Ints
 from . import sidecar
 from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
-from .identity import sample_fixed_indices
 from .line_index import find_row_offsets
 from .lines import Offsets
 from .paths import PACKED_EXTENSIONS, resolve_absolute_paths
-from .rows import import_arrow
 
 MIN_CATALOG_FILES = 32
 """Smallest number of files that get a catalog."""

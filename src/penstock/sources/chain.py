@@ -13,12 +13,14 @@ import numpy as np
 from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
 from ..engine.base.spans import DocumentSpans, SpanSource, join_spans
-from ..stores import ByteRange, CompositeStore, DataLocation, is_remote
-from ..types import Ints, Json, Sizes
+from ..errors import ConfigError
+from ..stores import ByteRange, CompositeStore, is_remote
+from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
 from . import sidecar
 from .block import ColumnarFile, join_read_rows
-from .identity import Digest, digest_files, digest_sampled_rows
-from .kinds import ColumnType, TypedFile
+from .cached_integers import load_or_make_integers
+from .identity import digest_files, digest_sampled_rows
+from .kinds import ColumnType, CompositeType, TypedFile
 from .paths import TokenType
 
 _REMOTE_GAP = 4 << 10  # unused bytes worth reading from a store to save one more request
@@ -36,6 +38,15 @@ class IndexedFile(Protocol):
     def columns(self) -> Sequence[str] | None: ...
     def __len__(self) -> int: ...
     def read(self, indices: Ints, /) -> list[Any]: ...
+
+
+@runtime_checkable
+class MeasuredFile(Protocol):
+    """A file that knows the lengths of its rows and the dtype of its tokens."""
+
+    dtype: np.dtype[Any]
+
+    def lengths(self) -> Sizes: ...
 
 
 @runtime_checkable
@@ -149,6 +160,55 @@ class OpenArguments(NamedTuple):
     eos: int | None = None
 
 
+class _ReopenableSource(Protocol):
+    open_arguments: OpenArguments | None
+    reopen: Callable[..., Source] | None
+
+    @property
+    def columnar(self) -> bool: ...
+
+
+def reopen_with_column(source: _ReopenableSource, column: str, /) -> Source | None:
+    """Return the source with one column, `None` if there is no such column.
+
+    Formats that store rows without columns are returned as they are.
+    """
+    arguments, reopen = source.open_arguments, source.reopen
+    if arguments is None or reopen is None or (arguments.columns is None and not source.columnar):
+        return cast("Source", source)
+    try:
+        return reopen(columns=[column], lengths=None)
+    except ConfigError:  # there is no such column
+        return None
+
+
+def reopen_as_halves(
+    source: _ReopenableSource, column: str, share: float, /
+) -> tuple[Source, Source] | None:
+    """Return the rows outside a share of the hashes of a column, and those inside.
+
+    Equal values are on one side. The result is `None` if the rows have no columns.
+
+    Raises:
+        ConfigError: The selection of the source has values of this column.
+    """
+    if source.open_arguments is None or source.reopen is None:
+        return None
+    where = dict(source.open_arguments.where or {})
+    condition = where.get(column, {})
+    if not isinstance(condition, dict):
+        raise ConfigError(
+            f"split(column={column!r}): where= already selects values of this column; split by "
+            "another column"
+        )
+    bounds = cast("dict[str, Any]", condition)
+    first, second = (
+        source.reopen(where={**where, column: {**bounds, "hash": part}})
+        for part in ([share, 1], [0, share])
+    )
+    return first, second
+
+
 def read_in_file_order(
     starts: Ints, ends: Ints, read: Callable[[Ints, Ints], Iterable[Any]]
 ) -> list[Any]:
@@ -202,7 +262,8 @@ class JoinedFiles:
         stats: Versions of the parts.
         column: Column whose lengths `lengths` returns.
         counts: Token counter whose counts `lengths` returns.
-        asked: Arguments of `open_files`.
+        open_arguments: Arguments of `open_files`.
+        reopen: `open_files` with these arguments; keywords replace some of them.
     """
 
     def __init__(
@@ -222,6 +283,7 @@ class JoinedFiles:
         self.as_columns = False
         self._digest: Digest | None = None
         self.open_arguments: OpenArguments | None = None
+        self.reopen: Callable[..., Source] | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
         self._lengths: Sizes | None = None
         self.format = format
@@ -304,6 +366,29 @@ class JoinedFiles:
         file = self.files[part]
         return file.block(rows) if isinstance(file, ColumnarFile) else file.read(rows)
 
+    def row_files(self) -> JoinedFiles | None:
+        """Return the source itself if each row lies in one file, else `None`."""
+        return self if len(self.paths) == len(self.files) else None
+
+    column_alone, split_by_hash = reopen_with_column, reopen_as_halves
+
+    def token_dtype(self) -> np.dtype[Any] | None:
+        """Return the dtype of token files, or of the only column of lists of integers."""
+        first = self.files[0] if len(self.files) else None
+        if isinstance(first, MeasuredFile):
+            return first.dtype
+        items = [
+            kind.parts[0][1]
+            for name, kind in self.types.items()
+            if isinstance(kind, CompositeType) and kind.of == "list" and self.column in (None, name)
+        ]
+        item = items[0] if len(items) == 1 else None
+        is_integer = isinstance(item, str) and item.lstrip("u").startswith("int")
+        return np.dtype(item) if is_integer else None
+
+    def token_range(self) -> None:
+        """Return `None`: the tokens of files are unknown without reading."""
+
     def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]:
         """Return the number of the file of each row, and the index of the row in that file."""
         part = np.searchsorted(self._starts, indices, side="right") - 1
@@ -370,6 +455,8 @@ class JoinedFiles:
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()
         return self._lengths
+
+    cached_integers = load_or_make_integers
 
     def digest(self) -> Digest:
         """Return a digest of the contents of the files, computed on first use."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
+from ..engine.base.columnar import import_arrow
 from ..errors import ConfigError, DataError, PenstockError, StorageError
 from ..stores import ByteRange, is_remote
 from ..types import Ints
@@ -26,14 +27,7 @@ from .chain import compute_offsets
 from .checksummed import ChecksummedFile
 from .kinds import describe_column_types
 from .lru import SharedCaches
-from .rows import (
-    check_offsets,
-    import_arrow,
-    iterate_innermost_arrays,
-    join_batches,
-    map_file,
-    open_for_arrow,
-)
+from .rows import check_offsets, iterate_innermost_arrays, join_batches, map_file, open_for_arrow
 from .unify import SchemaConverter
 
 _SAMPLED_ROW_GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file

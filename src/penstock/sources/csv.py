@@ -17,13 +17,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.base.columnar import import_arrow
 from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
 from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
 from .cached_facts import load_or_compute_fact
 from .convert import require_sane_size
-from .rows import import_arrow, map_file, open_for_arrow
+from .rows import map_file, open_for_arrow
 
 _TAIL_BYTES = 64 << 10
 _PARSE_BYTES = 1 << 20  # bytes that are parsed together

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from ..engine.base import seams
 from ..errors import ConfigError, DataError
-from ..types import Ints, Json
+from ..types import Digest, Ints, Json
 from . import sidecar
-from .identity import Digest
 from .metadata import is_metadata, log_left_out
 
 MEDIA_EXTENSIONS = frozenset(

@@ -13,14 +13,20 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.base.digests import (
+    copy_for_reading,
+    digest_few_rows,
+    digest_memory,
+    sample_fixed_indices,
+)
 from ..engine.base.progress import Progress
 from ..engine.base.sizes import LengthsByIndex, OffsetLengths
 from ..engine.base.spans import DocumentSpans
 from ..errors import ConfigError, DataError
-from ..types import Ints, Json, Sizes
+from ..types import Digest, Ints, Json, Sizes
+from .cached_integers import load_or_make_integers
 from .chain import compute_offsets, read_by_part
 from .hub import can_skip, make_slice_reader, make_stored_row_reader
-from .identity import Digest, copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
 from .rows import build_rows
 from .unify import SchemaConverter
 
@@ -84,9 +90,8 @@ class Memory:
     def __len__(self) -> int:
         return self._rows
 
-    @property
-    def plain(self) -> list[Any] | tuple[Any, ...] | range | None:
-        """The object itself if indexing it takes nanoseconds, else `None`."""
+    def items(self) -> list[Any] | tuple[Any, ...] | range | None:
+        """Return the object itself if indexing it takes nanoseconds, else `None`."""
         return self._seq if self._read in (_read_range, _read_with_map) else None
 
     def __getstate__(self) -> Any:
@@ -132,6 +137,8 @@ class Memory:
                 where=_get_qualified_name(self._seq),
             )
         return lengths.astype(np.int64, copy=False)
+
+    cached_integers = load_or_make_integers
 
     def digest(self) -> Digest:
         """Return a digest of the object, from its own `digest` method or from its values.
@@ -316,13 +323,12 @@ class Tokens:
         """Return the number of tokens of every document, computed from the offsets."""
         return OffsetLengths(self._offsets)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype of the tokens."""
+    def token_dtype(self) -> np.dtype[Any]:
+        """Return the dtype of the tokens."""
         return self._tokens.dtype
 
-    def ids(self) -> tuple[int, int] | None:
-        """Return the smallest and largest id; `None` for memory-mapped, large or empty arrays."""
+    def token_range(self) -> tuple[int, int] | None:
+        """Return the smallest and largest token; `None` for mapped, large or empty arrays."""
         tokens = self.joined()
         if (
             isinstance(self._arguments[0], np.memmap)
@@ -336,6 +342,8 @@ class Tokens:
     def joined(self) -> npt.NDArray[Any]:
         """Return the tokens of all documents, concatenated, as a view."""
         return self._tokens[int(self._offsets[0]) : int(self._offsets[-1])]
+
+    cached_integers = load_or_make_integers
 
     def digest(self) -> Digest:
         """Return a digest of the tokens and of the offsets."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -11,18 +10,13 @@ from typing import Any
 import numpy as np
 
 from ..engine.base import seams
+from ..engine.base.columnar import import_arrow
 from ..errors import DataError
 from ..stores import RemoteFile, is_remote
 from ..types import Ints
 
 _INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMBER_TYPES = (*_INTEGER_TYPES, "halffloat", "float", "double", "bool")
-
-
-@cache
-def import_arrow(module: str = "pyarrow") -> Any:
-    """Import a module of pyarrow on first use."""
-    return importlib.import_module(module)
 
 
 def map_file(path: Path) -> Any:

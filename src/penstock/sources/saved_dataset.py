@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..engine.base import seams
+from ..engine.base.columnar import import_arrow
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..stores import parse_location
 from . import meta, sidecar
-from .rows import import_arrow
 
 MANIFEST_NAME = ".shards.json"
 """File beside the shards that describes their input and, once complete, each file."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
@@ -17,16 +17,25 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base.arguments import suggest_names
+from ..engine.base.columnar import import_arrow
+from ..engine.base.digests import digest_memory
 from ..engine.base.progress import Progress
 from ..engine.base.random import hash_names
 from ..errors import ConfigError, DataError
-from ..stores import DataLocation
-from ..types import Ints, Json, Sizes
+from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
 from . import sidecar
-from .chain import DecodingCost, IndexedFile, JoinedFiles, OpenArguments, TokenCounter
-from .identity import Digest, digest_files, digest_memory, digest_sampled_rows
+from .cached_integers import load_or_make_integers
+from .chain import (
+    DecodingCost,
+    IndexedFile,
+    JoinedFiles,
+    OpenArguments,
+    TokenCounter,
+    reopen_as_halves,
+    reopen_with_column,
+)
+from .identity import digest_files, digest_sampled_rows
 from .kinds import ColumnType, TypedFile
-from .rows import import_arrow
 from .sizes import ColumnFile
 
 Mask = npt.NDArray[np.bool_]
@@ -54,6 +63,7 @@ class SelectedRows:
     def __init__(self, chain: JoinedFiles, rows: Ints, where: Selection) -> None:
         self.name = chain.name
         self.open_arguments: OpenArguments | None = None
+        self.reopen: Callable[..., Source] | None = None
         self.as_columns = False
         self._digest: Digest | None = None
         self._chain, self._rows, self._where = chain, rows, where
@@ -96,6 +106,19 @@ class SelectedRows:
         """Return the rows at `indices`, as columns if the format has columns."""
         return self._chain.block(self._rows[indices])
 
+    def row_files(self) -> SelectedRows | None:
+        """Return the source itself if each row lies in one file, else `None`."""
+        return self if self._chain.row_files() is not None else None
+
+    column_alone, split_by_hash = reopen_with_column, reopen_as_halves
+
+    def token_dtype(self) -> np.dtype[Any] | None:
+        """Return the dtype of the tokens, if it is known without reading."""
+        return self._chain.token_dtype()
+
+    def token_range(self) -> None:
+        """Return `None`: the tokens of files are unknown without reading."""
+
     @property
     def paths(self) -> Sequence[Path]:
         """The files that the rows are selected from."""
@@ -117,6 +140,8 @@ class SelectedRows:
         """Return the sizes of these rows, or `None` if those of the files are unknown."""
         lengths = self._chain.lengths()
         return None if lengths is None else lengths[self._rows]
+
+    cached_integers = load_or_make_integers
 
     def digest(self) -> Digest:
         """Return a digest of the files and of the selected rows."""

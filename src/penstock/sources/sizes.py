@@ -14,12 +14,12 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from ..engine.base import seams
+from ..engine.base.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..types import Ints
 from . import sidecar
 from .chain import IndexedFile, TokenCounter
-from .rows import import_arrow
 
 _ROWS_PER_CALL = 1 << 10  # rows per call of the tokenizer
 _MIN_ANNOUNCED_BYTES = 4 << 20  # bytes whose tokens take seconds to count

@@ -10,12 +10,13 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from ..engine.base.columnar import import_arrow
 from ..engine.base.dtypes import MAX_EXACT_FLOAT_INT
 from ..errors import DataError
 from . import sidecar
 from .cached_facts import load_or_compute_fact
 from .kinds import describe_column_types, is_compatible_type
-from .rows import import_arrow, to_numpy_dtype
+from .rows import to_numpy_dtype
 
 _LOGGER = logging.getLogger("penstock")
 _LOGGED_MESSAGES = set[str]()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..engine.base.columnar import import_arrow
 from ..errors import ConfigError, DataError, PenstockError, make_missing_extra_error
 from ..types import Ints
 from . import sidecar
@@ -17,7 +18,7 @@ from .arrays import convert_package_errors
 from .block import ColumnarFile, ColumnFacts, take_batch_rows
 from .checksummed import ChecksummedFile, OpenRequest
 from .kinds import describe_column_types
-from .rows import import_arrow, join_batches
+from .rows import join_batches
 from .unify import SchemaConverter
 
 _CONCURRENT_READS = 8

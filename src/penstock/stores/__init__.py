@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..engine.base import seams
 from .listings import get_default_cache
-from .prefetch import ByteRange, DataLocation
+from .prefetch import ByteRange
 from .remote import (
     RemoteFile,
     RemotePath,
@@ -23,7 +23,6 @@ from .stores import CompositeStore
 __all__ = [
     "ByteRange",
     "CompositeStore",
-    "DataLocation",
     "RemoteFile",
     "RemotePath",
     "display_path",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..engine.base import machine, seams
 from ..engine.base.seams import TaskPool
@@ -21,9 +21,6 @@ _MAX_REQUEST = 1 << 20  # bytes; as large as a cache block. Larger ranges are sp
 _MAX_PENDING_BYTES = 256 << 20  # prefetched and not yet consumed
 _MAX_PENDING_REQUESTS = 8192
 _MAX_CONSUMED_BYTES = 32 << 20  # retained after use: neighbouring reads share block edges
-
-DataLocation: TypeAlias = Literal["process", "machine", "elsewhere"]
-"""The location of the readers: this process, this machine, or other machines."""
 
 
 class ByteRange(NamedTuple):

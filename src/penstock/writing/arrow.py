@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dataset import Dataset
+from ..engine.base.columnar import import_arrow
 from ..engine.base.dtypes import is_untyped
 from ..errors import DataError
-from ..sources.rows import import_arrow, to_numpy_dtype
+from ..sources.rows import to_numpy_dtype
 from ..sources.saved_dataset import KEYS_COLUMN
 from ..types import Json
 from .lossless import (

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from ..engine.base.columnar import import_arrow
 from ..errors import DataError
-from ..sources.rows import import_arrow
 from .lossless import (
     find_culprit,
     infer_array,

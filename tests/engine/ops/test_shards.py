@@ -11,9 +11,9 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
+from penstock.engine.base.digests import digest_value
 from penstock.engine.ops.shards import Sharded
 from penstock.engine.streams.step import Leaf
-from penstock.sources.identity import digest_value
 from penstock.sources.memory import Iterable
 
 

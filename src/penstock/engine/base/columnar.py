@@ -1,13 +1,24 @@
-"""Columnar samples: consumers of columns receive them without building rows."""
+"""Columnar samples: consumers of columns receive them without building rows; and Arrow's modules."""
 
 from __future__ import annotations
 
+import importlib
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from itertools import chain
 from typing import Any, TypeAlias
+
+from ...types import Ints
 
 ColumnStacker: TypeAlias = Callable[[Sequence[Any], str], Any]
 """Function from the values of a field, and the path of the field for errors, to a column."""
+
+
+@cache
+def import_arrow(module: str = "pyarrow") -> Any:
+    """Import a module of pyarrow on first use."""
+    return importlib.import_module(module)
 
 
 class ColumnarSamples(Sequence[Any]):
@@ -24,10 +35,27 @@ class ColumnarSamples(Sequence[Any]):
         A sample has the same values with any neighbours.
         """
 
+    def join_parts(self, parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
+        """Return the samples of parts, of which this is the first, columnar if possible.
+
+        Args:
+            parts: The samples.
+            order: The position of each sample in the result.
+        """
+        return join_samples(parts, order)
+
     @property
     @abstractmethod
     def nbytes(self) -> int:
         """The bytes of the columns."""
+
+
+def join_samples(parts: Sequence[Sequence[Any]], order: Ints) -> list[Any]:
+    """Return the samples of parts as a list; `order` contains the position of each."""
+    ordered: list[Any] = [None] * len(order)
+    for position, sample in zip(order.tolist(), chain.from_iterable(parts), strict=True):
+        ordered[position] = sample
+    return ordered
 
 
 class ColumnwiseFunction:

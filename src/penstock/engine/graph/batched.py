@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ConfigError
-from ...sources import JoinedFiles
-from ...sources.block import Columns
-from ...sources.kinds import is_compatible_type
-from ...sources.select import SelectedRows
+from ...types import Shards, Source
 from ..base.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
 from ..streams.step import Miscounted
 from .build import name_of
@@ -21,65 +17,34 @@ from .nodes import Again, Flow, Head, Mix, Read, Reorder, Rest, fact
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 
 
+ToColumns: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
+"""Returns samples as columns."""
+
+
 @fact
-def _columnar(flow: Flow) -> tuple[JoinedFiles | SelectedRows, ...]:
-    """The sources of a flow, if all that it is of was read as columns; else none."""
+def unchanged_sources(flow: Flow) -> tuple[Source | Shards, ...]:
+    """Return the sources of a flow without functions and groups; of any other flow none."""
     match flow:
         case Read(source):
-            return (
-                (source,)
-                if isinstance(source, JoinedFiles | SelectedRows) and source.as_columns
-                else ()
-            )
+            return (source,)
         case Mix(flows):
-            found = [*map(_columnar, flows)]
+            found = [*map(unchanged_sources, flows)]
             return tuple(source for each in found for source in each) if all(found) else ()
         case Reorder(below) | Head(below) | Rest(below) | Again(below):
-            return _columnar(below)
+            return unchanged_sources(below)
         case _:
             return ()
-
-
-def in_columns(flow: Flow, step: str) -> bool:
-    """Return whether functions of many samples get columns: all their sources were read as columns.
-
-    Sources with different columns are an error, because a batch has columns of one type each,
-    whichever samples it holds.
-    """
-    if not (sources := _columnar(flow)):
-        return False
-    (first, types), *others = [(source.name, source.types) for source in sources]
-    for other, found in others:
-        if {*found} != {*types}:
-            raise ConfigError(
-                f"{step} of columns: the source {first!r} has {', '.join(types)}, and {other!r} "
-                f"has {', '.join(found)}; read the same columns from both (columns=[...]), or "
-                "leave out rows='columns'"
-            )
-        for name, kind in found.items():
-            if not (is_compatible_type(kind, types[name]) or is_compatible_type(types[name], kind)):
-                raise ConfigError(
-                    f"{step} of columns: {name!r} is {types[name]} in the source {first!r}, and "
-                    f"{kind} in {other!r}; write both with one type, read columns=[...] without "
-                    "it, or leave out rows='columns'"
-                )
-    return True
-
-
-def as_columns(samples: Sequence[Any]) -> Mapping[str, Any]:
-    """Samples as columns, whoever has made rows of them."""
-    return samples.columns() if isinstance(samples, ColumnarSamples) else Columns.of_rows(samples)
 
 
 class Collated(ColumnwiseFunction):
     """A function that makes a batch of columns."""
 
-    def __init__(self, fn: Callable[[Any], Any]) -> None:
-        self.fn = fn
+    def __init__(self, fn: Callable[[Any], Any], columns: ToColumns) -> None:
+        self.fn, self.columns = fn, columns
         self.__qualname__, self.version = name_of(fn), getattr(fn, "version", None)
 
     def __call__(self, samples: Sequence[Any]) -> Any:
-        return self.fn(as_columns(samples))
+        return self.fn(self.columns(samples))
 
 
 class Batched(ColumnwiseFunction):
@@ -87,7 +52,7 @@ class Batched(ColumnwiseFunction):
     `columns` it is given their columns, and else a list of them.
     """
 
-    def __init__(self, fn: Callable[[Any], Any], n: int, columns: bool = False) -> None:
+    def __init__(self, fn: Callable[[Any], Any], n: int, columns: ToColumns | None = None) -> None:
         self.fn, self.n, self.columns = fn, n, columns
         self.__qualname__, self.version = name_of(fn), getattr(fn, "version", None)
 
@@ -106,7 +71,7 @@ class Batched(ColumnwiseFunction):
         return [result for part in parts for result in part]
 
     def _results(self, samples: Sequence[Any]) -> Sequence[Any]:
-        given = self.fn(as_columns(samples) if self.columns else list(samples))
+        given = self.fn(self.columns(samples) if self.columns else list(samples))
         if isinstance(given, Mapping) and given:
             named = cast("Mapping[str, Any]", given)
             return Made(

@@ -9,7 +9,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
-from ...sources.identity import digest_memory
+from ..base.digests import digest_memory
 
 _MANY = 1_000  # entries of a constant or an attribute up to which all of them are looked at
 

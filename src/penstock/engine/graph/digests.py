@@ -8,21 +8,24 @@ from functools import partial
 from typing import Any, cast
 
 from ...errors import StateError
-from ...sources.identity import (
-    UNKNOWN_DIGEST,
+from ...types import (
     Digest,
     Growing,
-    Known,
+    Shards,
+    Source,
+    has_digest,
+    is_in_memory,
+    is_source,
+    is_unidentified,
+)
+from ..base.digests import (
+    UNKNOWN_DIGEST,
     compare_row_digests,
     copy_for_reading,
     digest_few_rows,
     digest_memory,
-    has_digests,
-    is_unidentified,
     mask_varying_digests,
 )
-from ...sources.memory import Memory
-from ...types import Shards, Source, is_source
 from ..streams.step import Leaf
 from .code import code_digest
 from .nodes import Each, Flow, Hold, Mix, Read
@@ -48,11 +51,11 @@ def _length(leaf: Leaf) -> Facts:
 
 def _digest(leaf: Leaf) -> Digest:
     source = leaf.source
-    if has_digests(type(source)):
-        found = cast(Known, source).digest()
-        if found or not isinstance(source, Memory):
-            return {"digest": found} if isinstance(found, str) else found
-        return source.sample_digest()
+    if has_digest(source):
+        found = source.digest()
+        if not found and is_in_memory(source):
+            return source.sample_digest()
+        return {"digest": found} if isinstance(found, str) else found
     if is_source(source):
         return _sample(source, len(source))
     names = cast(Shards, source).names()
@@ -84,7 +87,7 @@ def compared(
         if (
             "rows" in other
             and "rows" in mine
-            and (isinstance(leaf.source, Memory) or not has_digests(type(leaf.source)))
+            and (is_in_memory(leaf.source) or not has_digest(leaf.source))
         ):
             mine = {
                 **mine,
@@ -129,7 +132,7 @@ def _rows_again(source: Any) -> str:
     """Digests of the few rows by which a source is known."""
     return (
         source.reread_digest()
-        if isinstance(source, Memory)
+        if is_in_memory(source)
         else str(_sample(source, len(source))["rows"])
     )
 
@@ -179,7 +182,7 @@ def _grown(leaf: Leaf, then: Facts) -> str | None:
     found: Facts = {}
     if isinstance(source, Growing):
         found = source.digest_of(before)
-    elif not has_digests(type(source)):
+    elif not has_digest(leaf.source):
         found = _sample(source, before)
     if other := [
         part for part, mine in found.items() if compare_row_digests(then.get(part), mine) is False

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 from math import ceil
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 from ...errors import ConfigError
-from ...sources import JoinedFiles, SelectedRows, open_files
+from ...types import FileSource
 from ..base.arguments import check_choice
 from ..base.integers import check_int
 from ..orders import Portion, Slice, parse_fraction
@@ -33,33 +33,20 @@ def placed(flow: Flow, size: int, held_out: Any, by: SplitBy, seed: int) -> tupl
 def keyed(flow: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
     """Both parts of the rows of files, by a hash of what a column holds: equal values go to one
     side."""
-    source = flow.source if isinstance(flow, Read) else None
-    asked = source.open_arguments if isinstance(source, JoinedFiles | SelectedRows) else None
-    if asked is None or not isinstance(flow, Read):
-        raise ConfigError(
-            f"split(column={column!r}): only rows of files have columns; split directly after "
-            "ps.read(...)"
-            "ps.read(...)"
-        )
     if isinstance(held_out, int):
         raise ConfigError(
             f"split({held_out}, column={column!r}): keys cannot be counted beforehand; give a "
             "share, such as '0.5%'"
         )
     share = float(parse_fraction(held_out, "split({})"))
-    where = dict(asked.where or {})
-    also = where.get(column, {})
-    if not isinstance(also, dict):
+    source = flow.source if isinstance(flow, Read) else None
+    halves = source.split_by_hash(column, share) if isinstance(source, FileSource) else None
+    if halves is None or not isinstance(flow, Read):
         raise ConfigError(
-            f"split(column={column!r}): where= already selects values of this column; split by "
-            "another column"
+            f"split(column={column!r}): only rows of files have columns; split directly after "
+            "ps.read(...)"
         )
-    halves = (
-        {**where, column: {**cast("dict[str, Any]", also), "hash": part}}
-        for part in ([share, 1], [0, share])
-    )
-    kept, held = (Read(open_files(*asked._replace(where=part)), flow.name) for part in halves)
-    return kept, held
+    return Read(halves[0], flow.name), Read(halves[1], flow.name)
 
 
 def _share(held_out: Any, size: int) -> Fraction:

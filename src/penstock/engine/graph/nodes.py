@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from ...sources.memory import Memory
-from ...types import Fold, Json, Order, Path, Shards, Sizer, Source, is_source
+from ...types import Digest, Fold, Ints, Json, Order, Path, Shards, Sizer, Source
+from ..base.digests import digest_memory
 from ..mixing.rules import By, Rule, Weighted
 from ..orders import FixedSet
 
@@ -133,24 +133,48 @@ def leaf_of(flow: Flow) -> Read | None:
     return flow if isinstance(flow, Read) else None
 
 
+def leaf_below(node: Flow) -> Read | None:
+    """Return the leaf below functions and orders; `None` if another step is among them."""
+    while isinstance(node, Each | Reorder):
+        node = node.flow
+    return leaf_of(node)
+
+
 NUMBERS = 1 << 48
 """The number of samples of a stream that can be numbered: no run sees the end."""
+
+
+class Numbers:
+    """The numbers below `NUMBERS` as a source; described like a range of the user."""
+
+    def __len__(self) -> int:
+        return NUMBERS
+
+    def read(self, indices: Ints, /) -> list[int]:
+        """Return the indices."""
+        return indices.tolist()
+
+    def lengths(self) -> None:
+        """Return `None`: numbers have no sizes."""
+
+    def digest(self) -> Digest:
+        """Return the digest of a range."""
+        return {"values": digest_memory(range(NUMBERS)) or ""}
+
+    def describe(self) -> Json:
+        """Return the description of a range."""
+        return {"type": "builtins.range", "rows": NUMBERS}
 
 
 def counter() -> Read:
     """The source that numbers the samples of a stream. It is in no key, as nothing numbers those
     that are indexed."""
-    return Read(Memory(range(NUMBERS)), "index")
+    return Read(Numbers(), "index")
 
 
 def is_counter(flow: Flow) -> bool:
     """Return whether a flow is a `counter`."""
-    return (
-        isinstance(flow, Read)
-        and is_source(flow.source)
-        and len(flow.source) == NUMBERS
-        and flow.name == "index"
-    )
+    return isinstance(flow, Read) and isinstance(flow.source, Numbers)
 
 
 _SLICE = -1

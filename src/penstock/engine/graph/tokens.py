@@ -4,17 +4,12 @@ rows."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ...errors import ConfigError
-from ...sources import JoinedFiles, SelectedRows
-from ...sources.kinds import CompositeType
-from ...sources.memory import Tokens
-from ...sources.tokens import Windows
-from ...sources.tokens.file import MeasuredFile
-from ...types import Path
+from ...types import Path, TokenSource
 from ..mixing.rules import Weighted
 from ..orders import FixedSet
 from ..packing import FeatureRows, PackedBatches, Packing
@@ -42,8 +37,11 @@ def stored_dtypes(flow: Flow) -> dict[str, np.dtype[Any]]:
         case Each(Hold(Hold(below)), "map", PackedBatches()) | Each(
             Hold(below), "map", Packing() | FeatureRows()
         ):
-            told = {name: _dtype(source) for name, source in _sources(below, ())}
-            return {name: dtype for name, dtype in told.items() if dtype is not None}
+            return {
+                name: dtype
+                for name, source in _sources(below, ())
+                if (dtype := _stored_dtype(source)) is not None
+            }
         case Mix(flows):
             found = dict[str, np.dtype[Any]]()
             for each in flows:
@@ -69,13 +67,12 @@ def said_of(stored: Mapping[str, object]) -> str:
 def require_ids_fit(flow: Flow, dtype: np.dtype[Any], step: str) -> None:
     """Raise `ConfigError` if a fully read source in memory holds an id that a dtype cannot hold."""
     for name, source in _sources(flow, (), whole=True):
-        if (
-            dtype.kind not in "iu"
-            or not isinstance(source, Tokens)
-            or np.can_cast(source.dtype, dtype)
-        ):
+        if dtype.kind not in "iu" or not isinstance(source, TokenSource):
             continue
-        low, high = source.ids() or (0, 0)
+        stored = source.token_dtype()
+        if stored is None or np.can_cast(stored, dtype):
+            continue
+        low, high = source.token_range() or (0, 0)
         limits = np.iinfo(dtype)
         if low < limits.min or high > limits.max:
             wide = "uint64" if high >> 63 else "int64"
@@ -114,33 +111,8 @@ def _sources(flow: Flow, path: Path, whole: bool = False) -> Iterator[tuple[str,
             return
 
 
-def _dtype(source: object) -> np.dtype[Any] | None:
-    """The dtype in which a source gives tokens; None where only reading tells."""
-    match source:
-        case np.dtype():
-            return source
-        case Tokens():
-            return source.dtype
-        case Windows():
-            return _dtype(source.store)
-        case SelectedRows():
-            return _dtype(source.chain)
-        case JoinedFiles():
-            first = source.files[0] if len(source.files) else None
-            if isinstance(first, MeasuredFile):
-                return first.dtype
-            lists = {
-                name: kind.parts[0][1]
-                for name, kind in source.types.items()
-                if isinstance(kind, CompositeType)
-                and kind.of == "list"
-                and source.column in (None, name)
-            }
-            only = lists.popitem()[1] if len(lists) == 1 else None
-            return (
-                np.dtype(only)
-                if isinstance(only, str) and only.lstrip("u").startswith("int")
-                else None
-            )
-        case _:
-            return None
+def _stored_dtype(source: object) -> np.dtype[Any] | None:
+    """Return the dtype in which a source gives tokens; None if only reading tells."""
+    if isinstance(source, TokenSource):
+        return source.token_dtype()
+    return cast("np.dtype[Any]", source) if isinstance(source, np.dtype) else None

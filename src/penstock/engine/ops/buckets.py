@@ -7,11 +7,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints
 from ..base.rows import compute_bounds
 from ..orders import BucketShuffle
-from .kept import identified, in_order, kept
+from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
 from .order import PassOp
 from .read import ReadOp
 from .tokens import Lengths, Sums
@@ -44,9 +43,9 @@ class BucketSums(Sums):
         """The tokens of every bucket, as they were dealt: by one scan of the lengths as they
         lie."""
         op, order = self.op, self.op.order
-        known = op.known()
-        what = known and identified(known[0], {"order": known[1], "most": self.lengths.most})
-        found = kept(what, self._looked_up, order.together)
+        source, described = op.known() or (None, None)
+        key = {"order": described, "most": self.lengths.most}
+        found = load_or_make_totals(source, key, self._looked_up, order.together)
         self.lengths.least[op.leaves[0]] = found.least
         assert len(found) == -(-self.span // order.rows)
         return found
@@ -68,7 +67,7 @@ class BucketSums(Sums):
         return BlockSums(out[:, None], least)
 
     def whole(self) -> Ints:
-        return self._buckets.whole
+        return self._buckets.total
 
     def edge(self, epoch: int, block: int) -> Ints:
         run = min(block // self.op.order.together, len(self._of_runs))

@@ -10,7 +10,6 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ...sources.block import join_read_rows
 from ...types import Ints, Path
 from ..base.columnar import ColumnarSamples
 from ..base.integers import check_position, find_distinct_values
@@ -149,8 +148,11 @@ class MixOp(Op):
             for i, a, b in groups:
                 each = self._below[i]
                 found.append(each.values(rows.slice(a, b).flattened(each.depth)))
-        if all(isinstance(part, ColumnarSamples) for part in found):
-            return join_read_rows(found, order)
+        first = found[0]
+        if isinstance(first, ColumnarSamples) and all(
+            isinstance(part, ColumnarSamples) for part in found
+        ):
+            return first.join_parts(found, order)
         values = np.empty(len(order), object)
         values[order] = np.fromiter(chain.from_iterable(found), object, len(order))
         return values.tolist()

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError, GivenUpError
-from ...sources.memory import Memory
-from ...types import Ints, Source, is_blocks
+from ...types import Ints, Source, is_blocks, is_in_memory
 from ..base.fallback import log_fallback
 from ..base.rows import ProvenanceRows
 from ..streams.step import Leaf, failed, fault_of_sample
@@ -38,7 +37,7 @@ def read_any(sources: Sequence[object]) -> Callable[[Ints, Ints], list[Any]] | N
     >>> read_any([Memory(range(5, 9)), Memory("ab")]) is None
     True
     """
-    seqs = [each.plain for each in sources if type(each) is Memory and each.plain is not None]
+    seqs = [items for each in sources if is_in_memory(each) and (items := each.items()) is not None]
     if len(seqs) < max(len(sources), 1):
         return None
     ranges = [seq for seq in seqs if isinstance(seq, range)]
@@ -99,7 +98,7 @@ class ReadOp(Op):
     def _cause(self, error: Exception) -> Exception:
         """Return what an error is; items of an object, unlike rows of a file, may be files of their
         own."""
-        return fault_of_sample(error) if isinstance(self.source, Memory) else error
+        return fault_of_sample(error) if is_in_memory(self.source) else error
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         return laps_of(index, self._size, low, high) if self.named.number == leaf else index[:0]

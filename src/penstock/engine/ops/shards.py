@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from ...errors import StateError
-from ...sources.identity import UNKNOWN_DIGEST, digest_value, has_digests, is_unidentified
-from ...types import Json, Shards
+from ...types import Json, Shards, has_digest, is_unidentified
 from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
+from ..base.digests import UNKNOWN_DIGEST, digest_value
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..streams.clock import Clock
 from ..streams.opening import Opening
@@ -89,7 +89,7 @@ class Sharded:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
         self._shelf, self._watched = (
             Shelf(leaf, clock),
-            is_unidentified(leaf.source) or not has_digests(type(leaf.source)),
+            is_unidentified(leaf.source) or not has_digest(leaf.source),
         )
         self._expected = dict[
             _Place, tuple[str, int]

@@ -7,18 +7,17 @@ those of all passes before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints, Json, Sizes
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import CappedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
-from .kept import identified, in_order, kept
+from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
 from .tally import require_countable_passes
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
@@ -287,14 +286,14 @@ class Sums:
     def whole(self) -> Ints:
         """The tokens of each leaf in a pass, where all are alike."""
         held = next(iter(self._passes.values()), None)  # any is as good: none is added up for it
-        return (self._in_pass(0) if held is None else held).whole
+        return (self._in_pass(0) if held is None else held).total
 
     def _until(self, epoch: int) -> Ints:
         if self.alike:
             return self.whole() * epoch if epoch else self._totals[0]
         require_countable_passes(epoch, self.span)
         while len(self._totals) <= epoch:
-            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).whole)
+            self._totals.append(self._totals[-1] + self._in_pass(len(self._totals) - 1).total)
         return self._totals[epoch]
 
     def edge(self, epoch: int, block: int) -> Ints:
@@ -312,20 +311,12 @@ class Sums:
 
     def _added_up(self, epoch: int) -> BlockTotals:
         """Add up lengths one by one, on all cores; cache the sums if they belong to a source."""
-        what = self._told(epoch)
-        found = kept(what, lambda: self._looked_up(epoch))
+        source, order = self.op.known() or (None, None)
+        key = {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most}
+        found = load_or_make_totals(source, key, lambda: self._looked_up(epoch))
         for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():
             self.lengths.least[leaf] = found.least
         return found
-
-    def _told(self, epoch: int) -> Mapping[str, Json] | None:
-        """By what the sums of a pass are known again."""
-        if (known := self.op.known()) is None:
-            return None
-        source, order = known
-        return identified(
-            source, {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most}
-        )
 
     def _looked_up(self, epoch: int) -> BlockSums:
         grain, many = self.grain, len(self.leaves)

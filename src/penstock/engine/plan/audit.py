@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ...sources.row_files import SampleKeys, as_row_files
-from ...sources.rows import import_arrow
 from ...types import Flags, Ints
+from ..base.columnar import import_arrow
 from ..base.progress import Progress
+from ..base.row_files import SampleKeys, as_row_files
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.urls import require_local
 from ..ops.op import Op

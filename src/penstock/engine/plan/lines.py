@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ...errors import ConfigError
-from ...sources.rows import import_arrow
+from ..base.columnar import import_arrow
 from ..base.outputs import open_output
 from ..base.urls import require_local
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...sources.identity import digest_memory
 from ...types import Ints, Json
+from ..base.digests import digest_memory
 from ..base.integers import MAX_POSITION
 from ..base.rows import ProvenanceRows
 from ..graph.build import Builder

@@ -15,8 +15,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
-from ...sources.memory import Memory
-from ...types import Ints, Json
+from ...types import Ints, Json, is_in_memory
 from ..base.arguments import check_choice, join_first
 from ..base.cursors import check_reach, is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.integers import check_int, check_position
@@ -283,7 +282,7 @@ class Session:
         """Digest lists of objects before their samples are read: methods that load lazily or count
         change them."""
         for leaf in self.leaves:
-            if isinstance(leaf.source, Memory):
+            if is_in_memory(leaf.source):
                 leaf.source.identify_objects()
 
     def warn_of_lanes(self) -> None:

@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ...stores import DataLocation
-from ...types import Ints
+from ...types import DataLocation, Ints
 from .feed import Positions
 from .step import Leaf
 

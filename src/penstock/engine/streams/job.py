@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from ...stores import DataLocation
+from ...types import DataLocation
 from ..base.groups import NeighbourGroups
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world

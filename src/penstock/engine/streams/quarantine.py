@@ -15,9 +15,9 @@ from typing import Protocol
 import numpy as np
 
 from ...errors import ConfigError, DataError, GivenUpError, StateError
-from ...sources.row_files import describe_row_location
 from ...types import Ints
 from ..base.random import derive_key
+from ..base.row_files import describe_row_location
 from ..base.rows import HOLE, ProvenanceRows, join_rows
 from .feed import Unit
 from .journal import Journal, JournalEntry, SampleDraw, draw_shown, item_told, rows_told

@@ -9,13 +9,13 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError, DataError, Skip, is_missing_file, replace_stop_iteration
-from ...sources.row_files import locate_row
 from ...types import Ints, Shards, Source, Transform, Vectorised
 from ..base.columnar import ColumnarSamples, ColumnwiseFunction
 from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import read_cpu_seconds
 from ..base.random import create_sample_generator
+from ..base.row_files import locate_row
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..base.tree import collate

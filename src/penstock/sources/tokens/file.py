@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from ...errors import DataError
 from ...stores import ByteRange, is_remote
 from ...types import Ints, Sizes
 from .. import sidecar
-from ..chain import IndexedFile, merge_row_ranges
+from ..chain import IndexedFile, MeasuredFile, merge_row_ranges
 from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
 from ..lru import LRUCache, SharedCaches
 from ..rows import map_file
@@ -69,15 +69,6 @@ class IndexedEnds:
                 where=str(path),
             )
         return 1, ends
-
-
-@runtime_checkable
-class MeasuredFile(Protocol):
-    """A file that knows the lengths of its rows and the dtype of its tokens."""
-
-    dtype: np.dtype[Any]
-
-    def lengths(self) -> Sizes: ...
 
 
 class RemoteTokens:

@@ -21,6 +21,7 @@ import numpy as np
 
 from ...engine.base import seams
 from ...engine.base.arguments import check_choice
+from ...engine.base.columnar import import_arrow
 from ...engine.base.integers import check_int
 from ...engine.base.limits import METADATA
 from ...engine.base.progress import Progress
@@ -28,7 +29,7 @@ from ...errors import ConfigError, DataError
 from ...types import Ints
 from .. import sidecar
 from ..paths import TOKEN_TYPES, TokenType
-from ..rows import import_arrow, map_file
+from ..rows import map_file
 
 _SCAN_BYTES = 16 << 20  # bytes that a scan reads at once
 HEAD_BYTES = 1 << 16

@@ -12,12 +12,12 @@ import numpy.typing as npt
 from ...engine.base import seams
 from ...engine.base.dtypes import TOKEN_DTYPE, cast_array
 from ...errors import ConfigError, DataError
-from ...stores import ByteRange, CompositeStore, DataLocation
-from ...types import Ints, Json
+from ...stores import ByteRange, CompositeStore
+from ...types import DataLocation, Digest, Ints, Json
 from ..cached_facts import load_or_compute_fact
+from ..cached_integers import load_or_make_integers
 from ..chain import JoinedFiles, compute_offsets
 from ..columnar import Arrow
-from ..identity import Digest, Known
 from ..memory import Tokens
 from ..single_column import SingleColumn
 from .file import TokenFile
@@ -140,10 +140,18 @@ class Windows:
         """Return the tokens of every window, which are equal: int64[len]."""
         return np.full(len(self), self._length + 1)
 
+    def token_dtype(self) -> np.dtype[Any] | None:
+        """Return the dtype of the stored tokens, if it is known without reading."""
+        return self._store.token_dtype()
+
+    def token_range(self) -> None:
+        """Return `None`: a window checks its tokens when it is read."""
+
+    cached_integers = load_or_make_integers
+
     def digest(self) -> Digest:
         """Return the digest of the store."""
-        digest = cast("Known", self._store).digest()
-        return {"values": digest} if isinstance(digest, str) else digest
+        return self._store.digest()
 
     def describe(self) -> Json:
         """Return the length of the windows and the description of the store."""

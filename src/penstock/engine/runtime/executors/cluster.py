@@ -16,7 +16,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ....errors import ConfigError, DataError, install_command
-from ....stores import DataLocation
+from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...streams.job import Done, Grouping, Job
 from .known import DEATHS, Deadly, Lessons, cannot_be_sent

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import Any
 
 from ....errors import ConfigError, DataError, convert_storage_errors, make_storage_error
-from ....stores import DataLocation
+from ....types import DataLocation
 from ...base.event_counts import EVENT_COUNTS
 from ...base.machine import measure_resident_memory
 from ...base.rows import ProvenanceRows

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ....stores import DataLocation
+from ....types import DataLocation
 from ...base.machine import get_thread_id, locate_thread, read_cpu_seconds
 from ...base.rows import ProvenanceRows
 from ...base.seams import world

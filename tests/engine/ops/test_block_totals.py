@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.ops import kept
+from penstock.engine.ops import block_totals
 from penstock.engine.ops.tokens import Lengths
 
 
@@ -38,7 +38,7 @@ class Hashed:
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(kept, "WORTH", 1_000)
+    monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 1_000)
     return tmp_path
 
 
@@ -102,8 +102,12 @@ def test_without_a_place_they_are_held_in_memory(
 def test_work_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[int]()
     monkeypatch.setattr("penstock.engine.base.machine.count_cores", lambda: threads)
-    monkeypatch.setattr(kept.Progress, "tell", lambda _, done: told.append(done))
-    assert list(kept.in_order("add", 25, lambda a, b: (a, b), 10)) == [(0, 10), (10, 20), (20, 25)]
+    monkeypatch.setattr(block_totals.Progress, "tell", lambda _, done: told.append(done))
+    assert list(block_totals.in_order("add", 25, lambda a, b: (a, b), 10)) == [
+        (0, 10),
+        (10, 20),
+        (20, 25),
+    ]
     assert told == [10, 20, 25]
 
 

@@ -1,33 +1,18 @@
-"""Map each row of a source to its file and to its index in that file."""
+"""Map each row of a source to its file, its index in that file, and its key."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 
-from ..errors import ConfigError
-from ..types import Ints
-from . import open_files
-from .chain import JoinedFiles, OpenArguments
-from .select import SelectedRows
-
-
-@runtime_checkable
-class RowFiles(Protocol):
-    """A source that knows the file of each row."""
-
-    @property
-    def paths(self) -> Sequence[Path]: ...
-    def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]: ...
+from ...types import FileSource, Ints, RowFiles
 
 
 def as_row_files(source: object) -> RowFiles | None:
-    """Return the source if each of its rows lies in one file, else `None`."""
-    has_files = isinstance(source, JoinedFiles) and len(source.paths) == len(source.files)
-    return cast(RowFiles, source) if has_files or isinstance(source, SelectedRows) else None
+    """Return the files of the rows of a source, if each row lies in one file."""
+    return source.row_files() if isinstance(source, FileSource) else None
 
 
 def locate_row(source: object, index: int) -> tuple[Path, int] | None:
@@ -49,18 +34,10 @@ class SampleKeys:
     """The values of one column of a source, which name its samples; archives have `__key__`."""
 
     def __init__(self, source: object, column: str) -> None:
-        arguments: OpenArguments | None = getattr(source, "open_arguments", None)
-        self._column, self._source = column, cast(Any, source)
-        if arguments is not None and (
-            arguments.columns is not None or getattr(source, "format", "") in ("parquet", "arrow")
-        ):
-            paths, format, _, cache, _, split, where, dtype, eos = arguments
-            try:
-                self._source = open_files(
-                    paths, format, [column], cache, None, split, where, dtype, eos
-                )
-            except ConfigError:  # there is no such column
-                self._source = None
+        self._column = column
+        self._source: Any = (
+            source.column_alone(column) if isinstance(source, FileSource) else source
+        )
 
     def of(self, indices: Ints) -> list[str | None]:
         """Return the keys of these rows; `None` for a row without the column."""

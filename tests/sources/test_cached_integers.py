@@ -1,4 +1,4 @@
-"""Sums in memory and in a file: equal, opened without being read, compared where they are looked at."""
+"""Sums in memory and in a file are equal; a file is opened without reading it, and compared on use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from penstock.sources.totals import BlockSums, BlockTotals, MappedBlockTotals
+from penstock.engine.ops.block_totals import BlockSums, BlockTotals, CachedTotals
+from penstock.sources.cached_integers import CachedIntegers
 
 
 class Counting:
@@ -23,11 +24,11 @@ class Counting:
         return BlockSums(self.sums, 3)
 
 
-def mapped(folder: Path, make: Counting, run: int) -> MappedBlockTotals:
+def mapped(folder: Path, make: Counting, run: int) -> CachedTotals:
     origin = folder / "what.json"
     if not origin.exists():
         origin.write_text("{}")
-    return MappedBlockTotals(folder / "sums", origin, make, run)
+    return CachedTotals(CachedIntegers(origin, lambda: CachedTotals.encode(make(), run)))
 
 
 @examples(200)
@@ -39,7 +40,7 @@ def test_sums_before_blocks_and_blocks_of_tokens(each: list[tuple[int, int]], ru
     sums = np.asarray(each)
     begins = np.concatenate([np.zeros((1, 2), np.int64), np.cumsum(sums, axis=0)])
     found = BlockTotals(BlockSums(sums, 0), run)
-    assert len(found) == len(each) and found.whole.tolist() == begins[-1].tolist()
+    assert len(found) == len(each) and found.total.tolist() == begins[-1].tolist()
     for block in range(len(each) + 1):
         assert found.before(block).tolist() == begins[block].tolist()
     tokens = begins.sum(axis=1)
@@ -58,7 +59,7 @@ def test_a_file_holds_the_same_and_is_made_once(tmp_path: Path) -> None:
     )
     assert make.made == 2
     for totals in (there, again):
-        assert totals.least == 3 and totals.run == 70 and totals.whole == held.whole
+        assert totals.least == 3 and totals.run == 70 and totals.total == held.total
         assert np.array_equal(totals.runs, held.runs)
         for start, stop in ((0, 5_003), (600, 601), (5_000, 6_000), (7, 7)):
             assert np.array_equal(totals.some(start, stop), held.some(start, stop))

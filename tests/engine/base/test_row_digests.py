@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.sources.identity import compare_row_digests, copy_for_reading, digest_few_rows
+from penstock.engine.base.digests import compare_row_digests, copy_for_reading, digest_few_rows
 from penstock.sources.memory import Memory
 from penstock.types import Ints
 

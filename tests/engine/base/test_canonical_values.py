@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.sources import identity
-from penstock.sources.identity import digest_memory, digest_value
+from penstock.engine.base import digests
+from penstock.engine.base.digests import digest_memory, digest_value
 
 
 class Color(Enum):
@@ -144,12 +144,12 @@ def test_a_list_of_objects_in_another_order_is_another_list() -> None:
 
 
 def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED_BYTES", 1 << 22)
+    monkeypatch.setattr("penstock.engine.base.digests.MAX_HASHED_BYTES", 1 << 22)
     documents = [Document(str(i)) for i in range(5_000)]
     assert digest_memory(documents) == digest_memory([*documents]) != digest_memory(documents[::-1])
 
 
-_CODE = "import sys; sys.path[:0] = {path!r}; import test_values as t; print(*map(t.digest_value, [a for a, _ in t.PAIRS]))"
+_CODE = "import sys; sys.path[:0] = {path!r}; import test_canonical_values as t; print(*map(t.digest_value, [a for a, _ in t.PAIRS]))"
 
 
 def test_another_process_spells_them_alike() -> None:
@@ -256,12 +256,12 @@ def test_a_large_item_is_looked_through_whole() -> None:
 
 def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = list[int]()
-    monkeypatch.setattr("penstock.sources.identity.MAX_HASHED_BYTES", 1 << 20)
-    original = identity.digest_memory
+    monkeypatch.setattr("penstock.engine.base.digests.MAX_HASHED_BYTES", 1 << 20)
+    original = digests.digest_memory
     monkeypatch.setattr(
-        "penstock.sources.identity.digest_memory", lambda x: [hashed.append(1), original(x)][1]
+        "penstock.engine.base.digests.digest_memory", lambda x: [hashed.append(1), original(x)][1]
     )
-    identity._hash_items(identity._HashBuilder(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
+    digests._hash_items(digests.HashBuilder(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
     assert len(hashed) < 2_000
 
 

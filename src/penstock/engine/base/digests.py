@@ -1,0 +1,276 @@
+"""Digests of values and of rows, by which a saved state recognises the data that it belongs to.
+
+- Data in memory is hashed itself; objects of the user count by their values (`digest_memory`).
+- Data behind `[i]` or `read` is identified by a few rows (`digest_few_rows`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from ...types import Ints
+from .canonical_values import Speller
+from .machine import create_like_generator, seed_globals
+from .random import hash64
+
+MAX_HASHED_BYTES = 256 << 20
+"""Largest data in memory, in bytes, that is hashed in full; of larger data blocks are hashed."""
+
+UNKNOWN_DIGEST = "-"
+"""Replaces the digest of a row that cannot be read, or that differs between reads."""
+
+_BLOCK_BYTES = 1 << 20
+_SAMPLED_BLOCKS = 64
+_ITEMS_PER_CHUNK = 1 << 10
+_MAX_COSTLY_ROWS = 8  # rows to hash of a source whose rows may be costly
+
+
+class HashBuilder:
+    """A BLAKE2b hash that counts the bytes that it has received."""
+
+    def __init__(self) -> None:
+        self._hash, self.size = hashlib.blake2b(digest_size=8), 0
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Hash more bytes."""
+        self._hash.update(data)
+        self.size += len(data)
+
+    def text(self) -> str:
+        """Return the hash as 16 hex digits."""
+        return self._hash.hexdigest()
+
+
+def digest_memory(value: Any) -> str | None:
+    """Return the digest of data in memory, or `None` for an object of another type.
+
+    Supported are arrays, bytes, text, numbers, and lists of those, of dicts, or of objects, which count
+    by their values.
+
+    >>> digest_memory([1, 2.5, {"a": b"x"}]) == digest_memory([1, 2.5, {"a": b"x"}])
+    True
+    >>> digest_memory([1]) == digest_memory([2])
+    False
+    """
+    digest = HashBuilder()
+    if isinstance(value, np.ndarray):
+        _hash_array(digest, cast("npt.NDArray[Any]", value))
+    elif isinstance(value, range):
+        digest.add(repr(value).encode())
+    elif isinstance(value, str | bytes | bytearray | memoryview):
+        digest.add(
+            value.encode("utf-8", "surrogatepass")
+            if isinstance(value, str)
+            else bytes(cast(bytes, value))
+        )
+    elif isinstance(value, list | tuple):
+        _hash_items(digest, cast("Sequence[Any]", value))
+    else:
+        return None
+    return digest.text()
+
+
+def _hash_array(digest: HashBuilder, array: npt.NDArray[Any]) -> None:
+    digest.add(f"{_describe_dtype(array.dtype)}{array.shape}".encode())
+    if array.dtype.hasobject or _has_long_doubles(array.dtype):
+        return _hash_items(digest, array.reshape(-1).tolist())
+    if array.nbytes <= MAX_HASHED_BYTES or not array.ndim:
+        return digest.add(_pack_bytes(array))
+    rows = max(1, _BLOCK_BYTES * len(array) // array.nbytes)
+    for start in sample_fixed_indices(len(array), _SAMPLED_BLOCKS).tolist():
+        digest.add(_pack_bytes(array[start : start + rows]))
+    return None
+
+
+def _describe_dtype(dtype: np.dtype[Any]) -> str:
+    """Return the dtype of the elements as text; for records the names and types of the fields."""
+    return str(_remove_padding(dtype).descr) if dtype.names else dtype.str
+
+
+def _has_long_doubles(dtype: np.dtype[Any]) -> bool:
+    """Return whether elements contain `longdouble` values, whose padding bytes are random."""
+    fields = (dtype.base.fields or {}).values()
+    return dtype.base.char in "gG" or any(_has_long_doubles(field[0]) for field in fields)
+
+
+def _pack_bytes(array: npt.NDArray[Any]) -> bytes:
+    """Return the bytes of the values, without the random padding between fields of records."""
+    packed = _remove_padding(array) if array.dtype.names else array
+    return np.ascontiguousarray(packed).tobytes()
+
+
+def _remove_padding(records: Any) -> Any:
+    """Return records, or a record dtype, without padding between the fields."""
+    from numpy.lib.recfunctions import repack_fields  # loads numpy.ma
+
+    return repack_fields(records, recurse=True)
+
+
+def _hash_items(digest: HashBuilder, items: Sequence[Any]) -> None:
+    digest.add(str(len(items)).encode())
+    speller = Speller(digest_memory)
+    digest.add(
+        json.dumps(
+            [
+                speller.kinds(items[number])
+                for number in sample_fixed_indices(len(items), _SAMPLED_BLOCKS).tolist()
+            ]
+        ).encode()
+    )
+    for start in range(0, len(items), _ITEMS_PER_CHUNK):
+        if digest.size + speller.cost > MAX_HASHED_BYTES:
+            numbers = sample_fixed_indices(len(items) - start, _SAMPLED_BLOCKS) + start
+            return digest.add(speller.spelled([items[number] for number in numbers.tolist()]))
+        digest.add(speller.spelled(items[start : start + _ITEMS_PER_CHUNK]))
+    return None
+
+
+def digest_value(value: Any) -> str:
+    """Return eight hex digits that identify a value in every process; `-` if it cannot be read.
+
+    >>> digest_value({"a": {1, 2}}) == digest_value({"a": {2, 1}})
+    True
+    >>> digest_value("x") == digest_value("y")
+    False
+    """
+    try:
+        speller = Speller(digest_memory)
+        text = speller.spelled([value]) + json.dumps(speller.kinds(value)).encode()
+        return hashlib.blake2b(text, digest_size=4).hexdigest()
+    except Exception:  # an object whose attributes raise
+        return UNKNOWN_DIGEST
+
+
+def sample_fixed_indices(n: int, count: int) -> Ints:
+    """Return up to `count` fixed pseudo-random indices below `n`, one per equal stretch."""
+    if n <= count:
+        return np.arange(n)
+    edges = np.arange(count + 1) * n // count
+    return edges[:-1] + (hash64(n, np.arange(count)) % np.diff(edges).astype(np.uint64)).astype(
+        np.int64
+    )
+
+
+def digest_few_rows(
+    read: Callable[[Ints], list[Any]],
+    n: int,
+    rows: int = _MAX_COSTLY_ROWS,
+    again: Callable[[], Callable[[Ints], list[Any]]] | None = None,
+) -> str:
+    """Return the digests of a few rows out of `n`: the first, the last, and some in between.
+
+    The digest of a row that fails, or that differs on the second read, is `-`. Reading draws the same
+    random numbers from the global generators in every process, and leaves their state unchanged.
+
+    Args:
+        read: Reads rows.
+        n: Number of rows.
+        rows: Number of rows to read.
+        again: Returns the reader for the second read; by default `read`.
+    """
+    indices = (
+        [*range(n)]
+        if n <= rows
+        else [0, *(sample_fixed_indices(n - 2, rows - 2) + 1).tolist(), n - 1]
+    )
+    first = [_digest_row(read, row) for row in indices]
+    read = again() if again else read
+    second = [_digest_row(read, row) for row in indices]
+    return " ".join(
+        first_digest if first_digest == second_digest else UNKNOWN_DIGEST
+        for first_digest, second_digest in zip(first, second, strict=True)
+    )
+
+
+def mask_varying_digests(digests: str, read: Callable[[], str], times: int = 4) -> str:
+    """Return row digests, with `-` for rows whose digest differs in further samples.
+
+    Random values may be equal twice by chance: a coin flip is, in half of all cases.
+
+    >>> mask_varying_digests("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
+    '1 - -'
+    """
+    samples = [digests.split(), *(read().split() for _ in range(times))]
+    return " ".join(
+        row[0] if len({*row}) == 1 else UNKNOWN_DIGEST for row in zip(*samples, strict=True)
+    )
+
+
+def _digest_row(read: Callable[[Ints], list[Any]], row: int) -> str:
+    try:
+        with seed_globals(row & 0xFFFFFFFF):
+            (value,) = read(np.asarray([row]))
+        return digest_value(value)
+    except Exception:  # the run reports the error when it delivers the row
+        return UNKNOWN_DIGEST
+
+
+def copy_for_reading(value: Any, depth: int = 3) -> Any:
+    """Return a shallow copy of a user's object, and of the objects that it reads from.
+
+    Reading a row from the copy does not change the original: the copy has its own counters and opens
+    its own files. Its random generators start from one seed, so that they draw the same values in every
+    process. Objects with a destructor are not copied, because a destructor may close shared resources.
+    """
+    if (seeded := create_like_generator(value)) is not None:
+        return seeded
+    if isinstance(value, list):
+        parts = cast("list[Any]", value)
+        return (
+            [copy_for_reading(part, depth - 1) for part in parts]
+            if depth and len(parts) <= _SAMPLED_BLOCKS
+            else parts
+        )
+    return _copy_plain_object(value, depth)
+
+
+def _copy_plain_object(value: Any, depth: int) -> Any:
+    """Return a copy of a plain Python object without calling its `__copy__`, which may be slow."""
+    value_type = type(cast(object, value))
+    is_plain = (
+        value_type.__new__ is object.__new__
+        and hasattr(value, "__dict__")
+        and not any(map(_has_slots, value_type.__mro__))
+    )
+    if (
+        not depth
+        or not is_plain
+        or callable(value)
+        or hasattr(value_type, "__del__")
+        or hasattr(value_type, "__array__")
+    ):
+        return value
+    duplicate, attributes = object.__new__(value_type), cast("dict[str, Any]", vars(value))
+    # Not `setattr`, which frozen classes reject.
+    vars(duplicate).update(
+        (name, copy_for_reading(part, depth - 1)) for name, part in attributes.items()
+    )
+    return duplicate
+
+
+def _has_slots(value_type: type) -> bool:
+    return bool(value_type.__dict__.get("__slots__"))
+
+
+def compare_row_digests(left: object, right: object) -> bool | None:
+    """Return whether two samples of row digests agree.
+
+    The result is `None` if no row is readable in both.
+    """
+    left_digests, right_digests = str(left).split(), str(right).split()
+    if len(left_digests) != len(right_digests):
+        return False
+    comparable = [
+        pair for pair in zip(left_digests, right_digests, strict=True) if UNKNOWN_DIGEST not in pair
+    ]
+    return (
+        all(left_digest == right_digest for left_digest, right_digest in comparable)
+        if comparable or not left_digests
+        else None
+    )
