@@ -9,6 +9,7 @@ import numpy as np
 
 from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.rows import compute_bounds
 from ..orders import BucketShuffle
 from .kept import identified, in_order, kept
@@ -37,7 +38,7 @@ class BucketSums(Sums):
 
     def __init__(self, op: BucketOp, lengths: Lengths) -> None:
         super().__init__(op, lengths, op.order.rows)
-        self._runs = dict[int, Ints]()
+        self._runs = BoundedDict[int, Ints](2)  # threads look at a pass and the next
 
     @cached_property
     def _buckets(self) -> BlockTotals:
@@ -96,10 +97,7 @@ class BucketSums(Sums):
         if (found := self._runs.get(epoch)) is None:
             places = np.arange(len(self._of_runs))
             order = self.op.order.runs(places, self.span, self.op.key, np.full_like(places, epoch))
-            found = compute_bounds(self._of_runs[order])
-            while len(self._runs) > 1:  # threads may look at this pass and the next
-                self._runs.pop(next(iter(self._runs)), None)
-            self._runs[epoch] = found
+            self._runs[epoch] = found = compute_bounds(self._of_runs[order])
         return found
 
     @cached_property

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints, Json, Sizes
+from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import CappedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
@@ -246,7 +247,7 @@ class Sums:
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self.leaves] = np.arange(len(op.leaves))
         self.grain = grain or _GRAIN * len(op.leaves)
-        self._passes = dict[int, BlockTotals]()
+        self._passes = BoundedDict[int, BlockTotals](2)  # threads look at a pass and the next
         self._totals = [
             np.zeros(len(op.leaves), np.int64)
         ]  # of all passes before the n-th, where they differ
@@ -305,8 +306,6 @@ class Sums:
         """The tokens of each leaf in every so many places of a pass."""
         if (found := self._passes.get(epoch)) is None:
             found = self._added_up(epoch)
-            while len(self._passes) > 1:  # threads may look at this pass and the next
-                self._passes.pop(next(iter(self._passes)), None)
             self._passes[epoch] = found
         return found
 
