@@ -14,6 +14,7 @@ from ...errors import StateError
 from ...types import Json
 from ..base.arguments import join_first
 from ..base.canonical_json import encode_canonical_json
+from ..base.integers import MAX_POSITION
 from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
@@ -24,10 +25,7 @@ from .indexed import why_not
 from .nodes import Flow, Path
 from .tail import tail_of
 
-_FAR = (
-    1 << 40
-    # a row of what never ends, later than any that is looked at; of each, many documents may be packed
-)
+_ENDLESS_ROW = MAX_POSITION >> 20  # a late row of an endless run; a row packs up to 2^20 documents
 
 
 class Stand(NamedTuple):
@@ -166,7 +164,7 @@ def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
         return False
     builder = Builder(flow)
     op = builder.op(rows)
-    stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _FAR)
+    stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _ENDLESS_ROW)
     return stands.get(id(builder.mixed[path]), (again,))[0] > again
 
 

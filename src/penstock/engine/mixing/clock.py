@@ -17,9 +17,8 @@ import numpy as np
 
 from ...types import Ints
 from ..base.bounded_dict import BoundedDict
-from ..base.integers import find_distinct_values
+from ..base.integers import MAX_POSITION, find_distinct_values
 from ..base.random import GOLDEN_GAMMA, Words, mix64
-from .exact import FAR
 from .law import Law, Meter, TokenClock
 from .shape import Floats
 
@@ -87,7 +86,7 @@ class Clocked:
         """How many draws of a member come before a time, or at it; their tokens."""
         base, first, meter = int(self.base[self.members[i]]), int(self._first[i]), self.meters[i]
         token = (
-            first - int(self._owed[i]) + int(max(self.law.at(i, time), -FAR)) - 2
+            first - int(self._owed[i]) + int(max(self.law.at(i, time), -MAX_POSITION)) - 2
         )  # what is rounded lies within
         draw, tokens = (base, first) if token <= first else meter.near(token)
         if draw <= base:
@@ -268,7 +267,7 @@ class Clocked:
     # ------------------------------------------------------------ backwards
 
     def locate(self, leaf: Ints, j: Ints) -> Ints:
-        """The local position of members' `j`-th draws in the segment; `FAR` if never."""
+        """The local position of members' `j`-th draws in the segment; `MAX_POSITION` if never."""
         out = np.empty(len(leaf), np.int64)
         for i in map(int, find_distinct_values(leaf)):
             mine = np.flatnonzero(leaf == i)
@@ -296,7 +295,7 @@ class Clocked:
         out[where[0]], out[where[-1]] = first, last if len(j) > 1 else first
         if len(j) <= 2:
             return
-        if last < FAR and last - first <= min(64 * len(j), _MOST):
+        if last < MAX_POSITION and last - first <= min(64 * len(j), _MOST):
             member, draw = self._walked(first, last + 1)
             places = np.flatnonzero(member == i)
             out[where] = (
@@ -310,20 +309,20 @@ class Clocked:
 
     def _one(self, i: int, j: int) -> int:
         draw = int(self.base[self.members[i]]) + j
-        if draw >= FAR:
-            return FAR
+        if draw >= MAX_POSITION:
+            return MAX_POSITION
         time = self._when(i, draw)
         if not np.isfinite(time):
-            return FAR
+            return MAX_POSITION
         base, found = self.base[self.members].tolist(), j
         for other in range(len(self.members)):
             if other != i:
                 found += self._upto(other, time, other < i)[0] - base[other]
-        return min(found, FAR)
+        return min(found, MAX_POSITION)
 
     def _when(self, i: int, draw: int) -> float:
         """When a draw of a member comes."""
-        if draw >= FAR:
+        if draw >= MAX_POSITION:
             return np.inf
         meter = self.meters[i]
         return float(self._times(i, draw, meter.tokens(draw), meter.lengths(draw, draw + 1))[0])

@@ -10,6 +10,7 @@ import numpy as np
 from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints
 from ..base.bounded_dict import BoundedDict
+from ..base.integers import MAX_POSITION
 from ..base.rows import compute_bounds
 from ..orders import BucketShuffle
 from .kept import identified, in_order, kept
@@ -57,7 +58,7 @@ class BucketSums(Sums):
         lengths, out, least = (
             self.lengths.by_leaf[op.leaves[0]],
             np.zeros(-(-n // op.order.rows), np.int64),
-            1 << 62,
+            MAX_POSITION,
         )
 
         def look(start: int, stop: int) -> tuple[Ints, Ints]:
@@ -65,7 +66,7 @@ class BucketSums(Sums):
 
         for bucket, found in in_order("add up lengths", n, look):
             np.add.at(out, bucket, found)
-            least = min(least, int(found.min(initial=1 << 62)))
+            least = min(least, int(found.min(initial=MAX_POSITION)))
         return BlockSums(out[:, None], least)
 
     def whole(self) -> Ints:
@@ -89,7 +90,7 @@ class BucketSums(Sums):
         """The tokens of the buckets at places of a pass."""
         passes = np.full_like(places, epoch)
         buckets = self.op.order.buckets(places, self.span, self.op.key, passes)
-        low = int(buckets.min(initial=1 << 62))  # those of a run lie together
+        low = int(buckets.min(initial=MAX_POSITION))  # those of a run lie together
         return self._buckets.some(low, int(buckets.max(initial=low - 1)) + 1)[buckets - low, 0]
 
     def _before(self, epoch: int) -> Ints:

@@ -16,6 +16,7 @@ import numpy as np
 from ...sources.totals import BlockSums, BlockTotals
 from ...types import Ints, Json, Sizes
 from ..base.bounded_dict import BoundedDict
+from ..base.integers import MAX_POSITION
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import CappedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
@@ -328,7 +329,7 @@ class Sums:
 
     def _looked_up(self, epoch: int) -> BlockSums:
         grain, many = self.grain, len(self.leaves)
-        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
+        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), MAX_POSITION, 0
 
         def look(start: int, stop: int) -> tuple[Ints, int]:
             places = np.arange(start, stop)
@@ -336,7 +337,7 @@ class Sums:
             part = np.zeros((-(-len(places) // grain)) * many, np.int64)
             lengths = self.lengths.of(rows)
             np.add.at(part, (places - start) // grain * many + self._place[rows.leaf], lengths)
-            return part.reshape(-1, many), int(lengths.min(initial=1 << 62))
+            return part.reshape(-1, many), int(lengths.min(initial=MAX_POSITION))
 
         for part, low in in_order(
             "add up lengths", self.span, look, max(_CHUNK // grain, 1) * grain
