@@ -377,8 +377,6 @@ class MixtureModel:
             self.surplus.setdefault(name, Fraction(0))
             self.in_pass.setdefault(name, 0)
         self.inputs, self.weights = inputs, weights
-        if not carry:
-            self.surplus = {name: Fraction(0) for name in inputs}
         self.share_surplus()
 
 

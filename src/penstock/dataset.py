@@ -193,7 +193,7 @@ class Dataset(Shows):
         return listed(self._values(self._positions(indices, "ds[{}]")))
 
     def _values(self, positions: Ints) -> Sequence[Any]:
-        rows = self._op.locate(positions, np.zeros_like(positions))
+        rows = self._op.locate(positions)
         try:
             return self._op.values(rows)
         except Failed as failure:

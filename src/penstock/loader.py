@@ -198,6 +198,7 @@ class Loader(Shows):
             )
         if self._pass is not None:
             self._pass.free = False
+        self._session.require_pass()
         self._session.warn_of_unidentified()
         self._session.identify_objects()
         self._session.warn_of_lanes()

@@ -176,7 +176,7 @@ def iter_sources(target: Target) -> Iterator[tuple[Leaf, Ints]]:
             if op is None:
                 yield leaf, np.arange(size)
             else:
-                yield leaf, np.unique(op.locate(np.arange(size), np.zeros(size, np.int64)).index)
+                yield leaf, np.unique(op.locate(np.arange(size)).index)
 
 
 def _find_source_op(op: Op, leaf: int) -> Op | None:

@@ -26,7 +26,6 @@ from penstock.engine.graph.recipe import describe
 from penstock.engine.graph.shown import counted
 from penstock.engine.mixing import Corrected, Mixture
 from penstock.engine.mixing.asked import asked
-from penstock.engine.ops.laps import LapsOp
 from penstock.engine.ops.mix import MixOp
 from penstock.engine.ops.op import OneInput, Op
 from penstock.engine.ops.packed import PackedOp
@@ -423,7 +422,6 @@ def _count_pass_tokens(op: Op, leaf: int, lengths: Lengths) -> int | None:
 
 def _resolve_current_pass(op: Op) -> Op:
     """Return the first known pass of an ending mixture that was changed during the run."""
-    op = op.present if isinstance(op, LapsOp) else op
     return op.place(op.first * op.size)[0] if isinstance(op, PassesOp) else op
 
 

@@ -85,7 +85,7 @@ def test_where_a_source_gives_its_nth_sample_over_passes(what: str) -> None:
     op = WHERE[what]().compiled.op
     assert op.size is not None
     positions = np.arange(5 * op.size)
-    rows = op.locate(positions, np.zeros_like(positions))
+    rows = op.locate(positions)
     where = np.repeat(positions, np.diff(rows.levels[0])) if rows.levels else positions
     for leaf in set(rows.ungrouped().leaf.tolist()) if rows.levels else set(rows.leaf.tolist()):
         mine = where[(rows.ungrouped() if rows.levels else rows).leaf == leaf]

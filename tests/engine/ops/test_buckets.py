@@ -32,7 +32,7 @@ def test_sums_are_those_of_the_lengths_that_lie_there(
     op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).flow).op
     lengths, n = Lengths([np.asarray(sizes)]), len(sizes)
     assert isinstance(op.summed(lengths), BucketSums)
-    rows_ = op.locate(np.arange(n) + epoch * n, np.zeros(n, np.int64))
+    rows_ = op.locate(np.arange(n) + epoch * n)
     want = epoch * sum(sizes) + np.concatenate([[0], np.cumsum(lengths.of(rows_))])
     for place in range(n + 1):
         found, near = np.zeros(1, np.int64), np.zeros(1, np.int64)
@@ -50,7 +50,7 @@ def test_a_place_not_long_before_a_token_is_told_with_the_tokens_before_it(
 ) -> None:
     op = Compiled(store(sizes).reorder(BucketShuffle(rows, together), seed).flow).op
     lengths, n = Lengths([np.asarray(sizes)]), len(sizes)
-    sums, rows_ = op.summed(lengths), op.locate(np.arange(n) + epoch * n, np.zeros(n, np.int64))
+    sums, rows_ = op.summed(lengths), op.locate(np.arange(n) + epoch * n)
     before = np.concatenate([[0], np.cumsum(lengths.of(rows_))])
     for token in range(0, int(before[-1]), 7):
         place, tokens = sums.holding(epoch, token)
@@ -79,15 +79,12 @@ def test_over_what_has_another_order_in_every_pass_each_is_added_up() -> None:
     assert type(op.summed(Lengths([np.arange(40)]))) is Sums
     found, lengths = np.zeros(1, np.int64), Lengths([np.arange(40)])
     op.tokens(57, lengths, found)
-    assert found[0] == lengths.of(op.locate(np.arange(57), np.zeros(57, np.int64))).sum()
+    assert found[0] == lengths.of(op.locate(np.arange(57))).sum()
 
 
 def test_neighbours_differ_from_pass_to_pass_and_are_dealt_at_random() -> None:
     op = Compiled(ps.from_sequence(range(4096)).shuffle(seed=1, buckets=32).flow).op
-    first, second = (
-        op.locate(np.arange(4096) + epoch * 4096, np.zeros(4096, np.int64)).index
-        for epoch in (0, 1)
-    )
+    first, second = (op.locate(np.arange(4096) + epoch * 4096).index for epoch in (0, 1))
     assert sorted(first.tolist()) == list(range(4096))
     assert (first != second).mean() > 0.99
     assert np.abs(np.diff(first)).mean() > 1000, "as far apart as in a full shuffle"

@@ -53,7 +53,7 @@ def test_tokens_before_a_position_are_the_sum_of_those_that_lie_there(flow: Grow
     lengths = packed.lengths if packed else cut_of(flow.ds.repeat().pack(8)).lengths
     many = min(2 * (flow.ds._size or DOCUMENTS), DOCUMENTS) + 1
     positions = np.arange(many)
-    rows = op.locate(positions, np.zeros_like(positions))
+    rows = op.locate(positions)
     want = np.zeros(len(lengths.by_leaf), np.int64)
     for position, leaf, size in zip(range(many), rows.leaf, lengths.of(rows), strict=True):
         found = np.zeros_like(want)
@@ -119,7 +119,7 @@ def test_a_row_far_away_takes_a_few_sums(monkeypatch: pytest.MonkeyPatch) -> Non
     }
     ds = ps.mix(flows, {"a": 5, "b": 3, "c": 1}, seed=3).pack(2048)
     cut, calls = cut_of(ds), 0
-    cut.locate(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    cut.locate(np.zeros(1, np.int64))
     tokens = Metered.by_leaf
 
     def counted(self: Metered, document: int, lengths: Lengths | None = None) -> Any:
@@ -129,7 +129,7 @@ def test_a_row_far_away_takes_a_few_sums(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(Metered, "by_leaf", counted)
     far = 10**12
-    cut.locate(np.asarray([far]), np.zeros(1, np.int64))
+    cut.locate(np.asarray([far]))
     assert calls <= 2
     assert sum(s.stop - s.start for s in ds.plan.at(far)) == 2048  # pyright: ignore[reportOperatorIssue]
 

@@ -43,7 +43,7 @@ def test_what_came_last_of_each_source_is_what_the_plan_says(name: str) -> None:
     last, seen = dict[str, tuple[int, int]](), set[str]()
     for position in range(1, 60):
         last |= {sample.source: (sample.epoch, sample.index) for sample in plan.at(position - 1)}
-        found: dict[int, Any] = last_samples(op, position, 0)
+        found: dict[int, Any] = last_samples(op, position)
         told = {leaves[leaf].name: (one[0][-1], one[1][-1]) for leaf, one in found.items()}
         passed = plan.counts(position)
         if name != "a pass":
@@ -57,7 +57,7 @@ def test_of_sources_that_are_shuffled_together_it_is_the_last_of_all() -> None:
     both = ps.from_sequence(range(4)).concat(ps.from_sequence(range(3))).shuffle(seed=1)
     op, plan = both.compiled.op, both.plan
     for position in range(1, 7):
-        (sample,), told = plan.at(position - 1), last_samples(op, position, 0)
+        (sample,), told = plan.at(position - 1), last_samples(op, position)
         of = plan.sources.index(sample.source)
         assert told[0] == told[1] == [[0], [sample.index], [of]]
-    assert last_samples(op, 7, 0) == last_samples(op, 0, 0) == {}
+    assert last_samples(op, 7) == last_samples(op, 0) == {}

@@ -53,7 +53,7 @@ NOT_ADOPTED = (
     "read in lanes",
     "lengths of the samples, which are not known",
     "a window of documents",
-    "in its first pass only",
+    "gives its samples again",
     "still needs draws from an input",
 )
 HOPELESS = (

@@ -41,8 +41,8 @@ def test_samples_and_tokens_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -
     four = np.flatnonzero(np.isin(op.schedule.at(np.arange(4_000))[0], range(4)))[:200]
     for at in (0, 70_000, 10**6, 10**9):
         positions = np.sort(four[:, None] + np.asarray([at, at]), axis=None)
-        assert at or op._together.locate(*op.draws(positions), positions % 3) is not None
-        found, want = (each.locate(positions, positions % 3) for each in (op, wanted))
+        assert at or op._together.locate(*op.draws(positions)) is not None
+        found, want = (each.locate(positions) for each in (op, wanted))
         for column in ("leaf", "epoch", "index", "part"):
             assert np.array_equal(getattr(found, column), getattr(want, column)), (at, column)
         for each in (lengths, lengths.nearly, lengths.about):
@@ -57,11 +57,9 @@ def test_it_is_for_a_few_samples_of_many_sources() -> None:
     inputs = mixture().op.inputs
     together = Together(inputs)
     source = np.zeros(5_000, np.int64)
-    assert together.locate(source, np.arange(5_000), source) is None, "by itself it is as fast"
-    assert together.locate(source[:5], np.arange(5), source[:5]) is not None
-    assert together.locate(source[:5] + 5, np.arange(5), source[:5]) is None, (
-        "another kind of input"
-    )
+    assert together.locate(source, np.arange(5_000)) is None, "by itself it is as fast"
+    assert together.locate(source[:5], np.arange(5)) is not None
+    assert together.locate(source[:5] + 5, np.arange(5)) is None, "another kind of input"
     assert not Together(inputs[:3]).mine.any()
 
 
@@ -92,11 +90,10 @@ def test_sources_and_shuffles_are_looked_up_by_one_permutation_each(seed: int) -
     for first, many in ((0, 700), (10**5, 17), (10**6, 3_000)):
         positions = rng.permutation(np.arange(first, first + many))
         source, k = op.draws(positions)
-        laps = rng.integers(0, 3, many)
-        found = op._lines.locate(source, k, laps)
+        found = op._lines.locate(source, k)
         for i, each in enumerate(op.inputs):
             mine = source == i
-            want = each.locate(k[mine], laps[mine])
+            want = each.locate(k[mine])
             for column in ("leaf", "epoch", "index", "part"):
                 assert np.array_equal(getattr(found, column)[mine], getattr(want, column)), (
                     i,
@@ -116,7 +113,7 @@ def test_inputs_of_other_kinds_are_asked_each(other: str) -> None:
     }
     mixed: Any = ps.mix({"a": ps.from_sequence(range(50)).shuffle(), "b": kinds[other]}, seed=1)
     op = mixed.compiled.op
-    assert op._lines.locate(*op.draws(np.arange(9)), np.zeros(9, np.int64)) is None
+    assert op._lines.locate(*op.draws(np.arange(9))) is None
     assert [str(mixed[i]) for i in range(40)] == [str(each) for each in mixed[:40]]
 
 
@@ -128,7 +125,7 @@ def test_samples_in_memory_are_taken_in_the_order_asked(kind: Any, many: int) ->
     mixed: Any = ps.mix(
         {f"s{i:02}": ps.from_sequence(part).shuffle() for i, part in enumerate(parts)}, seed=2
     )
-    rows = mixed.compiled.op.locate(np.arange(300), np.zeros(300, np.int64))
+    rows = mixed.compiled.op.locate(np.arange(300))
     want = [
         ranges[leaf][index]
         for leaf, index in zip(rows.leaf.tolist(), rows.index.tolist(), strict=True)

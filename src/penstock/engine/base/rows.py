@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -73,6 +73,11 @@ class ProvenanceRows:
         return ProvenanceRows(
             self.leaf, self.epoch, self.index, self.part, (offsets, *self.levels), self.marks
         )
+
+    def later(self, passes: Ints) -> ProvenanceRows:
+        """Return the rows with `passes` added to the epochs of each item."""
+        epoch = self.epoch + np.repeat(passes, np.diff(self.firsts()))
+        return replace(self, epoch=epoch)
 
     def ungrouped(self) -> ProvenanceRows:
         """Remove the outermost level: return the items of all groups."""

@@ -6,26 +6,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ...errors import StateError
 from ...types import Json
-from ..base.arguments import join_first
 from ..base.canonical_json import encode_canonical_json
-from ..base.integers import MAX_POSITION
-from ..mixing import Adopt, MadeUp, mixture_from_json, mixture_to_json
+from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
 from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
-from .indexed import why_not
 from .nodes import Flow, Path
 from .tail import tail_of
-
-_ENDLESS_ROW = MAX_POSITION >> 20  # a late row of an endless run; a row packs up to 2^20 documents
 
 
 class Stand(NamedTuple):
@@ -36,7 +32,6 @@ class Stand(NamedTuple):
     windows, and one window was delivered in part.
     """
 
-    again: int
     lap: int
     at: int
     behind: int
@@ -113,8 +108,8 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
         if path not in stands:
             raise StateError(
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
-                "whole, so its draws are not in its own order and it cannot be changed within a "
-                "pass; adopt at the end of a pass"
+                "whole, or a slice or limit above it gives its samples again, so it cannot be "
+                "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
             )
         if any(stand := stands[path]):
             then, names = taken[path].mixture.names, now[path].mixture.names
@@ -124,17 +119,6 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                     "documents, and the run delivered a part of such a window; keep the names "
                     "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
                 )
-            gone = {*then} - {*names}
-            if (
-                gone
-                and (stand.lap or stand.at)
-                and _goes_round(until_then, epoch, path, stand.again)
-            ):
-                raise StateError(
-                    f"this pass gives the draws from {join_first(sorted(gone))} again, which the mixture "
-                    "no longer has (a slice or a limit gives the same samples in every pass); "
-                    "give it weight 0 instead"
-                )
             made.append(_takeover(base, [*made, *others], path, taken[path], stand))
     return Adopted((*made, *others), moves)
 
@@ -143,10 +127,8 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
-    present, (again, lap, at, behind, _) = (
-        Builder(changed(base, edits)).mixtures[path].mixture,
-        stand,
-    )
+    present = Builder(changed(base, edits)).mixtures[path].mixture
+    lap, at, behind, _ = stand
     until = Spliced(one_pass_of(bound(past, present), lap), present)
     until.at(np.arange(behind, at))  # refuses now what lanes still need
     counts = until.counts(at)
@@ -155,17 +137,18 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
         for name, k in zip(present.names, counts, strict=True)
         if name in past.mixture.names
     }
-    return Change(path, lap, Adopt(at, drawn), replace(past, again=again, lap=lap, at=at))
+    one_unit = (past.mixture.meters is None) == (present.meters is None)
+    surplus = _carry(until.before.surplus(at), present) if one_unit else {}
+    return Change(path, lap, Adopt(at, drawn, surplus), replace(past, lap=lap, at=at))
 
 
-def _goes_round(flow: Flow, epoch: int, path: Path, again: int) -> bool:
-    """Return whether the mixture at a path is replayed before a pass of an indexed tree ends."""
-    if why_not(rows := tail_of(flow).flow) is not None:
-        return False
-    builder = Builder(flow)
-    op = builder.op(rows)
-    stands = ops.stands_below(op, (epoch + 1) * op.size - 1 if op.size else _ENDLESS_ROW)
-    return stands.get(id(builder.mixed[path]), (again,))[0] > again
+def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
+    """Return the surplus of the inputs of a mixture that takes over. Inputs that left leave theirs
+    to the others, by weight.
+    """
+    rest = fsum(n for name, n in surplus.items() if name not in present.names)
+    weights = present.weights_at(0) if rest else {}
+    return {name: surplus.get(name, 0.0) + rest * weights.get(name, 0.0) for name in present.names}
 
 
 def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
@@ -212,6 +195,4 @@ def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
     op = builder.op(tail_of(flow).flow)
     found = ops.stands_below(op, at + epoch * (op.size or 0))
     places = {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
-    return {
-        path: Stand(lap, epoch, at, at, held) for path, (lap, epoch, at, held) in places.items()
-    }
+    return {path: Stand(epoch, at, at, held) for path, (epoch, at, held) in places.items()}

@@ -37,7 +37,7 @@ from ..ops.seek import BlockMeter
 from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
-from ..ops.without import WithoutOp
+from ..ops.without import Gaps, WithoutOp
 from ..packing import Apart, ConcatSplit, has_independent_rows
 from ..streams.barren import EndlessSearch
 from ..streams.clock import Clock, TimedSource
@@ -252,7 +252,7 @@ class Builder:
                     fold = fold.fold
                 counted, mark = Counted.by(size, self.lengths), self.mark(flow, path)
                 if has_independent_rows(fold) and (inner.size is None or inner.alike):
-                    self._refuse_empty(inner, counted.extra)
+                    self._refuse_empty(inner, counted.added)
                     if isinstance(fold, ConcatSplit):
                         return CutOp(inner, fold.length, counted, mark)
                     return FitOp(inner, fold, key, counted, mark, names)
@@ -271,10 +271,10 @@ class Builder:
             inner = self.op(flow.flow, seed, path)
             leaf = self.leaves[inner.leaves[0]]
             gaps = (
-                (lap, since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
-                for lap, since, some in zip(order.laps, order.since, order.indices, strict=True)
+                (since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
+                for since, some in zip(order.since, order.indices, strict=True)
             )
-            return WithoutOp(inner, leaf.name, tuple(gaps))
+            return WithoutOp(inner, Gaps(leaf.name, inner.period, tuple(gaps)))
         below = self.op(flow.flow, seed, under(flow, path))
         if not below.indexed:
             name = type(order).__name__.lower()

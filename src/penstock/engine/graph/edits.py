@@ -69,18 +69,16 @@ class Skipped:
 @dataclass(frozen=True)
 class Exclude:
     """Samples of a source left out from position `since` of its flow on: the next ones take their
-    places. `lap` counts how often a slice of several sources was gone through before.
+    places.
     """
 
     source: str
     since: int
     indices: tuple[int, ...]
-    lap: int = 0
 
     def to_json(self) -> dict[str, Json]:
         return {
             "exclude": self.source,
-            "lap": self.lap,
             "since": self.since,
             "indices": list(self.indices),
         }
@@ -97,9 +95,7 @@ def edit_from_json(saved: Any) -> Edit:
             return Skipped(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
-            return Exclude(
-                str(saved["exclude"]), _number(saved["since"]), indices, _number(saved["lap"])
-            )
+            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices)
     except (LookupError, TypeError, ValueError) as error:
         raise StateError(
             f"an edit in the state cannot be read ({error}); the state is damaged, load an "
@@ -179,8 +175,9 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             return replace(flow, flow=_without(below, builder, edits, path))
         case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
             mine = [edit for edit in edits if edit.source == leaf.name]
-            since, laps = tuple(edit.since for edit in mine), tuple(edit.lap for edit in mine)
-            left_out = Without(since, tuple(edit.indices for edit in mine), laps)
+            left_out = Without(
+                tuple(edit.since for edit in mine), tuple(edit.indices for edit in mine)
+            )
             return Reorder(flow, left_out) if mine else flow
         case Read():
             return flow
@@ -286,17 +283,14 @@ def _past_to_json(past: Past) -> dict[str, Json]:
     events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
     return {
         "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier,
-        **({"again": past.again} if past.again else {}),
     }  # fmt: skip
 
 
 def _past_from_json(saved: Any) -> Past:
     earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
     events = events_from_json(saved["events"])
-    lap, again = _lap(saved["pass"]), _lap(saved.get("again", 0))
-    return Past(
-        mixture_from_json(saved["mixture"]), events, lap, _number(saved["at"]), earlier, again
-    )
+    lap, at = _lap(saved["pass"]), _number(saved["at"])
+    return Past(mixture_from_json(saved["mixture"]), events, lap, at, earlier)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:

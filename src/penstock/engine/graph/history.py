@@ -20,9 +20,8 @@ from ..base.random import derive_key
 from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
-from ..ops.laps import LapsOp
 from ..ops.mix import MixOp
-from ..ops.op import Op, first_lap_only
+from ..ops.op import Op
 from ..ops.passes import PassesOp
 from .nodes import Flow, Path, keyed_by
 
@@ -157,6 +156,10 @@ class Spliced:
             until = int(before.counts(end)[then]) // rows
         return [*((min(lap, until), few) for lap, few in earlier), (until, rows)]
 
+    def surplus(self, position: int, /) -> dict[str, float]:
+        """Return the surplus of each input before a position."""
+        return (self.before if position < self.start else self.present).surplus(position)
+
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         out = np.full(len(k), -1) if self.start == FURTHEST else self.present.places(source, k)
@@ -175,7 +178,7 @@ class Spliced:
 
 OnePass: TypeAlias = Mixture | Spliced
 Passes: TypeAlias = Mapping[int, OnePass]
-MixtureOp: TypeAlias = MixOp | PassesOp | LapsOp
+MixtureOp: TypeAlias = MixOp | PassesOp
 
 
 @dataclass(frozen=True)
@@ -191,32 +194,19 @@ class History:
     made: MadeUp | None = None
 
     @cached_property
-    def laps(self) -> Mapping[int, Passes]:
-        """From which lap on, of what gives the same samples again and again, which passes hold; the
-        first from 0."""
-        return _laps(self.mixture, self.events, self.past)
+    def passes(self) -> Passes:
+        """From which pass on which schedule holds, the first from 0."""
+        return _passes(self.mixture, self.events, self.past)
 
     @property
     def goes_on(self) -> bool:
         """Whether all mixtures that took over go on where those before them were."""
-        return all(
-            each.goes_on for each in self.laps[max(self.laps)].values() if isinstance(each, Spliced)
-        )
+        return all(each.goes_on for each in self.passes.values() if isinstance(each, Spliced))
 
     @property
     def present(self) -> OnePass:
         """The schedule of the pass in which the run stands."""
-        return _of(self.laps[max(self.laps)], self.now or 0)
-
-
-def _laps(
-    mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None
-) -> Mapping[int, Passes]:
-    out = dict[int, Passes]()
-    if past is not None and past.again:
-        for again, passes in _laps(past.mixture, past.events, past.earlier).items():
-            out[again] = {lap: Spliced(then, mixture) for lap, then in passes.items()}
-    return out | {past.again if past else 0: _passes(mixture, events, past)}
+        return _of(self.passes, self.now or 0)
 
 
 def _passes(mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None) -> Passes:
@@ -320,29 +310,18 @@ def _history(
 
 
 def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:
-    """The op of a mixture, which may have changed from one lap to the next."""
-    if found.made is not None:
-        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
-    parts = [_by_pass(passes, found, inputs, leaves, at) for passes in found.laps.values()]
-    if len(parts) == 1:
-        return parts[0]
-    if len({part.size for part in parts}) > 1:
-        raise first_lap_only("of another length by the change")
-    return LapsOp(tuple(found.laps), parts)
-
-
-def _by_pass(
-    passes: Passes, found: History, inputs: tuple[Op, ...], leaves: int, at: Path
-) -> MixOp | PassesOp:
     """The op of a mixture, which may have changed from one pass to the next. In a run of its passes
     all count as many positions as that in which the run stands; inside another step each as many as
     it has.
     """
+    if found.made is not None:
+        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
+    passes = found.passes
     laps, parts = tuple(passes), list[MixOp]()
     for i, (lap, schedule) in enumerate(passes.items()):
         # Each input goes on with a pass that it has not begun before.
         base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
-        parts.append(MixOp(inputs, schedule, leaves, at, base=base, first_pass=lap))
+        parts.append(MixOp(inputs, schedule, leaves, at, base=base))
     sizes = [part.size for part in parts]
     if len(parts) == 1 or sizes[0] is None:
         return parts[0]

@@ -107,7 +107,7 @@ def _mean_of_fixed(flow: Flow) -> float | None:
     with Progress("add up lengths", count, "samples") as progress:
         for start in range(0, count, _CHUNK):
             places = np.arange(start, min(start + _CHUNK, count))
-            rows = op.locate(places, np.zeros_like(places))
+            rows = op.locate(places)
             for leaf in builder.leaves:
                 source = leaf.source
                 lengths = source.lengths() if is_source(source) else None
@@ -138,7 +138,7 @@ def _measured(name: str, flow: Flow, seed: int) -> float:
         return 0.0
     many = _MEASURED if size is None else min(_MEASURED, size)
     places = np.arange(many) * ((size or many) // max(many, 1))
-    values = op.values(op.locate(places, np.zeros_like(places)))
+    values = op.values(op.locate(places))
     mean = sum(tokens_of(value, name) for value in values) / max(1, many)
     _LOG.warning(
         "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each "

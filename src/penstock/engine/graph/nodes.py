@@ -24,13 +24,11 @@ class Read:
 @dataclass(frozen=True)
 class Without:
     """Some samples of a source left out of its flow, the next of the flow in their places.
-    `since[i]` is the position of the flow from which on `indices[i]` are left out, in lap `laps[i]`
-    of a slice above it; in later laps all are.
+    `since[i]` is the position of the flow from which on `indices[i]` are left out.
     """
 
     since: tuple[int, ...]
     indices: tuple[tuple[int, ...], ...]
-    laps: tuple[int, ...] = ()
 
     def size(self, below: int | None, /) -> int | None:
         return below

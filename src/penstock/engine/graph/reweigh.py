@@ -10,12 +10,8 @@ from ...schedule import Schedule
 from ..base.integers import check_int, check_position
 from ..base.weights import convert_to_json_number
 from ..mixing import SetWeights
-from ..ops.laps import LapsOp
-from ..ops.mix import MixOp
-from ..ops.passes import PassesOp
 from .build import Builder
 from .edits import Change, Edit, locate_mixture
-from .history import MixtureOp
 from .nodes import Flow, Path
 
 Place = tuple[int, int]
@@ -69,20 +65,16 @@ def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
     """The position of a mixture, over all its passes, that a place of a pass is; of streams it is
     that place."""
     op = builder.mixed.get(path)
-    return place if op is None else _present(op).position(lap, place)
+    return place if op is None else op.position(lap, place)
 
 
 def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
     """The pass and the place of a position; of streams it is one of the pass `lap`."""
     if (op := builder.mixed.get(path)) is None:
         return lap, position
-    part, first, position = _present(op).place(position)
+    part, first, position = op.place(position)
     epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
     return first + epoch, place
-
-
-def _present(op: MixtureOp) -> MixOp | PassesOp:
-    return op.present if isinstance(op, LapsOp) else op
 
 
 def ends(builder: Builder, path: Path) -> bool:

@@ -5,7 +5,7 @@ run.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ...errors import StateError
@@ -53,14 +53,23 @@ class Exhausted:
 
 @dataclass(frozen=True)
 class Adopt:
-    """A mixture that continues at position `at` of another one, after so many draws of each source."""
+    """A mixture that continues at position `at` of another one.
+
+    `counts` are the draws of each source up to there, `surplus` those beyond its share.
+    """
 
     at: int
     counts: Mapping[str, int]
+    surplus: Mapping[str, float] = field(default_factory=dict[str, float])
 
     def to_json(self) -> dict[str, Json]:
         """Plain JSON; `event_from_json` reads it back."""
-        return {"event": "adopt", "at": self.at, "counts": dict(self.counts)}
+        return {
+            "event": "adopt",
+            "at": self.at,
+            "counts": dict(self.counts),
+            "surplus": dict(self.surplus),
+        }
 
 
 @dataclass(frozen=True)
@@ -108,6 +117,7 @@ def event_from_json(data: Any) -> Event:
                 return Adopt(
                     int(data["at"]),
                     {str(name): int(count) for name, count in data["counts"].items()},
+                    {str(name): float(n) for name, n in data.get("surplus", {}).items()},
                 )
             case "made_up":
                 return _made_up(data)

@@ -19,6 +19,7 @@ from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
 from .law import Meter, TokenClock
+from .shape import Floats
 from .timeline import AnySegment, Rules, State, Stop, Timeline
 
 
@@ -222,7 +223,11 @@ class Mixture:
         """One plan from the start, or from where another mixture was taken over, and one from every
         later event."""
         start = max((i for i, event in enumerate(self.log) if isinstance(event, Adopt)), default=-1)
-        position, counts = 0, np.zeros(len(self.names), np.int64)
+        position, counts, surplus = (
+            0,
+            np.zeros(len(self.names), np.int64),
+            np.zeros(len(self.names)),
+        )
         law = self._laws[sum(isinstance(event, SetWeights) for event in self.log[: start + 1])]
         if start >= 0:
             event = self.log[start]
@@ -231,11 +236,8 @@ class Mixture:
                 event.at,
                 np.asarray([event.counts.get(name, 0) for name in self.names], np.int64),
             )
-        eras = [
-            self._plan(
-                law, position, counts, np.zeros(len(counts)), np.zeros(len(counts), np.bool_)
-            )
-        ]
+            surplus = np.asarray([event.surplus.get(name, 0.0) for name in self.names])
+        eras = [self._plan(law, position, counts, surplus, np.zeros(len(counts), np.bool_))]
         for event in self.log[start + 1 :]:
             if self._over(eras[-1].plan, event):
                 break
@@ -272,8 +274,7 @@ class Mixture:
                 f"the event at position {at} is after the end of the mixture, "
                 f"{plan.end_within(at)}; give a position before the end"
             )
-        counts = Blocks(plan).counts(at)
-        residual = plan.residuals(at) + self._tokens(plan.counts(np.asarray([at]))[0], counts)
+        counts, residual = self._account(plan, at)
         law, out = tuple(plan.spans), plan.begin.out.copy()
         if isinstance(event, SetWeights):
             law = self._law(event)
@@ -281,6 +282,17 @@ class Mixture:
             out[self.names.index(event.source)] = True
         first = isinstance(event, Exhausted) and self.stop == "first_exhausted"
         return self._plan(law, at, counts, residual, out, ended=first)
+
+    def surplus(self, position: int) -> dict[str, float]:
+        """Return the surplus of each source before a position, in samples or (by a clock) tokens."""
+        _, residual = self._account(self._era(position).plan, position)
+        return dict(zip(self.names, residual.tolist(), strict=True))
+
+    def _account(self, plan: Timeline, at: int) -> tuple[Ints, Floats]:
+        """Return the draws of each source before a position, and its surplus."""
+        counts = Blocks(plan).counts(at)
+        residual = plan.residuals(at) + self._tokens(plan.counts(np.asarray([at]))[0], counts)
+        return counts, residual
 
     def _tokens(self, start: Ints, stop: Ints) -> Ints:
         """The distance between draws of every source, in tokens if shares count tokens by a clock."""

@@ -86,7 +86,7 @@ class BatchOp(Groups):
     def size(self) -> int | None:
         return self._size
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         below, n = self.flow.size, self.n
         check_position(int(positions.max(initial=0)), n)
         if below is None:
@@ -97,7 +97,7 @@ class BatchOp(Groups):
             starts, counts = epoch * below + place, np.minimum(below - place, n)
         bounds = compute_bounds(counts)
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
-        return self.flow.locate(samples, np.repeat(laps, counts)).grouped(bounds)
+        return self.flow.locate(samples).grouped(bounds)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return NeighbourGroups(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
@@ -111,9 +111,9 @@ class BatchOp(Groups):
             else position // size * below + position % size * self.n
         )
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         n, size, below = self.n, self._size, self.flow.size
-        found = self.flow.find(leaf, index, self.begins(low), self.begins(high), lap)
+        found = self.flow.find(leaf, index, self.begins(low), self.begins(high))
         if size is None or below is None:
             return find_distinct_values(found // n)
         epoch = found // below
@@ -150,11 +150,8 @@ class BatchOp(Groups):
                 flow.count(tally, epoch * below, epoch * below + size * n, times)
         flow.count(tally, last * below, self.begins(stop), times)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, self.begins(position), lap, ahead)
-
-    def goes_round(self, stop: int) -> bool:
-        return self.flow.goes_round(self.begins(stop))
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.begins(position), ahead)
 
     @property
     def alike(self) -> bool:

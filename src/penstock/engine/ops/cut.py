@@ -10,7 +10,6 @@ from ..base.integers import find_distinct_values
 from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_rows
 from ..packing import split_documents
 from .joined import At, JoinedOp
-from .packed import lapped
 from .tally import Tally
 
 _APART = 16  # rows left out between two that are looked up together
@@ -32,7 +31,7 @@ class CutOp(JoinedOp):
 
     # ------------------------------------------------------------ rows
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         rows = find_distinct_values(positions)
         passes = rows // (self.size or 1) if self.flow.size is not None else np.zeros_like(rows)
         edges = np.flatnonzero((np.diff(rows) > _APART) | (np.diff(passes) > 0)) + 1
@@ -44,7 +43,7 @@ class CutOp(JoinedOp):
         found = join_rows(parts)
         if len(rows) != len(positions) or not np.array_equal(rows, positions):
             found = found.take(np.searchsorted(rows, positions))
-        return lapped(found, laps)
+        return found
 
     def _run(self, rows: Ints) -> ProvenanceRows:
         """Rows of one pass that lie close together, in their order."""

@@ -58,8 +58,8 @@ class EachOp(OneInput):
                 opening.drawn[place] = lambda epoch, drawn=drawn: drawn(epoch) + work.inside
         return work
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
-        rows = self.flow.locate(positions, laps)
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        rows = self.flow.locate(positions)
         if self.step.kind == "index":
             place = positions % self.size if self.size else positions
             rows.marks = {**rows.marks, self.node: np.repeat(place, np.diff(rows.firsts()))}

@@ -19,7 +19,7 @@ from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..packing import Apart, BestFit, GroupLayout, WindowPlanner
 from .joined import At, JoinedOp
 from .op import Op
-from .packed import Counted, lapped, ranks
+from .packed import Counted, ranks
 from .tally import Tally
 
 _CACHED_WINDOWS = 4  # threads look at a window and the next
@@ -90,7 +90,7 @@ class FitOp(JoinedOp):
 
     def sampled(self) -> ProvenanceRows:
         many = self.windows.rows if self.size is None else min(self.windows.rows, self.size)
-        return self.locate(np.arange(many), np.zeros(many, np.int64))
+        return self.locate(np.arange(many))
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """The pass of a row, its window in that, and the place in the window."""
@@ -142,7 +142,7 @@ class FitOp(JoinedOp):
         key, of = derive_pass_key(self.key, epoch), self._of(documents)
         return Window(at.document, documents, self.windows.packed(pieces, rows, key, number, of))
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         if not len(positions):
             return make_empty_rows(self.depth)
         check_position(int(positions.max()), self.length)
@@ -159,7 +159,7 @@ class FitOp(JoinedOp):
             layout, bounds, pieces = window.layout, *window.layout.pieces(place[a:b])
             documents = window.documents.take(layout.item[pieces])
             parts.append(self.parts(documents, layout.start[pieces], layout.stop[pieces], bounds))
-        return lapped(join_rows(parts), laps)
+        return join_rows(parts)
 
     def _ahead(self, epoch: Ints, number: Ints) -> None:
         """Look up together what a few neighbouring windows are made of."""

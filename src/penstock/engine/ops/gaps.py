@@ -20,12 +20,12 @@ class GapOp(PassOp):
 
     order: Gap
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         first, last = self.order.down(np.asarray([low, high - 1]), self.flow.size, self.key)[
             0
         ].tolist()
         found = self.order.up(
-            self.flow.find(leaf, index, first, last + 1, lap), self.flow.size, self.key
+            self.flow.find(leaf, index, first, last + 1), self.flow.size, self.key
         )
         return found[found >= 0]
 
@@ -59,11 +59,11 @@ class GapOp(PassOp):
         ):
             self.flow.tokens(below, lengths, out, more)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         last = (
             self.order.down(np.asarray([position - 1]), self.flow.size, 0)[0] if position else (-1,)
         )
-        yield Before(self.flow, int(last[0]) + 1, lap, ahead)
+        yield Before(self.flow, int(last[0]) + 1, ahead)
 
 
 class ToldOp(PassOp):
@@ -82,8 +82,8 @@ class ToldOp(PassOp):
     def holding(self, token: int, lengths: Lengths) -> At:
         return self.flow.holding(token, lengths)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position, lap, ahead)
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, position, ahead)
 
     @property
     def leaf(self) -> int | None:

@@ -51,7 +51,7 @@ class JoinedOp(PackedOp):
 
     def sampled(self) -> ProvenanceRows:
         many = _SAMPLED if self.size is None else min(_SAMPLED, self.size)
-        return self.locate(np.arange(many), np.zeros(many, np.int64))
+        return self.locate(np.arange(many))
 
     def _start(self, row: int) -> int:
         """The token from which on documents are needed for a row; all before are in rows before."""
@@ -169,11 +169,11 @@ class JoinedOp(PackedOp):
         """The documents before the pass that begins with a row."""
         return row // (self.size or 1) * (self.flow.size or 0)
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
         begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document
         found = [index[:0]]
-        for document in self.flow.find(leaf, index, begin, self.drawn(high), lap).tolist():
+        for document in self.flow.find(leaf, index, begin, self.drawn(high)).tolist():
             token, size = self._where(document)
             if size:
                 found.append(self._rows_of(At(document, token), size))

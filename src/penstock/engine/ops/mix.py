@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from ...sources.block import join_read_rows
 from ...types import Ints, Path
@@ -40,8 +38,8 @@ class WithGaps(Protocol):
 
 class MixOp(Op):
     """A mix of indexed inputs; a mixture, drawn from by a rule, has a `place`. `on` says that the
-    schedule knows the draws of later passes too. `base` is how far each input had come before the
-    first pass. That pass has the number `first_pass` if the mix changed between two passes.
+    schedule knows the draws of later passes too; `base` is how far each input had come before the
+    first pass.
     """
 
     def __init__(
@@ -52,10 +50,8 @@ class MixOp(Op):
         at: Path | None = None,
         on: bool = False,
         base: Ints | None = None,
-        first_pass: int = 0,
     ) -> None:
         self.inputs, self.schedule, self.at = tuple(inputs), schedule, at
-        self.first_pass = first_pass
         self.owner = np.full(leaves, -1, np.int64)  # which input a leaf belongs to
         for i, each in enumerate(self.inputs):
             self.owner[list(each.leaves)] = i
@@ -83,30 +79,6 @@ class MixOp(Op):
         """How far each input moves on from one pass of the mix to the next."""
         sizes = np.asarray([each.size or 0 for each in self.inputs], np.int64)
         return sizes * self.schedule.passes
-
-    @cached_property
-    def _replayed(self) -> npt.NDArray[np.bool_]:
-        """Flags of endless inputs: each pass of the mix replays them, in the next lap."""
-        endless = [self._pass is not None and each.size is None for each in self.inputs]
-        return np.asarray(endless, bool)
-
-    @cached_property
-    def _replays_differ(self) -> bool:
-        """True if the laps of a replayed input differ."""
-        return any(
-            each.settled
-            for each, replayed in zip(self.inputs, self._replayed, strict=True)
-            if replayed
-        )
-
-    @cached_property
-    def _replays_remixed(self) -> bool:
-        """True if a replayed input draws from other sources in earlier laps."""
-        return any(
-            each.remixed
-            for each, replayed in zip(self.inputs, self._replayed, strict=True)
-            if replayed
-        )
 
     @cached_property
     def _together(self) -> Together:
@@ -137,24 +109,14 @@ class MixOp(Op):
         source, k = self.schedule.at(positions - epoch * self._pass)
         return source, k + self.base[source] + (epoch * self.advance[source] if epoch.any() else 0)
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         source, k = self.draws(positions)
-        if not (self._pass and self._replays_differ):
-            return self._locate(source, k, laps)
-        replays = np.where(self._replayed[source], positions // self._pass + self.first_pass, 0)
-        rows = self._locate(source, k, laps + replays)
-        # Laps choose the exclusions; the epochs of a replay are those of the first pass.
-        return replace(rows, epoch=rows.epoch - np.repeat(replays, np.diff(rows.firsts())))
-
-    def _locate(self, source: Ints, k: Ints, replays: Ints) -> ProvenanceRows:
-        found = self._together.locate(source, k, replays) or self._lines.locate(source, k, replays)
+        found = self._together.locate(source, k) or self._lines.locate(source, k)
         if found is not None:
             return found
         order, groups = by_input(source, len(self.inputs))
-        k, replays = k[order], replays[order]
-        parts = [
-            self.inputs[i].locate(k[a:b], replays[a:b]).deepened(self.depth) for i, a, b in groups
-        ]
+        k = k[order]
+        parts = [self.inputs[i].locate(k[a:b]).deepened(self.depth) for i, a, b in groups]
         return merge_rows_in_order(parts, order) if parts else make_empty_rows(self.depth)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
@@ -210,41 +172,35 @@ class MixOp(Op):
 
     # ------------------------------------------------------------ backwards
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         i, size, schedule = int(self.owner[leaf]), self._pass, self.schedule
         if i < 0:
             return index[:0]
         flow = self.inputs[i]
         if not isinstance(schedule, Invertible):
-            return self._scanned(i, leaf, index, low, high, lap)
+            return self._scanned(i, leaf, index, low, high)
         if size is None:
             a, b = (int(schedule.counts(position)[i]) for position in (low, high))
-            place = _positions_of_draws(schedule, i, flow.find(leaf, index, a, b, lap))
+            place = _positions_of_draws(schedule, i, flow.find(leaf, index, a, b))
             return place[place >= 0]
         first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
         each, base = int(self.advance[i]), int(self.base[i])
         if each == 0:  # every pass begins anew with the same draws
-            parts, edges = list[Ints](), {low, high}
-            if self._replayed[i]:
-                lap += self.first_pass
-                differ = range(first + 1, min(flow.settled - lap, (high - 1) // size) + 1)
-                edges.update(epoch * size for epoch in differ)
-            for start, stop in pairwise(sorted(edges)):
-                there = lap + start // size if self._replayed[i] else lap
-                k = flow.find(leaf, index, base, base + drawn, there) - base
-                place = _positions_of_draws(schedule, i, k)
-                parts.append(laps_of(place[place >= 0], size, start, stop))
-            return np.concatenate([index[:0], *parts])
+            place = _positions_of_draws(
+                schedule, i, flow.find(leaf, index, base, base + drawn) - base
+            )
+            place = place[place >= 0]
+            return laps_of(place, size, low, high)
         a, b = (
             base + e * each + int(schedule.counts(p - e * size)[i])
             for e, p in ((first, low), (last, high))
         )
-        k = flow.find(leaf, index, a, b, lap) - base
+        k = flow.find(leaf, index, a, b) - base
         k = k[k % each < drawn]
         place = _positions_of_draws(schedule, i, k % each)
         return (place + k // each * size)[place >= 0]
 
-    def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _scanned(self, i: int, leaf: int, index: Ints, low: int, high: int) -> Ints:
         """By trying every position: for rules of the user's."""
         parts = [index[:0]]
         spend_search(high - low)
@@ -254,7 +210,7 @@ class MixOp(Op):
                 source, k = self.draws(positions)
                 mine, k = positions[source == i], k[source == i]
                 if len(k):
-                    found = self.inputs[i].find(leaf, index, int(k.min()), int(k.max()) + 1, lap)
+                    found = self.inputs[i].find(leaf, index, int(k.min()), int(k.max()) + 1)
                     parts.append(mine[np.isin(k, found)])
                 progress.more(len(positions))
         return np.concatenate(parts)
@@ -285,9 +241,7 @@ class MixOp(Op):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         schedule, size = self.schedule, self._pass
-        if not isinstance(schedule, Invertible) or (
-            self._replays_differ and (tally.by_document or self._replays_remixed)
-        ):
+        if not isinstance(schedule, Invertible):
             tally.look_at(stop - start)
             return tally.one_by_one(self, start, stop, times)
 
@@ -345,10 +299,7 @@ class MixOp(Op):
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         epoch, place = divmod(position, self._pass) if self._pass else (0, position)
-        replayed = self._replays_differ and bool(epoch or self.first_pass)
-        if replayed or (
-            epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all()
-        ):
+        if epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all():
             return lengths.sums(self).before(position, out, times)
         drawn = self.schedule.counts(place) + self.drawn(epoch)
         for upto, sign in ((drawn, times), (self.base, -times)):
@@ -389,18 +340,13 @@ class MixOp(Op):
         epoch, place = divmod(at, part._pass) if part._pass else (0, at)
         return part, lap, epoch, place + more
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         part, _, epoch, place = self._stands(position, ahead)
         drawn = part.schedule.counts(place) + part.drawn(epoch)
-        for i, (each, k) in enumerate(zip(part.inputs, drawn.tolist(), strict=True)):
-            replays = part.first_pass + epoch if part._replayed[i] else 0
-            if replays and each.goes_round(int(part.schedule.counts(part._pass or 0)[i])):
-                continue  # its laps could not be told from those of its own inputs
-            yield Before(each, k, lap + replays, ahead and position > 0)
-
-    def goes_round(self, stop: int) -> bool:
-        over = self._pass is not None and stop > self._pass and bool(self._replayed.any())
-        return self.leaf is None and (over or super().goes_round(stop))
+        for each, k in zip(part.inputs, drawn.tolist(), strict=True):
+            # Each pass of a mix that ends draws from the beginning of an endless input.
+            replays = part._pass is not None and each.size is None
+            yield Before(each, k, ahead and position > 0, replays=replays)
 
     @property
     def steady(self) -> bool:

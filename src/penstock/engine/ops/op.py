@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...errors import ConfigError
 from ...types import Ints, Json, Path, Source
 from ..base.rows import ProvenanceRows
 from ..streams.opening import Opening
@@ -31,16 +30,17 @@ UNKNOWN = -2
 
 
 class Before(NamedTuple):
-    """The progress of an input: its position and replay number.
+    """The progress of an input.
 
     `ahead`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
+    `replays`: a later pass may deliver the same positions again.
     """
 
     op: Op
     position: int
-    lap: int
     ahead: bool
     first: int = 0
+    replays: bool = False
 
 
 class Op:
@@ -54,6 +54,8 @@ class Op:
     """Whether its n-th item can be computed without those before; where not, it can only be
     streamed."""
     source: Source | None = None  # what the values are read from, where that is all
+    one_pass: bool = False
+    """Whether a pass of it takes one pass of what lies below."""
 
     @property
     def size(self) -> int | None:
@@ -66,9 +68,8 @@ class Op:
         """
         return False
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
-        """The samples behind positions; `laps` is how often each of them was gone through
-        before."""
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        """The samples behind positions."""
         raise NotImplementedError
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
@@ -81,15 +82,15 @@ class Op:
 
     # ------------------------------------------------------------ backwards
 
-    def find(self, leaf: int, index: Ints, low: int, high: int, lap: int = 0) -> Ints:
-        """The positions in `[low, high)` of a lap whose items hold any of these samples of a leaf,
-        sorted, each once. In passes that are not told there are none.
+    def find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        """The positions in `[low, high)` whose items hold any of these samples of a leaf, sorted,
+        each once. In passes that are not told there are none.
         """
         if high <= low or not len(index) or self.size == 0:
             return np.zeros(0, np.int64)
-        return self._find(leaf, index, low, high, lap)
+        return self._find(leaf, index, low, high)
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         raise NotImplementedError
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
@@ -138,7 +139,7 @@ class Op:
 
     # ------------------------------------------------------------ how far
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         """Return the progress of the inputs once everything before a position was delivered; none
         for inputs in another order.
         """
@@ -154,12 +155,6 @@ class Op:
         """Return whether a part of an order keyed by the names of inputs was delivered."""
         return False
 
-    def goes_round(self, stop: int) -> bool:
-        """Return whether positions before this one pass more than once through a slice of several
-        sources.
-        """
-        return self.leaf is None and any(each.goes_round(stop) for each in self.inputs)
-
     @property
     def mixture(self) -> Path | None:
         """The place of the mixture that this is, or that these steps lie on."""
@@ -169,8 +164,8 @@ class Op:
         """Return the position of the mixture once everything before a position was delivered; None
         if it is unknown.
         """
-        for mix, (lap, epoch, place, _) in _standing(Before(self, position, 0, False)):
-            if mix.mixture == self.mixture and not lap:
+        for mix, (epoch, place, _) in _standing(Before(self, position, False)):
+            if mix.mixture == self.mixture:
                 return epoch * (mix.size or 0) + place
         return None
 
@@ -221,17 +216,6 @@ class Op:
         return self.size
 
     @property
-    def settled(self) -> int:
-        """The lap from which on all are alike: an exclusion may begin within one."""
-        return max((each.settled for each in self.inputs), default=0)
-
-    @property
-    def remixed(self) -> int:
-        """The lap from which on all draw from the same sources: a mixture may have been changed in
-        an earlier one."""
-        return max((each.remixed for each in self.inputs), default=0)
-
-    @property
     def since(self) -> int:
         """The position from which on all that edits leave out is left out."""
         return max((each.since for each in self.inputs), default=0)
@@ -242,35 +226,31 @@ class Op:
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
 
 
-def first_lap_only(how: str) -> ConfigError:
-    """The error for a mixture that is changed in a later lap, where not all laps could be told."""
-    return ConfigError(
-        "a mixture whose samples are given again (by a slice or a limit, in every pass), and "
-        f"{how}, can be changed in its first pass only; change it in the first pass, or shuffle, "
-        "limit or repeat its inputs instead"
-    )
-
-
-def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, int, bool]]:
+def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, bool]]:
     """Return the positions of the mixtures in an op once everything before a position was
     delivered.
 
-    Each has its replay number, pass and place in the pass; an op above it may be `under_way`.
+    Each has its pass and place in the pass; an op above it may be `under_way`.
     """
-    return {id(mix): place for mix, place in _standing(Before(op, position, 0, False))}
+    return {id(mix): place for mix, place in _standing(Before(op, position, False))}
 
 
-def _standing(given: Before, held: bool = False) -> Iterator[tuple[Op, tuple[int, int, int, bool]]]:
-    op, position, lap, ahead, _ = given
-    held = held or op.under_way(position)
-    if (place := op.stands(position, ahead)) is not None:
-        yield op, (lap, *place, held)
-    for below in op.before(position, lap, ahead):
-        yield from _standing(below, held)
+def _standing(
+    given: Before, held: bool = False, top: bool = True
+) -> Iterator[tuple[Op, tuple[int, int, bool]]]:
+    op = given.op
+    held = held or op.under_way(given.position)
+    if (place := op.stands(given.position, given.ahead)) is not None:
+        yield op, (*place, held)
+    for below in op.before(given.position, given.ahead):
+        if top or not below.replays:
+            yield from _standing(below, held, top and op.one_pass)
 
 
 class OneInput(Op):
     """An op over one other, which it passes every question on to."""
+
+    one_pass = True
 
     def __init__(self, flow: Op) -> None:
         self.flow, self.inputs, self.depth, self.indexed = flow, (flow,), flow.depth, flow.indexed
@@ -292,14 +272,14 @@ class OneInput(Op):
     def size(self) -> int | None:
         return self.flow.size
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
-        return self.flow.locate(positions, laps)
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        return self.flow.locate(positions)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return self.flow.values(rows)
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        return self.flow.find(leaf, index, low, high, lap)
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        return self.flow.find(leaf, index, low, high)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return number if self.leaf is not None else self.flow.nth(leaf, number)
@@ -307,8 +287,8 @@ class OneInput(Op):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self.flow.count(tally, start, stop, times)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position, lap, ahead)
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, position, ahead)
 
     @property
     def leaf(self) -> int | None:

@@ -12,7 +12,7 @@ import numpy as np
 from ...types import Ints, Json, Order, Path
 from ..base.rows import ProvenanceRows
 from ..orders import AllBut, Pick, Portion, Replay, Slice, WindowShuffle
-from .op import UNKNOWN, Before, OneInput, Op, first_lap_only
+from .op import UNKNOWN, Before, OneInput, Op
 from .read import ReadOp
 from .seek import At, Metered, holding
 from .tally import Tally, by_lap, laps_of
@@ -22,6 +22,8 @@ from .tokens import Lengths
 class OrderOp(OneInput):
     """An order of a flow. As it stands: pass after pass as one, each in its own order."""
 
+    one_pass = False
+
     def __init__(self, flow: Op, order: Order, key: int) -> None:
         super().__init__(flow)
         self.order, self.key, self.source = order, key, flow.source
@@ -30,9 +32,10 @@ class OrderOp(OneInput):
     def size(self) -> int | None:
         return self.order.size(self.flow.size)
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
-        below, more = self.order.down(positions, self.flow.size, self.key)
-        return self.flow.locate(below, laps if more is None else laps + more)
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        below, replay = self.order.down(positions, self.flow.size, self.key)
+        rows = self.flow.locate(below)
+        return rows if replay is None else rows.later(replay)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self.flow.tokens(position, lengths, out, times)
@@ -51,11 +54,13 @@ class PassOp(OrderOp):
     """An order that gives what every pass holds, in whatever order; or any other that is the
     user's."""
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    one_pass = True
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         size, n = self.size, self.flow.size
         assert n is not None and size is not None, "an endless flow is only repeated and sliced"
         first, last = low // size, (high - 1) // size + 1
-        found = self.order.up(self.flow.find(leaf, index, first * n, last * n, lap), n, self.key)
+        found = self.order.up(self.flow.find(leaf, index, first * n, last * n), n, self.key)
         return np.sort(found[(found >= low) & (found < high)])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
@@ -106,9 +111,9 @@ class PassOp(OrderOp):
         place, before = sums.holding(epoch, rest)
         return At(epoch * n + place, epoch * whole + before)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size and position % self.flow.size == 0:
-            yield Before(self.flow, position, lap, ahead)
+            yield Before(self.flow, position, ahead)
 
     @property
     def steady(self) -> bool:
@@ -130,13 +135,11 @@ class WindowOp(PassOp):
 
     order: WindowShuffle
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         if self.flow.size is not None:
-            return super()._find(leaf, index, low, high, lap)
+            return super()._find(leaf, index, low, high)
         window = self.order.window
-        below = self.flow.find(
-            leaf, index, low // window * window, -(-high // window) * window, lap
-        )
+        below = self.flow.find(leaf, index, low // window * window, -(-high // window) * window)
         found = self.order.up(below, None, self.key)
         return np.sort(found[(found >= low) & (found < high)])
 
@@ -159,11 +162,11 @@ class WindowOp(PassOp):
     def holding(self, token: int, lengths: Lengths) -> At:
         return holding(self, token, lengths)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         if self.flow.size is not None:
-            yield from super().before(position, lap, ahead)
+            yield from super().before(position, ahead)
         elif position % self.order.window == 0:
-            yield Before(self.flow, position, lap, ahead)
+            yield Before(self.flow, position, ahead)
 
     @property
     def period(self) -> int:
@@ -180,9 +183,7 @@ class RoundOp(PassOp):
     `around` has their number, and the positions of the flow below between which they lie.
     """
 
-    def __init__(self, flow: Op, order: Order, key: int) -> None:
-        super().__init__(flow, order, key)
-        self._remixed = flow.remixed  # refuses now what cannot be told
+    one_pass = False
 
     @property
     def around(self) -> tuple[int, int, int]:
@@ -192,16 +193,13 @@ class RoundOp(PassOp):
         assert self.flow.size is not None
         return self.flow.size, 0, self.flow.size
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         period = self.around[0]
-        own = range(
-            low // period + 1, min(self.flow.settled - lap, (high - 1) // period) + 1
-        )  # then all are alike
         whole = (min(-(-low // period) * period, high), max(high // period * period, low))
         parts = list[Ints]()
-        for a, b in pairwise(sorted({low, *(each * period for each in own), *whole, high})):
+        for a, b in pairwise(sorted({low, *whole, high})):
             start, stop = self.below(a % period, min(a % period + b - a, period))
-            found = self.flow.find(leaf, index, start, stop, lap + a // period)
+            found = self.flow.find(leaf, index, start, stop)
             parts.append(laps_of(self.places_of(found), period, a, b))
         return np.concatenate(parts)
 
@@ -224,24 +222,20 @@ class RoundOp(PassOp):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         period, first, _ = self.around
-        changing = self.flow.settled if tally.by_document else 0  # laps that lack other documents
-        alike = max(self._remixed, changing) * period  # from here on all laps are
 
         def part(a: int, b: int, times: int) -> None:
-            if self.forwards and not changing:
+            if self.forwards:
                 self.flow.count(tally, first + a, first + b, times)
             else:
-                tally.one_by_one(self, alike + a, alike + b, times)
+                tally.one_by_one(self, a, b, times)
 
         if self.flow.leaf is not None:
             return self.flow.count(tally, start, stop, times)
-        early = max(start, min(alike, stop))
-        tally.one_by_one(self, start, early, times)
-        by_lap(early, stop, period, times, part)
+        by_lap(start, stop, period, times, part)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         period, first, _ = self.around
-        if not (period and self.forwards) or self.flow.settled:
+        if not (period and self.forwards):
             return lengths.sums(self).before(position, out, times)
         lap, place = divmod(position, period)
         for below, more in (
@@ -253,7 +247,7 @@ class RoundOp(PassOp):
 
     def holding(self, token: int, lengths: Lengths) -> At:
         period, first, _ = self.around
-        if not (period and self.forwards) or self.flow.settled:
+        if not (period and self.forwards):
             return holding(self, token, lengths)
         meter = Metered(self.flow, lengths)
         before = meter.tokens(first) if first else 0
@@ -264,16 +258,16 @@ class RoundOp(PassOp):
             return At(lap * period, lap * each)
         return At(lap * period + found.document - first, lap * each + found.token - before)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         if (
             self.size is None and self.flow.size is None
         ):  # a mixture that ends takes over from one that does not
             return
         period, first, _ = self.around
         ahead = ahead and position > 0
-        more, place = divmod(position - ahead, max(period, 1))  # the end of a lap is of that lap
-        if self.forwards or place + ahead == 0:
-            yield Before(self.flow, first + place + ahead, lap + more, ahead, first)
+        replay, place = divmod(position - ahead, max(period, 1))  # the end of one is of that one
+        if not replay and self.size == period and (self.forwards or place + ahead == 0):
+            yield Before(self.flow, first + place + ahead, ahead, first, replays=True)
 
     @property
     def mixture(self) -> Path | None:
@@ -281,24 +275,13 @@ class RoundOp(PassOp):
             self.flow.mixture if isinstance(self.order, Replay) else None
         )  # a slice is a place of its own
 
-    def goes_round(self, stop: int) -> bool:
-        period, _, last = self.around
-        return self.leaf is None and (stop > period or self.flow.goes_round(last))
-
-    @property
-    def remixed(self) -> int:
-        """None for what lies above: it would have to tell its own laps from these."""
-        if self._remixed:
-            raise first_lap_only("sliced more than once")
-        return 0
-
     @property
     def steady(self) -> bool:
-        return self.size is not None and not self._remixed
+        return self.size is not None
 
     @property
     def alike(self) -> bool:
-        return not self.flow.settled or super().alike
+        return True
 
     @property
     def period(self) -> int:

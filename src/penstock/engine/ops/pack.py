@@ -29,7 +29,7 @@ from ..packing import (
     plan_groups,
 )
 from .op import OneInput, Op
-from .packed import Counted, PackedOp, lapped, ranks
+from .packed import Counted, PackedOp, ranks
 from .passes import PassesOp
 from .tally import Tally, spend_search
 
@@ -106,7 +106,7 @@ class PackOp(PackedOp):
         with Progress("look up the documents to pack", samples, "documents") as progress:
             for start in range(0, samples, _LOCATED):
                 places = np.arange(start, min(start + _LOCATED, samples))
-                parts.append(self.flow.locate(places + epoch * samples, np.zeros_like(places)))
+                parts.append(self.flow.locate(places + epoch * samples))
                 progress.more(len(places))
         rows = join_rows(parts)
         sizes = self.lengths.of(rows) + self.extra
@@ -165,9 +165,9 @@ class PackOp(PackedOp):
     def sampled(self) -> ProvenanceRows:
         if not self.is_large:
             places = np.arange(self.size)
-            return self.locate(places, np.zeros_like(places))
+            return self.locate(places)
         places = np.arange(_SAMPLED)
-        documents = self.flow.locate(places, np.zeros_like(places))
+        documents = self.flow.locate(places)
         sizes = self.lengths.of(documents) + self.extra
         made = plan_groups(
             self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
@@ -192,7 +192,7 @@ class PackOp(PackedOp):
             self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
         )
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         epoch = positions // self.size
         parts = list[ProvenanceRows]()
         edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
@@ -201,14 +201,14 @@ class PackOp(PackedOp):
             found, bounds, pieces = made.plan, *made.plan.pieces(place)
             documents = made.rows.take(found.item[pieces])
             parts.append(self.parts(documents, found.start[pieces], found.stop[pieces], bounds))
-        return lapped(join_rows(parts), laps) if parts else make_empty_rows(self.depth)
+        return join_rows(parts) if parts else make_empty_rows(self.depth)
 
     # ------------------------------------------------------------ questions
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         size, index = self.size, self.with_tokens(leaf, index)
         if not len(index) or (
-            self.flow.alike and not len(self.flow.find(leaf, index, 0, self.flow.size or 0, lap))
+            self.flow.alike and not len(self.flow.find(leaf, index, 0, self.flow.size or 0))
         ):
             return index[:0]
 

@@ -21,7 +21,7 @@ from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Missing, PieceColumns, PlannedPieces
 from ..streams.step import Failed, listed
 from .batch import BatchOp
-from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing, first_lap_only
+from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
@@ -64,13 +64,6 @@ class PackedOp(Groups):
             counted,
             node,
         )
-
-    @property
-    def remixed(self) -> int:
-        """None: rows are the same in every lap."""
-        if super().remixed:
-            raise first_lap_only("packed below that")
-        return 0
 
     def drawn(self, position: int) -> int:
         """Return the number of samples below that determine the groups before a position."""
@@ -187,18 +180,13 @@ class PackedOp(Groups):
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return np.full(len(leaf), UNKNOWN)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(
-            self.flow, self.drawn(position), lap, position % (self.size or MAX_POSITION) > 0
-        )
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, self.drawn(position), position % (self.size or MAX_POSITION) > 0)
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
     ) -> Iterator[Standing]:
         return self.flow.places(above + 1, True)
-
-    def goes_round(self, stop: int) -> bool:
-        return self.flow.goes_round(self.drawn(stop))
 
     @property
     def steady(self) -> bool:
@@ -252,10 +240,3 @@ def window_ends(op: Op, position: int) -> bool:
         return bool(op.together) and not op.under_way(position)
     below = [*op.before(position)] if isinstance(op, OneInput) else []
     return bool(below) and all(window_ends(each.op, each.position) for each in below)
-
-
-def lapped(rows: ProvenanceRows, laps: Ints) -> ProvenanceRows:
-    """Groups, each so many laps later."""
-    if laps.any():
-        rows.epoch = rows.epoch + np.repeat(laps, np.diff(rows.firsts()))
-    return rows

@@ -106,13 +106,13 @@ class PassesOp(Op):
         i = bisect_right(self.laps, lap) - 1
         return self.starts[i] + (lap - self.laps[i]) * (self.parts[i].size or 0) + place
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         order = np.argsort(positions, kind="stable")
         ordered, parts = positions[order], [make_empty_rows(self.depth)]
         if len(ordered):
             for cut in self._told(int(ordered[0]), int(ordered[-1]) + 1):
                 here = order[slice(*np.searchsorted(ordered, [cut.start, cut.stop]).tolist())]
-                parts.append(cut.part.locate(positions[here] + cut.shift, laps[here]))
+                parts.append(cut.part.locate(positions[here] + cut.shift))
         back = np.empty_like(order)
         back[order] = np.arange(len(order))
         return join_rows(parts).take(back)
@@ -120,9 +120,9 @@ class PassesOp(Op):
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return self.parts[0].values(rows)
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         found = [
-            cut.part.find(leaf, index, cut.start + cut.shift, cut.stop + cut.shift, lap) - cut.shift
+            cut.part.find(leaf, index, cut.start + cut.shift, cut.stop + cut.shift) - cut.shift
             for cut in self._cut(low, high)
             if self.tells(cut.part)
         ]
@@ -147,6 +147,6 @@ class PassesOp(Op):
         part, lap, at = self.place(position - more)
         return part, lap, at + more
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         part, _, at = self._at(position, ahead)
-        return part.before(at, lap, ahead)
+        return part.before(at, ahead)

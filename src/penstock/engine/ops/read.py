@@ -64,12 +64,12 @@ class ReadOp(Op):
     def size(self) -> int:
         return self._size
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
+    def locate(self, positions: Ints) -> ProvenanceRows:
         epoch = positions // self._size
         index = positions - epoch * self._size
         number = np.empty_like(index)
         number.fill(self.named.number)
-        return ProvenanceRows(number, epoch + laps, index, np.zeros_like(index))
+        return ProvenanceRows(number, epoch, index, np.zeros_like(index))
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         assert self.source is not None
@@ -101,7 +101,7 @@ class ReadOp(Op):
         own."""
         return fault_of_sample(error) if isinstance(self.source, Memory) else error
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         return laps_of(index, self._size, low, high) if self.named.number == leaf else index[:0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
@@ -128,7 +128,7 @@ class ReadOp(Op):
     ) -> Iterator[Standing]:
         yield self.named.number, None if packed else (among or self).ending, above
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         return iter(())
 
     @property

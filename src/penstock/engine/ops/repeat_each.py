@@ -18,11 +18,13 @@ from .tokens import Lengths
 class RepeatEachOp(OrderOp):
     """Each sample some times, adjacent."""
 
+    one_pass = True
+
     order: RepeatEach
 
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         n = self.order.n
-        below = self.flow.find(leaf, index, low // n, -(-high // n), lap)
+        below = self.flow.find(leaf, index, low // n, -(-high // n))
         found = (below[:, None] * n + np.arange(n)).ravel()
         return found[(found >= low) & (found < high)]
 
@@ -57,9 +59,9 @@ class RepeatEachOp(OrderOp):
         below, before = self.flow.holding(token // self.order.n, lengths)
         return At(below * self.order.n, before * self.order.n)
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         below, left = divmod(position, self.order.n)
-        yield Before(self.flow, below + (left > 0), lap, ahead or left > 0)
+        yield Before(self.flow, below + (left > 0), ahead or left > 0)
 
     @property
     def period(self) -> int:

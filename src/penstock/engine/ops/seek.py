@@ -115,7 +115,7 @@ class Metered:
     def some(self, start: int, stop: int) -> tuple[ProvenanceRows, Ints]:
         """What documents are, and their tokens."""
         positions = np.arange(start, stop)
-        rows = self.flow.locate(positions, np.zeros_like(positions))
+        rows = self.flow.locate(positions)
         return rows, self._lengths.of(rows) + self.extra
 
     def near(self, token: int, /) -> At:

@@ -26,7 +26,7 @@ _SHORT, _LONG = (
 class Located(Protocol):
     """Whatever says which samples lie at positions."""
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows: ...
+    def locate(self, positions: Ints) -> ProvenanceRows: ...
 
 
 class Uncountable(Exception):
@@ -129,7 +129,7 @@ class Tally:
         with Progress("count samples", stop - start, "positions") as progress:
             for at in range(start, stop, _SCAN):
                 positions = np.arange(at, min(at + _SCAN, stop))
-                self.add(op.locate(positions, np.zeros_like(positions)), times)
+                self.add(op.locate(positions), times)
                 progress.more(len(positions))
 
     def add(self, rows: ProvenanceRows, times: int) -> None:

@@ -40,14 +40,14 @@ class Together:
         self._sizes = np.asarray([op.size for op in self._ops], np.int64)
         self._leaves = np.asarray([op.leaf for op in self._ops], np.int64)
 
-    def locate(self, source: Ints, k: Ints, laps: Ints) -> ProvenanceRows | None:
+    def locate(self, source: Ints, k: Ints) -> ProvenanceRows | None:
         """The samples that are the `k`-th of inputs, one each; None where that is not for here."""
         if not self._ops or len(k) > _EACH * len(self._ops) or not self.mine[source].all():
             return None
         member = self._place[source]
         epoch = k // self._sizes[member]
         index = self._permuted(member, k - epoch * self._sizes[member], epoch)
-        return ProvenanceRows(self._leaves[member], epoch + laps, index, np.zeros_like(index))
+        return ProvenanceRows(self._leaves[member], epoch, index, np.zeros_like(index))
 
     def _permuted(self, member: Ints, place: Ints, epoch: Ints) -> Ints:
         """The samples at places of passes."""
@@ -118,7 +118,7 @@ class Lines:
         self._leaves = np.asarray([leaf.named.number for leaf, _ in found], np.int64)
         self._sizes = np.asarray([leaf.size for leaf, _ in found], np.int64)
 
-    def locate(self, source: Ints, k: Ints, laps: Ints) -> ProvenanceRows | None:
+    def locate(self, source: Ints, k: Ints) -> ProvenanceRows | None:
         """The samples that are the `k`-th of inputs, one each; None where inputs are others."""
         if not self._keys or not len(k):
             return None
@@ -143,7 +143,7 @@ class Lines:
                 place[a:b] = permute(place[a:b], n, key, one if one == other else passes[a:b])
         epoch, index = np.empty((2, len(k)), np.int64)
         epoch[order], index[order] = passes, place
-        return ProvenanceRows(self._leaves[source], epoch + laps, index, np.zeros_like(k))
+        return ProvenanceRows(self._leaves[source], epoch, index, np.zeros_like(k))
 
 
 def by_input(source: Ints, inputs: int) -> tuple[Ints, list[tuple[int, int, int]]]:

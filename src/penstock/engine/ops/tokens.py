@@ -45,7 +45,7 @@ class Summed(Protocol):
     def alike(self) -> bool: ...
     @property
     def leaves(self) -> tuple[int, ...]: ...
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows: ...
+    def locate(self, positions: Ints) -> ProvenanceRows: ...
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
     def holding(self, token: int, lengths: Lengths, /) -> At: ...
     def summed(self, lengths: Lengths, /) -> Sums: ...
@@ -151,7 +151,7 @@ class Lengths:
         """Add what a few samples hold, by looking at each."""
         if stop > start:
             positions = np.arange(start, stop)
-            rows = op.locate(positions, np.zeros_like(positions))
+            rows = op.locate(positions)
             np.add.at(out, rows.leaf, self.of(rows) * times)
 
 
@@ -333,7 +333,7 @@ class Sums:
 
         def look(start: int, stop: int) -> tuple[Ints, int]:
             places = np.arange(start, stop)
-            rows = self.op.locate(places + epoch * self.span, np.zeros_like(places))
+            rows = self.op.locate(places + epoch * self.span)
             part = np.zeros((-(-len(places) // grain)) * many, np.int64)
             lengths = self.lengths.of(rows)
             np.add.at(part, (places - start) // grain * many + self._place[rows.leaf], lengths)

@@ -126,82 +126,45 @@ class Gaps:
         return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)
 
 
-Places = Callable[[int, int], Ints]
-"""Where samples come up in a stretch of positions."""
-
-
 class WithoutOp(OneInput):
-    """A flow without some samples. `gaps` are those of `Gaps`, each after the lap in which it
-    begins: how often a slice that lies above was gone through before.
-    """
+    """A flow without some samples."""
 
-    def __init__(self, flow: Op, name: str, gaps: tuple[tuple[int, int, Places], ...]) -> None:
+    def __init__(self, flow: Op, gaps: Gaps) -> None:
         super().__init__(flow)
-        self.name, self.gaps, self.source, self._period = name, gaps, flow.source, flow.period
-        self._settled = max(lap for lap, _, _ in gaps) + 1  # laps from here on are all alike
-        self._laps = dict[int, Gaps]()
-        self.in_lap(self._settled)  # refuses now what leaves nothing
+        self.gaps, self.source = gaps, flow.source
 
-    def in_lap(self, lap: int) -> Gaps:
-        """The gaps of a lap. What began in an earlier one is gone from the beginning."""
-        lap = min(lap, self._settled)
-        if lap not in self._laps:
-            gaps = tuple(
-                (since if begun == lap else 0, places)
-                for begun, since, places in self.gaps
-                if begun <= lap
-            )
-            self._laps[lap] = Gaps(self.name, self._period, gaps)
-        return self._laps[lap]
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        return self.flow.locate(self.gaps.down(positions))
 
-    def locate(self, positions: Ints, laps: Ints) -> ProvenanceRows:
-        below, lap = np.empty_like(positions), np.minimum(laps, self._settled)
-        for one in map(int, find_distinct_values(lap)):
-            mine = np.flatnonzero(lap == one)
-            below[mine] = self.in_lap(one).down(positions[mine])
-        return self.flow.locate(below, laps)
-
-    def _find(self, leaf: int, index: Ints, low: int, high: int, lap: int) -> Ints:
-        gaps = self.in_lap(lap)
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        gaps = self.gaps
         first, last = gaps.down(np.asarray([low, high - 1])).tolist()
-        repeats_from = gaps.repeats_from
-        if (
-            last >= repeats_from + self._period
-            and (
-                gaps.up(self.flow.find(leaf, index, repeats_from, repeats_from + self._period, lap))
-                < 0
-            ).all()
-        ):  # no later pass has any
-            last = repeats_from - 1
+        start, stop = gaps.repeats_from, gaps.repeats_from + gaps.period
+        if last >= stop and (gaps.up(self.flow.find(leaf, index, start, stop)) < 0).all():
+            last = start - 1  # no later pass has any
         if last < first:
             return index[:0]
-        draws = gaps.up(self.flow.find(leaf, index, first, last + 1, lap))
+        draws = gaps.up(self.flow.find(leaf, index, first, last + 1))
         return draws[draws >= 0]
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        gaps = self.in_lap(0)
-        below = int(gaps.down(np.asarray([position]))[0])
+        below = int(self.gaps.down(np.asarray([position]))[0])
         self.flow.tokens(below, lengths, out, times)
-        for epoch, passes, places in gaps.lost_before(below):
-            positions = places + epoch * self._period
-            rows = self.flow.locate(positions, np.zeros_like(positions))
+        for epoch, passes, places in self.gaps.lost_before(below):
+            rows = self.flow.locate(places + epoch * self.gaps.period)
             np.add.at(out, rows.leaf, -lengths.of(rows) * times * passes)
 
     def once(self, out: Ints) -> None:
         super().once(out)
         assert self.leaf is not None
-        out[self.leaf] -= len(self.in_lap(0).gaps_in(0))
+        out[self.leaf] -= len(self.gaps.gaps_in(0))
 
-    def before(self, position: int, lap: int = 0, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, int(self.in_lap(lap).down(np.asarray([position]))[0]), lap, ahead)
-
-    @property
-    def settled(self) -> int:
-        return self._settled
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.flow, int(self.gaps.down(np.asarray([position]))[0]), ahead)
 
     @property
     def since(self) -> int:
-        return max(since for _, since, _ in self.gaps)
+        return max(since for since, _ in self.gaps.gaps)
 
     @property
     def alike(self) -> bool:

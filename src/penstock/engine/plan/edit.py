@@ -11,27 +11,27 @@ from ..base.integers import check_int
 from ..ops.each import EachOp
 from ..ops.gaps import GapOp
 from ..ops.op import Op
-from ..ops.order import RoundOp
 from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
 from .records import Sample
 
 
-def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[int, int]:
-    """Return the pass and the position of a source after which nothing was delivered before."""
+def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
+    """Return the position of a source after which nothing was delivered.
+
+    `top`: a pass of the run takes one pass of the op.
+    """
     if position == 0:
-        return lap, 0
+        return 0
     if op.leaf is not None and not isinstance(op, EachOp | GapOp | RepeatEachOp | WithoutOp):
-        return lap, position
-    for below in op.before(position, lap):
-        own_order = not below.first and not (
-            isinstance(op, RoundOp) and op.flow.goes_round(op.size or 1)
-        )
-        if leaf in below.op.leaves and own_order:
-            return reached(below.op, leaf, name, below.position, below.lap)
+        return position
+    for below in op.before(position):
+        if leaf in below.op.leaves and not below.first and (top or not below.replays):
+            return reached(below.op, leaf, name, below.position, top and op.one_pass)
     raise ConfigError(
-        f"plan.exclude: a shuffle or slice over several sources changes the order of {name!r}, so "
-        "its samples can be excluded from the start only; edit the plan before the run begins"
+        f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice "
+        "or a limit gives its samples again, so they can be excluded from the start only; edit "
+        "the plan before the run begins"
     )
 
 

@@ -104,7 +104,7 @@ def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
     for window in (op.around(position * rows), op.around(position * rows + rows - 1)):
         tally = Tally(leaves, [op.node])
         op.count(tally, 0, window.start)
-        found = op.locate(np.arange(window.start, window.stop), np.zeros(len(window), np.int64))
+        found = op.locate(np.arange(window.start, window.stop))
         mine = found.leaf == leaf
         epochs = np.sort(found.epoch[mine & (found.marks[op.node] == 0)])
         before = max(number - int(tally.samples[leaf]), 0)

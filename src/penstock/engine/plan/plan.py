@@ -362,8 +362,8 @@ class Plan(Questions, Generic[D]):
                 for index in edit.indices
             }
             if left := sorted(set(indices) - gone):
-                lap, since = reached(self._rows_op, self._leaf(source), source, self._row)
-                edits.append(Exclude(source, since, tuple(left), lap))
+                since = reached(self._rows_op, self._leaf(source), source, self._row)
+                edits.append(Exclude(source, since, tuple(left)))
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
             excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))

@@ -31,7 +31,7 @@ class Replaced:
         """The samples of positions (of a part of the tree), with what took the places of bad
         ones."""
         op = op or self.op
-        rows = op.locate(positions, np.zeros_like(positions))
+        rows = op.locate(positions)
         return Quarantine(Journal(entries=self.entries), self.leaves, op).replaced(rows)
 
     def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
@@ -48,7 +48,7 @@ class Replaced:
         A tuple that replaces another may have samples of other sources.
         """
         maybe = self._exchanged_before(position)
-        was, given = self.op.locate(maybe, np.zeros_like(maybe)), self.locate(maybe)
+        was, given = self.op.locate(maybe), self.locate(maybe)
         drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
         return got - drawn
 
@@ -72,7 +72,7 @@ class Replaced:
             if leaf.name in bad:
                 index, epoch = np.asarray(bad[leaf.name], np.int64).T
                 found = self.op.find(leaf.number, np.unique(index), within.start, within.stop)
-                rows = self.op.locate(found, np.zeros_like(found))
+                rows = self.op.locate(found)
                 mine = (
                     (rows.leaf == leaf.number)
                     & np.isin(rows.index, index)

@@ -23,6 +23,7 @@ from ..graph.tail import laned, tail_of
 from ..ops.latest import last_samples
 from ..ops.limit import FirstPass
 from ..ops.op import Op
+from ..ops.order import RoundOp
 from ..ops.packed import packed_before, window_ends
 from ..ops.tally import Tally
 from ..streams.balance import Balanced
@@ -97,7 +98,7 @@ class Opened:
     def _latest(self, came: Came, ends: bool = False) -> dict[str, str]:
         """Digests of what came last of every source; with `ends`, also where a pass of it was given
         whole."""
-        found = last_samples(came.op, came.position, came.lap, ends)
+        found = last_samples(came.op, came.position, ends)
         return {
             self.builder.leaves[leaf].name: (digest_memory(each) or "")[:8]
             for leaf, each in found.items()
@@ -167,7 +168,7 @@ class Opened:
         size = self._rows.size
         first, end = (0, MAX_POSITION) if size is None else (epoch * size, (epoch + 1) * size)
         soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
-        self._rows.locate(soon, np.zeros_like(soon))
+        self._rows.locate(soon)
 
     def _digest(self, rows: ProvenanceRows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
@@ -203,6 +204,14 @@ class Opened:
             op.count(tally, start, start + cursor)
             return packed, tally.samples.tolist()
         return packed, []
+
+
+def repeats_samples(builder: Builder) -> bool:
+    """Return true if every pass of the run gives the same samples of several sources."""
+    op = builder.op(tail_of(builder.root).flow)
+    while op.one_pass:
+        (op,) = op.inputs
+    return isinstance(op, RoundOp) and op.leaf is None
 
 
 def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:

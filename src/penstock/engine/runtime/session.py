@@ -26,7 +26,7 @@ from ..graph.adopt import Places, Stand, adopted, standing
 from ..graph.adopt import told as told_of
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared, unidentified
-from ..graph.edits import Edit, Skipped, changed, edit_from_json, mixtures, own_pass
+from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.reweigh import Place, ends, refused_inside, reweighed
@@ -48,7 +48,14 @@ from ..streams.work import SINGLE, Hired
 from .cursor import seal, unseal
 from .delivery import Delivery
 from .in_lanes import ledger_in
-from .opened import Opened, lane_share, open_lanes, open_positions, same_past
+from .opened import (
+    Opened,
+    lane_share,
+    open_lanes,
+    open_positions,
+    repeats_samples,
+    same_past,
+)
 from .setting import Setting
 from .settling import Ledger
 from .states import (
@@ -250,6 +257,18 @@ class Session:
         """Make the next item now, so that the workers are busy behind it."""
         with suppress(StopIteration):
             self.out.fill()
+
+    def require_pass(self) -> None:
+        """Raise `ConfigError` if a limited run ended because samples were excluded during it."""
+        excluded = [
+            each.source for each in self.changes if isinstance(each, Exclude) and each.since
+        ]
+        if self.epoch and excluded and repeats_samples(self._run.builder):
+            raise ConfigError(
+                f"the run excluded samples of {excluded[0]!r} from a position on, and a slice or "
+                "limit gives the same samples in every pass, so it ended with its first pass; "
+                "start a new run from ds.plan.exclude(...).dataset"
+            )
 
     def next_pass(self, passes: int = 1) -> None:
         """Go to the beginning of the next pass, or of one after that."""
@@ -526,7 +545,7 @@ class Session:
         """
         if self.group:
             found = standing(self.flow, epoch, parse_cursor_int(cursor)).get(path)
-            return refused_inside() if found is None or found.again else found
+            return refused_inside() if found is None else found
         opened = self._opened()
         try:
             opened.stream.seek(epoch, cursor)
@@ -536,10 +555,8 @@ class Session:
         if own_pass(self.base, path):
             size = mixed.size if (mixed := opened.builder.mixed.get(path)) else None
             lanes = lanes if size is None else [min(at - epoch * size, size) for at in lanes]
-            return Stand(0, epoch, max(lanes), min(lanes))
-        return (
-            refused_inside() if ends(opened.builder, path) else Stand(0, 0, max(lanes), min(lanes))
-        )
+            return Stand(epoch, max(lanes), min(lanes))
+        return refused_inside() if ends(opened.builder, path) else Stand(0, max(lanes), min(lanes))
 
     # ------------------------------------------------------------ changes and failures
 

@@ -167,6 +167,7 @@ class Taking:
                 if ledger.waiting or not self._over:
                     return False
                 self._session.next_pass()
+                self._session.require_pass()
                 self._over = False
                 if isinstance(ledger, LaneLedger):
                     ledger.behind.clear()

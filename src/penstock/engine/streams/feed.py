@@ -56,7 +56,7 @@ class Indexed(Protocol):
     def size(self) -> int | None: ...
     @property
     def depth(self) -> int: ...
-    def locate(self, positions: Ints, laps: Ints, /) -> ProvenanceRows: ...
+    def locate(self, positions: Ints, /) -> ProvenanceRows: ...
     def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
 
 
@@ -69,13 +69,20 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-def of_pass(op: Indexed, epoch: int, places: Ints) -> tuple[Ints, Ints]:
-    """Places of a pass as positions of an op, and how often it was gone through before."""
-    counted = (
-        op.size is not None and epoch * op.size < MAX_POSITION
-    )  # a pass of an index of what has no end is long
-    shift, lap = (epoch * (op.size or 0), 0) if counted else (0, epoch)
-    return places + shift, np.full_like(places, lap)
+def pass_start(op: Indexed, epoch: int) -> int | None:
+    """Return the first position of a pass; None for an endless op, whose passes are all alike."""
+    size = op.size
+    # A pass of an endless index is long.
+    return None if size is None or epoch * size >= MAX_POSITION else epoch * size
+
+
+def locate_in_pass(op: Indexed, epoch: int, places: Ints) -> ProvenanceRows:
+    """Return the samples at places of a pass. Later passes of an endless op have later epochs."""
+    start = pass_start(op, epoch)
+    if start is None:
+        rows = op.locate(places)
+        return rows.later(np.full_like(places, epoch)) if epoch else rows
+    return op.locate(places + start)
 
 
 class Positions:
@@ -164,13 +171,13 @@ class Positions:
         self._unit, self._used, self._told = 0, self._used - gone, max(self._told - gone, 0)
         return True
 
-    def positions(self, places: Ints, epoch: int) -> tuple[Ints, Ints]:
-        """Places of a pass as positions of the op, and in which laps of it these are."""
-        return of_pass(self.op, epoch, places)
+    def places_at(self, cursors: Ints, epoch: int) -> Ints:
+        """Return the places in a pass of items by their cursors."""
+        return cursors
 
     def rows_at(self, places: Ints, epoch: int) -> ProvenanceRows:
         """The samples behind places of a pass."""
-        return self.op.locate(*self.positions(places, epoch))
+        return locate_in_pass(self.op, epoch, places)
 
     def close(self) -> None:
         pass
@@ -180,7 +187,7 @@ class Listed:
     """Some positions of a pass of an op, in the order in which they are named."""
 
     def __init__(self, op: Indexed, epoch: int, places: Ints) -> None:
-        self._rows = op.locate(*of_pass(op, epoch, places))
+        self._rows = locate_in_pass(op, epoch, places)
         self._used = 0
 
     def cursor(self) -> Json:

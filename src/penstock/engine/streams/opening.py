@@ -16,7 +16,7 @@ from ...types import Json, Path
 from ..base.cursors import parse_cursor_int
 from ..base.rows import ProvenanceRows
 from .deal import Spread
-from .feed import Positions
+from .feed import Positions, locate_in_pass, pass_start
 from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .step import Leaf
@@ -105,13 +105,12 @@ class Opening:
 
 class Came(NamedTuple):
     """The last samples of a stream (None for an input that has left), and the op at the position
-    after them, with its replay.
+    after them.
     """
 
     rows: ProvenanceRows | None
     op: Any
     position: int
-    lap: int
 
 
 def last(stream: object, epoch: int, cursor: Json) -> Came | None:
@@ -122,13 +121,13 @@ def last(stream: object, epoch: int, cursor: Json) -> Came | None:
         stream, epoch, cursor = stream.below(epoch, cursor)
     if not isinstance(stream, Positions | Rounds) or cursor is None or not parse_cursor_int(cursor):
         return None
-    positions, laps = stream.positions(np.asarray([parse_cursor_int(cursor) - 1]), epoch)
+    places = stream.places_at(np.asarray([parse_cursor_int(cursor) - 1]), epoch)
     rows = None
     with suppress(
         StateError
     ):  # it came from an input that the mixture which took over does not have
-        rows = stream.op.locate(positions, laps)
-    return Came(rows, stream.op, int(positions[0]) + 1, int(laps[0]))
+        rows = locate_in_pass(stream.op, epoch, places)
+    return Came(rows, stream.op, int(places[0]) + (pass_start(stream.op, epoch) or 0) + 1)
 
 
 def _untold() -> Any:

@@ -41,7 +41,7 @@ class Among(Protocol):
     def depth(self) -> int: ...
     @property
     def since(self) -> int: ...
-    def locate(self, positions: Ints, laps: Ints, /) -> ProvenanceRows: ...
+    def locate(self, positions: Ints, /) -> ProvenanceRows: ...
 
 
 class Placed(Protocol):
@@ -77,7 +77,7 @@ class LeafPlace:
         """The item at one position, as if drawn in the pass of a draw."""
         assert self.among is not None
         position = np.asarray([at])
-        found = self.among.locate(position, np.zeros_like(position))
+        found = self.among.locate(position)
         found.epoch = found.epoch - found.epoch.min() + draw.epoch
         return found
 

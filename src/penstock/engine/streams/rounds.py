@@ -14,7 +14,7 @@ from ..base.cursors import make_cursor_error, parse_cursor_int
 from ..base.integers import MAX_POSITION, find_distinct_values
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import ProvenanceRows, make_empty_rows
-from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, of_pass
+from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, locate_in_pass
 from .trail import Stepped
 
 _KEY = derive_key("lanes")
@@ -90,7 +90,7 @@ class Rounds:
         """Plan the next stretch of rounds. Only the first and the last of a pass may have no
         position for us."""
         size = self.op.size
-        places = self._places(np.arange(self._at, self._at + self._plan), self._epoch)
+        places = self.places_at(np.arange(self._at, self._at + self._plan), self._epoch)
         if size is not None:
             whole = np.flatnonzero((places >= 0) & (places < size))
             if not whole.size:
@@ -103,7 +103,7 @@ class Rounds:
         )
         return True
 
-    def _places(self, rounds: Ints, epoch: int) -> Ints:
+    def places_at(self, rounds: Ints, epoch: int) -> Ints:
         """Our positions in rounds of a pass; outside of it in the first and last round, maybe."""
         run, lap = (0, epoch) if self.share.laps is None else divmod(epoch, self.share.laps)
         before = lap * (self.op.size or 0)  # positions of the run before this pass
@@ -112,11 +112,7 @@ class Rounds:
         return self.share.places(rounds + before // self.share.lanes, run) - before
 
     def _located(self, places: Ints, epoch: int) -> ProvenanceRows:
-        return self.op.locate(*of_pass(self.op, epoch, places))
-
-    def positions(self, rounds: Ints, epoch: int) -> tuple[Ints, Ints]:
-        """Our positions in rounds of a pass, and in which laps of the op these are."""
-        return of_pass(self.op, epoch, self._places(rounds, epoch))
+        return locate_in_pass(self.op, epoch, places)
 
     def close(self) -> None:
         pass

@@ -100,8 +100,7 @@ class Weighted(Rule):
 @dataclass(frozen=True)
 class Past:
     """The mixture that another one took over from at position `at` of a pass, what had happened to
-    it, and the mixture before it. `again` is how often that position had been given before, where a
-    slice gives the same in every pass.
+    it, and the mixture before it.
     """
 
     mixture: Mixture
@@ -109,7 +108,6 @@ class Past:
     lap: int
     at: int
     earlier: Past | None = None
-    again: int = 0
 
 
 @dataclass(frozen=True)
