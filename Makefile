@@ -61,6 +61,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tools/words.py
+	$(BIN)/python tools/engine_size.py --check
 	$(PYTEST) tests/test_house.py
 
 docs: $(VENV)/.dev

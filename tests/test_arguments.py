@@ -161,7 +161,7 @@ def test_what_is_given_is_refused_by_us_or_works(
             refused += 1
         except IndexError as error:  # of positions
             refused += 1
-            assert "counted up to 2^62" in str(error)
+            assert "counted up to 2^60" in str(error)
         except Exception as error:
             foreign.append(
                 f"{name}({parameter.name}={odd!r:.40}): {type(error).__name__}: {error}"[:200]

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .engine.base.arguments import check_choice, join_first, suggest_names, validate_arguments
+from .engine.base.integers import MAX_POSITION
 from .engine.base.weights import check_names, check_weights, sort_by_name
 from .errors import ConfigError
 from .types import Ints, Json
@@ -32,8 +33,6 @@ ScheduleUnit: TypeAlias = Literal[CountedUnit, "steps"]
 INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 COUNTED_UNITS: tuple[CountedUnit, ...] = get_args(CountedUnit)
 UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
-
-_MAX_STEP = 1 << 60
 
 _HALF_PI = 1.5707963267948966
 _SINE_COEFFICIENTS = [
@@ -495,7 +494,7 @@ def _check_step(value: Any, what: str) -> int:
         step = index(value)
     except TypeError:
         step = -1
-    if not 0 <= step < _MAX_STEP:
+    if not 0 <= step < MAX_POSITION:
         raise ConfigError(
             f"{what} of the schedule is at step {value!r}: a step is an integer, 0 or more, below "
             "2^60"

@@ -81,9 +81,9 @@ def _limit_dataset(ds: Dataset, count: int) -> Dataset:
 
     An unlimited dataset keeps a new order in every pass.
     """
-    if count > MAX_POSITION:
+    if count >= MAX_POSITION:
         raise ConfigError(
-            f"the horizon is {count:,} samples, more than the maximum of 2^62; shorten it"
+            f"the horizon is {count:,} samples, and positions are counted up to 2^60; shorten it"
         )
     if ds.compiled.op.indexed and ds.compiled.size is not None and ds.compiled.size <= count:
         return ds

@@ -200,7 +200,8 @@ def places(tree: Any, at: Place = ()) -> Iterator[Place]:
 
 def wrongs(value: Any) -> Iterator[Any]:
     """Yield values that may replace a value of a state."""
-    yield from (None, -1, 0, 1 << 40, 10**30, 1.5, True, "x", [], {}, [value], {"x": value})
+    yield from (None, -1, 0, 1 << 40, 1 << 59, 10**30, 1.5, True, "x", [], {}, [value])
+    yield {"x": value}
     if type(value) is int:
         yield from (value + 1, value - 1, float(value), str(value))
     if isinstance(value, list):

@@ -13,6 +13,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ...dataset import Dataset
+from ...engine.base.integers import MAX_POSITION
 from ...engine.graph.build import name_of
 from ...engine.graph.nodes import Each, Mix, Read, Reorder
 from ...engine.mixing.rules import By
@@ -464,7 +465,7 @@ class MapDataset(Base):
     def _numbered(self) -> Dataset:
         """Pair every element with its position over all passes."""
         size = len(self)
-        n = size if size < sys.maxsize else 1 << 61
+        n = size if size < sys.maxsize else MAX_POSITION // 2
         counter = Dataset(
             Each(Read(Memory(builtins.range(n)), "place"), "source", f.SamplePosition(n))
         )

@@ -7,29 +7,16 @@ from typing import Any
 from ...errors import StateError
 from ...types import Json
 from .canonical_json import encode_canonical_json
+from .integers import MAX_POSITION
 
-_MAX_CURSOR = 1 << 53  # no run gets there, so a larger number is corruption
 
-
-def parse_cursor_int(cursor: Json, most: int = _MAX_CURSOR) -> int:
+def parse_cursor_int(cursor: Json, most: int = MAX_POSITION) -> int:
     """Return a cursor that must be a position below `most`."""
     if isinstance(cursor, bool) or not isinstance(cursor, int) or not 0 <= cursor < most:
         raise make_cursor_error(
-            cursor, "a position" if most == _MAX_CURSOR else f"a number below {most}"
+            cursor, "a position" if most == MAX_POSITION else f"a number below {most}"
         )
     return cursor
-
-
-def check_reach(position: int, where: str) -> None:
-    """Raise `IndexError` if a position exceeds the range of cursors.
-
-    >>> check_reach(1 << 53, "seek(9007199254740992)")
-    Traceback (most recent call last):
-    ...
-    IndexError: seek(9007199254740992) is behind sample or pass 2^53: no run gets there
-    """
-    if position >= _MAX_CURSOR:
-        raise IndexError(f"{where} is behind sample or pass 2^53: no run gets there")
 
 
 def parse_cursor_list(cursor: Json, length: int = 2) -> list[Any]:

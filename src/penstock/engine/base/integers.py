@@ -11,8 +11,11 @@ import numpy as np
 from ...errors import ConfigError
 from ...types import Ints
 
-MAX_POSITION = 1 << 62
-"""Limit of positions."""
+MAX_POSITION = 1 << 60
+"""Limit of positions, draws, passes, steps and cursors; also the position of what never happens.
+
+Four positions can be added in 64 bits.
+"""
 
 
 def find_distinct_values(values: Ints) -> Ints:
@@ -105,14 +108,19 @@ def check_position(position: int, each: int = 1) -> None:
     """Raise `IndexError` if a position, times `each`, exceeds the limit of positions.
 
     >>> check_position(1 << 40)
-    >>> check_position(1 << 60, 8)
+    >>> check_position(1 << 58, 8)
     Traceback (most recent call last):
     ...
-    IndexError: position 1152921504606846976 of 8 samples each: positions are counted up to 2^62
+    IndexError: position 288230376151711744 of 8 samples each: positions are counted up to 2^60
     """
     if not abs(position) * each < MAX_POSITION:
-        groups = f" of {each} samples each" if each > 1 else ""
-        raise IndexError(f"position {position}{groups}: positions are counted up to 2^62")
+        raise make_position_error(position, each)
+
+
+def make_position_error(position: int, each: int = 1) -> IndexError:
+    """Return the error for a position beyond the limit."""
+    groups = f" of {each} samples each" if each > 1 else ""
+    return IndexError(f"position {position}{groups}: positions are counted up to 2^60")
 
 
 def require_finite(below: int | None) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from .arguments import join_first, suggest_names
+from .dtypes import MAX_EXACT_FLOAT_INT
 
 _MAX_WEIGHT = 1e100  # sums of weights stay finite
 
@@ -48,7 +49,7 @@ def convert_to_json_number(value: Any) -> Any:
     if isinstance(value, np.floating) or not isinstance(value, str | int | float | None):
         number = parse_number(value)
         value = cast("Any", value) if number is None else number
-    if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53:
+    if isinstance(value, float) and value.is_integer() and abs(value) < MAX_EXACT_FLOAT_INT:
         return int(value)  # so that 2 and 2.0 are equal in a state
     return value
 

@@ -23,11 +23,6 @@ from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
 from .nodes import Flow, Path
 from .tail import tail_of
 
-_FAR = (
-    1 << 40
-    # a row of what never ends, later than any that is looked at; of each, many documents may be packed
-)
-
 
 class Stand(NamedTuple):
     """The position of a mixture in a run.

@@ -15,6 +15,7 @@ import numpy as np
 from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Ints
+from ..base.integers import MAX_POSITION
 from ..base.random import derive_key
 from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
@@ -26,7 +27,7 @@ from .nodes import Flow, Path, keyed_by
 
 _T = TypeVar("_T")
 
-FURTHEST = 1 << 60
+FURTHEST = MAX_POSITION
 """No position of a mixture lies there, and no pass has that number."""
 
 

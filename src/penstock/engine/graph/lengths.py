@@ -27,9 +27,7 @@ from .nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Without
 
 _LOG = logging.getLogger("penstock")
 _MEASURED = 256  # samples
-_ENDLESS = (
-    1 << 40
-)  # draws after which the shares of an endless mixture are what they are in the long run
+_LONG_RUN = 1 << 40  # draws after which the shares of an endless mixture are close to their limits
 _CHUNK = 1 << 16  # samples of a slice that are looked up together
 
 
@@ -123,7 +121,7 @@ def _mean_of_mixture(flow: Mix) -> float | None:
     """By how often each input is drawn from: in a pass, or in the long run."""
     op = Builder(flow).op(flow)
     assert isinstance(op, MixOp) and isinstance(op.schedule, Invertible)
-    drawn = op.schedule.counts(_ENDLESS if op.size is None else op.size).tolist()
+    drawn = op.schedule.counts(_LONG_RUN if op.size is None else op.size).tolist()
     parts = list[float]()
     for child, count in zip(flow.flows, drawn, strict=True):
         mean = known_mean(child) if count else 0.0

@@ -19,10 +19,10 @@ from ...errors import ConfigError
 from ...schedule import InterpolationSpan, Schedule
 from ...types import Ints
 from ..base.arguments import check_choice, join_first, suggest_names
+from ..base.integers import MAX_POSITION
 from ..base.random import hash_names
 from ..base.weights import check_names, check_weights
 from .events import Adopt, Event, Exhausted
-from .exact import FAR
 from .law import TokenClock
 from .timeline import STOPS, Rules, Stop
 
@@ -64,10 +64,12 @@ def rules_of(
         raise ConfigError(
             f"block_size is {block!r}; it must be an integer from 1 to {_LARGEST_BLOCK}"
         )
-    length = np.asarray([FAR if size is None else min(size, FAR) for size in sizes], np.int64)
+    length = np.asarray(
+        [MAX_POSITION if size is None else min(size, MAX_POSITION) for size in sizes], np.int64
+    )
     cap = _caps(names, sizes, caps)
     shorter = np.minimum(length, cap)
-    none = np.full(len(names), FAR)
+    none = np.full(len(names), MAX_POSITION)
     most, goal = {
         "restart": (cap, none),
         "first_exhausted": (none, shorter),
@@ -131,7 +133,11 @@ def spans_of(
 def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
     """Refuse events out of order or with names that are not in the mixture."""
     at = [event.at for event in log]
-    if any(b < a for a, b in pairwise(at)) or min(at, default=0) < 0 or max(at, default=0) > FAR:
+    if (
+        any(b < a for a, b in pairwise(at))
+        or min(at, default=0) < 0
+        or max(at, default=0) > MAX_POSITION
+    ):
         raise ConfigError(
             "the events of a mixture must be in the order of their positions, from 0 to 2^60; "
             f"correct {at}"
@@ -151,7 +157,7 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
                 f"mixture: {join_first(names)}"
             )
         if isinstance(event, Adopt) and not all(
-            0 <= count < FAR for count in event.counts.values()
+            0 <= count < MAX_POSITION for count in event.counts.values()
         ):
             raise ConfigError(
                 f"an event at position {event.at} adopts negative counts, or counts over 2^60; "
@@ -160,7 +166,7 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
 
 
 def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float] | None) -> Ints:
-    """The largest number of draws of each source, `FAR` where there is none."""
+    """The largest number of draws of each source, `MAX_POSITION` where there is none."""
     asked = (
         dict(caps)
         if isinstance(caps, Mapping)
@@ -171,7 +177,7 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
     if unknown := sorted(set(asked) - set(names)):
         hint = suggest_names(unknown[0], names) or f"; the mixture has {join_first(names)}"
         raise ConfigError(f"max_epochs names {join_first(unknown)}{hint}")
-    out = np.full(len(names), FAR)
+    out = np.full(len(names), MAX_POSITION)
     for i, (name, size) in enumerate(zip(names, sizes, strict=True)):
         cap = asked.get(name)
         if cap is None:
@@ -182,7 +188,7 @@ def _caps(names: tuple[str, ...], sizes: Sizes, caps: float | Mapping[str, float
                 "no limit"
             )
         if size:
-            out[i] = min(FAR, floor(_exact(cap) * size))
+            out[i] = min(MAX_POSITION, floor(_exact(cap) * size))
             if out[i] == 0:
                 raise ConfigError(
                     f"max_epochs={cap} of {name!r} ({size} samples) is less than one sample; "

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.random import build_permutations, derive_tweak_keys, permute
 from .timeline import Timeline
@@ -17,7 +18,7 @@ _WINDOW = (
     1 << 14
 )  # positions worked out together, about; half of them in a plain mixture of few sources
 _MANY = 20  # sources from which on beginning a window is so much work that a whole one pays
-_HELD = 1 << 8  # windows that are kept
+_CACHED_WINDOWS = 1 << 8
 _BATCH = 1 << 21  # cells of an array, about
 
 
@@ -29,7 +30,9 @@ class Blocks:
         self.plan, self.size = plan, plan.rules.block
         window = _WINDOW // 2 if self.size == 1 and len(plan.rules.names) < _MANY else _WINDOW
         self.span = self.size * max(1, window // self.size)
-        self._windows = dict[int, tuple[Ints, Ints]]()
+        self._windows = BoundedDict[int, tuple[Ints, Ints]](
+            min(_CACHED_WINDOWS, _BATCH // self.span + 1)
+        )
         self._asked = -1
 
     def at(self, positions: Ints) -> tuple[Ints, Ints]:
@@ -94,18 +97,15 @@ class Blocks:
     # ------------------------------------------------------------ inside
 
     def _window(self, number: int) -> tuple[Ints, Ints]:
-        held = self._windows
-        if number in held:
-            return held[number]
+        if (found := self._windows.get(number)) is not None:
+            return found
         begin = number * self.span
         end = self.plan.end_within(self.plan.start + begin + self.span) - self.plan.start
         if self.size == 1:
             found = self.plan.walk(np.arange(begin, end) + self.plan.start)
         else:
             found = self._deal(np.arange(begin // self.size, -(-end // self.size)))
-        if len(held) >= _HELD or self.span * len(held) > _BATCH:
-            self._windows = held = {}
-        held[number] = found
+        self._windows[number] = found
         return found
 
     def _scattered(self, local: Ints) -> tuple[Ints, Ints]:

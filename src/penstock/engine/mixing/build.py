@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...types import Ints
+from ..base.integers import MAX_POSITION
 from ..base.random import Words
-from .exact import FAR, Phases, divided, muldiv
+from .exact import Phases, divided, muldiv
 from .segment import Segment, Tables
 from .shape import WHOLE, Floats, Shape
 
@@ -92,10 +93,12 @@ def _waits(
     n = shape.leaves
     with np.errstate(divide="ignore"):
         each = np.where(
-            weight[:n] > 0, np.maximum(patience + owed[:n], _SLACK) / weight[:n], np.float64(FAR)
+            weight[:n] > 0,
+            np.maximum(patience + owed[:n], _SLACK) / weight[:n],
+            np.float64(MAX_POSITION),
         )
     until, waited, out, lasting = (
-        shape.least(np.minimum(each, FAR)),
+        shape.least(np.minimum(each, MAX_POSITION)),
         np.zeros(2 * n - 1),
         np.empty(n - 1),
         np.empty(n - 1),

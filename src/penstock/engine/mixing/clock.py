@@ -16,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
-from ..base.integers import find_distinct_values
+from ..base.bounded_dict import BoundedDict
+from ..base.integers import MAX_POSITION, find_distinct_values
 from ..base.random import GOLDEN_GAMMA, Words, mix64
-from .exact import FAR
 from .law import Law, Meter, TokenClock
 from .shape import Floats
 
 _NEAR = 4096  # draws that are sooner merged than searched for
 _FEW = 64  # draws of an input looked at together
 _MOST = 1 << 16  # draws merged together at most
-_HELD = 64  # places that are remembered
+_CACHED_POSITIONS = 64
 _EXACT = 1 << 50  # tokens up to which times are rounded by less than one
 _TRIES = 12  # guesses by how fast draws come; then halving
 
@@ -86,7 +86,7 @@ class Clocked:
         """How many draws of a member come before a time, or at it; their tokens."""
         base, first, meter = int(self.base[self.members[i]]), int(self._first[i]), self.meters[i]
         token = (
-            first - int(self._owed[i]) + int(max(self.law.at(i, time), -FAR)) - 2
+            first - int(self._owed[i]) + int(max(self.law.at(i, time), -MAX_POSITION)) - 2
         )  # what is rounded lies within
         draw, tokens = (base, first) if token <= first else meter.near(token)
         if draw <= base:
@@ -114,37 +114,36 @@ class Clocked:
     # ------------------------------------------------------------ forwards
 
     @cached_property
-    def _places(self) -> dict[int, Reached]:
-        return {0: Reached(self.base[self.members], self._first)}
+    def _begin(self) -> Reached:
+        return Reached(self.base[self.members], self._first)
 
-    def _hold(self, m: int, place: Reached) -> Reached:
-        held = self._places
-        if len(held) >= _HELD:
-            for old in [each for each in list(held) if each][: _HELD // 2]:
-                held.pop(old, None)
-        held[m] = place
-        return place
+    @cached_property
+    def _reached(self) -> BoundedDict[int, Reached]:
+        """The draws before some local positions."""
+        return BoundedDict(_CACHED_POSITIONS)
 
     def _at(self, m: int) -> Reached:
         """What was drawn before a local position."""
-        held = self._places
-        if (found := held.get(m)) is not None:
+        if m == 0:
+            return self._begin
+        if (found := self._reached.get(m)) is not None:
             return found
-        near = max((each for each in list(held) if each < m), default=0)
-        place = held.get(near) or held[0]
-        if m - near > _NEAR or place is held[0]:
-            near, place = (0, held[0]) if m <= _NEAR else self._searched(m)
+        near = max((position for position in list(self._reached) if position < m), default=0)
+        place = self._reached.get(near)
+        if m - near > _NEAR or place is None:
+            near, place = (0, self._begin) if m <= _NEAR else self._searched(m)
         while near < m:
             step = min(m - near, _MOST)
             near, place = near + step, self._merged(place, step)[2]
-        return self._hold(m, place)
+        self._reached[m] = place
+        return place
 
     def _searched(self, m: int) -> tuple[int, Reached]:
         """A position not long before a local one, by the time at which so many draws are made."""
-        low, high, time = (0, self._places[0], -np.inf), np.inf, self._about(m - _NEAR // 4)
+        low, high, time = (0, self._begin, -np.inf), np.inf, self._about(m - _NEAR // 4)
         for tries in range(200):
             found = self._before(time)
-            many = int((found.draws - self._places[0].draws).sum())
+            many = int((found.draws - self._begin.draws).sum())
             if many > m:
                 high = time
             else:
@@ -202,7 +201,7 @@ class Clocked:
 
     def _expected(self, place: Reached, many: int) -> Ints:
         """How many draws of each member to look at for so many of all."""
-        made = int((place.draws - self._places[0].draws).sum())
+        made = int((place.draws - self._begin.draws).sum())
         begin, end = self._about(made), self._about(made + many)
         due = np.asarray(
             [self.law.at(i, end) - self.law.at(i, begin) for i in range(len(self.members))]
@@ -262,13 +261,13 @@ class Clocked:
         if high == low:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         member, draw, after = self._merged(place, high - low)
-        self._hold(high, after)
+        self._reached[high] = after
         return member, draw
 
     # ------------------------------------------------------------ backwards
 
     def locate(self, leaf: Ints, j: Ints) -> Ints:
-        """The local position of members' `j`-th draws in the segment; `FAR` if never."""
+        """The local position of members' `j`-th draws in the segment; `MAX_POSITION` if never."""
         out = np.empty(len(leaf), np.int64)
         for i in map(int, find_distinct_values(leaf)):
             mine = np.flatnonzero(leaf == i)
@@ -296,7 +295,7 @@ class Clocked:
         out[where[0]], out[where[-1]] = first, last if len(j) > 1 else first
         if len(j) <= 2:
             return
-        if last < FAR and last - first <= min(64 * len(j), _MOST):
+        if last < MAX_POSITION and last - first <= min(64 * len(j), _MOST):
             member, draw = self._walked(first, last + 1)
             places = np.flatnonzero(member == i)
             out[where] = (
@@ -310,20 +309,20 @@ class Clocked:
 
     def _one(self, i: int, j: int) -> int:
         draw = int(self.base[self.members[i]]) + j
-        if draw >= FAR:
-            return FAR
+        if draw >= MAX_POSITION:
+            return MAX_POSITION
         time = self._when(i, draw)
         if not np.isfinite(time):
-            return FAR
+            return MAX_POSITION
         base, found = self.base[self.members].tolist(), j
         for other in range(len(self.members)):
             if other != i:
                 found += self._upto(other, time, other < i)[0] - base[other]
-        return min(found, FAR)
+        return min(found, MAX_POSITION)
 
     def _when(self, i: int, draw: int) -> float:
         """When a draw of a member comes."""
-        if draw >= FAR:
+        if draw >= MAX_POSITION:
             return np.inf
         meter = self.meters[i]
         return float(self._times(i, draw, meter.tokens(draw), meter.lengths(draw, draw + 1))[0])

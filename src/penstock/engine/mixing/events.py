@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from ...errors import StateError
 from ...schedule import Schedule
 from ...types import Json
+from ..base.integers import MAX_POSITION
 from ..base.weights import sort_by_name
 
 
@@ -166,7 +167,7 @@ def _made_up(data: Any) -> MadeUp:
 
 
 def _number(saved: Any) -> int:
-    if type(saved) is not int or not 0 <= saved < 1 << 53:
+    if type(saved) is not int or not 0 <= saved < MAX_POSITION:
         raise StateError(
             f"a draw of a mixture in the state is {saved!r}; the state is damaged, load an "
             "earlier one"

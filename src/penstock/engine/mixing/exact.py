@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...types import Ints
+from ..base.integers import MAX_POSITION
 from ..base.random import GOLDEN_GAMMA, Words, mix64
-
-FAR = 1 << 60
-"""Beyond every position: a draw that never comes, as far as anybody knows."""
 
 
 class Phases(NamedTuple):
@@ -53,9 +51,9 @@ def muldiv(a: Ints, m: Ints, d: Ints) -> tuple[Ints, Ints]:
 
 
 def ceildiv(j: Ints, d: Ints, k: Ints, b: Ints) -> Ints:
-    """The least x with `b*x >= j*d + k`; `FAR` where it is far beyond that, or b is 0."""
+    """The least x with `b*x >= j*d + k`; `MAX_POSITION` where it is far beyond that, or b is 0."""
     some = np.maximum(b, 1)
-    near = np.clip((j.astype(np.float64) * d + k) / some, -2.0 * FAR, 2.0 * FAR)
+    near = np.clip((j.astype(np.float64) * d + k) / some, -2.0 * MAX_POSITION, 2.0 * MAX_POSITION)
     x = np.rint(near).astype(np.int64)
     short = j * d + k - b * x
-    return np.where((near < 1.5 * FAR) & (b > 0), x - (-short // some), FAR)
+    return np.where((near < 1.5 * MAX_POSITION) & (b > 0), x - (-short // some), MAX_POSITION)

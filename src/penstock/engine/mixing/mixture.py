@@ -13,12 +13,11 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import InterpolationSpan, Schedule
 from ...types import Ints
-from ..base.integers import find_distinct_values
+from ..base.integers import MAX_POSITION, find_distinct_values, make_position_error
 from ..base.random import derive_tweak_keys, hash_names, mix64
 from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights
-from .exact import FAR
 from .law import Meter, TokenClock
 from .shape import Floats
 from .timeline import AnySegment, Rules, State, Stop, Timeline
@@ -77,7 +76,7 @@ class Mixture:
             raise ConfigError("the mixture is endless: there is no second pass of it")
         counts = self.counts(self.size)
         size = np.asarray(
-            [1 << 60 if size is None else max(size, 1) for size in self.sizes], np.int64
+            [MAX_POSITION if size is None else max(size, 1) for size in self.sizes], np.int64
         )
         return -(-counts // size)
 
@@ -105,7 +104,11 @@ class Mixture:
 
     def find(self, source: int, k: int) -> int:
         """The position of a source's `k`-th draw: the inverse of `at`."""
-        found = int(self.places(np.asarray([source]), np.asarray([k]))[0]) if 0 <= k < FAR else -1
+        found = (
+            int(self.places(np.asarray([source]), np.asarray([k]))[0])
+            if 0 <= k < MAX_POSITION
+            else -1
+        )
         if found < 0:
             raise IndexError(
                 f"the mixture never makes draw {k} of {self.names[source]!r}; use an earlier draw"
@@ -318,9 +321,10 @@ class Mixture:
 
     def _beyond(self, position: int) -> IndexError:
         size = self.size
-        limit = "cannot be counted beyond 2^60" if size is None else f"has {size} draws"
+        if size is None:
+            return make_position_error(position)
         return IndexError(
-            f"position {position} is after the end of the mixture, which {limit}; "
+            f"position {position} is after the end of the mixture, which has {size} draws; "
             "give an earlier position"
         )
 

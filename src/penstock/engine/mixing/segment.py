@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...types import Ints
-from .exact import FAR, Phases, ceildiv, divided, muldiv
+from ..base.integers import MAX_POSITION
+from .exact import Phases, ceildiv, divided, muldiv
 from .shape import Floats, Shape
 
 Flags = npt.NDArray[np.bool_]
@@ -290,11 +291,11 @@ class Segment:
 
     def locate(self, leaf: Ints, j: Ints) -> Ints:
         """The local position of leaves' `j`-th draws in the segment, up the tree in closed form;
-        `FAR` if never."""
+        `MAX_POSITION` if never."""
         n, stairs = self.shape.leaves, self.tables.share.shape[1]
         first = self.tables.first
         row = np.zeros_like(leaf) if stairs == 1 else (first[leaf, 1:] <= j[:, None]).sum(axis=1)
-        out = np.full(len(leaf), FAR)
+        out = np.full(len(leaf), MAX_POSITION)
         where = np.flatnonzero(row < stairs)
         node, row, j = leaf[where], row[where], j[where]
         while True:
@@ -303,7 +304,7 @@ class Segment:
                 out[where[top]] = j[top]
                 where, node, row, j, up = where[~top], node[~top], row[~top], j[~top], up[~top]
             if not len(where):
-                return np.minimum(out, FAR)
+                return np.minimum(out, MAX_POSITION)
             is_light = self.children[up, 1] == node
             for mine, after in ((is_light, self._light_ones), (~is_light, self._heavy_ones)):
                 if mine.any():  # while one side waits the other has everything
@@ -332,7 +333,7 @@ class Segment:
         first, over = self.tables.first[self.shape.leaves + at, row], self.over[at]
         latest = rest + 1 - self.phases.latest(at)
         x = np.maximum(ceildiv(j + 1 + lead - first, over, latest, over - share), 1)
-        whole, part = muldiv(share, np.minimum(x, FAR - 1), over)
+        whole, part = muldiv(share, np.minimum(x, MAX_POSITION - 1), over)
         more, part = divided(part + rest, over)
         whole += lead + more
         passed = whole + (part >= self.phases.late(at, whole))

@@ -14,11 +14,10 @@ import numpy as np
 from ...errors import ConfigError
 from ...schedule import InterpolationSpan
 from ...types import Ints
-from ..base.integers import find_distinct_values
+from ..base.integers import MAX_POSITION, find_distinct_values
 from ..base.random import Words, derive_tweak_keys, mix64
 from .build import build, stair_weights
 from .clock import Clocked, clocked
-from .exact import FAR
 from .law import TokenClock
 from .segment import Flags, Segment, settle
 from .shape import Floats, Shape, grow, whole_weights
@@ -41,7 +40,7 @@ _STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What holds for all of a run; `FAR` where there is no such number.
+    """What holds for all of a run; `MAX_POSITION` where there is no such number.
 
     `most`: a source drops out after so many draws. `goal`: what a source must be given before a
     pass of the mixture ends; for first_exhausted, what none may pass.
@@ -112,8 +111,8 @@ class Timeline:
         ):
             active = (self.spans[0].first > 0) & ~self.begin.out
             return self.start + int((self.rules.most - self.begin.counts)[active].sum())
-        known = self._known(FAR)
-        return None if known.upto == FAR else known.upto
+        known = self._known(MAX_POSITION)
+        return None if known.upto == MAX_POSITION else known.upto
 
     def covers(self, position: int) -> bool:
         """Whether there is a draw at a position."""
@@ -169,7 +168,9 @@ class Timeline:
             mine = np.flatnonzero(number == i)
             mine = mine[np.isin(source[mine], segment.members)]
             m = _positions(segment, source[mine], k[mine] - segment.base[source[mine]])
-            out[mine] = np.where((m < FAR) & (m < end - segment.start), segment.start + m, -1)
+            out[mine] = np.where(
+                (m < MAX_POSITION) & (m < end - segment.start), segment.start + m, -1
+            )
         return out
 
     def residuals(self, position: int) -> Floats:
@@ -221,8 +222,8 @@ class Timeline:
         ending = self._ending(segment, active, later & ~active)
         source, last = self._drop(segment, active)
         stop = min(stop, ending, last + 1)
-        if stop >= FAR:
-            return Grown((*segments, segment), FAR, None)
+        if stop >= MAX_POSITION:
+            return Grown((*segments, segment), MAX_POSITION, None)
         if stop == 0:
             return Grown(segments, state.position, None)
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
@@ -238,7 +239,7 @@ class Timeline:
         drawn, left = np.zeros_like(self.begin.out), self.rules.most - self.begin.counts
         for number, (span, after) in enumerate(pairwise(self.spans)):
             drawn |= _weighted(span) & ~self.begin.out & (after.begin > self.start)
-            if (self.rules.most[drawn] == FAR).any():
+            if (self.rules.most[drawn] == MAX_POSITION).any():
                 return
             later = (
                 self._later(number)
@@ -260,14 +261,14 @@ class Timeline:
     def _endless(self) -> bool:
         """Whether it is plain, without working anything out, that the plan has no end."""
         if self._grown.state is None:
-            return self._grown.upto == FAR
+            return self._grown.upto == MAX_POSITION
         if self.rules.stop == "first_exhausted":
             opened = _weighted(self.spans[-1]) | self._later(-1)
-            return bool((self.rules.goal[opened] == FAR).all())
+            return bool((self.rules.goal[opened] == MAX_POSITION).all())
         bound = (
             self.rules.goal if self.rules.stop == "all_exhausted_oversample" else self.rules.most
         )
-        return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == FAR)).any())
+        return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == MAX_POSITION)).any())
 
     def _segment(
         self, state: State, span: InterpolationSpan, active: Flags
@@ -279,9 +280,12 @@ class Timeline:
             if clock is None
             else np.where(active, ahead, 0)
         )
-        position, stop = state.position, FAR if span.end is None else span.end - state.position
+        position, stop = (
+            state.position,
+            MAX_POSITION if span.end is None else span.end - state.position,
+        )
         law = span.over(active)
-        edges, weights = np.asarray([0, FAR]), law.first[:, None]
+        edges, weights = np.asarray([0, MAX_POSITION]), law.first[:, None]
         kept = state.kept
         if clock is None and law.constant and float(np.abs(residual).max()) > _OWED:
             # One segment cannot make up for so much: the next continues with the rest, each twice
@@ -352,29 +356,29 @@ class Timeline:
     def _drop(self, segment: AnySegment, active: Flags) -> tuple[int, int]:
         """The source that first makes the last draw that it may have, and the local position of
         that."""
-        mine = np.flatnonzero(active & (self.rules.most < FAR))
+        mine = np.flatnonzero(active & (self.rules.most < MAX_POSITION))
         if not len(mine):
-            return 0, FAR
+            return 0, MAX_POSITION
         i, last = segment.soonest(mine, self.rules.most[mine] - segment.base[mine] - 1)
         return int(mine[i]), last
 
     def _ending(self, segment: AnySegment, active: Flags, waiting: Flags) -> int:
-        """The local position at which the pass ends, `FAR` if not by the stop rule."""
+        """The local position at which the pass ends, `MAX_POSITION` if not by the stop rule."""
         goal = self.rules.goal
-        mine = np.flatnonzero(active & (goal < FAR))
+        mine = np.flatnonzero(active & (goal < MAX_POSITION))
         if self.rules.stop == "first_exhausted" and len(mine):
             return segment.soonest(mine, np.maximum(goal - segment.base, 0)[mine])[1]
         if self.rules.stop == "all_exhausted_oversample":
             lacking = goal > segment.base
             if (lacking & waiting).any():
-                return FAR
+                return MAX_POSITION
             mine = np.flatnonzero(active & lacking)
             if not len(mine):
                 return 0
-            if (goal[mine] < FAR).all():
+            if (goal[mine] < MAX_POSITION).all():
                 last = int(_positions(segment, mine, (goal - segment.base - 1)[mine]).max())
-                return min(last + 1, FAR)
-        return FAR
+                return min(last + 1, MAX_POSITION)
+        return MAX_POSITION
 
     def _later(self, number: int) -> Flags:
         """Which sources have weight in a later span."""

@@ -7,60 +7,45 @@ from typing import Any
 
 import numpy as np
 
-from ...types import Ints, Json
+from ...types import Ints
 from ..base.groups import NeighbourGroups
 from ..base.integers import check_position, find_distinct_values
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
-from ..streams.feed import Positions
-from ..streams.job import Grouping
+from ..streams.feed import Positions, Upstream
+from ..streams.job import Grouping, Results
 from ..streams.opening import Opening
 from ..streams.reader import Laps
-from ..streams.stream import Stream, Tap
+from ..streams.stream import Stream
 from ..streams.trail import Chunk, Every, Fixed, Last
 from ..streams.work import Work
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tally import Tally
 
 
-class Batches:
+class Batches(Upstream):
     """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below.
 
     `run` are the rows of the run, under the batches of a tail. A rank that got a short batch has
-    come to the end of the
-    pass: behind that batch it stands where `run` does, so the state says which lanes have ended.
+    come to the end of the pass: behind that batch it stands where `run` does, so the state says
+    which lanes have ended.
     """
 
-    def __init__(self, stream: Stream, n: int, drop: bool, run: Stream | None = None) -> None:
-        self.tap, self.n, self.drop, self._run = Tap(stream), n, drop, run
-
-    def cursor(self) -> Json:
-        return self.tap.cursor()
-
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
-        return self.tap.stream, epoch, cursor
-
-    def seek(self, epoch: int, cursor: Json, /) -> None:
-        self.tap.seek(epoch, cursor)
-
-    def close(self) -> None:
-        self.tap.stream.close()
+    def __init__(self, stream: Stream, by: Grouping, run: Stream | None = None) -> None:
+        super().__init__(stream)
+        self._by, self._run = by, run
 
     def pull(self, n: int, /) -> Chunk:
-        size = self.n
+        size = self._by.n
         values, rows, trail = self.tap.take(n * size)
-        total = len(values)
-        if self.drop and total % size:
-            total -= total % size
-        groups = [values[i : i + size] for i in range(0, total, size)]
+        grouped = Results(values, rows, None)
+        grouped.group(self._by)
+        groups, total = list(grouped.values), min(len(grouped.values) * size, len(values))
         if not groups:
             return Chunk([], make_empty_rows(0), Fixed(None))
-        if total < len(values):
-            rows = rows.slice(0, total)
-        offsets = np.minimum(np.arange(len(groups) + 1) * size, total)
         trail = Every(trail, size, total)
         if total % size and self._run is not None:
             trail = Last(trail, len(groups), self._run.cursor())
-        return Chunk(groups, rows.grouped(offsets), trail)
+        return Chunk(groups, grouped.rows, trail)
 
 
 class BatchOp(Groups):
@@ -79,10 +64,10 @@ class BatchOp(Groups):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
-        below = opening.open(self.flow, laps)
+        below, by = opening.open(self.flow, laps), Grouping(self.n, self.drop)
         if isinstance(below, Work) and isinstance(below.feed, Positions):
-            return below.then(Grouping(self.n, self.drop))
-        return Batches(below, self.n, self.drop, opening.given and opening.given[1])
+            return below.then(by)
+        return Batches(below, by, opening.given and opening.given[1])
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None

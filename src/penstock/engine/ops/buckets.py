@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
+from ..base.integers import MAX_POSITION
 from ..base.rows import compute_bounds
 from ..orders import BucketShuffle
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
@@ -36,7 +38,7 @@ class BucketSums(Sums):
 
     def __init__(self, op: BucketOp, lengths: Lengths) -> None:
         super().__init__(op, lengths, op.order.rows)
-        self._runs = dict[int, Ints]()
+        self._runs = BoundedDict[int, Ints](2)  # threads look at a pass and the next
 
     @cached_property
     def _buckets(self) -> BlockTotals:
@@ -55,7 +57,7 @@ class BucketSums(Sums):
         lengths, out, least = (
             self.lengths.by_leaf[op.leaves[0]],
             np.zeros(-(-n // op.order.rows), np.int64),
-            1 << 62,
+            MAX_POSITION,
         )
 
         def look(start: int, stop: int) -> tuple[Ints, Ints]:
@@ -63,7 +65,7 @@ class BucketSums(Sums):
 
         for bucket, found in in_order("add up lengths", n, look):
             np.add.at(out, bucket, found)
-            least = min(least, int(found.min(initial=1 << 62)))
+            least = min(least, int(found.min(initial=MAX_POSITION)))
         return BlockSums(out[:, None], least)
 
     def whole(self) -> Ints:
@@ -87,7 +89,7 @@ class BucketSums(Sums):
         """The tokens of the buckets at places of a pass."""
         passes = np.full_like(places, epoch)
         buckets = self.op.order.buckets(places, self.span, self.op.key, passes)
-        low = int(buckets.min(initial=1 << 62))  # those of a run lie together
+        low = int(buckets.min(initial=MAX_POSITION))  # those of a run lie together
         return self._buckets.some(low, int(buckets.max(initial=low - 1)) + 1)[buckets - low, 0]
 
     def _before(self, epoch: int) -> Ints:
@@ -95,10 +97,7 @@ class BucketSums(Sums):
         if (found := self._runs.get(epoch)) is None:
             places = np.arange(len(self._of_runs))
             order = self.op.order.runs(places, self.span, self.op.key, np.full_like(places, epoch))
-            found = compute_bounds(self._of_runs[order])
-            while len(self._runs) > 1:  # threads may look at this pass and the next
-                self._runs.pop(next(iter(self._runs)), None)
-            self._runs[epoch] = found
+            self._runs[epoch] = found = compute_bounds(self._of_runs[order])
         return found
 
     @cached_property

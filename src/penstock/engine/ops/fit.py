@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.integers import check_position, find_distinct_values
 from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
@@ -21,7 +22,7 @@ from .op import Op
 from .packed import Counted, ranks
 from .tally import Tally
 
-_HELD = 4  # windows
+_CACHED_WINDOWS = 4  # threads look at a window and the next
 _TOGETHER = 8  # whose documents are looked up together
 
 
@@ -55,7 +56,7 @@ class FitOp(JoinedOp):
             )
         super().__init__(flow, self.windows.length, counted, node)
         self.key, self.together = key, self.windows.rows
-        self._kept = dict[tuple[int, int], Window]()
+        self._packed_windows = BoundedDict[tuple[int, int], Window](_CACHED_WINDOWS)
 
     @property
     def size(self) -> int | None:
@@ -128,11 +129,8 @@ class FitOp(JoinedOp):
 
     def _window(self, epoch: int, number: int) -> Window:
         """A window of a pass, packed."""
-        if (found := self._kept.get((epoch, number))) is None:
-            found = self._packed(epoch, number)
-            while len(self._kept) >= _HELD:  # threads look at this one and the next
-                self._kept.pop(next(iter(self._kept)), None)
-            self._kept[epoch, number] = found
+        if (found := self._packed_windows.get((epoch, number))) is None:
+            self._packed_windows[epoch, number] = found = self._packed(epoch, number)
         return found
 
     def _packed(self, epoch: int, number: int) -> Window:

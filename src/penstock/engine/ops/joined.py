@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.integers import check_position, find_distinct_values
 from ..base.rows import ProvenanceRows, compute_bounds, join_rows
 from ..base.sizes import EmptyIndicator
@@ -23,7 +24,7 @@ from .tokens import Lengths
 
 _MOST = 1 << 18  # documents located at a time
 _SAMPLED = 256  # rows
-_HELD = 16  # tokens whose documents are remembered
+_CACHED_TOKENS = 16  # threads look at neighbouring rows
 _LOOKED = 4  # stretches of documents that are
 
 
@@ -45,7 +46,7 @@ class JoinedOp(PackedOp):
         super().__init__(flow, counted, node)
         self.length = self.row_length = length
         self.meter = Metered(flow, self.lengths, self.extra)
-        self._held = dict[int, At]()
+        self._document_at = BoundedDict[int, At](_CACHED_TOKENS)
         self._looked = list[tuple[int, ProvenanceRows, Ints]]()
 
     def sampled(self) -> ProvenanceRows:
@@ -75,7 +76,7 @@ class JoinedOp(PackedOp):
 
     def _holding(self, token: int) -> At:
         """The document that holds a token."""
-        if (found := self._held.get(token)) is not None:
+        if (found := self._document_at.get(token)) is not None:
             return found
         there = (
             (first, begins) for first, _, begins in self._looked if begins[0] <= token < begins[-1]
@@ -83,7 +84,7 @@ class JoinedOp(PackedOp):
         first, begins = next(there, None) or self._looked_at(self.meter.near(token), token)
         i = int(np.searchsorted(begins, token, side="right")) - 1
         found = At(first + i, int(begins[i]))
-        self._hold(token, found)
+        self._document_at[token] = found
         return found
 
     def _looked_at(self, near: At, token: int) -> tuple[int, Ints]:
@@ -114,11 +115,6 @@ class JoinedOp(PackedOp):
             if 0 <= (i := document - first) < len(begins) - 1:
                 return int(begins[i]), int(begins[i + 1] - begins[i])
         return self.meter.tokens(document), int(self._some(document, 1)[1][0])
-
-    def _hold(self, token: int, at: At) -> None:
-        while len(self._held) >= _HELD:  # threads look at neighbouring rows
-            self._held.pop(next(iter(self._held)), None)
-        self._held[token] = at
 
     def _some(self, first: int, many: int) -> tuple[ProvenanceRows, Ints]:
         """Some documents from one on, within its pass: what they are, and their tokens."""
@@ -151,7 +147,7 @@ class JoinedOp(PackedOp):
         )  # the document that ends at the last token, or after it
         whole = int(ends[final]) == stop
         begin = stop if whole else int(ends[final] - found.sizes[final])
-        self._hold(stop, At(at.document + final + whole, begin))
+        self._document_at[stop] = At(at.document + final + whole, begin)
         return found
 
     # ------------------------------------------------------------ questions

@@ -10,6 +10,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from ...types import Fold, Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.integers import check_position, find_distinct_values
 from ..base.progress import Progress
 from ..base.random import derive_pass_key
@@ -72,7 +73,7 @@ class PackOp(PackedOp):
         )
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(flow.leaves)
-        self._plans = dict[int, Pass]()
+        self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
         if has_independent_rows(fold) and not isinstance(fold, ConcatSplit):
             self.together = WindowPlanner(fold, self.multiple, self._apart).rows
 
@@ -95,10 +96,7 @@ class PackOp(PackedOp):
         if epoch == self._reference:
             return self._first
         if (found := self._plans.get(epoch)) is None:
-            found = self._planned(epoch)
-            while len(self._plans) > 1:  # threads may look at this pass and the next
-                self._plans.pop(next(iter(self._plans)), None)
-            self._plans[epoch] = found
+            self._plans[epoch] = found = self._planned(epoch)
         return found
 
     def _planned(self, epoch: int) -> Pass:

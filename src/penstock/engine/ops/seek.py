@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
 from .tally import Tally
 from .tokens import At, Lengths, Summed
@@ -20,7 +21,7 @@ BEFORE = (
 _CLOSE = 4 * NEAR  # documents that are on average as long as others,
 _TRIES = 8  # unless that takes more steps
 _TOGETHER = 256  # documents of a block that is remembered
-_HELD = 64  # blocks
+_CACHED_BLOCKS = 64  # threads look at neighbouring positions
 
 
 class Sought(Summed, Protocol):
@@ -133,18 +134,15 @@ class BlockMeter(Metered):
 
     def __init__(self, flow: Sought, lengths: Lengths) -> None:
         super().__init__(flow, lengths)
-        self._blocks = dict[int, tuple[Ints, Ints]]()
+        self._blocks = BoundedDict[int, tuple[Ints, Ints]](_CACHED_BLOCKS)
 
     def _block(self, number: int) -> tuple[Ints, Ints]:
         """The tokens of the documents of a block, and those before each of them and after the
         last."""
-        held = self._blocks
-        if (found := held.get(number)) is None:
+        if (found := self._blocks.get(number)) is None:
             sizes = super().lengths(number * _TOGETHER, (number + 1) * _TOGETHER)
             found = sizes, compute_bounds(sizes) + super().tokens(number * _TOGETHER)
-            while len(held) >= _HELD:  # threads look at neighbouring places
-                held.pop(next(iter(held)), None)
-            held[number] = found
+            self._blocks[number] = found
         return found
 
     def tokens(self, document: int, /) -> int:

@@ -112,6 +112,8 @@ class Sharded:
             parse_cursor_int(row, _LONGEST),
         )
         self._witness = _witness_of(known[0], self._row) if known else None
+        if self._witness and self._shard >= len(self._shelf.names):
+            raise make_cursor_error(cursor, "the number of a shard")
         self._unchecked = False
         if self._witness and (place := (epoch, self._shard, self._witness.row)) not in self._equal:
             _, stop = self._expected.get(place, ("", self._row))

@@ -10,6 +10,7 @@ from typing import cast
 import numpy as np
 
 from ...types import Ints
+from ..base.integers import MAX_POSITION
 from ..base.random import MIN_FEISTEL_SIZE, permute, permute_each
 from ..base.rows import ProvenanceRows
 from ..orders import Repeat, Shuffle
@@ -50,7 +51,7 @@ class Together:
 
     def _permuted(self, member: Ints, place: Ints, epoch: Ints) -> Ints:
         """The samples at places of passes."""
-        first = int(epoch.min(initial=1 << 62))
+        first = int(epoch.min(initial=MAX_POSITION))
         span = int(epoch.max(initial=first)) - first + 1
         numbers = member * span + (epoch - first)
         passes, which = cast("tuple[Ints, Ints]", np.unique(numbers, return_inverse=True))

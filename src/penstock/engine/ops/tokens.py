@@ -14,6 +14,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from ...types import Ints, Json, Sizes
+from ..base.bounded_dict import BoundedDict
+from ..base.integers import MAX_POSITION
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import CappedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
@@ -245,7 +247,7 @@ class Sums:
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self.leaves] = np.arange(len(op.leaves))
         self.grain = grain or _GRAIN * len(op.leaves)
-        self._passes = dict[int, BlockTotals]()
+        self._passes = BoundedDict[int, BlockTotals](2)  # threads look at a pass and the next
         self._totals = [
             np.zeros(len(op.leaves), np.int64)
         ]  # of all passes before the n-th, where they differ
@@ -304,8 +306,6 @@ class Sums:
         """The tokens of each leaf in every so many places of a pass."""
         if (found := self._passes.get(epoch)) is None:
             found = self._added_up(epoch)
-            while len(self._passes) > 1:  # threads may look at this pass and the next
-                self._passes.pop(next(iter(self._passes)), None)
             self._passes[epoch] = found
         return found
 
@@ -320,7 +320,7 @@ class Sums:
 
     def _looked_up(self, epoch: int) -> BlockSums:
         grain, many = self.grain, len(self.leaves)
-        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), 1 << 62, 0
+        sums, least, at = np.zeros((-(-self.span // grain), many), np.int64), MAX_POSITION, 0
 
         def look(start: int, stop: int) -> tuple[Ints, int]:
             places = np.arange(start, stop)
@@ -328,7 +328,7 @@ class Sums:
             part = np.zeros((-(-len(places) // grain)) * many, np.int64)
             lengths = self.lengths.of(rows)
             np.add.at(part, (places - start) // grain * many + self._place[rows.leaf], lengths)
-            return part.reshape(-1, many), int(lengths.min(initial=1 << 62))
+            return part.reshape(-1, many), int(lengths.min(initial=MAX_POSITION))
 
         for part, low in in_order(
             "add up lengths", self.span, look, max(_CHUNK // grain, 1) * grain

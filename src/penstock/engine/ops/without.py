@@ -15,12 +15,13 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
+from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.rows import ProvenanceRows
 from .op import Before, OneInput, Op
 from .tokens import Lengths
 
-_HELD = 64  # passes whose gaps are kept
+_CACHED_PASSES = 64  # their gaps are cached
 _FEW = 8  # and that are looked up one by one
 
 
@@ -33,7 +34,9 @@ class Gaps:
     name: str
     period: int
     gaps: tuple[tuple[int, Callable[[int, int], Ints]], ...]
-    _held: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False)
+    _held: BoundedDict[int, Ints] = field(
+        default_factory=lambda: BoundedDict[int, Ints](_CACHED_PASSES), repr=False
+    )
 
     def __post_init__(self) -> None:
         self.down(np.zeros(1, np.int64))  # refuses now what leaves nothing
@@ -80,8 +83,6 @@ class Gaps:
         """The places of a pass that are left out, sorted."""
         gaps = self._held.get(epoch)
         if gaps is None:
-            while len(self._held) >= _HELD:
-                self._held.pop(next(iter(self._held)), None)
             self._held[epoch] = gaps = self._between(epoch, epoch + 1) - epoch * self.period
         return gaps
 

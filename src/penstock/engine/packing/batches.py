@@ -16,10 +16,10 @@ from ..base.integers import cast_scalar
 from ..base.spans import DocumentSpans, are_alike
 from ..grouping.concat_split import Piece
 from .plan import PlannedPieces
+from .row import CACHED_RAMP
 
 Array = npt.NDArray[Any]
 
-_CACHED_RAMP = np.arange(1 << 16, dtype=np.int32)
 _PACKED_COLUMNS: tuple[str, ...] = ("tokens", "segment_ids", "positions")
 _BLOCK_TOKENS = (
     1 << 15
@@ -104,7 +104,7 @@ def _lay_out_rows(
     part, (values, starts, stops) = slice(first.start, last.stop), first.columns
     starts, stops = starts[part], stops[part]
     if (
-        int(stops.max()) >= len(_CACHED_RAMP)
+        int(stops.max()) >= len(CACHED_RAMP)
         or (pieces := _slice_documents(values, part, starts, stops)) is None
     ):
         return None
@@ -122,7 +122,7 @@ def _lay_out_rows(
     number = np.arange(1, len(pieces) + 1, dtype=np.int32)
     number -= np.repeat(bounds[:-1].astype(np.int32), np.diff(bounds))
     positions = [
-        _CACHED_RAMP[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)
+        CACHED_RAMP[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)
     ]
     laid = RowContents(pieces, positions, number, counts, bounds.tolist())
     tails[bounds[1:] - 1] += left

@@ -22,8 +22,8 @@ Span: TypeAlias = tuple[int, int]
 ADDED_COLUMNS = frozenset({"segment_ids", "positions"})
 """The columns that packing adds to a row."""
 
-_CACHED_RAMP = np.arange(1 << 16, dtype=np.int32)
-_CACHED_RAMP.setflags(write=False)
+CACHED_RAMP = np.arange(1 << 16, dtype=np.int32)
+CACHED_RAMP.setflags(write=False)
 
 
 @dataclass(frozen=True)
@@ -318,8 +318,8 @@ def _get_feature_setting(setting: Any, name: str, default: Any) -> Any:
 
 def _slice_ramp(start: int, stop: int) -> Array:
     return (
-        _CACHED_RAMP[start:stop]
-        if stop <= len(_CACHED_RAMP)
+        CACHED_RAMP[start:stop]
+        if stop <= len(CACHED_RAMP)
         else np.arange(start, stop, dtype=np.int32)
     )
 

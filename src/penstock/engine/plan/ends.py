@@ -10,13 +10,18 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import Ints
+from ..base.integers import MAX_POSITION
 from ..ops.batch import BatchOp
 from ..ops.fit import FitOp
 from ..ops.op import UNKNOWN, Op
 from ..ops.tally import Tally, Uncountable
 from .records import Exhaustion
 
-FAR = 1 << 52  # samples: a source with any weight is drawn again long before as many have gone by
+ENDLESS_HORIZON = MAX_POSITION >> 8
+"""Samples of an endless plan that are searched: searches double it, and sum over sources.
+
+A source with any weight is drawn again long before.
+"""
 _SOME = 1 << 10  # positions that tell how much one holds
 _TRIES = 4  # guesses before the middle is taken
 
@@ -34,10 +39,10 @@ def far(given: Callable[[int], Ints]) -> int:
     """Positions of what never ends, by what some of them hold: more than any run has, and within
     what can be counted.
 
-    >>> far(lambda position: np.full(2, 4 * position)) == FAR // 8
+    >>> far(lambda position: np.full(2, 4 * position)) == ENDLESS_HORIZON // 8
     True
     """
-    return FAR // max(1, int(given(_SOME).sum()) // _SOME)
+    return ENDLESS_HORIZON // max(1, int(given(_SOME).sum()) // _SOME)
 
 
 def exhaustions(

@@ -17,7 +17,7 @@ from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateE
 from ...schedule import Schedule
 from ...types import Ints, Json, is_in_memory
 from ..base.arguments import check_choice, join_first
-from ..base.cursors import check_reach, is_cursor_at, make_cursor_error, parse_cursor_int
+from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.integers import check_int, check_position
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
@@ -340,7 +340,6 @@ class Session:
         check_position(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
         row = row if rows is None else min(row, rows)
-        check_reach(row, f"seek({item})")
 
         def reads_up_to_it() -> None:
             self._go_on(*self._reached(None))
@@ -356,7 +355,6 @@ class Session:
         """Go to the row, counted over all passes, at which a global step begins."""
         rows = self.rows()
         epoch, place = divmod(row, rows) if rows else (0, row)
-        check_reach(max(epoch, place), f"seek({step})")
 
         def change() -> None:
             self.given = 0

@@ -23,7 +23,6 @@ FIRST_PLAN, LAST_PLAN = (
 )  # positions planned at a time: few at first, so that a resume is quick
 _TOLD = 32  # rows told at a time at least, so that one that needs much does not stop the others
 _AHEAD = 4096  # rows planned ahead where somebody is told
-_NEVER = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +95,7 @@ class Positions:
         self._used: int = 0
         self._unit: int = 0  # where the last one began
         self._told: int = 0
-        self._enough = _NEVER  # told of: more is too much for now
+        self._enough = MAX_POSITION  # told of: more is too much for now
 
     def cursor(self) -> Json:
         return self._at
@@ -111,7 +110,7 @@ class Positions:
         if self.op.size is not None and self._at > self.op.size:
             raise make_cursor_error(cursor, f"a position up to {self.op.size}")
         self._rows, self._used, self._unit, self._told = make_empty_rows(self.op.depth), 0, 0, 0
-        self._enough = _NEVER
+        self._enough = MAX_POSITION
 
     def next(self, n: int, /) -> Unit | None:
         if self._used == len(self._rows):
@@ -140,7 +139,7 @@ class Positions:
         start = max(self._told, self._unit)
         self._told = min(start + max(known, -known, _TOLD), len(self._rows))
         whole = self._told == len(self._rows)  # then the next are planned and told together
-        self._enough = max((self._told - self._used) * 7 // 8, _TOLD) if whole else _NEVER
+        self._enough = max((self._told - self._used) * 7 // 8, _TOLD) if whole else MAX_POSITION
         return self._rows.slice(start, max(start, self._told))
 
     def untold(self, rows: int, /) -> None:

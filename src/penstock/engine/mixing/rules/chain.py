@@ -10,6 +10,7 @@ import numpy as np
 from ....errors import ConfigError
 from ....types import Ints, Json
 from ...base.cursors import parse_cursor_int
+from ...base.integers import MAX_POSITION
 from ...base.rows import compute_bounds
 from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
@@ -56,12 +57,14 @@ class ChainSchedule:
 
     def counts(self, position: int, /) -> Ints:
         """Draws of each input before a position."""
-        most = [(1 << 62) if size is None else size for size in self.sizes]
+        most = [MAX_POSITION if size is None else size for size in self.sizes]
         return np.clip(position - self._starts, 0, most)
 
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
-        sizes = np.asarray([1 << 62 if size is None else size for size in self.sizes], np.int64)
+        sizes = np.asarray(
+            [MAX_POSITION if size is None else size for size in self.sizes], np.int64
+        )
         return np.where(k < sizes[source], self._starts[source] + k, -1)
 
     @property
