@@ -30,8 +30,8 @@ from .columnar import Arrow
 from .identity import sample_fixed_indices
 from .line_index import find_row_offsets
 from .lines import Offsets
-from .paths import PACKED_EXTENSIONS, resolve_absolute_paths
-from .rows import import_arrow
+from .paths import PACKED_EXTENSIONS
+from .rows import import_arrow, resolve_absolute_paths
 
 MIN_CATALOG_FILES = 32
 """Smallest number of files that get a catalog."""

@@ -27,7 +27,6 @@ from ..engine.base.random import hash64
 from ..errors import StorageError
 from ..types import Ints
 from . import sidecar
-from .cached_facts import load_or_compute_fact
 from .values import Speller
 
 MAX_HASHED_BYTES = 256 << 20
@@ -373,7 +372,9 @@ def digest_files(
     def compute() -> Digest:
         return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
-    return load_or_compute_fact(paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache)
+    return sidecar.load_or_compute_fact(
+        paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache
+    )
 
 
 def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:

@@ -235,7 +235,7 @@ def _find_selected_rows(
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     target = sidecar.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 
-    def make(_: bool) -> tuple[int, bytes]:
+    def make() -> tuple[int, bytes]:
         mask, counts = np.ones(len(file), np.bool_), list[int]()
         for column in sorted(where):
             matches, count = _compute_mask(file, path, column, where[column])
