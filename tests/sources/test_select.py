@@ -310,3 +310,40 @@ def test_a_column_that_is_not_read_selects_as_if_it_were(tmp_path: Path, suffix:
     for where in ({"x": {"hash": [0, 0.5]}}, {"x": 1}):
         rows = [row["a"] for row in ps.read(tmp_path, where=where)]
         assert [row["a"] for row in ps.read(tmp_path, columns=["a"], where=where)] == rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "where", "found"),
+    [
+        # 32-bit integers have a double, and no exact float32
+        (pa.int32(), [1, 2**31 - 1], {"above": 1.5}, [2**31 - 1]),
+        (pa.uint32(), [1, 2**32 - 1], [2.0**32 - 1, 3.5], [2**32 - 1]),
+        (pa.uint64(), [1, 2**64 - 1], [2**64 - 1, -3], None),
+        (pa.decimal128(5, 2), [1, 2], {"not": 1}, [2]),
+        (pa.decimal128(38, 10), [1, 2], [1, 2**80], [1]),
+        (pa.float64(), [0.0, -0.0, float("nan"), 1.0], [0.0, float("nan")], [0.0, -0.0]),
+        (pa.int64(), [5, None, 70_000], list(range(50_000)), [5]),
+        (pa.int64(), [5, None, 70_000], {"not": list(range(50_000))}, [None, 70_000]),
+    ],
+)
+def test_numbers_are_compared_exactly(
+    kind: Any, numbers: list[Any], where: Any, found: list[Any] | None, tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"x": pa.array(numbers, kind)}), path := tmp_path / "a.parquet")
+    if found is None:  # Arrow has no common type of -3 and 2**64 - 1
+        with pytest.raises(ps.ConfigError, match="holds uint64 and cannot be compared with"):
+            ps.read(path, where={"x": where})
+        return
+    assert [row["x"] for row in ps.read(path, where={"x": where})] == found
+
+
+def test_batches_of_one_row_are_scanned_together(tmp_path: Path) -> None:
+    texts = pa.array(["a", "b", None, "c"]).dictionary_encode()
+    table = pa.table({"text": texts, "x": [0, 1, 2, 3]})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    for where, found in (
+        ({"text": ["a", None]}, [0, 2]),
+        ({"text": {"not": "b", "hash": [0, 1]}, "x": {"min": 2}}, [2, 3]),
+    ):
+        assert [row["x"] for row in ps.read(tmp_path / "a.arrow", where=where)] == found

@@ -31,7 +31,8 @@ from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
 from .line_index import find_row_offsets
 from .lines import Offsets
-from .paths import PACKED_EXTENSIONS, resolve_absolute_paths
+from .paths import PACKED_EXTENSIONS
+from .rows import resolve_absolute_paths
 
 MIN_CATALOG_FILES = 32
 """Smallest number of files that get a catalog."""

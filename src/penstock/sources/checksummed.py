@@ -179,7 +179,7 @@ def open_checked_data(path: Path, files: LRUCache, cache: str | Path | None) -> 
 def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
     """Return the sidecar with the checksums of a file; make it if necessary."""
 
-    def compute(_: bool) -> tuple[int, bytes]:
+    def compute() -> tuple[int, bytes]:
         size = sidecar.stat_file(path).size
         with (
             Progress(f"checksums of {path.name}", size, "bytes") as progress,
@@ -191,8 +191,6 @@ def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Pat
             )
         return size, checksums.tobytes()
 
-    fallback = sidecar.cached_index_path(path, cache, "sums")
-    target = sidecar.index_path(path, cache, "sums")
     return sidecar.ensure_sidecar(
-        target, sidecar.SUMS, path, compute, fallback=fallback, rebuild=rebuild, checksummed=True
+        path, "sums", sidecar.SUMS, compute, cache, rebuild=rebuild, checksummed=True
     )

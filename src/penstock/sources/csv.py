@@ -22,7 +22,6 @@ from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
 from ..engine.base.progress import Progress
 from ..errors import DataError
 from . import sidecar
-from .cached_facts import load_or_compute_fact
 from .convert import require_sane_size
 from .rows import map_file, open_for_arrow
 
@@ -106,7 +105,7 @@ def merge_column_types(
         )
         return types | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return load_or_compute_fact(
+    return sidecar.load_or_compute_fact(
         paths, [sidecar.stat_file(path) for path in paths], "types of CSV columns", compute, cache
     )
 

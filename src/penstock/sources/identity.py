@@ -21,7 +21,6 @@ from ..engine.base.progress import Progress
 from ..errors import StorageError
 from ..types import Digest, Ints
 from . import sidecar
-from .cached_facts import load_or_compute_fact
 
 _FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
 _STARTS, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
@@ -73,7 +72,9 @@ def digest_files(
     def compute() -> Digest:
         return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
-    return load_or_compute_fact(paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache)
+    return sidecar.load_or_compute_fact(
+        paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache
+    )
 
 
 def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:

@@ -58,22 +58,21 @@ def make_index(
         what: Suffix of the sidecar.
         find: Finds the offsets; by default those of lines.
     """
-    cached = sidecar.cached_index_path(origin, cache, what)
-    index = sidecar.index_path(origin, cache, what) if path == origin else cached
 
-    def make(_: bool) -> tuple[int, bytes]:
+    def make() -> tuple[int, bytes]:
         size = sidecar.stat_file(path)
         with Progress(f"index {origin.name}", size.size, "bytes") as progress:
             offsets, sums = (find or find_row_offsets)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
     return sidecar.ensure_sidecar(
-        index,
-        sidecar.LINES,
         origin,
+        what,
+        sidecar.LINES,
         make,
-        fallback=cached,
+        cache,
         rebuild=rebuild,
+        beside=path == origin,
         checksummed=path == origin,
     )
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from ..errors import ConfigError, DataError
 from . import meta, sidecar
-from .cached_facts import load_or_compute_fact
 from .checksummed import ChecksummedFile, OpenRequest, open_checked_data
 from .lru import SharedCaches
 from .mds_index import ShardColumn, ShardEntry, find_indexes, parse_columns, parse_shards
@@ -159,7 +158,7 @@ def _read_checked_offsets(
         return True
 
     if algorithms:
-        load_or_compute_fact(
+        sidecar.load_or_compute_fact(
             [path],
             [sidecar.stat_file(path)],
             f"{algorithms[0]} {shard.hashes[algorithms[0]]}",

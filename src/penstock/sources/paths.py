@@ -26,6 +26,7 @@ from . import folders
 from .braces import expand_braces
 from .lakes import require_current
 from .metadata import is_metadata, log_left_out, log_missing, log_unread_folders
+from .rows import resolve_absolute_paths
 
 FormatName: TypeAlias = Literal[
     "parquet",
@@ -166,22 +167,6 @@ def _duplicate_error(path: Path, given: Iterable[str | Path]) -> ConfigError:
         f"the file {str(path)!r} is named twice by {_join_names([*map(display_path, given)])}: name every file "
         "once"
     )
-
-
-def resolve_absolute_paths(paths: Iterable[Path]) -> Iterator[str]:
-    """Yield absolute paths; resolve links of folders, but not those of the files themselves.
-
-    Each folder is resolved once.
-    """
-    resolved: dict[str, str] = {}
-    for path in paths:
-        if is_remote(path):
-            yield str(path)
-            continue
-        folder, slash, name = str(path).rpartition("/")
-        if folder not in resolved:
-            resolved[folder] = str(Path(folder + slash).resolve())
-        yield f"{resolved[folder]}/{name}"
 
 
 def detect_format(path: Path) -> str | None:

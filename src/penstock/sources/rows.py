@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,22 @@ def open_for_arrow(path: Path) -> Any:
     if is_remote(path):
         return import_arrow().PythonFile(RemoteFile(str(path)), "r")
     return import_arrow().OSFile(encode_path(path))
+
+
+def resolve_absolute_paths(paths: Iterable[Path]) -> Iterator[str]:
+    """Yield absolute paths; resolve links of folders, but not those of the files themselves.
+
+    Each folder is resolved once.
+    """
+    resolved: dict[str, str] = {}
+    for path in paths:
+        if is_remote(path):
+            yield str(path)
+            continue
+        folder, slash, name = str(path).rpartition("/")
+        if folder not in resolved:
+            resolved[folder] = str(Path(folder + slash).resolve())
+        yield f"{resolved[folder]}/{name}"
 
 
 def encode_path(path: Path) -> bytes:

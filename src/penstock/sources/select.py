@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -20,7 +22,7 @@ from ..engine.base.arguments import suggest_names
 from ..engine.base.columnar import import_arrow
 from ..engine.base.digests import digest_memory
 from ..engine.base.progress import Progress
-from ..engine.base.random import hash_names
+from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
 from . import sidecar
@@ -30,12 +32,11 @@ from .chain import (
     IndexedFile,
     JoinedFiles,
     OpenArguments,
-    TokenCounter,
     reopen_as_halves,
     reopen_with_column,
 )
 from .identity import digest_files, digest_sampled_rows
-from .kinds import ColumnType, TypedFile
+from .kinds import TypedFile
 from .sizes import ColumnFile
 
 Mask = npt.NDArray[np.bool_]
@@ -45,13 +46,9 @@ Selection = Mapping[str, Any]
 A range is a mapping with the keys `min`, `max`, `above`, `below`, `not` and `hash`.
 """
 
-_RANGE_COMPARISONS = {
-    "min": "greater_equal",
-    "max": "less_equal",
-    "above": "greater",
-    "below": "less",
-}
+_COMPARISONS = {"min": operator.ge, "max": operator.le, "above": operator.gt, "below": operator.lt}
 _ROWS_PER_READ = 1 << 16
+_TERMS_PER_SCAN = 64
 _VERSION = 3
 _CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
 """Raised for numbers over 64 bits and for texts that are not Unicode."""
@@ -61,84 +58,60 @@ class SelectedRows:
     """Some rows of a source of files, in order; `open_files` returns it if `where` is given."""
 
     def __init__(self, chain: JoinedFiles, rows: Ints, where: Selection) -> None:
-        self.name = chain.name
+        self.name, self.paths = chain.name, chain.paths
+        self.counts, self.types, self.columnar = chain.counts, chain.types, chain.columnar
         self.open_arguments: OpenArguments | None = None
         self.reopen: Callable[..., Source] | None = None
         self.as_columns = False
         self._digest: Digest | None = None
-        self._chain, self._rows, self._where = chain, rows, where
+        self.chain, self._rows, self._where = chain, rows, where
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def __repr__(self) -> str:
-        return f"<{len(self)} rows of {self._chain!r}>"
+        return f"<{len(self)} rows of {self.chain!r}>"
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices` of the selection."""
-        return self._chain.read(self._rows[indices])
-
-    @property
-    def chain(self) -> JoinedFiles:
-        """The source that the rows are selected from."""
-        return self._chain
-
-    @property
-    def counts(self) -> TokenCounter | None:
-        """The token counter whose counts `lengths` returns, if any."""
-        return self._chain.counts
-
-    @property
-    def types(self) -> Mapping[str, ColumnType]:
-        """The types of the columns."""
-        return self._chain.types
-
-    @property
-    def columnar(self) -> bool:
-        """True if the source can return rows as columns."""
-        return self._chain.columnar
+        return self.chain.read(self._rows[indices])
 
     def decoding(self) -> DecodingCost | None:
         """Return the cost of decoding a row, if the format decodes whole row groups."""
-        return self._chain.decoding()
+        return self.chain.decoding()
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, as columns if the format has columns."""
-        return self._chain.block(self._rows[indices])
+        return self.chain.block(self._rows[indices])
 
     def row_files(self) -> SelectedRows | None:
         """Return the source itself if each row lies in one file, else `None`."""
-        return self if self._chain.row_files() is not None else None
+        return self if self.chain.row_files() is not None else None
 
     column_alone, split_by_hash = reopen_with_column, reopen_as_halves
 
     def token_dtype(self) -> np.dtype[Any] | None:
         """Return the dtype of the tokens, if it is known without reading."""
-        return self._chain.token_dtype()
+        return self.chain.token_dtype()
 
     def token_range(self) -> None:
         """Return `None`: the tokens of files are unknown without reading."""
 
-    @property
-    def paths(self) -> Sequence[Path]:
-        """The files that the rows are selected from."""
-        return self._chain.paths
-
     def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]:
         """Return the number of the file of each row, and the index of the row in that file."""
-        return self._chain.file_rows(self._rows[indices])
+        return self.chain.file_rows(self._rows[indices])
 
     def prefetch_capacity(self, reach: DataLocation, /) -> int:
         """Return how many rows may be prefetched; 0 if readers could not use them."""
-        return self._chain.prefetch_capacity(reach)
+        return self.chain.prefetch_capacity(reach)
 
     def prefetch(self, indices: Ints, /) -> bool:
         """Prefetch the bytes of rows that are read soon; return false if the buffer is full."""
-        return self._chain.prefetch(self._rows[indices])
+        return self.chain.prefetch(self._rows[indices])
 
     def lengths(self) -> Sizes | None:
         """Return the sizes of these rows, or `None` if those of the files are unknown."""
-        lengths = self._chain.lengths()
+        lengths = self.chain.lengths()
         return None if lengths is None else lengths[self._rows]
 
     cached_integers = load_or_make_integers
@@ -146,7 +119,7 @@ class SelectedRows:
     def digest(self) -> Digest:
         """Return a digest of the files and of the selected rows."""
         if self._digest is None:
-            chain = self._chain
+            chain = self.chain
             spelled = f"{digest_memory(self._rows)}{json.dumps(self.describe(), default=str)}"
             self._digest = digest_files(
                 chain.paths, chain.stats, self.read, len(self), spelled, chain.cache
@@ -159,7 +132,7 @@ class SelectedRows:
 
     def describe(self) -> Json:
         """Return the description of the files, the number of selected rows, and the selection."""
-        description = cast("dict[str, Json]", self._chain.describe())
+        description = cast("dict[str, Json]", self.chain.describe())
         return {
             **description,
             "of_rows": description["rows"],
@@ -188,9 +161,9 @@ def _normalize_condition(column: str, condition: Any) -> Any:
             "to select"
         )
     bounds = cast("Mapping[str, Any]", condition)
-    if unknown := sorted(set(bounds) - {*_RANGE_COMPARISONS, "not", "hash"}):
+    if unknown := sorted(set(bounds) - {*_COMPARISONS, "not", "hash"}):
         raise ConfigError(
-            f"where: {column!r} has {unknown}; known are {', '.join(_RANGE_COMPARISONS)}, not and hash"
+            f"where: {column!r} has {unknown}; known are {', '.join(_COMPARISONS)}, not and hash"
         )
     if not bounds:
         raise ConfigError(
@@ -286,7 +259,7 @@ def _find_selected_rows(
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     target = sidecar.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 
-    def make(_: bool) -> tuple[int, bytes]:
+    def make() -> tuple[int, bytes]:
         mask, counts = np.ones(len(file), np.bool_), list[int]()
         for column in sorted(where):
             matches, count = _compute_mask(file, path, column, where[column])
@@ -306,19 +279,32 @@ def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) ->
     pa, rows_with_column = import_arrow(), 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
-        for piece, count in _iterate_column(file, path, column):
+        for values, count in _join_pieces(_iterate_column(file, path, column)):
             rows_with_column += count
-            if pa.types.is_dictionary(piece.type):
-                piece = piece.dictionary_decode()
             try:
-                masks.append(_match_values(piece, condition))
+                masks.append(_match_values(values, condition))
             except (pa.ArrowException, *_CONVERSION_ERRORS) as error:
                 raise ConfigError(
-                    f"{path}: where: the column {column!r} holds {piece.type} and cannot be "
+                    f"{path}: where: the column {column!r} holds {values.type} and cannot be "
                     f"compared with {condition!r}"
                 ) from error
-            progress.more(len(piece))
+            progress.more(len(values))
     return np.concatenate(masks), rows_with_column
+
+
+def _join_pieces(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
+    """Join small Arrow arrays of one type, because each scan has a fixed cost; sum their counts."""
+    pa = import_arrow()
+    joined, size, count = list[Any](), 0, 0
+    for piece, piece_count in pieces:
+        values = piece.dictionary_decode() if pa.types.is_dictionary(piece.type) else piece
+        if joined and (size + len(values) > _ROWS_PER_READ or values.type != joined[0].type):
+            yield pa.chunked_array(joined), count
+            joined, size, count = list[Any](), 0, 0
+        joined.append(values)
+        size, count = size + len(values), count + piece_count
+    if joined:
+        yield pa.chunked_array(joined), count
 
 
 def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tuple[Any, int]]:
@@ -353,62 +339,79 @@ def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tupl
 
 
 def _match_values(values: Any, condition: Any) -> Mask:
-    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
-
-    def scalar(value: Any) -> Any:
-        if isinstance(value, int) and str(values.type) == "uint64" and value >= 0:
-            return pa.scalar(value, values.type)  # narrower types compare with any number
-        scalar_value = _to_exact_scalar(value, values.type)
-        # Users write dates and times as texts.
-        return (
-            scalar_value.cast(values.type)
-            if isinstance(value, str) and not _is_text(values.type)
-            else scalar_value
-        )
-
-    def one_of(options: list[Any]) -> Any:
-        scalars = [scalar(value) for value in options if value is not None]
-        mask_array = pc.is_null(values) if None in options else None
-        for scalar_value in scalars:
-            equal = pc.fill_null(pc.equal(values, scalar_value), False)
-            mask_array = equal if mask_array is None else pc.or_(mask_array, equal)
-        return mask_array
-
+    """Return the mask of the values of a chunked array that match a normalized condition."""
     if isinstance(condition, list):
-        return one_of(cast("list[Any]", condition)).to_numpy(zero_copy_only=False)
-    mask: Mask = np.ones(len(values), np.bool_)
-    for name, bound in cast("dict[str, Any]", condition).items():
-        if name == "hash":
-            mask &= _match_hash_range(values, *_compute_hash_bounds(bound))
-        elif name == "not":
-            mask &= ~one_of(bound).to_numpy(zero_copy_only=False)
-        else:
-            mask_array = pc.fill_null(
-                getattr(pc, _RANGE_COMPARISONS[name])(values, scalar(bound)), False
-            )
-            mask &= mask_array.to_numpy(zero_copy_only=False)
+        return ~_match_values(values, {"not": condition})
+    pa, acero = import_arrow(), import_arrow("pyarrow.acero")
+    columns = {"value": values, **({"hash": _hash_values(values)} if "hash" in condition else {})}
+    table = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.table(columns)))
+    terms, mask = _build_expressions(condition, values.type), np.ones(len(values), np.bool_)
+    # A projection, because a filter copies the matching values.
+    for start in range(0, len(terms), _TERMS_PER_SCAN):
+        some = terms[start : start + _TERMS_PER_SCAN]
+        projection = acero.ProjectNodeOptions(some, list(map(str, range(len(some)))))
+        scan = acero.Declaration("project", projection, [table])
+        for matches in scan.to_table(use_threads=False).columns:
+            mask &= matches.fill_null(False).to_numpy()
     return mask
 
 
-def _to_exact_scalar(value: Any, arrow_type: Any) -> Any:
-    """Convert a value to an Arrow scalar; pandas times keep their nanoseconds."""
+def _build_expressions(condition: Mapping[str, Any], arrow_type: Any) -> list[Any]:
+    """Return Arrow expressions over `value` and `hash` that all hold for the matching values."""
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
+    value, hash_value, terms = pc.field("value"), pc.field("hash"), list[Any]()
+
+    def compare(comparison: Callable[[Any, Any], Any], literal: Any) -> Any:
+        if pa.types.is_integer(arrow_type) and pa.types.is_floating(literal.type):
+            # Arrow narrows literals, and large integers have no float32.
+            return comparison(value.cast(pa.float64()), literal)
+        return comparison(value, literal)
+
+    for name, bound in condition.items():
+        if name == "hash":
+            low, high = _compute_hash_bounds(bound)
+            terms.append(hash_value >= pa.scalar(low, pa.uint64()))
+            terms.append(hash_value <= pa.scalar(high - 1, pa.uint64()))
+        elif name != "not":
+            terms.append(compare(_COMPARISONS[name], _to_literal(bound, arrow_type)))
+        else:
+            terms += [value.is_valid()] if None in bound else []
+            literals = [_to_literal(option, arrow_type) for option in bound if option is not None]
+            is_float = pa.types.is_floating(arrow_type)  # isin separates 0 and -0, and matches NaN
+            same_type = [each for each in literals if each.type == arrow_type and not is_float]
+            terms += [~value.isin(pa.array(same_type, arrow_type))] if same_type else []
+            terms += [
+                pc.coalesce(compare(operator.ne, literal), pc.scalar(True))
+                for literal in literals
+                if literal.type != arrow_type or is_float
+            ]
+    return terms
+
+
+def _to_literal(value: Any, arrow_type: Any) -> Any:
+    """Convert a value of a condition to an Arrow scalar that compares exactly with a column."""
     pa = import_arrow()
-    if hasattr(value, "nanosecond"):
-        scalar = pa.scalar(
-            value.value,
-            pa.timestamp(
-                "ns", None if value.tz is None else getattr(arrow_type, "tz", None) or "UTC"
-            ),
-        )
+    if hasattr(value, "nanosecond"):  # pandas times, whose nanoseconds pa.scalar would drop
+        zone = None if value.tz is None else getattr(arrow_type, "tz", None) or "UTC"
+        literal = pa.scalar(value.value, pa.timestamp("ns", zone))
     elif hasattr(value, "nanoseconds"):
-        scalar = pa.scalar(value.value, pa.duration("ns"))
+        literal = pa.scalar(value.value, pa.duration("ns"))
+    elif isinstance(value, str):  # users write dates and times as texts
+        is_text = arrow_type in (pa.string(), pa.large_string(), pa.null())
+        return pa.scalar(value) if is_text else pa.scalar(value).cast(arrow_type)
+    elif type(value) is int and pa.types.is_integer(arrow_type):
+        with suppress(pa.ArrowInvalid, OverflowError):
+            return pa.scalar(value, arrow_type)  # Arrow compares uint64 and int64 as int64
+        return pa.scalar(value)
+    elif type(value) is int and pa.types.is_decimal(arrow_type):
+        return pa.scalar(Decimal(value))  # as an integer, it needs the precision of an int64
     else:
-        scalar = pa.scalar(value)
+        literal = pa.scalar(value)
         if not isinstance(value, np.datetime64 | np.timedelta64):
-            return scalar
+            return literal
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return scalar.cast(arrow_type)  # a column of seconds may lie beyond all nanoseconds
-    return scalar
+        return literal.cast(arrow_type)  # a column of seconds may lie beyond all nanoseconds
+    return literal
 
 
 def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
@@ -424,24 +427,11 @@ def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
-def _match_hash_range(values: Any, low: int, high: int) -> Mask:
-    """Return the mask of values whose hash is in the range; a null hashes as the empty text.
-
-    Numbers hash as their text.
-    """
+def _hash_values(values: Any) -> Words:
+    """Hash the text of each value of a chunked array; a null hashes as the empty text."""
     texts = import_arrow("pyarrow.compute").fill_null(
         values.cast(import_arrow().large_string()), ""
     )
     # Hash each distinct value once.
-    encoded = texts.dictionary_encode()
-    hashes = hash_names(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]
-    return (hashes >= low) & (hashes <= high - 1)
-
-
-def _is_text(arrow_type: Any) -> bool:
-    types = import_arrow("pyarrow.types")
-    return bool(
-        types.is_string(arrow_type)
-        or types.is_large_string(arrow_type)
-        or types.is_null(arrow_type)
-    )
+    encoded = texts.combine_chunks().dictionary_encode()
+    return hash_names(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]

@@ -11,13 +11,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import json
 import logging
 import struct
 import zlib
 from collections.abc import Callable, Generator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
@@ -25,7 +26,7 @@ from ..engine.base.urls import require_local
 from ..errors import DataError, PenstockError, StorageError, convert_storage_errors
 from ..stores import get_default_cache, is_remote
 from . import sums
-from .rows import encode_path, map_file
+from .rows import encode_path, map_file, resolve_absolute_paths
 
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_BYTES = 1024  # the specification of Git LFS limits pointers to fewer bytes
@@ -64,9 +65,8 @@ _SYSTEM_FOLDERS = tuple(
 )
 
 T = TypeVar("T")
-MakeBody = Callable[[bool], tuple[int, bytes]]
-"""Returns the count and the body of a sidecar; its argument is true while the caller holds the
-lock."""
+MakeBody = Callable[[], tuple[int, bytes]]
+"""Returns the count and the body of a sidecar."""
 
 
 class Stamp(NamedTuple):
@@ -112,13 +112,14 @@ def decode(head: bytes) -> Stamp | None:
 
 
 def ensure_sidecar(
-    path: Path,
-    kind: int,
     data: Path,
+    suffix: str,
+    kind: int,
     make: MakeBody,
+    cache: str | Path | None,
     *,
-    fallback: Path | None = None,
     rebuild: bool = False,
+    beside: bool = True,
     checksummed: bool = False,
 ) -> Path:
     """Return the path of a current sidecar; one process makes it if it is missing or stale.
@@ -127,12 +128,13 @@ def ensure_sidecar(
     times yields the same body, and logs nothing.
 
     Args:
-        path: Preferred place of the sidecar.
-        kind: Kind of sidecar.
         data: File that the sidecar is derived from.
+        suffix: Ending of its name.
+        kind: Kind of sidecar.
         make: Returns the count and the body.
-        fallback: Place to use if the folder of `path` is read-only.
+        cache: Cache folder.
         rebuild: Make the sidecar even if a current one exists.
+        beside: Prefer the folder of the data, unless that is read-only.
         checksummed: Accept a sidecar of a file that only moved (other inode or ctime, same size and
             mtime), because the body contains checksums of the data.
 
@@ -140,8 +142,9 @@ def ensure_sidecar(
         DataError: An existing sidecar is damaged.
         StorageError: The sidecar cannot be written.
     """
-
-    candidates = [] if rebuild else [path, *([fallback] if fallback else [])]
+    fallback = cached_index_path(data, cache, suffix)
+    path = index_path(data, cache, suffix) if beside else fallback
+    candidates = [] if rebuild else [path, fallback]
 
     def find() -> Path | None:
         with convert_storage_errors(path):
@@ -162,7 +165,7 @@ def ensure_sidecar(
             path, kind, version, total, body, locked, fallback=None if shadowed else fallback
         )
 
-    return _find_or_make(data, _lock_data_file(data, path), find, make, save)
+    return _find_or_make(data, _lock_data_file(data, path), find, lambda _: make(), save)
 
 
 def load_or_rebuild_body(path: Path, kind: int, data: Path, make: MakeBody) -> bytes | memoryview:
@@ -185,17 +188,54 @@ def load_or_rebuild_body(path: Path, kind: int, data: Path, make: MakeBody) -> b
             write(path, kind, version, total, body, locked)
         return body
 
-    return _find_or_make(data, lock_folder(path.parent), find, make, save)
+    return _find_or_make(data, lock_folder(path.parent), find, lambda _: make(), save)
+
+
+def load_or_compute_fact(
+    paths: Sequence[Path],
+    stats: Sequence[Stat],
+    what: str,
+    make: Callable[[], T],
+    cache: str | Path | None,
+) -> T | Any:
+    """Return the JSON value of `make` for these versions of files, from the cache if possible.
+
+    The name of the cache file contains the paths, sizes and times of all files, so a stale fact is
+    never used.
+
+    Args:
+        paths: The files.
+        stats: Their versions.
+        what: Name of the fact.
+        make: Computes the fact.
+        cache: Cache folder.
+    """
+    if not paths:
+        return make()
+    versions = [
+        [path_text, *stat]
+        for path_text, stat in zip(resolve_absolute_paths(paths), stats, strict=True)
+    ]
+    key = hashlib.blake2b(json.dumps([what, versions]).encode(), digest_size=8).hexdigest()
+    target = cache_folder(paths[0], cache) / f".{key}.penstock-known"
+
+    def encode_fact() -> tuple[int, bytes]:
+        return len(paths), json.dumps(make()).encode()
+
+    return json.loads(bytes(load_or_rebuild_body(target, KNOWN, paths[0], encode_fact)))
 
 
 def _find_or_make(
     data: Path,
     lock: contextlib.AbstractContextManager[bool],
     find: Callable[[], T | None],
-    make: MakeBody,
+    make: Callable[[bool], tuple[int, bytes]],
     save: Callable[[Stat, int, bytes, bool], T],
 ) -> T:
-    """Return what `find` returns; else make and save it in one process while the others wait."""
+    """Return what `find` returns; else make and save it in one process while the others wait.
+
+    `make` and `save` are given whether this process holds the lock.
+    """
     if (existing := find()) is not None:
         return existing
     with lock as locked:

@@ -99,17 +99,11 @@ def _load_or_count_lengths(
     cache: str | Path | None,
     rebuild: bool,
 ) -> Ints:
-    suffix = f"lengths-{name}"
-
-    def make(_: bool) -> tuple[int, bytes]:
+    def make() -> tuple[int, bytes]:
         return len(file), count().astype("<i8").tobytes()
 
-    preferred, fallback = (
-        sidecar.index_path(path, cache, suffix),
-        sidecar.cached_index_path(path, cache, suffix),
-    )
     target = sidecar.ensure_sidecar(
-        preferred, sidecar.LENGTHS, path, make, fallback=fallback, rebuild=rebuild
+        path, f"lengths-{name}", sidecar.LENGTHS, make, cache, rebuild=rebuild
     )
     rows, body = sidecar.read_body(target, sidecar.LENGTHS, path, require_current=True)
     if rows != len(file):

@@ -28,7 +28,6 @@ _SPARSE_HEADER_GAP = 64 << 10  # distance, in bytes, of headers that are far apa
 _MAX_TAIL_ZEROS = (
     1 << 20
 )  # largest number of zeros after the last member; writers pad to about 10 KiB
-_INDEX_SUFFIX = "tar"
 
 
 class ReadAheadWindow:
@@ -66,17 +65,15 @@ def ensure_tar_index(
     path: Path, origin: Path, *, cache: str | Path | None, rebuild: bool = False
 ) -> Path:
     """Return the path of Penstock's index of an archive; build it if necessary."""
-    in_cache = sidecar.cached_index_path(origin, cache, _INDEX_SUFFIX)
-    index = sidecar.index_path(origin, cache, _INDEX_SUFFIX) if path == origin else in_cache
 
-    def build(_: bool) -> tuple[int, bytes]:
+    def build() -> tuple[int, bytes]:
         size = sidecar.stat_file(path).size
         with Progress(f"index {origin.name}", size, "bytes") as progress:
             contents = scan_headers(path, size, str(origin), progress.tell)
         return len(contents.keys), encode(contents, digest_keys(contents.keys))
 
     return sidecar.ensure_sidecar(
-        index, sidecar.TAR, origin, build, fallback=in_cache, rebuild=rebuild
+        origin, "tar", sidecar.TAR, build, cache, rebuild=rebuild, beside=path == origin
     )
 
 

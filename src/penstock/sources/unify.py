@@ -14,7 +14,6 @@ from ..engine.base.columnar import import_arrow
 from ..engine.base.dtypes import MAX_EXACT_FLOAT_INT
 from ..errors import DataError
 from . import sidecar
-from .cached_facts import load_or_compute_fact
 from .kinds import describe_column_types, is_compatible_type
 from .rows import to_numpy_dtype
 
@@ -149,7 +148,7 @@ class UnifiedSchema:
             )
 
         return bool(
-            load_or_compute_fact(
+            sidecar.load_or_compute_fact(
                 paths,
                 [sidecar.stat_file(path) for path in paths],
                 f"whole numbers {name}",

@@ -14,10 +14,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.argument_types import (  # pyright: ignore[reportPrivateUsage]
-    _KIND_BY_ANNOTATION,
-    check_arguments,
-    find_checked_arguments,
+from penstock.engine.base.arguments import (
+    _CHECK_BY_ANNOTATION,  # pyright: ignore[reportPrivateUsage]
+    validate_arguments,
 )
 
 
@@ -102,17 +101,17 @@ def test_every_annotation_that_is_known_is_that_of_an_argument() -> None:
     ]
     functions = [unwrap(thing) for thing in (*things, *methods) if isfunction(thing)]
     hints = {str(hint) for fn in functions for hint in fn.__annotations__.values()}
-    assert _KIND_BY_ANNOTATION.keys() <= hints | {hint.removesuffix(" | None") for hint in hints}
+    assert _CHECK_BY_ANNOTATION.keys() <= hints | {hint.removesuffix(" | None") for hint in hints}
 
 
 def test_arguments_of_many_places_are_not_mistaken() -> None:
     def joined(*datasets: Any, names: list[str], deep: bool = False) -> None: ...
 
     joined.__annotations__ = {"names": "Sequence[str]", "deep": "bool"}
-    looked = find_checked_arguments(joined)
-    check_arguments("joined", looked, (1, 2, 3), {"names": ["a"]})
+    checked = validate_arguments(joined)
+    checked(1, 2, 3, names=["a"])
     with pytest.raises(ps.ConfigError, match=r"joined\(deep=0\)"):
-        check_arguments("joined", looked, (1, 2, 3), {"names": ["a"], "deep": 0})
+        checked(1, 2, 3, names=["a"], deep=0)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_url_is_no_folder_of_this_machine(

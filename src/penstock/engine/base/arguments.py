@@ -1,147 +1,75 @@
-"""Suggestions for wrong arguments, names and choices: the nearest valid one."""
+"""Checks of arguments, names and choices, whose errors suggest the nearest valid one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import json
+from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from difflib import get_close_matches
-from functools import wraps
+from functools import cache, wraps
 from inspect import CO_VARKEYWORDS, isfunction
+from numbers import Real
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
+import numpy as np
+
 from ...errors import ConfigError
-from .argument_types import check_arguments, find_checked_arguments
 
 T = TypeVar("T", bound=Callable[..., Any])
 Part = TypeVar("Part")
 
-# Synonyms of arguments in other libraries; the suggestion is the one that the function has.
-ARGUMENT_SYNONYMS = (
-    {"workers", "num_workers", "num_threads", "num_proc", "threads", "processes"},
-    {"world_size", "world", "num_replicas", "num_ranks", "process_count", "num_processes"},
-    {"rank", "process_index", "process_id"},
-    {"prefetch", "prefetch_factor", "prefetch_batches", "num_prefetch", "buffer_size"},
-    {"n", "batch_size", "size", "count", "num", "buffer_size", "max_samples", "num_samples"},
-    {"index", "shard_id", "shard_index"},
-    {"count", "num_shards"},
-    {
-        "length",
-        "seq_len",
-        "seq_length",
-        "max_length",
-        "max_seq_len",
-        "max_seq_length",
-        "context_length",
-        "block_size",
-    },
-    {"epochs", "num_epochs", "times", "count"},
-    {"weights", "probabilities", "probs", "ratios", "shares", "p"},
-    {"stop", "stopping_strategy", "stop_strategy", "stopping", "mode"},
-    {"max_epochs", "epochs", "repeats", "num_epochs"},
-    {"fn", "function", "func", "transform", "predicate"},
-    {"collate", "collate_fn", "batch_fn"},
-    {"drop_remainder", "drop_last", "drop_last_batch"},
-    {"batched", "batch_size"},
-    {"bos", "bos_id", "bos_token", "bos_token_id"},
-    {"eos", "eos_id", "eos_token", "eos_token_id"},
-    {"pad", "pad_id", "pad_token_id", "pad_value", "padding", "fill"},
-    {"method", "strategy", "algorithm"},
-    {"max_segments", "max_docs", "max_documents", "max_sequences"},
-    {"seed", "random_seed", "random_state"},
-    {"paths", "path", "data_files", "files", "urls"},
-    {"columns", "column_names", "fields", "features"},
-    {"where", "filters", "filter"},
-    {"cache", "cache_dir"},
-    {"format", "fmt", "file_format", "type"},
-    {"at", "position", "step", "from_position"},
-    {"on_error", "handler", "error_handler", "errors"},
-    {"max_errors", "error_limit", "tolerance"},
-    {"bounds", "boundaries", "bucket_boundaries", "buckets"},
-    {"max_tokens", "token_budget", "budget"},
-)
+_MAX_FLOAT_INT = 1 << 1000  # larger integers have no float
 
-# Arguments of other libraries that are no arguments here.
-ARGUMENT_REMEDIES = {
-    "batch_size": "batch the dataset: .batch(n)",
-    "drop_last": "batch the dataset: .batch(n, drop_remainder=True)",
-    "collate_fn": "batch the dataset: .batch(n, collate=fn)",
-    "shuffle": "shuffle the dataset: .shuffle()",
-    "seed": "the order is the dataset's: .shuffle(seed=n), .seed(n)",
-    "sampler": "the order is the dataset's: .shuffle(), .select(indices), ps.mix({...})",
-    "num_epochs": "every `for` is a pass; .repeat(n) joins several passes",
-    "buffer_size": "shuffle() needs no buffer; for a stream write .shuffle_buffer(n)",
-    "batched": "write .map(fn, batched=n), or .batch(n).map(fn)",
-    "num_proc": "workers are the loader's: ps.Loader(ds, workers=n)",
-    "num_workers": "workers are the loader's: ps.Loader(ds, workers=n)",
-    "persistent_workers": "workers live as long as the loader",
-    "worker_init_fn": "workers are threads of this process",
-    "pin_memory": "the loader pins memory: ps.Loader(ds, to='torch', pin_memory=True)",
-    "streaming": "files are read on demand",
-    "strict": "on_mismatch='adopt' loads a state of another pipeline",
-}
 
-# Names of other libraries, and their equivalents here.
-FOREIGN_NAMES = {
-    "Dataset": {
-        "take": ".limit(n)",
-        "head": ".limit(n)",
-        "sample": "ds[i], or ds.repeat()[i] for a later pass",
-        "drop": ".skip(n)",
-        "train_test_split": "train, held_out = ds.split(0.1)",
-        "random_split": "train, held_out = ds.split(0.1)",
-        "with_format": "ps.Loader(ds, to='torch')",
-        "set_format": "ps.Loader(ds, to='torch')",
-        "tokenize": ".map(fn) with a tokenizer, such as penstock.text.Tokenise(file)",
-        "decode": ".map(fn) with a decoder, such as penstock.media.Decode()",
-        "prefetch": "ps.Loader(ds, workers=n, prefetch=n)",
-        "apply": ".pipe(fn)",
-        "enumerate": ".map_with_index(fn)",
-        "concatenate": "a.concat(b)",
-        "unbatch": ".flat_map(fn)",
-        "padded_batch": ".batch(n, collate=fn), such as penstock.text.Padded()",
-        "window": ".batch(n, collate=list)",
-        "select_columns": "ps.read(paths, columns=[...])",
-        "remove_columns": "ps.read(paths, columns=[...])",
-        "rename_columns": ".rename({old: new})",
-        "sort": ".select(indices)",
-        "cache": "ps.read(paths, cache=folder)",
-        "to_list": "list(ds)",
-        "state_dict": "iter(ds).state_dict(), or ps.Loader(ds).state_dict()",
-        "load_state_dict": "iter(ds).load_state_dict(state), or "
-        "ps.Loader(ds).load_state_dict(state)",
-        "set_epoch": "another `for`: every pass of a loader has its own order",
-    },
-    "Loader": {
-        "set_epoch": "another `for`: it runs the next pass, with its own order",
-        "take": ".lease(n)",
-        "reset": "loader.load_state_dict(state), or open a new loader",
-        "shutdown": ".close()",
-        "save": "ps.save(path, loader)",
-        "restore": "ps.restore(path, loader)",
-    },
-    "penstock": {
-        "DataLoader": "ps.Loader(ds)",
-        "IterableDataset": "ps.from_iterable(factory)",
-        "from_list": "ps.from_sequence(...)",
-        "from_dict": "ps.from_sequence(rows)",
-        "from_array": "ps.from_sequence(...)",
-        "from_numpy": "ps.from_sequence(...)",
-        "from_hf": "ps.from_sequence(datasets.load_dataset(...))",
-        "load_dataset": "ps.read(paths), or ps.from_sequence(datasets.load_dataset(...))",
-        "from_generator": "ps.from_iterable(factory)",
-        "from_files": "ps.read(paths)",
-        "from_parquet": "ps.read(paths)",
-        "from_jsonl": "ps.read(paths)",
-        "read_parquet": "ps.read(paths)",
-        "read_json": "ps.read(paths)",
-        "read_csv": "ps.read(paths)",
-        "open": "ps.read(paths)",
-        "interleave_datasets": "ps.mix({name: dataset, ...}, weights)",
-        "sample_from_datasets": "ps.mix({name: dataset, ...}, weights)",
-        "blend": "ps.mix({name: dataset, ...}, weights)",
-        "concatenate_datasets": "ps.concat(a, b)",
-    },
+def _is_text(value: Any) -> bool:
+    # Unpaired surrogates have no encoding.
+    return isinstance(value, str) and not any("\ud800" <= char <= "\udfff" for char in value)
+
+
+def _is_list_of_names(value: Any) -> bool:
+    # Not a set, whose order differs between processes. A single name has its own error, which
+    # shows how to write it.
+    is_ordered = isinstance(value, Sequence | Mapping | KeysView)
+    return is_ordered and all(map(_is_text, cast("Iterable[Any]", value)))
+
+
+def _is_number(value: Any) -> bool:
+    return abs(value) <= _MAX_FLOAT_INT if isinstance(value, int) else isinstance(value, Real)
+
+
+def _is_path(value: Any) -> bool:
+    return isinstance(value, str) or hasattr(value, "__fspath__")
+
+
+def _is_text_or_function(value: Any) -> bool:
+    return _is_text(value) or callable(value)
+
+
+def _is_bool(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_)
+
+
+def _is_mapping(value: Any) -> bool:
+    return isinstance(value, Mapping)
+
+
+_CHECK_BY_ANNOTATION: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "bool": ("True or False", _is_bool),
+    "str": ("a string", _is_text),
+    "Long": ("a string", _is_text),
+    "float": ("a number", _is_number),
+    "str | Path": ("a path", _is_path),
+    "Sequence[str]": ("a list of names", _is_list_of_names),
+    "Mapping[str, Any]": ("a dict by name", _is_mapping),
+    "Mapping[str, int] | None": ("a dict of numbers by name", _is_mapping),
+    "str | TokenCounter": ("a column, or a function of a file", _is_text_or_function),
+    "FormatName | str | Callable[[Path], Any]": ("a name, or a function", _is_text_or_function),
+    "Callable[[Any, str, int, int], Any]": ("a function", callable),
 }
+"""Description and check of the values of an annotation, as written in the source.
+
+Annotations whose functions raise better errors are missing.
+"""
 
 _TORCH_WORKERS_REMEDY = (
     "penstock.integrations.torch.IterableDataset(ds) for torch's DataLoader, or use the loader in "
@@ -151,6 +79,17 @@ OPERATOR_REMEDIES = {
     "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
     "Loader": {"__getitem__": _TORCH_WORKERS_REMEDY, "__reduce_ex__": _TORCH_WORKERS_REMEDY},
 }
+
+
+@cache
+def _load_hints() -> Any:
+    """Return what other libraries call our arguments, and what replaces their other names.
+
+    - `synonyms`: lists of arguments that mean the same; the suggestion is the one that the function has
+    - `remedies`: arguments of other libraries that are no arguments here
+    - `names`: by owner, attributes of other libraries and their equivalents here
+    """
+    return json.loads(Path(__file__).with_name("argument_hints.json").read_bytes())
 
 
 def make_not_dataset_error(where: str, given: object) -> ConfigError:
@@ -242,6 +181,12 @@ def validate_arguments(target: T) -> T:
     Traceback (most recent call last):
     ...
     TypeError: ask() has no argument 'num_workers'; did you mean workers=?
+    >>> @validate_arguments
+    ... def read(paths, columns: Sequence[str] | None = None): ...
+    >>> read("a.jsonl", columns=5)
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: read(columns=5): give a list of names, or None
     """
     return _wrap_with_checks(target) if isfunction(target) else _add_hints(target)
 
@@ -263,7 +208,7 @@ def _add_hints(kind: Any) -> Any:
 
 def make_attribute_error(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for an unknown attribute of a class or module."""
-    instead = FOREIGN_NAMES.get(owner, {}).get(name)
+    instead = _load_hints()["names"].get(owner, {}).get(name)
     hint = f"; write {instead}" if instead else suggest_names(name, known) or f"; see help({owner})"
     # obj=None, because Python would add a suggestion of its own.
     return AttributeError(f"{owner} has no {name!r}{hint}", name=name, obj=None)
@@ -290,11 +235,15 @@ def _wrap_with_checks(fn: Any) -> Any:
     code = fn.__code__  # runs at every import, and inspect.signature is ten times slower
     if code.co_flags & CO_VARKEYWORDS:
         return fn
-    names = list(
-        code.co_varnames[code.co_posonlyargcount : code.co_argcount + code.co_kwonlyargcount]
-    )
-    shown = fn.__qualname__.removesuffix(".__init__")
-    looked, step = find_checked_arguments(fn), shown.rpartition(".")[2]
+    variables = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    positional, names = variables[: code.co_argcount], variables[code.co_posonlyargcount :]
+    shown, checks = fn.__qualname__.removesuffix(".__init__"), list[tuple[str, str, Any]]()
+    for name in variables:
+        # Annotations are read as text, so none is evaluated at import.
+        hint = str(fn.__annotations__.get(name, ""))
+        bare = hint.removesuffix(" | None")
+        if check := _CHECK_BY_ANNOTATION.get(hint) or _CHECK_BY_ANNOTATION.get(bare):
+            checks.append((name, hint, check))
 
     @wraps(fn)
     def checked(*args: Any, **given: Any) -> Any:
@@ -303,20 +252,24 @@ def _wrap_with_checks(fn: Any) -> Any:
                 raise TypeError(
                     f"{shown}() has no argument {word!r}; {_suggest_argument(word, names)}"
                 )
-        check_arguments(step, looked, args, given)
+        values = {**dict(zip(positional, args, strict=False)), **given} if checks else {}
+        for name, hint, (words, fits) in checks:
+            if name in values and not fits(value := values[name]):
+                optional = hint.endswith(" | None")
+                if not (optional and value is None):
+                    step, also = shown.rpartition(".")[2], ", or None" if optional else ""
+                    raise ConfigError(f"{step}({name}={value!r}): give {words}{also}")
         return fn(*args, **given)
 
     return checked
 
 
-def _suggest_argument(word: str, names: list[str]) -> str:
+def _suggest_argument(word: str, names: Sequence[str]) -> str:
+    hints = _load_hints()
     synonyms = [
-        name for words in ARGUMENT_SYNONYMS if word in words for name in names if name in words
+        name for words in hints["synonyms"] if word in words for name in names if name in words
     ]
-    if matches := synonyms or (
-        [] if word in ARGUMENT_REMEDIES else get_close_matches(word, names, 1)
-    ):
+    remedy = hints["remedies"].get(word)
+    if matches := synonyms or ([] if remedy else get_close_matches(word, names, 1)):
         return f"did you mean {matches[0]}=?"
-    return ARGUMENT_REMEDIES.get(
-        word, f"its arguments are {join_first(name for name in names if name != 'self')}"
-    )
+    return remedy or f"its arguments are {join_first(name for name in names if name != 'self')}"

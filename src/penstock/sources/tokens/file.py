@@ -264,17 +264,11 @@ def load_document_ends(
         rebuild: Find the ends again.
     """
 
-    def make(_: bool) -> tuple[int, bytes]:
+    def make() -> tuple[int, bytes]:
         ends = find()
         return len(ends), ends.astype("<i8").tobytes()
 
-    fallback, target = (
-        sidecar.cached_index_path(origin, cache, what),
-        sidecar.index_path(origin, cache, what),
-    )
-    path = sidecar.ensure_sidecar(
-        target, sidecar.DOCUMENTS, origin, make, fallback=fallback, rebuild=rebuild
-    )
+    path = sidecar.ensure_sidecar(origin, what, sidecar.DOCUMENTS, make, cache, rebuild=rebuild)
     return IndexedEnds(path, origin, tokens, shared.files)
 
 

@@ -14,7 +14,7 @@ from ...engine.base.dtypes import TOKEN_DTYPE, cast_array
 from ...errors import ConfigError, DataError
 from ...stores import ByteRange, CompositeStore
 from ...types import DataLocation, Digest, Ints, Json
-from ..cached_facts import load_or_compute_fact
+from .. import sidecar
 from ..cached_integers import load_or_make_integers
 from ..chain import JoinedFiles, compute_offsets
 from ..columnar import Arrow
@@ -174,4 +174,4 @@ def _count_file_tokens(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> li
     if not isinstance(store, JoinedFiles):
         return compute()
     what = json.dumps(["joined tokens", store.describe(), store.open_arguments])
-    return load_or_compute_fact(store.paths, store.stats, what, compute, store.cache)
+    return sidecar.load_or_compute_fact(store.paths, store.stats, what, compute, store.cache)
