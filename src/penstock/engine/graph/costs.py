@@ -8,7 +8,8 @@ from functools import lru_cache
 from ...sources import DECODED_CACHE_BYTES, JoinedFiles
 from ...sources.chain import DecodingCost
 from ...sources.select import SelectedRows
-from .nodes import Each, Flow, Read, Reorder
+from ..steps.function_step import FunctionStep
+from .nodes import Flow, Read, Reorder
 
 _MANY = 16  # times the bytes of a sample, from which on decoding more than that is worth a word
 _MOST = 64  # row groups that the advised shuffle mixes
@@ -17,7 +18,7 @@ _MOST = 64  # row groups that the advised shuffle mixes
 def tell_of_shuffle(flow: Flow) -> None:
     """Say once what a full shuffle of this flow decodes for a sample, where that is many times the
     sample."""
-    while isinstance(flow, Each | Reorder):
+    while isinstance(flow, FunctionStep | Reorder):
         flow = flow.flow
     if not isinstance(flow, Read) or not isinstance(flow.source, JoinedFiles | SelectedRows):
         return

@@ -8,12 +8,12 @@ from typing import Any, cast
 from ...errors import ConfigError
 from ..base.arguments import join_first, suggest_names
 from ..base.integers import check_int
-from ..ops.each import EachOp
 from ..ops.gaps import GapOp
 from ..ops.op import Op
 from ..ops.order import RoundOp
 from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
+from ..steps.function_step import FunctionOp
 from .records import Sample
 
 
@@ -21,7 +21,7 @@ def reached(op: Op, leaf: int, name: str, position: int, lap: int = 0) -> tuple[
     """Return the pass and the position of a source after which nothing was delivered before."""
     if position == 0:
         return lap, 0
-    if op.leaf is not None and not isinstance(op, EachOp | GapOp | RepeatEachOp | WithoutOp):
+    if op.leaf is not None and not isinstance(op, FunctionOp | GapOp | RepeatEachOp | WithoutOp):
         return lap, position
     for below in op.before(position, lap):
         own_order = not below.first and not (
