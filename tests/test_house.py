@@ -42,6 +42,7 @@ ENGINE = (
     "packing",
     "streams",
     "ops",
+    "steps",
     "graph",
     "runtime",
     "plan",
@@ -73,7 +74,7 @@ MAY_TOUCH_THE_SYSTEM = {
 RUN_BY_HAND = ("cli", "demo")
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
-NODES = {"Read", "Reorder", "Mix", "Each", "Hold", "Head", "Rest", "Again"}
+NODES = {"Read", "Reorder", "Mix", "FunctionStep", "Hold", "Head", "Rest", "Again"}
 # Writes a mixture file from a tree, so it decides for each node whether a file can express it.
 TAKES_TREES_APART = {"mixture_files/unbuild.py"}
 

@@ -18,20 +18,17 @@ from .engine.base.sized import hide_unknown_length
 from .engine.base.tree import collate as default_collate
 from .engine.base.tree import leading_size
 from .engine.graph.batched import Batched, Collated, unchanged_sources
-from .engine.graph.build import name_of
 from .engine.graph.compiled import Compiled
 from .engine.graph.ends import endless
 from .engine.graph.functions import OfPair, Renamed
 from .engine.graph.halves import SplitBy, keyed, placed
-from .engine.graph.indexed import STEP, require_indexed, why_not
+from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.nodes import (
     Again,
     Batch,
-    Each,
     Flow,
     Head,
     Hold,
-    Kind,
     Mix,
     Reorder,
     Rest,
@@ -74,6 +71,14 @@ from .engine.packing import (
 )
 from .engine.plan import Plan
 from .engine.runtime.iterator import DatasetIterator
+from .engine.steps.filter import Filter
+from .engine.steps.flat_map import FlatMap
+from .engine.steps.function_step import FunctionStep, name_of
+from .engine.steps.map import Map
+from .engine.steps.map_with_index import MapWithIndex
+from .engine.steps.random_map import RandomMap
+from .engine.steps.skipping_map import SkippingMap
+from .engine.steps.with_source import WithSource
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError
 from .posttraining.in_flight import InFlight
@@ -628,7 +633,7 @@ class Dataset(Shows):
         datasets = (self, *others)
         fold = Batch(len(datasets), drop_remainder=True)
         groups = Hold(_mix_by_rule("zip", datasets, Turns()), fold)
-        return self._with(Each(groups, "map", tuple))
+        return self._with(Map(groups, tuple))
 
     # ------------------------------------------------------------ functions
 
@@ -663,7 +668,7 @@ class Dataset(Shows):
         {'text': 'bcd', 'size': 3}
         """
         if batched is None:
-            return self._apply("may_skip" if may_skip else "map", fn)
+            return self._apply(SkippingMap if may_skip else Map, fn)
         if may_skip:
             raise ConfigError(
                 "map(batched=..., may_skip=True): a list of results drops none; filter before or "
@@ -674,7 +679,7 @@ class Dataset(Shows):
             check_int(batched, "map(batched={})", 1),
             to_columns if reads_columns(unchanged_sources(self.flow), "map") else None,
         )
-        return self._apply("map", batched_fn)
+        return self._apply(Map, batched_fn)
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
         """Rename keys of samples (mappings): `{"old": "new"}`; other keys are unchanged.
@@ -691,7 +696,7 @@ class Dataset(Shows):
         >>> ps.from_sequence([{"content": "a", "id": 7}]).rename({"content": "text"})[0]
         {'text': 'a', 'id': 7}
         """
-        return self._apply("map", Renamed(names))
+        return self._apply(Map, Renamed(names))
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
         """Apply `fn(i, x)` to the i-th sample of the pass.
@@ -707,7 +712,7 @@ class Dataset(Shows):
         ['0a', '1b']
         """
         if why_not(self.flow) is None:
-            return self._apply("index", fn)
+            return self._apply(MapWithIndex, fn)
         return Dataset(counter()).zip(self).map(OfPair(_require_callable(fn, "map_with_index")))
 
     def random_map(
@@ -735,7 +740,8 @@ class Dataset(Shows):
         >>> list(ds) == list(ds), len(set(ds))
         (True, 3)
         """
-        return self._apply("random", fn, self._seed_of(seed), self._step_name("random_map", name))
+        fn, seed = _require_callable(fn, "random_map"), self._seed_of(seed)
+        return self._with(RandomMap(self.flow, fn, seed, self._step_name("random_map", name)))
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """Keep the samples for which `fn(x)` is true.
@@ -752,7 +758,7 @@ class Dataset(Shows):
         >>> list(ps.from_sequence(range(6)).filter(lambda x: x % 3 == 0))
         [0, 3]
         """
-        return self._apply("filter", fn)
+        return self._apply(Filter, fn)
 
     def flat_map(self, fn: Callable[[Any], Iterable[Any]]) -> Dataset:
         """Replace every sample by the samples that `fn(x)` yields.
@@ -769,7 +775,7 @@ class Dataset(Shows):
         >>> list(ps.from_sequence(["a b", "c"]).flat_map(str.split))
         ['a', 'b', 'c']
         """
-        return self._apply("flat", fn)
+        return self._apply(FlatMap, fn)
 
     def with_source(self, fn: Callable[[Any, str, int, int], Any] | None = None) -> Dataset:
         """Add the provenance of every sample: `__source__`, `__epoch__` and `__index__`.
@@ -786,7 +792,7 @@ class Dataset(Shows):
         >>> ps.from_sequence([{"x": 1}], name="wiki").with_source()[0]
         {'x': 1, '__source__': 'wiki', '__epoch__': 0, '__index__': 0}
         """
-        return self._apply("source", fn or _add_source)
+        return self._apply(WithSource, fn or _add_source)
 
     def pipe(
         self, fn: Callable[Concatenate[Dataset, P], R], *args: P.args, **kwargs: P.kwargs
@@ -909,9 +915,7 @@ class Dataset(Shows):
         """
         n = check_int(n, "rebatch({})", 1, BATCH)
         return self._with(
-            Each(
-                Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading_size)), "map", join_parts
-            )
+            Map(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading_size)), join_parts)
         )
 
     def shuffle_buffer(
@@ -1089,7 +1093,7 @@ class Dataset(Shows):
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
         groups = Hold(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
-        return self._with(Each(with_seed(groups, self._seed), "map", packing))
+        return self._with(Map(with_seed(groups, self._seed), packing))
 
     def pack_features(
         self,
@@ -1136,7 +1140,7 @@ class Dataset(Shows):
         fold, rows = build_feature_packing(
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )
-        return self._with(Each(Hold(self.flow, fold), "map", rows))
+        return self._with(Map(Hold(self.flow, fold), rows))
 
     def fold(
         self,
@@ -1178,21 +1182,13 @@ class Dataset(Shows):
         sizer = Sizer(_require_callable(size, "size"), by_length=size is len)
         groups = Hold(self.flow, require_protocol(fold, Fold, "fold()"), sizer, seed, name)
         return self._with(
-            Each(
-                with_seed(groups, self._seed),
-                "map",
-                _ValueBuilder(_require_callable(build, "build")),
-            )
+            Map(with_seed(groups, self._seed), _ValueBuilder(_require_callable(build, "build")))
         )
 
     # ------------------------------------------------------------ helpers
 
-    def _apply(
-        self, kind: Kind, fn: Callable[..., Any], seed: int | None = None, name: str | None = None
-    ) -> Dataset:
-        return self._with(
-            Each(self.flow, kind, _require_callable(fn, STEP[kind].partition("(")[0]), seed, name)
-        )
+    def _apply(self, step: type[FunctionStep[Flow]], fn: Callable[..., Any]) -> Dataset:
+        return self._with(step(self.flow, _require_callable(fn, step.METHOD)))
 
     def _step_name(self, step: str, name: str | None) -> str | None:
         """Check the name of a random step: steps of one chain need distinct names."""

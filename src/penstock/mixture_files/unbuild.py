@@ -12,14 +12,16 @@ from typing import Any, cast
 from ..dataset import Dataset
 from ..engine.base.tree import collate
 from ..engine.base.urls import require_local
-from ..engine.graph.build import Builder, name_of
+from ..engine.graph.build import Builder
 from ..engine.graph.indexed import counted_for
-from ..engine.graph.nodes import Batch, Each, Flow, Head, Hold, Mix, Read, Reorder
+from ..engine.graph.nodes import Batch, Flow, Head, Hold, Mix, Read, Reorder
 from ..engine.graph.recipe import describe, difference
 from ..engine.mixing.rules import Weighted
 from ..engine.orders import BlockShuffle, BucketShuffle, Portion, Shuffle, Slice
 from ..engine.orders.portion import MAX_DENOMINATOR
 from ..engine.packing import PackedBatches, Packing
+from ..engine.steps.function_step import FunctionStep, name_of
+from ..engine.steps.map import Map
 from ..errors import ConfigError
 from ..schedule import Schedule
 from ..sources import JoinedFiles, SelectedRows
@@ -61,9 +63,9 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
 
 def _split_batch(node: Flow) -> tuple[Flow, Batching | None]:
     match node:
-        case Each(Hold(below, Batch(n, drop, over_ranks)), "map", PackedBatches(packing)):
-            return Each(below, "map", packing), Batching(n, drop, over_ranks=over_ranks)
-        case Each(Hold(below, Batch(n, drop, over_ranks)), "map", fn):
+        case Map(Hold(below, Batch(n, drop, over_ranks)), PackedBatches(packing)):
+            return Map(below, packing), Batching(n, drop, over_ranks=over_ranks)
+        case Map(Hold(below, Batch(n, drop, over_ranks)), fn):
             if fn is not collate and fn is not list:
                 raise ConfigError(
                     f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function"
@@ -107,7 +109,7 @@ def _describe_horizon(
 
 def _split_pack(node: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
     match node:
-        case Each(Hold(below), "map", Packing() as packing):
+        case Map(Hold(below), Packing() as packing):
             default = Packing(packing.length).describe()
             settings = cast("dict[str, Any]", packing.describe())
             changed = {
@@ -180,7 +182,7 @@ def _describe_source(node: Flow, at: str, name: str, caches: set[str | None]) ->
         return {"mixture": _describe_mixture(node, node.rule, at, None, None, caches)}
     settings: dict[str, Any] = {"shuffle": Shuffling("none")}
     match node:
-        case Each(below, "map", Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
+        case Map(below, Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
             counted = counted_for(fn, below)
             settings["tokenise"], node = (
                 Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted),
@@ -255,8 +257,8 @@ def _describe_split(share: Portion, below: Flow) -> Splitting:
 
 def _make_unsupported_error(node: Flow, at: str, rule: str) -> ConfigError:
     match node:
-        case Each(_, kind, fn):
-            step_text = f"{kind}({name_of(fn)})"
+        case FunctionStep(_, fn):
+            step_text = f"{node.METHOD}({name_of(fn)})"
         case Reorder(_, order):
             step_text = f"the step {type(order).__name__}"
         case Hold(_, fold):

@@ -14,9 +14,10 @@ from hypothesis import given
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.graph.nodes import Each, Hold, Mix, Read, Reorder
+from penstock.engine.graph.nodes import Hold, Mix, Read, Reorder
 from penstock.engine.mixing.rules import Weighted
 from penstock.engine.packing import Packing
+from penstock.engine.steps.map import Map
 from penstock.testing import build, pipelines
 from penstock.types import Ints, Json
 
@@ -191,13 +192,13 @@ def test_a_broken_pipeline_can_be_shown() -> None:
         None,
         Read(broken, "x"),
         words().flow,
-        Each(Read(broken), "map", print),
+        Map(Read(broken), print),
         Hold(broken, broken),
     ):
         flow: Any = below
         trees = [
-            flow, Reorder(flow, broken), Each(flow, broken, broken), Mix((flow,), (), broken), Hold(flow, broken),
-            Mix((flow, flow), ("a", "b"), odd), Each(flow, "map", Packing(4)),
+            flow, Reorder(flow, broken), Map(flow, broken), Mix((flow,), (), broken), Hold(flow, broken),
+            Mix((flow, flow), ("a", "b"), odd), Map(flow, Packing(4)),
         ]  # fmt: skip
         for each in trees:
             ds = ps.Dataset(each)

@@ -172,7 +172,11 @@ def test_one_function_on_every_input_is_called_as_if_it_came_after_the_mix(shuff
 
     alike, apart = made({}), made({"b": second})
     op: Any = alike.compiled.op
-    assert [step.fn for step in op._steps] == [str, int, first] and not apart.compiled.op._steps  # type: ignore[attr-defined]
+    assert [step.fn for step in op._functions] == [
+        str,
+        int,
+        first,
+    ] and not apart.compiled.op._functions  # type: ignore[attr-defined]
     wanted = list(islice(apart, 110))
     before = first.calls
     assert list(islice(alike, 110)) == wanted

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ...engine.base.tree import collate
-from ...engine.graph.build import name_of
+from ...engine.steps.function_step import name_of
 from ...errors import ConfigError, DataError, Skip
 from .cipher import shuffled
 from .order import generator_at

@@ -14,10 +14,11 @@ import numpy as np
 
 from ...dataset import Dataset
 from ...engine.base.integers import MAX_POSITION
-from ...engine.graph.build import name_of
-from ...engine.graph.nodes import Each, Mix, Read, Reorder
+from ...engine.graph.nodes import Mix, Read, Reorder
 from ...engine.mixing.rules import By
 from ...engine.orders import Stride
+from ...engine.steps.function_step import name_of
+from ...engine.steps.with_source import WithSource
 from ...errors import ConfigError, IndexedError
 from ...inputs import from_sequence
 from ...sources import Memory
@@ -466,9 +467,7 @@ class MapDataset(Base):
         """Pair every element with its position over all passes."""
         size = len(self)
         n = size if size < sys.maxsize else MAX_POSITION // 2
-        counter = Dataset(
-            Each(Read(Memory(builtins.range(n)), "place"), "source", f.SamplePosition(n))
-        )
+        counter = Dataset(WithSource(Read(Memory(builtins.range(n)), "place"), f.SamplePosition(n)))
         counter = counter.repeat() if size == sys.maxsize else counter
         return self.core.zip(counter)
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from ...dataset import Dataset
 from ...engine.base.random import permute
-from ...engine.graph.nodes import Each, Hold
+from ...engine.graph.nodes import Hold
 from ...engine.grouping import Bins, EndToEnd, FeatureCapacity
 from ...engine.packing import FeatureRows
+from ...engine.steps.map import Map
 from ...errors import ConfigError
 from ...types import Fold, Item, Json, Part
 from .iter_dataset import IterDataset
@@ -22,7 +23,7 @@ from .transforms import BOSHandling
 class _Packed(IterDataset):
     def __init__(self, parent: IterDataset, fold: Fold, rows: FeatureRows) -> None:
         parent.ready_for(type(self).__name__)
-        made = parent.then(Dataset(Each(Hold(parent.core.flow, fold), "map", rows)))
+        made = parent.then(Dataset(Map(Hold(parent.core.flow, fold), rows)))
         super().__init__(made.core, made.lineage, made.run)
 
 

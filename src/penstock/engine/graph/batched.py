@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ...types import Shards, Source
 from ..base.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
+from ..steps.function_step import name_of
 from ..streams.step import Miscounted
-from .build import name_of
 from .nodes import Again, Flow, Head, Mix, Read, Reorder, Rest, fact
 
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}

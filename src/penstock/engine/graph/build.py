@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, partial
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from ..mixing.rules import By, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
 from ..ops.cut import CutOp
-from ..ops.each import EachOp
 from ..ops.fit import FitOp
 from ..ops.hold import HoldOp
 from ..ops.limit import LimitOp, RestOp
@@ -39,9 +38,11 @@ from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import Gaps, WithoutOp
 from ..packing import Apart, ConcatSplit, has_independent_rows
+from ..steps.function_step import FunctionStep
+from ..steps.random_map import RandomMap
 from ..streams.barren import EndlessSearch
 from ..streams.clock import Clock, TimedSource
-from ..streams.step import Leaf, Step
+from ..streams.step import FunctionCall, Leaf
 from .draws import draws_of
 from .ends import alike, endless
 from .history import History, MixtureOp, history, mixture_op
@@ -50,7 +51,6 @@ from .nodes import (
     NUMBERS,
     Again,
     Batch,
-    Each,
     Flow,
     Head,
     Hold,
@@ -81,7 +81,7 @@ class Timing(NamedTuple):
     """What times the work of a tree, and what its steps are called there."""
 
     clock: Clock
-    called: Callable[[Each], str]
+    called: Callable[[FunctionStep[Flow]], str]
 
 
 class _Made(NamedTuple):
@@ -161,28 +161,29 @@ class Builder:
                     self._collect(child, inner, place)
             case (
                 Reorder(below)
-                | Each(below)
+                | FunctionStep(below)
                 | Hold(below)
                 | Head(below)
                 | Rest(below)
                 | Again(below)
             ):
                 self._collect(below, seed, under(flow, path))
-                if isinstance(flow, Each | Hold):
+                if isinstance(flow, FunctionStep | Hold):
                     self._marks[id(flow), path] = len(self._marks) + 1
 
     # ------------------------------------------------------------ keys
 
-    def key(self, flow: Reorder | Each | Hold, seed: int, path: Path) -> int:
+    def key(self, flow: Reorder | FunctionStep[Flow] | Hold, seed: int, path: Path) -> int:
         """The key of a step; 0 if it draws no random numbers."""
         if (kind := random_key(flow)) is None:
             return 0
+        assert isinstance(flow, Reorder | RandomMap | Hold)
         own = seed if flow.seed is None else flow.seed
         return _key(
             own, *keyed_by(path), kind, numbered(flow)[kind] if flow.name is None else flow.name
         )
 
-    def mark(self, flow: Each | Hold, path: Path) -> int:
+    def mark(self, flow: FunctionStep[Flow] | Hold, path: Path) -> int:
         """The number of a node that leaves marks on rows."""
         return self._marks[id(flow), path]
 
@@ -230,15 +231,11 @@ class Builder:
                 return AgainOp(self.op(below, seed, path), epochs)
             case Mix():
                 return self._mix(flow, seed, path)
-            case Each(below):
-                inner, step, mark = (
-                    self.op(below, seed, path),
-                    self.step(flow, seed, path),
-                    self.mark(flow, path),
-                )
-                if step.drops and (endless(below) or (inner.indexed and inner.size is None)):
-                    return EachOp(inner, step, mark, self._search(below, inner))
-                return EachOp(inner, step, mark)
+            case FunctionStep(below):
+                inner, call = self.op(below, seed, path), self.call(flow, seed, path)
+                if call.drops and (endless(below) or (inner.indexed and inner.size is None)):
+                    return flow.COMPILED(inner, call, self._search(below, inner))
+                return flow.COMPILED(inner, call)
             case Hold(below, Batch(n, drop)):
                 tuples = isinstance(below, Mix) and isinstance(below.rule, Turns)
                 return BatchOp(self.op(below, seed, path), n, drop, tuples)
@@ -310,11 +307,11 @@ class Builder:
         under one seed."""
         return _key(self.key(flow, seed, path), *self.names_below(flow.flow))
 
-    def step(self, flow: Each, seed: int, path: Path) -> Step:
-        """The function of an `Each` with its key."""
-        key = self.key(flow, seed, path)
+    def call(self, flow: FunctionStep[Flow], seed: int, path: Path) -> FunctionCall:
+        """Bind the function of a step to its key, its mark and the sources."""
+        key, mark = self.key(flow, seed, path), self.mark(flow, path)
         clock, name = (self.timing.clock, self.timing.called(flow)) if self.timing else (None, "")
-        return Step(flow.kind, flow.fn, key, self.leaves, grouped(flow.flow), clock, name)
+        return flow.CALL(flow.fn, key, mark, self.leaves, grouped(flow.flow), clock, name)
 
     def names_below(self, flow: Flow) -> tuple[str, ...]:
         """The names that the sources of a flow were given."""
@@ -329,7 +326,7 @@ class Builder:
                 return tuple(name for child in flows for name in self.names_below(child))
             case (
                 Reorder(below)
-                | Each(below)
+                | FunctionStep(below)
                 | Hold(below)
                 | Head(below)
                 | Rest(below)
@@ -343,7 +340,7 @@ class Builder:
         match flow:
             case Read():
                 return self.leaf(flow, path)
-            case Reorder(below) | Each(below):
+            case Reorder(below) | FunctionStep(below):
                 return self.only_leaf(below, under(flow, path))
             case _:
                 return None
@@ -373,9 +370,3 @@ class Builder:
         """Those that sources know."""
         found = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])
-
-
-def name_of(fn: Any) -> str:
-    """What a function is called: stable across processes, never an address."""
-    name = getattr(fn, "__qualname__", None)
-    return str(name) if name else type(fn).__qualname__

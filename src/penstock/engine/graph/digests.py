@@ -26,10 +26,10 @@ from ..base.digests import (
     digest_memory,
     mask_varying_digests,
 )
+from ..steps.function_step import FunctionStep, name_of
 from ..streams.step import Leaf
 from .code import code_digest
-from .nodes import Each, Flow, Hold, Mix, Read
-from .recipe import name_of
+from .nodes import Flow, Hold, Mix, Read
 
 Facts = Mapping[str, str | int]
 """The length of a source, and digests by the name of what they tell of."""
@@ -227,7 +227,7 @@ def _functions(flow: Flow) -> Iterator[Any]:
     below = flow.flows if isinstance(flow, Mix) else () if isinstance(flow, Read) else (flow.flow,)
     for each in below:
         yield from _functions(each)
-    if isinstance(flow, Each):
+    if isinstance(flow, FunctionStep):
         yield flow.fn
     elif isinstance(flow, Hold) and flow.size:
         yield flow.size.measure

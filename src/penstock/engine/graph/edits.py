@@ -17,9 +17,10 @@ from ..base.integers import check_int, check_position
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import By, Past, Weighted
 from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, UnchangedPasses
+from ..steps.function_step import FunctionStep
 from .build import Builder
 from .history import FURTHEST
-from .nodes import Each, Flow, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
+from .nodes import Flow, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
 from .tail import has_tail
 
 
@@ -145,7 +146,7 @@ def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
 
 def own_pass(flow: Flow, path: Path) -> bool:
     """Whether a pass of the run is one of the mixture at a path."""
-    while isinstance(flow, Each | Hold) or (
+    while isinstance(flow, FunctionStep | Hold) or (
         isinstance(flow, Reorder) and not isinstance(flow.order, FixedSet | Replay | Repeat)
     ):
         flow = flow.flow
@@ -155,7 +156,7 @@ def own_pass(flow: Flow, path: Path) -> bool:
 def _below_batches(flow: Flow, order: Gap | UnchangedPasses) -> Flow:
     """The order put below the batches that come last, where positions are those of the run."""
     match flow:
-        case Hold(below) | Each(below, "map" | "random" | "source") if has_tail(flow):
+        case Hold(below) | FunctionStep(below) if has_tail(flow):
             return replace(flow, flow=_below_batches(below, order))
         case _:
             return Reorder(flow, order)
@@ -236,7 +237,7 @@ def settled_mixture(flow: Flow) -> bool:
         for mix in mixtures(flow).values()
     ):
         return False
-    while isinstance(flow, Each) and flow.kind in ("map", "index", "random", "source"):
+    while isinstance(flow, FunctionStep) and flow.keeps_positions:
         flow = flow.flow
     if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
         return True

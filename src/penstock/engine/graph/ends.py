@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ..mixing.rules import Turns
 from ..orders import FixedSet, Repeat, Replay
-from .nodes import Again, Each, Flow, Hold, Mix, Read, Reorder, Rest, fact, is_counter
+from ..steps.function_step import FunctionStep
+from .nodes import Again, Flow, Hold, Mix, Read, Reorder, Rest, fact, is_counter
 
 
 @fact
@@ -21,7 +22,7 @@ def endless(flow: Flow) -> bool:
             return epochs is None or endless(below)
         case Reorder(below, FixedSet()):
             return False
-        case Reorder(below) | Each(below) | Hold(below) | Rest(below):
+        case Reorder(below) | FunctionStep(below) | Hold(below) | Rest(below):
             return endless(below)
         case _:
             return False
@@ -35,7 +36,7 @@ def alike(flow: Flow) -> bool:
             return True
         case Again(below) | Reorder(below, Repeat() | Replay()):
             return alike(below)
-        case Each(below, kind):
-            return kind not in ("random", "index") and alike(below)
+        case FunctionStep(below):
+            return not flow.varies_by_pass and alike(below)
         case _:
             return False

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...errors import ConfigError
 from ..base.arguments import join_first
-from .build import name_of
+from ..steps.function_step import name_of
 
 
 class OfPair:

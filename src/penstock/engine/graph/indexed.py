@@ -10,21 +10,12 @@ from ...errors import IndexedError
 from ...types import is_source
 from ..mixing.rules import Chain, Weighted
 from ..packing import SOURCE, Apart, has_independent_rows
+from ..steps.function_step import FunctionStep
+from ..steps.map import Map
 from .code import code_digest
 from .ends import endless
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
+from .nodes import Again, Batch, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
 from .tail import tail_of
-
-STEP = {
-    "map": "map()",
-    "may_skip": "map(may_skip=True)",
-    "index": "map_with_index()",
-    "random": "random_map()",
-    "filter": "filter()",
-    "flat": "flat_map()",
-    "source": "with_source()",
-}
-"""The methods of a dataset that make the kinds of steps."""
 
 
 @fact
@@ -43,13 +34,11 @@ def why_not(flow: Flow) -> str | None:
             return rule.unindexed or next(
                 (reason for reason in map(why_not, flows) if reason), None
             )
-        case Each(below, kind):
-            lost = kind in ("may_skip", "filter", "flat")
-            return (
-                f"{STEP[kind]} gives a number of samples that depends on the data"
-                if lost
-                else why_not(below)
-            )
+        case FunctionStep(below):
+            if flow.keeps_positions:
+                return why_not(below)
+            step = f"{flow.METHOD}({flow.OPTION})"
+            return f"{step} gives a number of samples that depends on the data"
         case Hold(below, fold, size):
             if (reason := why_not(below)) is not None or isinstance(fold, Batch):
                 return reason
@@ -87,7 +76,7 @@ def lengths_known(flow: Flow) -> bool:
             return lengths_known(below)
         case Mix(flows, _, Weighted() | Chain()):
             return all(map(lengths_known, flows))
-        case Each(below, "map", fn):
+        case Map(below, fn):
             return counted_for(fn, below) and lengths_known(below)
         case _:
             return False

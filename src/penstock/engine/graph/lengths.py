@@ -20,10 +20,12 @@ from ..mixing.rules import Chain, Invertible, Turns, Weighted
 from ..ops.mix import MixOp
 from ..orders import FixedSet, Gap, Slice
 from ..packing import Packing
+from ..steps.function_step import FunctionStep
+from ..steps.map import Map
 from .build import Builder
 from .ends import endless
 from .indexed import counted_for, lengths_known, why_not
-from .nodes import Batch, Each, Flow, Hold, Mix, Read, Reorder, Without
+from .nodes import Batch, Flow, Hold, Mix, Read, Reorder, Without
 
 _LOG = logging.getLogger("penstock")
 _MEASURED = 256  # samples
@@ -63,15 +65,15 @@ def known_mean(flow: Flow) -> float | None:
             return (
                 None if lengths is None or not len(lengths) else sum_lengths(lengths) / len(lengths)
             )
-        case Each(_, "map", Packing() as packing):
+        case Map(_, Packing() as packing):
             return float(packing.length)
-        case Each(Hold(Mix(partners, _, Turns()), Batch(n)), "map", fn) if fn is tuple and n == len(
+        case Map(Hold(Mix(partners, _, Turns()), Batch(n)), fn) if fn is tuple and n == len(
             partners
         ):
             return _sum_of_means(partners)
-        case Each(below, "source"):
+        case FunctionStep(below, keeps_lengths=True):
             return known_mean(below)
-        case Each(below, "map", fn) if counted_for(fn, below):
+        case Map(below, fn) if counted_for(fn, below):
             return known_mean(below)
         case Reorder(below, FixedSet()):
             return _mean_of_fixed(flow) if lengths_known(flow) else None

@@ -1,16 +1,21 @@
-"""The tree: eight frozen nodes describe every pipeline. Users add functions, never nodes."""
+"""The tree: frozen nodes describe every pipeline. Users add functions, never nodes.
+
+Function steps are in `engine/steps`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from ...types import Digest, Fold, Ints, Json, Order, Path, Shards, Sizer, Source
 from ..base.digests import digest_memory
 from ..mixing.rules import By, Rule, Weighted
 from ..orders import FixedSet
+from ..steps.function_step import FunctionStep
+from ..steps.random_map import RandomMap
 
 
 @dataclass(frozen=True)
@@ -61,20 +66,6 @@ class Mix:
     rule: Rule
 
 
-Kind: TypeAlias = Literal["map", "may_skip", "index", "random", "filter", "flat", "source"]
-
-
-@dataclass(frozen=True)
-class Each:
-    """A function on every sample, one by one."""
-
-    flow: Flow
-    kind: Kind
-    fn: Any
-    seed: int | None = None
-    name: str | None = None
-
-
 @dataclass(frozen=True)
 class Hold:
     """Groups of samples: `Batch` by counting, anything else by a fold over their sizes."""
@@ -118,8 +109,8 @@ def random_key(flow: Flow) -> str | None:
     unless they have a `KEY` of their own.
     """
     match flow:
-        case Each(_, "random"):
-            return "random"
+        case FunctionStep():
+            return flow.KEY if flow.is_random else None
         case Reorder(_, Without()) | Hold(_, Batch()):
             return None
         case Reorder(_, part) | Hold(_, part):
@@ -135,7 +126,7 @@ def leaf_of(flow: Flow) -> Read | None:
 
 def leaf_below(node: Flow) -> Read | None:
     """Return the leaf below functions and orders; `None` if another step is among them."""
-    while isinstance(node, Each | Reorder):
+    while isinstance(node, FunctionStep | Reorder):
         node = node.flow
     return leaf_of(node)
 
@@ -186,7 +177,7 @@ def inputs_of(flow: Mix, path: Path) -> list[tuple[Flow, Path]]:
     return [(child, (*path, place)) for child, place in zip(flow.flows, places, strict=True)]
 
 
-def under(flow: Reorder | Each | Hold | Head | Rest | Again, path: Path) -> Path:
+def under(flow: Reorder | FunctionStep[Flow] | Hold | Head | Rest | Again, path: Path) -> Path:
     """Return the path below a node with one input; a slice with nothing above it has a path of its
     own.
     """
@@ -216,7 +207,7 @@ def shown_as(path: Path) -> str:
     return "/".join(place for place in path if isinstance(place, str))
 
 
-Flow: TypeAlias = Read | Reorder | Mix | Each | Hold | Head | Rest | Again
+Flow: TypeAlias = "Read | Reorder | Mix | FunctionStep[Flow] | Hold | Head | Rest | Again"
 
 _T = TypeVar("_T")
 
@@ -257,7 +248,7 @@ def step_names(flow: Flow) -> frozenset[str]:
         case Read() | Mix():
             return frozenset()
         case (
-            Reorder(below, _, _, name) | Each(below, _, _, _, name) | Hold(below, _, _, _, name)
+            Reorder(below, _, _, name) | RandomMap(below, _, _, name) | Hold(below, _, _, _, name)
         ) if name is not None:
             return step_names(below) | {name}
         case _:
@@ -280,5 +271,5 @@ def numbered(flow: Flow) -> Mapping[str, int]:
             return {}
         case _:
             counts, kind = numbered(flow.flow), random_key(flow)
-            named = isinstance(flow, Reorder | Each | Hold) and flow.name is not None
+            named = isinstance(flow, Reorder | RandomMap | Hold) and flow.name is not None
             return counts if kind is None or named else {**counts, kind: counts.get(kind, 0) + 1}

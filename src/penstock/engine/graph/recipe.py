@@ -17,8 +17,9 @@ from ...types import Json
 from ..base.canonical_json import encode_canonical_json
 from ..mixing.rules import Weighted
 from ..packing import PackedBatches, Packing
-from .build import name_of
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Read, Reorder, Rest
+from ..steps.function_step import FunctionStep, describe_function, describe_keys
+from ..steps.map import Map
+from .nodes import Again, Batch, Flow, Head, Hold, Mix, Read, Reorder, Rest
 from .tail import has_tail
 
 
@@ -32,7 +33,14 @@ def describe(flow: Flow) -> dict[str, Json]:
                 **_own(flow),
                 "of": {name: describe(child) for name, child in zip(names, flows, strict=True)},
             }
-        case Reorder(below) | Each(below) | Hold(below) | Head(below) | Rest(below) | Again(below):
+        case (
+            Reorder(below)
+            | FunctionStep(below)
+            | Hold(below)
+            | Head(below)
+            | Rest(below)
+            | Again(below)
+        ):
             return {**_own(flow), "of": describe(below)}
 
 
@@ -46,11 +54,11 @@ def _told(flow: Flow) -> dict[str, Any]:
         case Read(source, name):
             return {"read": name, **cast("dict[str, Json]", source.describe())}
         case Reorder(_, order, seed, name):
-            return {**_keyed(seed, name), **cast("dict[str, Json]", order.describe())}
-        case Each(_, "map", PackedBatches(packing)) | Each(_, "map", Packing() as packing):
+            return {**describe_keys(seed, name), **cast("dict[str, Json]", order.describe())}
+        case Map(_, PackedBatches(packing)) | Map(_, Packing() as packing):
             return {"pack": packing.describe()}
-        case Each(_, kind, fn, seed, name):
-            return {kind: called(fn), **_keyed(seed, name)}
+        case FunctionStep():
+            return flow.describe()
         case Hold(_, Batch(n, drop, over_ranks)):
             return {
                 "batch": n,
@@ -59,8 +67,12 @@ def _told(flow: Flow) -> dict[str, Any]:
             }
         case Hold(_, fold, size, seed, name):
             assert not isinstance(fold, Batch)
-            measured = {} if size is None else {"size": called(size.measure)}
-            return {**_keyed(seed, name), **cast("dict[str, Json]", fold.describe()), **measured}
+            measured = {} if size is None else {"size": describe_function(size.measure)}
+            return {
+                **describe_keys(seed, name),
+                **cast("dict[str, Json]", fold.describe()),
+                **measured,
+            }
         case Head(_, n):
             return {"limit": n}
         case Rest(_, n):
@@ -76,15 +88,10 @@ def identity(flow: Flow) -> dict[str, Json]:
     match flow:
         case Hold(below, Batch()):
             return {"batch": "any", "of": identity(below)}
-        case Each(below) if has_tail(flow):
+        case FunctionStep(below) if has_tail(flow):
             return {**_own(flow), "of": identity(below)}
         case _:
             return describe(flow)
-
-
-def _keyed(seed: int | None, name: str | None) -> dict[str, Json]:
-    """The seed and the name of a random step, as far as they were given."""
-    return {**({} if seed is None else {"seed": seed}), **({} if name is None else {"step": name})}
 
 
 def with_lengths(flow: Flow, node: Any) -> Flow:
@@ -103,19 +110,6 @@ def with_lengths(flow: Flow, node: Any) -> Flow:
             rule, lengths=tuple((name, float(node["lengths"][name])) for name in flow.names)
         )
     return replace(flow, flows=flows, rule=rule)
-
-
-def called(fn: Any) -> str:
-    """The name of a function, and its version where it has one: an attribute `version` that the
-    user sets.
-
-    >>> def tokenise(text): return text.split()
-    >>> tokenise.version = 2
-    >>> called(tokenise)
-    'tokenise version 2'
-    """
-    version = getattr(fn, "version", None)
-    return f"{name_of(fn)} version {version}" if isinstance(version, int | str) else name_of(fn)
 
 
 _PLAIN = frozenset({str, int, bool, type(None)})

@@ -7,7 +7,8 @@ from operator import is_
 from typing import TypeVar
 
 from ..mixing.rules import Weighted
-from .nodes import Each, Flow, Hold, Mix, Read, Reorder, random_key
+from ..steps.random_map import RandomMap
+from .nodes import Flow, Hold, Mix, Read, Reorder, random_key
 
 _F = TypeVar("_F", bound=Flow)
 
@@ -28,7 +29,7 @@ def seeded(flow: Flow, seed: int) -> Flow:
 def with_seed(flow: _F, seed: int | None) -> _F:
     """Return a node with `seed` if it is a random step that has none, else the node itself."""
     if (
-        isinstance(flow, Reorder | Each | Hold)
+        isinstance(flow, Reorder | RandomMap | Hold)
         and flow.seed is None
         and random_key(flow) is not None
     ):

@@ -29,13 +29,15 @@ from ..orders import (
     WindowShuffle,
 )
 from ..packing import PackedBatches, Packing
+from ..steps.function_step import FunctionStep, describe_function
+from ..steps.map import Map
+from ..steps.random_map import RandomMap
 from .compiled import Compiled
 from .ends import endless
-from .indexed import STEP, why_not
+from .indexed import why_not
 from .nodes import (
     Again,
     Batch,
-    Each,
     Flow,
     Head,
     Hold,
@@ -46,7 +48,6 @@ from .nodes import (
     Without,
     is_counter,
 )
-from .recipe import called
 from .shown import Shown, attempt, counted
 
 _LINES = 12
@@ -95,7 +96,7 @@ def _inputs_in(flow: Flow) -> int | None:
             case Mix(flows):
                 inputs += len(flows)
                 left += flows
-            case Reorder(below) | Each(below) | Hold(below):
+            case Reorder(below) | FunctionStep(below) | Hold(below):
                 left.append(below)
             case _:
                 pass
@@ -114,13 +115,17 @@ def _chain(flow: Flow) -> tuple[list[str], Flow]:
     """The steps over a source or a mixture, in the order in which they were written, and that."""
     steps = list[str]()
     while True:
-        below = flow.flow if isinstance(flow, Reorder | Each | Hold | Head | Rest | Again) else None
+        below = (
+            flow.flow
+            if isinstance(flow, Reorder | FunctionStep | Hold | Head | Rest | Again)
+            else None
+        )
         broken = (f"{type(flow).__name__}?", below) if below else None
         if (found := attempt(partial(_step, flow), broken)) is None:
             break
         steps.append(found[0])
         flow = found[1]
-    if isinstance(flow, Each) and isinstance(flow.flow, Hold):  # the tuples of a zip
+    if isinstance(flow, FunctionStep) and isinstance(flow.flow, Hold):  # the tuples of a zip
         flow = flow.flow.flow
     return steps[::-1], flow
 
@@ -141,23 +146,22 @@ def _step(flow: Flow) -> tuple[str, Flow] | None:
             return _call("skip", n), below
         case Again(below, epochs):
             return _call("repeat", epochs), below
-        case Each(Hold(Mix((numbers, below), _, Turns())), "map") if is_counter(numbers):
+        case Map(Hold(Mix((numbers, below), _, Turns()))) if is_counter(numbers):
             return "zip(index)", below
-        case Each(Hold(Mix(_, _, Turns()), Batch()), "map", fn) if fn is tuple:
+        case Map(Hold(Mix(_, _, Turns()), Batch()), fn) if fn is tuple:
             return None
-        case Each(Hold(Hold(below), Batch() as batch), "map", PackedBatches(packing)):
+        case Map(Hold(Hold(below), Batch() as batch), PackedBatches(packing)):
             return f"{_packed(packing)} -> {_batch(batch, collate)}", below
-        case Each(Hold(below, Batch() as batch), "map", fn):
+        case Map(Hold(below, Batch() as batch), fn):
             return _batch(batch, fn), below
-        case Each(Hold(below), "map", Packing() as packing):
+        case Map(Hold(below), Packing() as packing):
             return _packed(packing), below
-        case Each(Hold(below, fold, _, seed, named), "map") if not isinstance(fold, Batch):
+        case Map(Hold(below, fold, _, seed, named)) if not isinstance(fold, Batch):
             return _described(fold.describe(), seed, named), below
-        case Each(below, kind, fn, seed, named):
-            name, _, option = STEP[kind].partition("(")
-            return _call(
-                name, _called(fn), option[:-1] or None, seed=seed, name=_text(named)
-            ), below
+        case FunctionStep(below, fn):
+            seed, named = (flow.seed, flow.name) if isinstance(flow, RandomMap) else (None, None)
+            function, option = _called(fn), flow.OPTION or None
+            return _call(flow.METHOD, function, option, seed=seed, name=_text(named)), below
         case Hold(below, Batch() as batch):
             return _batch(batch, collate), below
         case Hold(below, fold, _, seed, named):
@@ -239,7 +243,7 @@ def _call(step: str, /, *args: Any, **options: Any) -> str:
 
 def _called(fn: Any) -> str | None:
     """The name of a function, without where it was defined; None of our own."""
-    name = attempt(lambda: called(fn), type(fn).__name__).rpartition("<locals>.")[2]
+    name = attempt(lambda: describe_function(fn), type(fn).__name__).rpartition("<locals>.")[2]
     return None if name.startswith("_") else _named(name)
 
 

@@ -12,8 +12,10 @@ from ...errors import ConfigError
 from ..base.tree import collate
 from ..mixing.rules import Turns
 from ..packing import PackedBatches, Packing
+from ..steps.function_step import FunctionStep
+from ..steps.map import Map
 from .ends import endless
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Read, Reorder, Rest, fact
+from .nodes import Again, Batch, Flow, Head, Hold, Mix, Path, Read, Reorder, Rest, fact
 
 _RANKS = 1 << 16  # numbers of ranks that are tried
 _NEAR = 12  # numbers of ranks that are named
@@ -29,7 +31,7 @@ def has_tail(flow: Flow) -> bool:
     match flow:
         case Hold(below, Batch()):
             return not (isinstance(below, Mix) and isinstance(below.rule, Turns))
-        case Each(below, "map" | "random" | "source"):
+        case FunctionStep(below, is_elementwise=True):
             return has_tail(below)
         case _:
             return False
@@ -74,7 +76,7 @@ def rows_given(batches: Sequence[Batch], rows: int) -> int:
 def below_tail(flow: Flow, change: Callable[[Flow], Flow]) -> Flow:
     """The tree with another flow of the rows of a run."""
     if has_tail(flow):
-        assert isinstance(flow, Hold | Each)
+        assert isinstance(flow, Hold | FunctionStep)
         return replace(flow, flow=below_tail(flow.flow, change))
     return change(flow)
 
@@ -83,7 +85,7 @@ def tail_of(flow: Flow) -> Tail:
     """Split off the steps at the top that only regroup or map whole items."""
     batches = tuple[Batch, ...]()
     while has_tail(flow):
-        assert isinstance(flow, Hold | Each)
+        assert isinstance(flow, Hold | FunctionStep)
         if isinstance(flow, Hold) and isinstance(flow.fold, Batch):
             batches = (flow.fold, *batches)
         flow = flow.flow
@@ -115,9 +117,13 @@ def batches_of_rank(flow: Flow, world_size: int, drop: bool) -> Flow:
             "the ranks share batch(global_batch_size=...), so it must come after all steps that "
             "order, limit or group; put it last, with nothing but maps after it"
         )
-    assert isinstance(flow, Hold | Each)
+    assert isinstance(flow, Hold | FunctionStep)
     below = batches_of_rank(flow.flow, world_size, drop)
-    if isinstance(flow, Each) or not isinstance(flow.fold, Batch) or not flow.fold.over_ranks:
+    if (
+        isinstance(flow, FunctionStep)
+        or not isinstance(flow.fold, Batch)
+        or not flow.fold.over_ranks
+    ):
         return replace(flow, flow=below)
     n = flow.fold.n
     return replace(
@@ -130,7 +136,7 @@ def shared_by_ranks(flow: Flow, world_size: int) -> Flow:
     match flow:
         case Hold(_, Batch() as batch):
             return replace(flow, fold=replace(batch, n=batch.n * world_size, over_ranks=True))
-        case Each(below):
+        case FunctionStep(below):
             return replace(flow, flow=shared_by_ranks(below, world_size))
         case _:
             raise AssertionError("no batches at the end")
@@ -155,10 +161,10 @@ def batched(flow: Flow, batch: Batch, stack: Callable[[list[Any]], Any] | None) 
     into their batch instead of being copied there.
     """
     match flow:
-        case Each(groups, "map", Packing() as packing) if stack is None:
-            return Each(Hold(groups, batch), "map", PackedBatches(packing))
+        case Map(groups, Packing() as packing) if stack is None:
+            return Map(Hold(groups, batch), PackedBatches(packing))
         case _:
-            return Each(Hold(flow, batch), "map", stack or collate)
+            return Map(Hold(flow, batch), stack or collate)
 
 
 class Laned(NamedTuple):
@@ -188,7 +194,7 @@ def laned(flow: Flow) -> Laned:
                 flow = below
                 limit = n if limit is None else min(limit, n)
                 found = Laned(flow, path, limit)
-            case Each(below, "map" | "random" | "source"):
+            case FunctionStep(below, is_elementwise=True):
                 flow = below
             case _:
                 return found
@@ -206,5 +212,5 @@ def grouped(flow: Flow) -> bool:
             return grouped(below)
         case Hold():
             return True
-        case Reorder(below) | Each(below) | Head(below) | Rest(below) | Again(below):
+        case Reorder(below) | FunctionStep(below) | Head(below) | Rest(below) | Again(below):
             return grouped(below)

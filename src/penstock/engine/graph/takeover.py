@@ -11,9 +11,10 @@ from ...types import Json
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..mixing import Exhausted, event_from_json
 from ..ops.again import pass_of
+from ..steps.function_step import FunctionStep
 from .draws import draws_of
 from .indexed import why_not
-from .nodes import Again, Batch, Each, Flow, Head, Hold, Mix, Path, Rest, inputs_of
+from .nodes import Again, Batch, Flow, Head, Hold, Mix, Path, Rest, inputs_of
 
 
 class Taken(NamedTuple):
@@ -34,7 +35,7 @@ def all_moved(
 ) -> dict[int, Json]:
     """The cursors of the lanes of a flow as those of the same flow with its present mixtures."""
     top = flow
-    while isinstance(top, Each) and top.kind in ("map", "random", "source"):
+    while isinstance(top, FunctionStep) and top.is_elementwise:
         top = top.flow
     if isinstance(top, Head | Rest) and taken.lanes > 1 and taken.below(path):
         # Read once and dealt out by turns: all lanes go on behind the last item that one of them
@@ -62,12 +63,12 @@ def migrate_cursor(
             "or keep the mixture unchanged"
         )
     match flow:
-        case Each():
+        case FunctionStep():
             many, below = False, flow
             while (
-                isinstance(below, Each) and why_not(below) is not None
+                isinstance(below, FunctionStep) and why_not(below) is not None
             ):  # they are one piece of work
-                many, below = many or below.kind == "flat", below.flow
+                many, below = many or below.CALL.expands, below.flow
             if not many:
                 return migrate_cursor(below, cursor, taken, epoch, path, top)
             inner, skip = parse_cursor_list(cursor)

@@ -13,9 +13,10 @@ from ...types import Path, TokenSource
 from ..mixing.rules import Weighted
 from ..orders import FixedSet
 from ..packing import FeatureRows, PackedBatches, Packing
+from ..steps.function_step import FunctionStep
+from ..steps.map import Map
 from .nodes import (
     Again,
-    Each,
     Flow,
     Head,
     Hold,
@@ -34,9 +35,7 @@ def stored_dtypes(flow: Flow) -> dict[str, np.dtype[Any]]:
     """Return the dtype in which each source below the packing of a flow gives tokens, where that is
     known."""
     match flow:
-        case Each(Hold(Hold(below)), "map", PackedBatches()) | Each(
-            Hold(below), "map", Packing() | FeatureRows()
-        ):
+        case Map(Hold(Hold(below)), PackedBatches()) | Map(Hold(below), Packing() | FeatureRows()):
             return {
                 name: dtype
                 for name, source in _sources(below, ())
@@ -99,11 +98,11 @@ def _sources(flow: Flow, path: Path, whole: bool = False) -> Iterator[tuple[str,
             for (below, place), name in zip(inputs_of(flow, path), flow.names, strict=True):
                 if weights.get(name, 1) or not whole:
                     yield from _sources(below, place, whole)
-        case Each(below, "map", fn) if (made := getattr(fn, "token_dtype", None)) is not None:
+        case Map(below, fn) if (made := getattr(fn, "token_dtype", None)) is not None:
             yield from ((name, made) for name, _ in _sources(below, path))
         case Reorder(below, order) if not (whole and isinstance(order, FixedSet)):
             yield from _sources(below, under(flow, path), whole)
-        case Each(below, "filter") | Head(below) | Rest(below) if not whole:
+        case FunctionStep(below, keeps_values=True) | Head(below) | Rest(below) if not whole:
             yield from _sources(below, path)
         case Again(below):
             yield from _sources(below, path, whole)

@@ -38,7 +38,7 @@ class Batches(Upstream):
         size = self._by.n
         values, rows, trail = self.tap.take(n * size)
         grouped = Results(values, rows, None)
-        grouped.group(self._by)
+        self._by.run(grouped)
         groups, total = list(grouped.values), min(len(grouped.values) * size, len(values))
         if not groups:
             return Chunk([], make_empty_rows(0), Fixed(None))

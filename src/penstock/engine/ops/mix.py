@@ -16,8 +16,7 @@ from ..base.integers import check_position, find_distinct_values
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows, make_empty_rows, merge_rows_in_order
 from ..mixing.rules import Drawing, Invertible
-from ..streams.step import Step
-from .each import EachOp
+from ..streams.step import FunctionCall
 from .op import UNKNOWN, Before, Op
 from .order import OrderOp
 from .read import blocks_of, read_any
@@ -57,7 +56,7 @@ class MixOp(Op):
         self.base = np.zeros(len(inputs), np.int64) if base is None else base
         self._size, self.depth = schedule.size, max(each.depth for each in self.inputs)
         self._pass = None if on else self._size  # positions after which the schedule begins anew
-        self._below, self._steps = _same_steps(self.inputs)
+        self._below, self._functions = _same_functions(self.inputs)
         self._sources = [each.source for each in self._below]
         self._any = read_any(self._sources)
 
@@ -120,7 +119,7 @@ class MixOp(Op):
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         values = self._gathered(rows)
-        for step in self._steps:
+        for step in self._functions:
             values = step.apply(values, rows)
         return values
 
@@ -369,21 +368,20 @@ class MixOp(Op):
         )
 
 
-def _same_steps(inputs: Sequence[Op]) -> tuple[list[Op], list[Step]]:
+def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]:
     """Split off the functions of single samples in which every input ends: return the flows below
     them, and the functions.
     """
-    below, steps = [*map(_unordered, inputs)], list[Step]()
-    while all(isinstance(each, EachOp) for each in below):
-        tops = [each for each in below if isinstance(each, EachOp)]
-        first = tops[0].step
-        if any(
-            top.depth or top.step.clock or top.step.kind != "map" or top.step.fn is not first.fn
-            for top in tops
-        ):
-            break
-        below, steps = [_unordered(each.flow) for each in tops], [first, *steps]
-    return below, steps
+    below, functions = [*map(_unordered, inputs)], list[FunctionCall]()
+    while first := below[0].function:
+        for op in below:
+            call = op.function
+            if not call or call.fn is not first.fn or not call.takes_value_alone:
+                return below, functions
+            if op.depth or call.clock:
+                return below, functions
+        below, functions = [_unordered(op.inputs[0]) for op in below], [first, *functions]
+    return below, functions
 
 
 def _unordered(op: Op) -> Op:

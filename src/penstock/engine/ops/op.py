@@ -17,6 +17,7 @@ from ...types import Ints, Json, Path, Source
 from ..base.rows import ProvenanceRows
 from ..streams.opening import Opening
 from ..streams.reader import Laps
+from ..streams.step import FunctionCall
 from ..streams.stream import Stream
 from .seek import At, holding
 from .tally import Tally
@@ -187,6 +188,11 @@ class Op:
         return self
 
     # ------------------------------------------------------------ what it is
+
+    @property
+    def function(self) -> FunctionCall | None:
+        """The function of a function step; None for any other op."""
+        return None
 
     @property
     def mixed(self) -> bool:

@@ -14,7 +14,6 @@ from ..base.integers import MAX_POSITION
 from ..base.random import MIN_FEISTEL_SIZE, permute, permute_each
 from ..base.rows import ProvenanceRows
 from ..orders import Repeat, Shuffle
-from .each import EachOp
 from .op import Op
 from .order import OrderOp, PassOp
 from .read import ReadOp
@@ -165,9 +164,9 @@ def _line(op: Op) -> tuple[ReadOp, int | None] | None:
         elif type(op) is OrderOp and isinstance(op.order, Repeat):
             if key is not None:  # the passes below are shuffled as one
                 return None
-        elif not (type(op) is EachOp and op.plain):
+        elif not op.indexed or op.function is None or op.function.needs_index:
             return None
-        op = op.flow
+        (op,) = op.inputs
     return op, key
 
 

@@ -8,11 +8,11 @@ from typing import Any, cast
 from ...errors import ConfigError
 from ..base.arguments import join_first, suggest_names
 from ..base.integers import check_int
-from ..ops.each import EachOp
 from ..ops.gaps import GapOp
 from ..ops.op import Op
 from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
+from ..steps.function_step import FunctionOp
 from .records import Sample
 
 
@@ -23,7 +23,7 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
     """
     if position == 0:
         return 0
-    if op.leaf is not None and not isinstance(op, EachOp | GapOp | RepeatEachOp | WithoutOp):
+    if op.leaf is not None and not isinstance(op, FunctionOp | GapOp | RepeatEachOp | WithoutOp):
         return position
     for below in op.before(position):
         if leaf in below.op.leaves and not below.first and (top or not below.replays):

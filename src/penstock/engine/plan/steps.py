@@ -12,7 +12,6 @@ from ..base.integers import check_int, check_position
 from ..graph.nodes import Flow
 from ..graph.tail import batches_of_rank, tail_of
 from ..ops.batch import BatchOp
-from ..ops.each import EachOp
 from ..ops.gaps import ToldOp
 from ..ops.op import Op
 from ..ops.pack import passes_of
@@ -25,6 +24,7 @@ from ..runtime.step_log import (
     rows_of_step,
     wrapped,
 )
+from ..steps.function_step import FunctionOp
 from ..streams.deal import spread_of
 
 
@@ -37,7 +37,7 @@ def rows_op(op: Op) -> Op:
 
 def told_of(op: Op) -> UnchangedPasses | None:
     """Which passes are told, where positions were skipped in some passes only."""
-    while isinstance(op, BatchOp | EachOp):
+    while isinstance(op, BatchOp | FunctionOp):
         op = op.flow
     return op.order if isinstance(op, ToldOp) else None
 

@@ -9,8 +9,9 @@ from typing import Any
 from ..base.event_counts import EVENT_COUNTS
 from ..base.machine import count_cores, measure_resident_memory
 from ..graph.build import Timing
-from ..graph.nodes import Each
+from ..graph.nodes import Flow
 from ..graph.show import stage
+from ..steps.function_step import FunctionStep
 from ..streams.clock import Clock, Note
 from ..streams.job import Executor
 from .executors.threads import Threads
@@ -97,7 +98,7 @@ class Watch:
         }
 
 
-def _called(flow: Each) -> str:
+def _called(flow: FunctionStep[Flow]) -> str:
     """A step as the user wrote it, with the place of a function of theirs."""
     fn = getattr(flow.fn, "fn", flow.fn)  # of what holds one
     code = getattr(fn, "__code__", None)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from ...types import DataLocation
 from ..base.groups import NeighbourGroups
-from ..base.rows import ProvenanceRows, compute_bounds
+from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from .budget import bytes_of_all
 from .clock import Clock, Note
+from .results import Apply, Call, Results
 from .retry import patiently
-from .step import Step, listed
-
-Apply: TypeAlias = "Callable[[Sequence[Any], ProvenanceRows], Sequence[Any]]"
+from .step import FunctionCall, listed
 
 
 class Done(NamedTuple):
@@ -47,13 +46,28 @@ class Grouping:
     n: int
     drop: bool
 
+    def run(self, items: Results, call: Call | None = None) -> None:
+        """Replace the items of a unit by their batches.
+
+        No step may have dropped or added items before: a unit then consists of whole batches.
+        """
+        assert items.origin is None
+        total = len(items.values) - (len(items.values) % self.n if self.drop else 0)
+        offsets = (
+            np.minimum(np.arange(0, total + self.n, self.n), total)
+            if total
+            else np.zeros(1, np.int64)
+        )
+        items.values = NeighbourGroups(items.values, offsets.tolist())
+        items.rows = items.rows.slice(0, total).grouped(offsets)
+
 
 @dataclass
 class Job:
     """The work on every unit: read it (`op`, unless a stream does), then one step after another."""
 
     op: Reads | None
-    steps: list[Step | Grouping]
+    steps: list[FunctionCall | Grouping]
     clock: Clock | None = None
     names: Sequence[str] = ()
     """Of the sources, by leaf."""
@@ -68,10 +82,18 @@ class Job:
 
     def _once(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
         began = world.sched.now()
-        found = Results(self.op.values(rows) if self.op else values or [], rows, None)
+        return self._run(self.op.values(rows) if self.op else values or [], rows, began)
+
+    def _run(
+        self, values: Sequence[Any], rows: ProvenanceRows, began: float, call: Call | None = None
+    ) -> Done:
+        """Send values through all steps."""
+        items = Results(values, rows)
         for step in self.steps:
-            found.go(step)
-        return found.done(began)
+            step.run(items, call)
+        size = max(items.size, bytes_of_all(items.values))
+        seconds = world.sched.now() - began
+        return Done(listed(items.values), items.rows, items.origin, seconds, size)
 
     def carefully(
         self, values: list[Any] | None, rows: ProvenanceRows, at: Callable[[int, int, int], None]
@@ -91,10 +113,7 @@ class Job:
         given: Sequence[Any] = values or []
         if op is not None:
             given = apply_one_by_one(lambda _, row: op.values(row), range(len(rows)), rows)
-        found = Results(given, rows, None)
-        for step in self.steps:
-            found.go(step, apply_one_by_one)
-        return found.done(began)
+        return self._run(given, rows, began, apply_one_by_one)
 
 
 class Computed(Protocol):
@@ -119,79 +138,3 @@ class Executor(Protocol):
     def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Computed: ...
     def resident(self) -> dict[str, int]: ...
     def close(self) -> None: ...
-
-
-@dataclass
-class Results:
-    """Items on their way through the functions of a unit; `origin` says which of its items each
-    came from."""
-
-    values: Sequence[Any]
-    rows: ProvenanceRows
-    origin: list[int] | None
-    size: float = 0.0
-
-    def done(self, began: float) -> Done:
-        """What came out."""
-        size = max(self.size, bytes_of_all(self.values))
-        return Done(listed(self.values), self.rows, self.origin, world.sched.now() - began, size)
-
-    def go(
-        self,
-        step: Step | Grouping,
-        by: Callable[[Apply, Sequence[Any], ProvenanceRows], Sequence[Any]] | None = None,
-    ) -> None:
-        """Through one step; `by` calls it in the place of a call."""
-        if isinstance(step, Grouping):
-            return self.group(step)
-        if step.kind in (
-            "filter",
-            "flat",
-            "may_skip",
-        ):  # what it leaves says less of what was there
-            self.size = max(self.size, bytes_of_all(self.values))
-        results = (
-            by(step.apply, self.values, self.rows) if by else step.apply(self.values, self.rows)
-        )
-        if step.kind != "filter":
-            self.values = results
-        if step.kind in ("filter", "may_skip"):
-            self.keep([i for i, result in enumerate(results) if result])
-        if step.kind == "may_skip":
-            self.values = [some[0] for some in self.values]
-        if step.kind == "flat":
-            self.spread()
-
-    def group(self, by: Grouping) -> None:
-        """In batches. Nothing may have been left out or added before: a unit is then of whole
-        batches."""
-        assert self.origin is None
-        total = len(self.values) - (len(self.values) % by.n if by.drop else 0)
-        offsets = (
-            np.minimum(np.arange(0, total + by.n, by.n), total) if total else np.zeros(1, np.int64)
-        )
-        self.values = NeighbourGroups(self.values, offsets.tolist())
-        self.rows = self.rows.slice(0, total).grouped(offsets)
-
-    def keep(self, which: list[int]) -> None:
-        """These items only."""
-        if len(which) == len(self.values):
-            return
-        self.values = [self.values[i] for i in which]
-        self.rows = self.rows.take(np.asarray(which, np.int64))
-        self.origin = which if self.origin is None else [self.origin[i] for i in which]
-
-    def spread(self) -> None:
-        """Every value is a list: its entries become the items, each with a part number of its
-        own."""
-        counts = np.asarray([len(value) for value in self.values], np.int64)
-        source = np.repeat(np.arange(len(counts)), counts)
-        piece = np.arange(len(source)) - compute_bounds(counts)[source] + 1
-        rows = self.rows.take(source)
-        self.rows = replace(
-            rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts()))
-        )
-        self.values = [entry for value in self.values for entry in value]
-        self.origin = (
-            source.tolist() if self.origin is None else [self.origin[i] for i in source.tolist()]
-        )

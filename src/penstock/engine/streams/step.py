@@ -1,25 +1,26 @@
-"""A function at work: one call a sample, and what is said when it fails."""
+"""Functions of steps, bound and called once a sample, and the errors of failed samples."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from ...errors import ConfigError, DataError, Skip, is_missing_file, replace_stop_iteration
-from ...types import Ints, Shards, Source, Transform, Vectorised
+from ...types import Shards, Source, Transform, Vectorised
 from ..base.columnar import ColumnarSamples, ColumnwiseFunction
 from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import read_cpu_seconds
-from ..base.random import create_sample_generator
 from ..base.row_files import locate_row
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..base.tree import collate
+from .budget import bytes_of_all
 from .clock import SEVERAL, Clock
+from .results import Call, Results
 
 
 def listed(values: Sequence[Any]) -> list[Any]:
@@ -97,14 +98,28 @@ def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
 
 
 @dataclass
-class Step:
-    """A function at work: one call a sample, with what its kind needs beside the sample. `grouped`
-    says that it is one over batches or packs. With a clock, what it takes is noted under `name`.
+class FunctionCall:
+    """The function of a step, bound for an era and called once a sample.
+
+    Each step derives a class from this one, which says what the function receives beside a sample
+    and what its results do to the items. `mark` numbers the step among those that mark rows.
+    `grouped` is true over batches or packed rows. With a clock, times are noted under `name`.
     """
 
-    kind: str
+    drops: ClassVar[bool] = False
+    """Whether the number of items depends on the results."""
+    expands: ClassVar[bool] = False
+    """Whether a sample may become several items."""
+    needs_index: ClassVar[bool] = False
+    """Whether the function receives the number of the sample in its pass."""
+    takes_value_alone: ClassVar[bool] = True
+    """Whether the function receives nothing beside the sample."""
+    vectorises: ClassVar[bool] = False
+    """Whether `fn.many`, if it exists, replaces the calls for many samples."""
+
     fn: Transform
     key: int
+    mark: int
     leaves: Sequence[Leaf]
     grouped: bool = False
     clock: Clock | None = None
@@ -113,61 +128,51 @@ class Step:
     def __post_init__(self) -> None:
         fn: object = self.fn
         self._columnwise = fn is collate or isinstance(fn, ColumnwiseFunction)
-        together = self.kind in ("map", "filter") and callable(
-            getattr(fn, "many", None)
-        )  # protocols are slow to ask
-        self.many: Callable[[Any], Sequence[Any]] | None = (
-            cast(Vectorised, fn).many if together else None
-        )
-        if fn is collate:
-            self.many = collate_each
-        if self.kind in ("flat", "may_skip"):
-            self.fn = _Listed(self.fn) if self.kind == "flat" else _AtMostOne(self.fn)
+        self.many: Callable[[Any], Sequence[Any]] | None = None
+        if self.vectorises:  # protocols are slow to ask
+            vectorised = callable(getattr(fn, "many", None))
+            self.many = cast(Vectorised, fn).many if vectorised else None
+            if fn is collate:
+                self.many = collate_each
 
-    @property
-    def drops(self) -> bool:
-        """True if it may give nothing for a sample."""
-        return self.kind in ("filter", "may_skip", "flat")
+    def run(self, items: Results, call: Call | None = None) -> None:
+        """Replace the items of a unit by the results; `call` is used in place of a plain call."""
+        if self.drops:  # the results no longer show how much memory the samples took
+            items.size = max(items.size, bytes_of_all(items.values))
+        values, rows = items.values, items.rows
+        self.collect(call(self.apply, values, rows) if call else self.apply(values, rows), items)
 
-    def apply(
-        self, values: Sequence[Any], rows: ProvenanceRows, index: Ints | None = None
-    ) -> Sequence[Any]:
-        """`fn` on every value: lists of what they give where that may be none or several. An
-        exception names the sample.
-        """
+    def collect(self, results: Sequence[Any], items: Results) -> None:
+        """Turn the result of each call into items."""
+        items.values = results
+
+    def apply(self, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+        """Return the result of the function for every value. An exception names the sample."""
         if not self._columnwise:
             values = listed(values)
         try:
-            return (
-                self._timed(self.clock, values, rows, index)
-                if self.clock
-                else self._all(values, rows, index)
-            )
+            return self._timed(self.clock, values, rows) if self.clock else self._all(values, rows)
         except Miscounted:
             raise
         except Exception as error:
-            calls = self.calls(rows, index)
-            each = [self._one(calls(i), values, rows, i) for i in range(len(values))]
+            bound = self.bind(rows)
+            each = [self._one(bound(i), values, rows, i) for i in range(len(values))]
             if self.many and len(values) > 1:
                 log_fallback(self.name, error)
             return each
 
-    def _all(
-        self, values: Sequence[Any], rows: ProvenanceRows, index: Ints | None
-    ) -> Sequence[Any]:
-        if self.kind in ("map", "filter", "flat", "may_skip"):
+    def _all(self, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+        if self.takes_value_alone:
             out = self.many(values) if self.many else list(map(self.fn, values))
             if len(out) < len(values) and not self.many:
                 raise StopIteration  # which a function raised: to `map` that is the end
             return out
-        calls = self.calls(rows, index)
-        return [calls(i)(value) for i, value in enumerate(values)]
+        bound = self.bind(rows)
+        return [bound(i)(value) for i, value in enumerate(values)]
 
-    def _timed(
-        self, clock: Clock, values: Sequence[Any], rows: ProvenanceRows, index: Ints | None
-    ) -> Sequence[Any]:
-        """The same, and a note of what took how long."""
-        calls, out, now = self.calls(rows, index), cast("Sequence[Any]", []), world.sched.now
+    def _timed(self, clock: Clock, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+        """Apply the function and note the seconds of each call."""
+        bound, out, now = self.bind(rows), cast("Sequence[Any]", []), world.sched.now
         names = [leaf.name for leaf in self.leaves]
         processor, times = read_cpu_seconds(), [now()]
         with clock.at(self.name, names, rows) as mark:
@@ -177,7 +182,7 @@ class Step:
             else:
                 results = list[Any]()
                 for mark.item, value in enumerate(values):
-                    results.append(calls(mark.item)(value))
+                    results.append(bound(mark.item)(value))
                     mark.since = now()
                     times.append(mark.since)
                 out = results
@@ -203,35 +208,9 @@ class Step:
             part = error.part if isinstance(error, DataError) else ()
             raise failed(rows, rows.first_of(i, part), error, self.grouped) from error
 
-    def calls(
-        self, rows: ProvenanceRows, index: Ints | None
-    ) -> Callable[[int], Callable[[Any], Any]]:
-        """For the i-th item, the function of its value alone."""
-        fn, key, leaves = self.fn, self.key, self.leaves
-        if self.kind == "index":
-            assert index is not None
-            return lambda i: lambda value: fn(int(index[i]), value)
-        first = rows.firsts()
-        leaf, epoch, place = rows.leaf, rows.epoch, rows.index
-        if self.kind == "random":
-
-            def seeded(i: int) -> Callable[[Any], Any]:
-                r = first[i]
-                rng = create_sample_generator(
-                    key ^ leaves[int(leaf[r])].key, int(epoch[r]), int(place[r]), int(rows.part[r])
-                )
-                return lambda value: fn(value, rng)
-
-            return seeded
-        if self.kind == "source":
-            return lambda i: (
-                lambda value: fn(
-                    value,
-                    leaves[int(leaf[first[i]])].name,
-                    int(epoch[first[i]]),
-                    int(place[first[i]]),
-                )
-            )
+    def bind(self, rows: ProvenanceRows) -> Callable[[int], Callable[[Any], Any]]:
+        """Return, for the i-th item, the function of its value alone."""
+        fn = self.fn
         return lambda i: fn
 
 
@@ -242,27 +221,3 @@ def not_to_be_skipped(skip: Skip) -> ConfigError:
         f"a function raised Skip{said}, but its step must give exactly one item for each sample, "
         "because positions count them; drop samples by .map(fn, may_skip=True) or .filter(fn)"
     )
-
-
-class _Listed:
-    """A flat-map's function, with its pieces taken out while an exception still names the
-    sample."""
-
-    def __init__(self, fn: Transform) -> None:
-        self.fn = fn
-
-    def __call__(self, value: Any) -> list[Any]:
-        return list(self.fn(value))
-
-
-class _AtMostOne:
-    """The result in a list; an empty one where the function raises `Skip`."""
-
-    def __init__(self, fn: Transform) -> None:
-        self.fn = fn
-
-    def __call__(self, value: Any) -> list[Any]:
-        try:
-            return [self.fn(value)]
-        except Skip:
-            return []

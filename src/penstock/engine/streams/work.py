@@ -20,7 +20,7 @@ from .foresight import foreseeing, foretell
 from .job import Computed, Done, Executor, Grouping, Job
 from .journal import Journal
 from .quarantine import Placed, Quarantine
-from .step import Failed, Leaf, Step
+from .step import Failed, FunctionCall, Leaf
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
 SINGLE = 1 << 11  # items of one sample that are made at a time at most; of others 256
@@ -65,7 +65,7 @@ class Work:
     """
 
     def __init__(
-        self, feed: Feed, op: Positioned | None, steps: list[Step | Grouping], hired: Hired
+        self, feed: Feed, op: Positioned | None, steps: list[FunctionCall | Grouping], hired: Hired
     ) -> None:
         self.feed, self.job, self.hired = (
             feed,
@@ -86,7 +86,7 @@ class Work:
         self._foreseeing = foreseeing(hired.leaves, reach)
         self.search: EndlessSearch | None = None
 
-    def then(self, step: Step | Grouping) -> Work:
+    def then(self, step: FunctionCall | Grouping) -> Work:
         """One more step, in the same piece of work."""
         self.job.steps.append(step)
         if isinstance(step, Grouping):
@@ -97,7 +97,7 @@ class Work:
 
     @property
     def many(self) -> bool:
-        return any(isinstance(step, Step) and step.kind == "flat" for step in self.job.steps)
+        return any(isinstance(step, FunctionCall) and step.expands for step in self.job.steps)
 
     def _own(self, below: Json, skip: int) -> Json:
         return [below, skip] if self.many else below

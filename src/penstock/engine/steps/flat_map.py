@@ -1,0 +1,46 @@
+"""`ds.flat_map(fn)`: any number of items for each sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...types import Transform
+from ..streams.results import Results
+from ..streams.step import FunctionCall
+from .function_step import FunctionStep, Input
+
+
+class FlatMapCall(FunctionCall):
+    """`fn(x)`, an iterable; its entries become items, numbered by the `part` of their rows."""
+
+    drops = True
+    expands = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.fn = _ListEntries(self.fn)
+
+    def collect(self, results: Sequence[Any], items: Results) -> None:
+        items.values = results
+        items.expand()
+
+
+class _ListEntries:
+    """The list of what a function yields, so that an exception of a generator names its sample."""
+
+    def __init__(self, fn: Transform) -> None:
+        self.fn = fn
+
+    def __call__(self, value: Any) -> list[Any]:
+        return list(self.fn(value))
+
+
+@dataclass(frozen=True)
+class FlatMap(FunctionStep[Input]):
+    """Replace every sample by the entries of `fn(x)`."""
+
+    KEY = "flat"
+    METHOD = "flat_map"
+    CALL = FlatMapCall
