@@ -34,10 +34,10 @@ LARGEST_FILES = 10
 
 LIMITS = {
     "engine code lines": 23_300,
-    "largest file of the engine": 490,
-    "small files of the engine": 23,
-    "protocol members": 34,
-    "overrides": 178,
+    "largest file of the engine": 530,
+    "small files of the engine": 27,
+    "protocol members": 35,
+    "overrides": 179,
     "comparisons of kinds": 49,
     "checks of step classes": 258,
 }
