@@ -27,3 +27,12 @@ def test_a_group_has_the_provenance_of_its_first_sample() -> None:
 def test_keys_are_added_to_mappings() -> None:
     [sample] = ps.from_sequence([{"x": 1}], name="wiki").with_source()
     assert sample == {"x": 1, "__source__": "wiki", "__epoch__": 0, "__index__": 0}
+
+
+def test_a_filter_of_late_epochs_is_not_taken_for_one_that_passes_nothing() -> None:
+    late = numbers(5, "a").repeat().with_source(provenance).filter(is_late)
+    assert next(iter(late)) == (0, "a", 20, 0)
+
+
+def is_late(value: tuple[Any, ...]) -> bool:
+    return value[2] >= 20

@@ -35,4 +35,5 @@ class WithSource(FunctionStep[Input]):
     KEY = "source"
     METHOD = "with_source"
     CALL = WithSourceCall
+    varies_by_pass = True
     keeps_lengths = True
