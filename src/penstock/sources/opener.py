@@ -22,6 +22,7 @@ from .sizes import load_lengths
 from .tokens import TokenIdOptions, open_tokens
 
 _LOCAL_FORMATS = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
+_SIGNED_FORMATS = ("parquet", "arrow")  # a reader fails unless a file has the signature
 _HEADER_FORMATS = ("mds", "litdata")  # formats whose offsets are at the beginning of a file
 _FOLDER_FORMATS = ("zarr", "lance")
 CHECKSUMMED_FORMATS = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
@@ -87,9 +88,13 @@ class Opener(NamedTuple):
         if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
         before = sidecar.stat_file(path)
-        sidecar.require_no_lfs_pointer(path, before.size)
+        if self.kind not in _SIGNED_FORMATS:
+            sidecar.require_no_lfs_pointer(path, before.size)
         try:
             return self._open(path, offsets)
+        except Exception:
+            sidecar.require_no_lfs_pointer(path, before.size)
+            raise
         finally:
             # Otherwise the index may describe another version of the file.
             sidecar.require_unchanged(path, before, name=str(path))
