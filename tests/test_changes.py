@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -165,14 +165,14 @@ def parts_of(value: Any, keys: list[Any], packed: bool) -> Any:
     return parts
 
 
-def rows_ahead(run: Run, packed: bool) -> Iterator[Any]:
+def rows_ahead(run: Run, packed: bool) -> Generator[Any]:
     """The next rows of a run on one rank, one by one; `END` after each pass."""
     return _rows_after(run.states, run.rows, packed, run.options)
 
 
 def _rows_after(
     states: Any, rows: ps.Dataset, packed: bool, options: dict[str, Any]
-) -> Iterator[Any]:
+) -> Generator[Any]:
     with ps.Loader(rows, **options) as loader:
         if states:
             loader.load_state_dict(states)
