@@ -183,7 +183,11 @@ def tokens_of(work, method):
     import penstock as ps
 
     flows = {
-        name: ps.from_tokens(work.tokens, work.offsets[a : b + 1], name=name).shuffle()
+        name: ps.from_tokens(
+            work.tokens[work.offsets[a] : work.offsets[b]],
+            work.offsets[a : b + 1] - work.offsets[a],
+            name=name,
+        ).shuffle()
         for name, a, b in zip(work.names, work.cuts, work.cuts[1:], strict=False)
     }
     mixed = ps.mix(flows, dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
