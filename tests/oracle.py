@@ -281,7 +281,7 @@ class Draws:
 class MixtureModel:
     """A mixture whose draws are made one by one, and which is changed between two of them.
 
-    The order of the inputs is random, so `draw` is told the input. It says which sample that gives,
+    The order of the inputs is random, so `draw` receives the input. It returns the sample of that draw,
     and checks that the counts follow the weights.
     """
 

@@ -75,7 +75,7 @@ class Inputs:
     sizes: Mapping[str, int] = field(default_factory=lambda: {"a": 23, "b": 7, "c": 11})
     weights: Mapping[str, int] = field(default_factory=lambda: {"a": 3, "b": 1, "c": 2})
 
-    def adopted(self, change: str) -> Inputs:
+    def with_change(self, change: str) -> Inputs:
         """Return the inputs of the pipeline that is adopted."""
         match change:
             case "adopt grown":
@@ -247,7 +247,7 @@ class Run:
             self.states = through_json([loader.state_dict() for loader in loaders])
 
     def change(self, change: str) -> bool:
-        """Change the run, or leave it as it is if the change is refused."""
+        """Change the run, or leave it as it is if the change is an error."""
         if not change:
             return False
         with suppressed():
@@ -271,7 +271,7 @@ class Run:
         """Continue with another pipeline."""
         assert self.segment is not None
         inputs = self.inputs
-        self.inputs = inputs.adopted(change)
+        self.inputs = inputs.with_change(change)
         try:
             with self.loaders(self.segment, on_mismatch="adopt") as loaders:
                 states = through_json([loader.state_dict() for loader in loaders])
@@ -338,7 +338,7 @@ def suppressed() -> Iterator[None]:
     try:
         yield
     except (ps.ConfigError, ps.StateError):
-        event("a change is refused")
+        event("a change raises an error")
 
 
 @contextmanager

@@ -46,9 +46,9 @@ class Thrice(Twice):
     def _find(self): ...
 
 class Read: ...
-class Each: ...
+class Node: ...
 
-Flow: TypeAlias = Read | Each
+Flow: TypeAlias = Read | Node
 '''
 
 USES = """
@@ -56,7 +56,7 @@ def use(step, flow, kind, dtype):
     if isinstance(step, (Twice, int)) or isinstance(step, str | Thrice):
         pass
     match flow:
-        case Each("map" | "filter"):
+        case Node("map" | "filter"):
             pass
         case Read():
             pass
@@ -107,7 +107,7 @@ def test_members_overrides_and_dispatch_are_counted(checkout: Path) -> None:
     uses = "engine/run/uses.py"
     assert figures["dispatch"] == {
         "kinds": [f"{uses}:10", f"{uses}:10", f"{uses}:6"],
-        "steps": [f"{uses}:3 Thrice", f"{uses}:3 Twice", f"{uses}:6 Each", f"{uses}:8 Read"],
+        "steps": [f"{uses}:3 Thrice", f"{uses}:3 Twice", f"{uses}:6 Node", f"{uses}:8 Read"],
         "kinds outside the engine": [],
         "steps outside the engine": ["cli/main.py:2 Read"],
     }

@@ -1,4 +1,4 @@
-"""What all function steps share: descriptions, positions, pickles, exact resume, errors that name their sample."""
+"""Properties of all function steps: descriptions, positions, pickles, exact resume, errors that name their sample."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class ColumnarSamples(Sequence[Any]):
         """
 
     def join_parts(self, parts: Sequence[Sequence[Any]], order: Ints) -> Sequence[Any]:
-        """Return the samples of parts, of which this is the first, columnar if possible.
+        """Join the samples of this part and of later ones, columnar if possible.
 
         Args:
             parts: The samples.

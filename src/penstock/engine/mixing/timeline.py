@@ -40,7 +40,7 @@ _STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
 
 @dataclass(frozen=True, eq=False)
 class Rules:
-    """What holds for all of a run; `MAX_POSITION` where there is no such number.
+    """Limits that hold for a whole run; `MAX_POSITION` stands for no limit.
 
     `most`: a source drops out after so many draws. `goal`: what a source must be given before a
     pass of the mixture ends; for first_exhausted, what none may pass.

@@ -56,7 +56,7 @@ class Op:
     streamed."""
     source: Source | None = None  # what the values are read from, where that is all
     one_pass: bool = False
-    """Whether a pass of it takes one pass of what lies below."""
+    """True if a pass of it takes one pass of its input."""
 
     @property
     def size(self) -> int | None:

@@ -118,13 +118,13 @@ class FunctionStep(Generic[Input]):
     COMPILED: ClassVar[type[FunctionOp]] = FunctionOp
 
     is_random: ClassVar[bool] = False
-    """Whether the function receives a random generator."""
+    """True if the function receives a random generator."""
     varies_by_pass: ClassVar[bool] = False
-    """Whether equal samples of two passes may have different results."""
+    """True if equal samples of two passes may have different results."""
     keeps_values: ClassVar[bool] = False
-    """Whether every item is an unchanged sample of the input."""
+    """True if every item is an unchanged sample of the input."""
     keeps_lengths: ClassVar[bool] = False
-    """Whether every item has as many tokens as its sample."""
+    """True if every item has as many tokens as its sample."""
 
     flow: Input
     fn: Any

@@ -9,7 +9,7 @@ from .function_step import FunctionStep, Input
 
 
 class MapCall(FunctionCall):
-    """`fn(x)`; or `fn.many(xs)` if the function has it, as that of `map(batched=n)` has."""
+    """`fn(x)`; or `fn.many(xs)` if the function has it, as in `map(batched=n)`."""
 
     vectorises = True
 

@@ -107,15 +107,15 @@ class FunctionCall:
     """
 
     drops: ClassVar[bool] = False
-    """Whether the number of items depends on the results."""
+    """True if the number of items depends on the results."""
     expands: ClassVar[bool] = False
-    """Whether a sample may become several items."""
+    """True if a sample may become several items."""
     needs_index: ClassVar[bool] = False
-    """Whether the function receives the number of the sample in its pass."""
+    """True if the function receives the number of the sample in its pass."""
     takes_value_alone: ClassVar[bool] = True
-    """Whether the function receives nothing beside the sample."""
+    """True if the function receives nothing beside the sample."""
     vectorises: ClassVar[bool] = False
-    """Whether `fn.many`, if it exists, replaces the calls for many samples."""
+    """True if `fn.many`, if it exists, replaces the calls for many samples."""
 
     fn: Transform
     key: int
