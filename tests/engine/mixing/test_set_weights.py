@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine.mixing import Adopt, Mixture
+from penstock.errors import ConfigError
 
 
 @pytest.mark.parametrize(
@@ -75,3 +77,10 @@ def test_weights_of_a_mixture_of_which_a_beginning_is_left_out(lanes: int) -> No
         assert all(x >= 1000 for x in given[60:])
         other.set_weights({"a": 0, "b": 1}, at=at)
         assert list(islice(other, 100)) == given
+
+
+@pytest.mark.parametrize("surplus", [float("nan"), float("inf")])
+def test_an_adopted_surplus_is_a_number_of_samples(surplus: float) -> None:
+    event = Adopt(4, {"a": 2, "b": 2}, {"a": surplus})
+    with pytest.raises(ConfigError, match="a surplus that is not a number of samples"):
+        Mixture(("a", "b"), {"a": 1, "b": 1}, (None, None), log=(event,))

@@ -157,6 +157,13 @@ def check_log(log: tuple[Event, ...], names: tuple[str, ...]) -> None:
                 f"mixture: {join_first(names)}"
             )
         if isinstance(event, Adopt) and not all(
+            abs(n) < MAX_POSITION for n in event.surplus.values()
+        ):
+            raise ConfigError(
+                f"an event at position {event.at} adopts a surplus that is not a number of "
+                f"samples; correct {dict(event.surplus)}"
+            )
+        if isinstance(event, Adopt) and not all(
             0 <= count < MAX_POSITION for count in event.counts.values()
         ):
             raise ConfigError(
