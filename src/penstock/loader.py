@@ -289,7 +289,7 @@ class Loader(Shows):
                 "key 'valid' already; rename that key with .rename(...)"
             )
         valid: Any = session.spread.valid(
-            parse_cursor_int(out.before(offset)), session.epoch, session.rows()
+            parse_cursor_int(out.before(offset)), session.pass_start, session.rows()
         )
         if self._form is not None:
             (valid,) = self._form.values([valid])
@@ -337,7 +337,7 @@ class Loader(Shows):
         session, rows = self._session, self._session.rows()
         if rows is None or self._remainder != "drop" or not self._shares_batches:
             return
-        if rows < session.spread.size and session.row == session.epoch * rows:
+        if rows < session.spread.size and session.row == session.pass_start:
             raise session.spread.no_step(rows)
 
     def _warn_of_omitted_rows(self) -> None:
@@ -684,7 +684,7 @@ class Loader(Shows):
             return np.zeros(0, np.bool_)
         if session.spread.remainder == "pad":
             return session.spread.valid(
-                parse_cursor_int(out.began()), session.epoch, session.rows()
+                parse_cursor_int(out.began()), session.pass_start, session.rows()
             )
         for _ in tail_of(session.base).batches:
             rows = rows.ungrouped()

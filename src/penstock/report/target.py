@@ -17,6 +17,7 @@ from penstock import __version__
 from penstock.dataset import Dataset
 from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.base.limits import STATE
+from penstock.engine.base.passes import Passes
 from penstock.engine.base.row_files import as_row_files
 from penstock.engine.base.seams import read_within
 from penstock.engine.base.sizes import sum_lengths
@@ -27,10 +28,10 @@ from penstock.engine.graph.recipe import describe
 from penstock.engine.graph.shown import counted
 from penstock.engine.mixing import Corrected, Mixture
 from penstock.engine.mixing.asked import asked
+from penstock.engine.ops.eras import ErasOp
 from penstock.engine.ops.mix import MixOp
 from penstock.engine.ops.op import OneInput, Op
 from penstock.engine.ops.packed import PackedOp
-from penstock.engine.ops.passes import PassesOp
 from penstock.engine.ops.tokens import Lengths
 from penstock.engine.plan import Exhaustion, Plan
 from penstock.engine.runtime.step_log import StepRecord, record_of
@@ -95,14 +96,18 @@ class Target:
         """Unit of steps: training steps, or samples drawn."""
         return "step" if self.indexed else "sample"
 
+    @property
+    def _passes(self) -> Passes | None:
+        return self.rows.compiled.op.passes
+
     def row(self, step: int) -> int:
         """Return the first row of a step, counted over all passes."""
-        return record_of(self.log, step).first_row(step, self.rows.size)
+        return record_of(self.log, step).first_row(step, self._passes)[0]
 
     def step(self, row: int) -> int:
         """Return the step of a row, or the last step if the row completes none."""
         record = next(record for record in reversed(self.log) if record.row <= row)
-        return max(0, record.steps_to(row + 1, self.rows.size) - 1)
+        return max(0, record.steps_to(row + 1, self._passes) - 1)
 
     def holds(self, step: int, row: int) -> bool:
         """Return True if a row is part of a step; the last rows of a pass may fill none."""
@@ -124,11 +129,12 @@ class Target:
     @cached_property
     def last(self) -> int | None:
         """Number of steps of a run that ends; approximate if rows are packed during the run."""
-        if (size := self.rows.size) is not None:
+        if (passes := self._passes) is not None:
+            size = passes.size(0)
             first_pass = next(
                 record for record in reversed(self.log) if not record.row or record.row < size
             )
-            return first_pass.steps_to(size, size) if size else 0
+            return first_pass.steps_to(size, passes) if size else 0
         steps = count_steps(self.model)
         if self.indexed or steps is None or not lengths_known(self.plan.flow):
             return None
@@ -421,8 +427,8 @@ def _count_pass_tokens(op: Op, leaf: int, lengths: Lengths) -> int | None:
 
 
 def _resolve_current_pass(op: Op) -> Op:
-    """Return the first known pass of an ending mixture that was changed during the run."""
-    return op.place(op.first * op.size)[0] if isinstance(op, PassesOp) else op
+    """Return the last era of a mixture that was changed during the run."""
+    return op.eras[-1].mix if isinstance(op, ErasOp) else op
 
 
 def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.engine.base.passes import Passes
 from penstock.engine.graph.nodes import Batch
 from penstock.engine.plan.lines import ENDINGS
 from penstock.engine.runtime.step_log import StepRecord, rows_of_step, rows_of_steps
@@ -166,7 +167,8 @@ def test_what_is_no_range_of_steps_is_refused() -> None:
 @given(st.data())
 def test_many_steps_are_what_each_of_them_is(data: st.DataObject) -> None:
     number = lambda most: data.draw(st.integers(1, most))  # noqa: E731
-    rows = data.draw(st.none() | st.integers(8, 60))
+    sizes = data.draw(st.lists(st.integers(8, 60), max_size=4))
+    passes = Passes.of(enumerate(sizes)) if sizes else None
     log, step, row = list[StepRecord](), 0, 0
     for _ in range(number(4)):
         ranks, batch = number(4), Batch(number(2), data.draw(st.booleans()))
@@ -175,8 +177,8 @@ def test_many_steps_are_what_each_of_them_is(data: st.DataObject) -> None:
         step, row = step + number(9), row + number(90)
     first = data.draw(st.integers(0, 40))
     steps = range(first, first + number(40))
-    starts, stops, _ = rows_of_steps(log, steps, rows)
-    each = [rows_of_step(log, step, rows) for step in steps]
+    starts, stops, _ = rows_of_steps(log, steps, passes)
+    each = [rows_of_step(log, step, passes) for step in steps]
     assert [range(a, max(a, b)) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)] == [
         range(one.start, max(one.start, one.stop)) for one in each
     ]

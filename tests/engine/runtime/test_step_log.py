@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.engine.base.passes import Passes
 from penstock.engine.graph.nodes import Batch
 from penstock.engine.runtime.step_log import StepRecord, logged, rows_of_step, rows_of_steps
 
+TEN = Passes.alike(10)
 PADDED = (StepRecord(0, 0, 4, 2, "pad", (Batch(2),)),)
 
 
 def test_a_step_that_is_filled_up_goes_beyond_the_end_of_its_pass() -> None:
-    assert [rows_of_step(PADDED, step, 10) for step in range(4)] == [
+    assert [rows_of_step(PADDED, step, TEN) for step in range(4)] == [
         range(0, 4), range(4, 8), range(8, 12), range(10, 14)
     ]  # fmt: skip
     assert rows_of_step(PADDED, 5, None) == range(20, 24)
@@ -19,7 +21,7 @@ def test_a_step_that_is_filled_up_goes_beyond_the_end_of_its_pass() -> None:
 
 def test_a_step_that_is_left_over_ends_with_its_pass() -> None:
     kept = (replace(PADDED[0], remainder="keep"),)
-    found = [rows_of_step(kept, step, 10) for step in range(6)]
+    found = [rows_of_step(kept, step, TEN) for step in range(6)]
     assert found == [
         range(0, 4),
         range(4, 8),
@@ -28,14 +30,14 @@ def test_a_step_that_is_left_over_ends_with_its_pass() -> None:
         range(14, 18),
         range(18, 20),
     ]
-    starts, stops, records = rows_of_steps(kept, range(6), 10)
+    starts, stops, records = rows_of_steps(kept, range(6), TEN)
     assert [*map(range, starts.tolist(), stops.tolist())] == found and records.tolist() == [0] * 6
 
 
 def test_a_run_that_goes_on_within_a_step_begins_an_entry_there() -> None:
     now = PADDED[0]
     for row in (0, 4, 8, 10, 14, 20, 24, 34):
-        assert logged(PADDED, row, now, 10) == PADDED, row
+        assert logged(PADDED, row, now, TEN) == PADDED, row
     for row in (
         1,
         5,
@@ -48,7 +50,7 @@ def test_a_run_that_goes_on_within_a_step_begins_an_entry_there() -> None:
         37,
     ):  # in the last step of a pass too, and in later passes
         steps = row // 10 * 3 - (-(row % 10) // 4)
-        assert logged(PADDED, row, now, 10) == (*PADDED, replace(now, step=steps, row=row)), row
+        assert logged(PADDED, row, now, TEN) == (*PADDED, replace(now, step=steps, row=row)), row
     assert (
         logged(PADDED, 9, now, None) == (*PADDED, replace(now, step=3, row=9))
         and logged(PADDED, 8, now, None) == PADDED

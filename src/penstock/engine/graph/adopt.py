@@ -19,7 +19,7 @@ from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, Spliced, bound, history, one_pass_of
+from .history import FURTHEST, History, bound, history, mixture_of, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
 
@@ -129,16 +129,24 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
     """
     present = Builder(changed(base, edits)).mixtures[path].mixture
     lap, at, behind, _ = stand
-    until = Spliced(one_pass_of(bound(past, present), lap), present)
-    until.at(np.arange(behind, at))  # refuses now what lanes still need
-    counts = until.counts(at)
+    then = mixture_of(bound(past, present), lap)
+    drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
+    needed = {then.names[i] for i in drawn_from}
+    if gone := sorted(needed - {*present.names}):
+        raise StateError(
+            f"the run still needs draws from input {', '.join(map(repr, gone))}, which the mixture "
+            "no longer has; give it weight 0 instead of removing it"
+        )
+    counts = dict(
+        zip(then.names, zip(then.counts(at).tolist(), then.sizes, strict=True), strict=True)
+    )
     drawn = {
-        name: int(k)
-        for name, k in zip(present.names, counts, strict=True)
-        if name in past.mixture.names
+        name: moved_draws(*counts[name], size)
+        for name, size in zip(present.names, present.sizes, strict=True)
+        if name in counts
     }
     one_unit = (past.mixture.meters is None) == (present.meters is None)
-    surplus = _carry(until.before.surplus(at), present) if one_unit else {}
+    surplus = _carry(then.surplus(at), present) if one_unit else {}
     return Change(path, lap, Adopt(at, drawn, surplus), replace(past, lap=lap, at=at))
 
 

@@ -23,6 +23,7 @@ from ..mixing.rules import By, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
 from ..ops.cut import CutOp
+from ..ops.eras import FormerPassesOp
 from ..ops.fit import FitOp
 from ..ops.hold import HoldOp
 from ..ops.limit import LimitOp, RestOp
@@ -52,6 +53,7 @@ from .nodes import (
     Again,
     Batch,
     Flow,
+    FormerPasses,
     Head,
     Hold,
     Mix,
@@ -109,6 +111,7 @@ class Builder:
     _indexed: dict[Path, tuple[Mix, int]] = field(default_factory=dict[Path, tuple[Mix, int]])
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
+    _turns: set[int] = field(default_factory=set[int])
 
     def __post_init__(self, base: Builder | None) -> None:
         self._leaf_of: dict[tuple[int, Path], Leaf] = {}
@@ -168,6 +171,8 @@ class Builder:
                 | Again(below)
             ):
                 self._collect(below, seed, under(flow, path))
+                if isinstance(flow, Reorder) and isinstance(flow.order, Without):
+                    self._turns.update(flow.order.turns)
                 if isinstance(flow, FunctionStep | Hold):
                     self._marks[id(flow), path] = len(self._marks) + 1
 
@@ -253,7 +258,8 @@ class Builder:
                     if isinstance(fold, ConcatSplit):
                         return CutOp(inner, fold.length, counted, mark)
                     return FitOp(inner, fold, key, counted, mark, names)
-                return PackOp(inner, fold, key, counted, mark, names)
+                turns = () if path else sorted(self._turns)
+                return PackOp(inner, fold, key, counted, mark, names, turns)
 
     def _search(self, flow: Flow, op: Op) -> Callable[[int], EndlessSearch]:
         """Make what a lane of so many notes where a step drops samples of an endless flow."""
@@ -263,7 +269,11 @@ class Builder:
             sources[leaf.number] &= not is_source(leaf.source) or len(leaf.source) < NUMBERS
         return partial(EndlessSearch, sources.tolist(), alike(flow))
 
-    def _order(self, flow: Reorder, order: Order | Without, seed: int, path: Path) -> Op:
+    def _order(
+        self, flow: Reorder, order: Order | Without | FormerPasses, seed: int, path: Path
+    ) -> Op:
+        if isinstance(order, FormerPasses):
+            return FormerPassesOp(self.op(flow.flow, seed, path), order.sizes, order.until)
         if isinstance(order, Without):
             inner = self.op(flow.flow, seed, path)
             leaf = self.leaves[inner.leaves[0]]

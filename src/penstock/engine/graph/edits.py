@@ -14,14 +14,15 @@ from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Json
 from ..base.integers import check_int, check_position
+from ..base.passes import Passes
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import By, Past, Weighted
-from ..orders import FixedSet, Gap, Repeat, RepeatEach, Replay, UnchangedPasses
+from ..orders import FixedSet, Repeat, RepeatEach, Replay, Skips
 from ..steps.function_step import FunctionStep
 from .build import Builder
 from .history import FURTHEST
-from .nodes import Flow, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
-from .tail import has_tail
+from .nodes import Flow, FormerPasses, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
+from .tail import below_tail
 
 
 @dataclass(frozen=True)
@@ -55,37 +56,49 @@ class Change:
 
 @dataclass(frozen=True)
 class Skipped:
-    """Positions left out of each pass from `lap` on: `count` from `start` on, counted below the
-    last batches. A count of 0 says that passes before had another length.
-    """
+    """`count` rows left out of a run, from row `start` on; rows before the last batches."""
 
     start: int
     count: int
-    lap: int = 0
 
     def to_json(self) -> dict[str, Json]:
-        return {"skip": self.start, "count": self.count, "pass": self.lap}
+        return {"skip": self.start, "count": self.count}
 
 
 @dataclass(frozen=True)
 class Exclude:
     """Samples of a source left out from position `since` of its flow on: the next ones take their
-    places.
+    places. `turns` are the passes from which on rows are planned that lack them.
     """
 
     source: str
     since: int
     indices: tuple[int, ...]
+    turns: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
+        turns: dict[str, Json] = {"turns": list(self.turns)} if self.turns else {}
         return {
             "exclude": self.source,
             "since": self.since,
             "indices": list(self.indices),
+            **turns,
         }
 
 
-Edit: TypeAlias = Change | Skipped | Exclude
+@dataclass(frozen=True)
+class Former:
+    """The passes of a run before pass `until` had `sizes` rows, each from a pass on, of other
+    data."""
+
+    sizes: tuple[tuple[int, int], ...]
+    until: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {"former": [[*each] for each in self.sizes], "until": self.until}
+
+
+Edit: TypeAlias = Change | Skipped | Exclude | Former
 """Whatever is noted in a state about changes on the way."""
 
 
@@ -93,10 +106,16 @@ def edit_from_json(saved: Any) -> Edit:
     """The change that `to_json` wrote."""
     try:
         if "skip" in saved:
-            return Skipped(_number(saved["skip"]), _number(saved["count"]), _lap(saved["pass"]))
+            return Skipped(_number(saved["skip"]), _number(saved["count"]))
+        if "former" in saved:
+            sizes = tuple((_lap(epoch), _number(size)) for epoch, size in saved["former"])
+            if [epoch for epoch, _ in sizes] != sorted({epoch for epoch, _ in sizes}):
+                raise ValueError(f"passes {sizes}")
+            return Former(sizes, _lap(saved["until"]))
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
-            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices)
+            turns = tuple(map(_lap, saved.get("turns", [])))
+            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, turns)
     except (LookupError, TypeError, ValueError) as error:
         raise StateError(
             f"an edit in the state cannot be read ({error}); the state is damaged, load an "
@@ -127,21 +146,30 @@ def _by_rule(flow: Flow) -> bool:
 
 
 def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
-    """The tree with these changes made, for a run that stands in a pass."""
+    """Return the tree with these changes made. Streams draw by the mixture of pass `epoch`."""
     flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         flow = _without(flow, Builder(flow), excluded)
-    skips = [edit for edit in edits if isinstance(edit, Skipped)]
-    for edit in skips:
-        if edit.lap <= epoch and edit.count:
-            flow = _below_batches(flow, Gap(edit.start, edit.count))
-    if bounds := {edit.lap for edit in skips} - {0}:
-        first = max((lap for lap in bounds if lap <= epoch), default=0)
-        flow = _below_batches(
-            flow,
-            UnchangedPasses(first, min((lap for lap in bounds if lap > epoch), default=FURTHEST)),
-        )
-    return flow
+    skips = Skips()
+    for edit in edits:
+        if isinstance(edit, Former):
+            former = FormerPasses(edit.sizes, edit.until)
+            flow = below_tail(flow, lambda rows, former=former: Reorder(rows, former))
+        if isinstance(edit, Skipped):
+            skips = skips.and_skip(edit.start, edit.count)
+    return below_tail(flow, lambda rows: Reorder(rows, skips)) if skips.points else flow
+
+
+def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit, ...]:
+    """Return the changes of a run whose passes before `until` read other data."""
+    kept = (
+        edit
+        for edit in edits
+        if not isinstance(edit, Former)
+        and not (isinstance(edit, Skipped) and edit.start < saved.start(until))
+    )
+    sizes = zip(saved.epochs, saved.sizes, strict=True)
+    return (*kept, Former(tuple(each for each in sizes if each[0] < until), until))
 
 
 def own_pass(flow: Flow, path: Path) -> bool:
@@ -151,15 +179,6 @@ def own_pass(flow: Flow, path: Path) -> bool:
     ):
         flow = flow.flow
     return path == () and isinstance(flow, Mix)
-
-
-def _below_batches(flow: Flow, order: Gap | UnchangedPasses) -> Flow:
-    """The order put below the batches that come last, where positions are those of the run."""
-    match flow:
-        case Hold(below) | FunctionStep(below) if has_tail(flow):
-            return replace(flow, flow=_below_batches(below, order))
-        case _:
-            return Reorder(flow, order)
 
 
 def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Flow:
@@ -177,7 +196,9 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
         case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
             mine = [edit for edit in edits if edit.source == leaf.name]
             left_out = Without(
-                tuple(edit.since for edit in mine), tuple(edit.indices for edit in mine)
+                tuple(edit.since for edit in mine),
+                tuple(edit.indices for edit in mine),
+                tuple(sorted({epoch for edit in mine for epoch in edit.turns})),
             )
             return Reorder(flow, left_out) if mine else flow
         case Read():

@@ -4,15 +4,15 @@ none before."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, pairwise
-from typing import Any, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from ...errors import ConfigError, StateError
+from ...errors import ConfigError
 from ...schedule import Schedule
 from ...types import Ints
 from ..base.integers import MAX_POSITION
@@ -20,171 +20,29 @@ from ..base.random import derive_key
 from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
+from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput
 from ..ops.mix import MixOp
 from ..ops.op import Op
-from ..ops.passes import PassesOp
 from .nodes import Flow, Path, keyed_by
 
-_T = TypeVar("_T")
+MixtureOp: TypeAlias = MixOp | ErasOp
 
 FURTHEST = MAX_POSITION
 """No position of a mixture lies there, and no pass has that number."""
 
 
-@dataclass(frozen=True)
-class Spliced:
-    """One pass in which a mixture replaces another at `start`: the former one before, `present`
-    after.
+class MixtureEra(NamedTuple):
+    """From place `place` of pass `epoch` of a run on, samples are drawn by `mixture`."""
 
-    Draws of an input that grew are counted in its present passes.
-    """
-
-    before: OnePass
-    present: Mixture
-    start: int = FURTHEST
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return self.present.names
-
-    @property
-    def sizes(self) -> tuple[int | None, ...]:
-        return self.present.sizes
-
-    @property
-    def size(self) -> int | None:
-        return self.before.size if self.start == FURTHEST else self.present.size
-
-    @property
-    def passes(self) -> Ints:
-        if self.start != FURTHEST:
-            return self.present.passes
-        out, kept = np.ones(len(self.present.names), np.int64), self._now >= 0
-        out[self._now[kept]] = self.before.passes[kept]
-        return out
-
-    @cached_property
-    def _now(self) -> Ints:
-        """Where each input of the past is in the present, -1 if it left."""
-        names = self.present.names
-        return np.asarray(
-            [names.index(name) if name in names else -1 for name in self.before.names], np.int64
-        )
-
-    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
-        old = positions < self.start
-        if not old.any():
-            return self.present.at(positions)
-        source, k = np.empty_like(positions), np.empty_like(positions)
-        source[~old], k[~old] = self.present.at(positions[~old])
-        then, draws = self.before.at(positions[old])
-        source[old], k[old] = self._now[then], self.since(then, draws)
-        if (source < 0).any():
-            raise StateError(
-                "a buffer or a later pass still needs draws from an input that the mixture no "
-                "longer has; give it weight 0 instead of removing it"
-            )
-        return source, k
-
-    def since(self, source: Ints, k: Ints) -> Ints:
-        """Draws of inputs of the past as draws of the present: the same sample of the same pass."""
-        old, new = self._lengths
-        return np.where(
-            old[source] == new[source], k, k // old[source] * new[source] + k % old[source]
-        )
-
-    @cached_property
-    def _lengths(self) -> tuple[Ints, Ints]:
-        """The passes of the inputs of the past, then and now; 1 where they are not known."""
-        old, new = np.ones((2, len(self._now)), np.int64)
-        for i, now in enumerate(map(int, self._now)):
-            size, present = self.before.sizes[i], self.present.sizes[now] if now >= 0 else None
-            if size and present:
-                old[i], new[i] = size, present
-        return old, new
-
-    @property
-    def goes_on(self) -> bool:
-        """Whether every input goes on where it was when the mixture took over."""
-        if isinstance(self.before, Spliced) and not self.before.goes_on:
-            return False
-        if self.start == FURTHEST:
-            return True
-        kept = np.flatnonzero(self._now >= 0)
-        try:
-            then = self.since(kept, self.before.counts(self.start)[kept])
-        except IndexError:  # the past ends before that
-            return False
-        return np.array_equal(then, self.present.counts(self.start)[self._now[kept]])
-
-    def counts(self, position: int, /) -> Ints:
-        """Draws of each input before a position; those of an input that left do not count."""
-        if position >= self.start:
-            return self.present.counts(position)
-        out, kept = np.zeros(len(self.present.names), np.int64), np.flatnonzero(self._now >= 0)
-        out[self._now[kept]] = self.since(kept, self.before.counts(position)[kept])
-        return out
-
-    def never_drawn(self, source: int, low: int, high: int, /) -> tuple[Ints, Ints]:
-        """The first and last of the draws in a range that were never made.
-
-        They are the later rows of an input that grew, in the passes before.
-        """
-        size, starts, stops = self.present.sizes[source] or 0, list[Ints](), list[Ints]()
-        first = 0
-        for until, rows in self._former_passes(source) if size else ():
-            laps = np.arange(max(first, low // size), min(until, -(-high // size)))
-            first = max(first, until)
-            if rows < size:
-                starts.append(np.clip(laps * size + rows, low, high))
-                stops.append(np.clip((laps + 1) * size, low, high))
-        none = np.zeros(0, np.int64)
-        begin, end = np.concatenate([none, *starts]), np.concatenate([none, *stops])
-        return begin[begin < end], end[begin < end]
-
-    def _former_passes(self, source: int) -> list[tuple[int, int]]:
-        """Up to which pass an input had how many rows."""
-        if source not in self._now:
-            return []
-        before, then = self.before, int(np.flatnonzero(self._now == source)[0])
-        earlier = before._former_passes(then) if isinstance(before, Spliced) else []
-        if not (rows := before.sizes[then]):
-            return []
-        until = FURTHEST
-        if self.start != FURTHEST:
-            end = self.start if before.size is None else min(self.start, before.size)
-            until = int(before.counts(end)[then]) // rows
-        return [*((min(lap, until), few) for lap, few in earlier), (until, rows)]
-
-    def surplus(self, position: int, /) -> dict[str, float]:
-        """Return the surplus of each input before a position."""
-        return (self.before if position < self.start else self.present).surplus(position)
-
-    def places(self, source: Ints, k: Ints, /) -> Ints:
-        """The positions of draws of inputs, -1 for those that are never made."""
-        out = np.full(len(k), -1) if self.start == FURTHEST else self.present.places(source, k)
-        was = np.full(len(self.present.names), -1)
-        kept = np.flatnonzero(self._now >= 0)
-        was[self._now[kept]] = kept
-        mine = np.flatnonzero(was[source] >= 0)
-        then, (old, new) = was[source[mine]], self._lengths
-        lap, place = np.divmod(k[mine], new[then])
-        same = old[then] == new[then]
-        found = self.before.places(then, np.where(same, k[mine], lap * old[then] + place))
-        found[~same & (place >= old[then])] = -1
-        out[mine] = np.where((found >= 0) & (found < self.start), found, out[mine])
-        return out
-
-
-OnePass: TypeAlias = Mixture | Spliced
-Passes: TypeAlias = Mapping[int, OnePass]
-MixtureOp: TypeAlias = MixOp | PassesOp
+    epoch: int
+    place: int
+    mixture: Mixture
 
 
 @dataclass(frozen=True)
 class History:
     """A mixture, what happened to it in which pass, and the mixture that it took over from. `now`
-    is the pass in which the run stands, None where the mixture is drawn from by another step.
+    is the pass in which a run of streams stands.
     """
 
     mixture: Mixture
@@ -194,50 +52,83 @@ class History:
     made: MadeUp | None = None
 
     @cached_property
-    def passes(self) -> Passes:
-        """From which pass on which schedule holds, the first from 0."""
-        return _passes(self.mixture, self.events, self.past)
+    def eras(self) -> tuple[MixtureEra, ...]:
+        """The eras of the mixture in a run."""
+        return _eras(self.mixture, self.events, self.past)
 
     @property
     def goes_on(self) -> bool:
-        """Whether all mixtures that took over go on where those before them were."""
-        return all(each.goes_on for each in self.passes.values() if isinstance(each, Spliced))
+        """Whether every input goes on where it was wherever a mixture took over."""
+        return all(
+            era.epoch != later.epoch
+            or not later.place
+            or _goes_on(era.mixture, later.mixture, later.place)
+            for era, later in pairwise(self.eras)
+        )
 
     @property
-    def present(self) -> OnePass:
-        """The schedule of the pass in which the run stands."""
-        return _of(self.passes, self.now or 0)
+    def present(self) -> Mixture:
+        """The mixture of the pass in which the run stands."""
+        return self.at(self.now or 0)
+
+    def at(self, epoch: int) -> Mixture:
+        """Return the mixture at the end of a pass."""
+        return self.eras[bisect_right(self.eras, epoch, key=lambda era: era.epoch) - 1].mixture
 
 
-def _passes(mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None) -> Passes:
-    """From which pass on which schedule holds, the first from 0."""
-    out = {0: mixture}
-    for lap, event in events:
-        before, out[lap] = _of(out, lap), _of(out, lap).with_event(event)
+def _eras(
+    mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None
+) -> tuple[MixtureEra, ...]:
+    passes = {0: mixture}
+    for epoch, event in events:
+        before = passes[max(each for each in passes if each <= epoch)]
+        passes[epoch] = before.with_event(event)
         if isinstance(event, SetWeights):
             mixture = replace(mixture, weights=event.weights, temperature=None)
-            out[lap] = out[lap] if event.at or before.log else mixture
-        out[lap + 1] = mixture
+            passes[epoch] = passes[epoch] if event.at or before.log else mixture
+        passes[epoch + 1] = mixture
+    eras = [MixtureEra(epoch, 0, each) for epoch, each in sorted(passes.items())]
     if past is None:
-        return out
-    before = _passes(past.mixture, past.events, past.earlier)
-    old: dict[int, OnePass] = {
-        lap: Spliced(then, mixture) for lap, then in before.items() if lap < past.lap
-    }
+        return tuple(eras)
+    earlier = eras_of(past)
     if past.lap == FURTHEST:
-        return old
-    old[past.lap] = Spliced(_of(before, past.lap), out[past.lap], past.at)
-    return old | {lap: each for lap, each in out.items() if lap > past.lap}
+        return earlier
+    first = passes[max(each for each in passes if each <= past.lap)]
+    return (
+        *(era for era in earlier if era[:2] < (past.lap, past.at)),
+        MixtureEra(past.lap, past.at, first),
+        *(era for era in eras if era.epoch > past.lap),
+    )
 
 
-def _of(passes: Mapping[int, _T], lap: int) -> _T:
-    laps = sorted(passes)
-    return passes[laps[bisect_right(laps, lap) - 1]]
+def eras_of(past: Past) -> tuple[MixtureEra, ...]:
+    """Return the eras of a mixture that another one took over from."""
+    return _eras(past.mixture, past.events, past.earlier)
 
 
-def one_pass_of(past: Past, lap: int) -> OnePass:
-    """The schedule that a mixture of the past has in a pass."""
-    return _of(_passes(past.mixture, past.events, past.earlier), lap)
+def mixture_of(past: Past, epoch: int) -> Mixture:
+    """Return the mixture at the end of a pass of the past."""
+    return History(past.mixture, past.events, past.earlier, None).at(epoch)
+
+
+def moved_draws(draws: int, size: int | None, now: int | None) -> int:
+    """Return the number of draws up to the same sample of the same pass of an input whose passes
+    had `size` samples, and have another number now."""
+    return draws if not size or not now else draws // size * now + draws % size
+
+
+def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
+    try:
+        counts = before.counts(place).tolist()
+    except IndexError:  # the earlier mixture ends before that
+        return False
+    now = dict(zip(after.names, after.counts(place).tolist(), strict=True))
+    sizes = dict(zip(after.names, after.sizes, strict=True))
+    return all(
+        moved_draws(k, size, sizes[name]) == now[name]
+        for name, size, k in zip(before.names, before.sizes, counts, strict=True)
+        if name in now
+    )
 
 
 def bound(past: Past, present: Mixture) -> Past:
@@ -310,31 +201,46 @@ def _history(
 
 
 def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:
-    """The op of a mixture, which may have changed from one pass to the next. In a run of its passes
-    all count as many positions as that in which the run stands; inside another step each as many as
-    it has.
-    """
+    """The op of a mixture, with its eras. Each input goes on where the era before left it."""
     if found.made is not None:
         return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
-    passes = found.passes
-    laps, parts = tuple(passes), list[MixOp]()
-    for i, (lap, schedule) in enumerate(passes.items()):
-        # Each input goes on with a pass that it has not begun before.
-        base = parts[-1].drawn(lap - laps[i - 1]) if i and parts[-1].size is not None else None
-        parts.append(MixOp(inputs, schedule, leaves, at, base=base))
-    sizes = [part.size for part in parts]
-    if len(parts) == 1 or sizes[0] is None:
-        return parts[0]
-    if None in sizes:
+    ops, eras = dict(zip(found.mixture.names, inputs, strict=True)), list[Era]()
+    for i, (epoch, place, mixture) in enumerate(found.eras):
+        drawn = np.zeros(len(mixture.names), np.int64)
+        if i:
+            earlier, before = eras[-1], found.eras[i - 1].mixture
+            drawn = _moved(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
+        mine = [
+            _former(ops.get(name), name, size)
+            for name, size in zip(mixture.names, mixture.sizes, strict=True)
+        ]
+        eras.append(Era(epoch, place, MixOp(mine, mixture, leaves, at, base=drawn)))
+    sizes = {era.epoch: era.mix.size for era in eras}
+    ends = [epoch for epoch, size in sizes.items() if size is not None]
+    if ends and len(ends) < len(sizes):
         raise ConfigError(
             f"the mixture of {', '.join(found.mixture.names)} ends, but the change would make it "
-            f"endless in pass {laps[sizes.index(None)]}; limit the input that has no end"
+            f"endless in pass {min({*sizes} - {*ends})}; limit the input that has no end"
         )
-    if found.now is not None:
-        size = parts[bisect_right(laps, found.now) - 1].size or 0
-        return PassesOp(laps, [lap * size for lap in laps], parts, size, found.now)
-    starts = accumulate(
-        ((b - a) * (size or 0) for (a, b), size in zip(pairwise(laps), sizes, strict=False)),
-        initial=0,
+    if not ends:  # one pass that never ends
+        eras = [era for era in eras if not era.epoch]
+    return ErasOp(eras) if len(eras) > 1 else eras[0].mix
+
+
+def _moved(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
+    """Return the draws of each input of a mixture, from those of the mixture before it."""
+    then = dict(zip(before.names, zip(drawn.tolist(), before.sizes, strict=True), strict=True))
+    return np.asarray(
+        [
+            moved_draws(*then[name], size) if name in then else 0
+            for name, size in zip(after.names, after.sizes, strict=True)
+        ],
+        np.int64,
     )
-    return PassesOp(laps, tuple(starts), parts, sizes[0], None)
+
+
+def _former(op: Op | None, name: str, size: int | None) -> Op:
+    """Return an input as it was in an era."""
+    if op is None:
+        return RemovedInput(name, size)
+    return op if size is None or op.size == size else FormerInput(op, size)

@@ -29,11 +29,13 @@ class Read:
 @dataclass(frozen=True)
 class Without:
     """Some samples of a source left out of its flow, the next of the flow in their places.
-    `since[i]` is the position of the flow from which on `indices[i]` are left out.
+    `since[i]` is the position of the flow from which on `indices[i]` are left out, `turns` the
+    passes of the run from which on rows are planned that lack them.
     """
 
     since: tuple[int, ...]
     indices: tuple[tuple[int, ...], ...]
+    turns: tuple[int, ...] = ()
 
     def size(self, below: int | None, /) -> int | None:
         return below
@@ -47,12 +49,32 @@ class Without:
 
 
 @dataclass(frozen=True)
+class FormerPasses:
+    """The passes of a run that began with other data: before pass `until` they had `sizes` rows,
+    each from a pass on, which nobody can tell any more.
+    """
+
+    sizes: tuple[tuple[int, int], ...]
+    until: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def describe(self) -> Json:
+        return {
+            "order": "former_passes",
+            "sizes": [[*each] for each in self.sizes],
+            "until": self.until,
+        }
+
+
+@dataclass(frozen=True)
 class Reorder:
     """Another order of an indexed flow: integers to integers; or the same one without some
     samples."""
 
     flow: Flow
-    order: Order | Without
+    order: Order | Without | FormerPasses
     seed: int | None = None
     name: str | None = None
 
@@ -111,7 +133,7 @@ def random_key(flow: Flow) -> str | None:
     match flow:
         case FunctionStep():
             return flow.KEY if flow.is_random else None
-        case Reorder(_, Without()) | Hold(_, Batch()):
+        case Reorder(_, Without() | FormerPasses()) | Hold(_, Batch()):
             return None
         case Reorder(_, part) | Hold(_, part):
             return getattr(part, "KEY", "reorder" if isinstance(flow, Reorder) else "fold")

@@ -127,6 +127,8 @@ class Mixture:
 
     def counts(self, position: int) -> Ints:
         """Draws of each source before a position."""
+        if position == 0:
+            return np.zeros(len(self.names), np.int64)
         era = self._era(position)
         if era.plan.end_within(position) < position:
             raise self._beyond(position)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from ...types import Ints
 from ..base.groups import NeighbourGroups
 from ..base.integers import check_position, find_distinct_values
+from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..streams.feed import Positions, Upstream
 from ..streams.job import Grouping, Results
@@ -55,7 +57,7 @@ class BatchOp(Groups):
         super().__init__(flow)
         self.n, self.drop, self.tuples = n, drop, tuples
         below = flow.size if flow.indexed else None
-        self._size = None if below is None else below // n if drop else -(-below // n)
+        self._size = None if below is None else self._batches(below)
 
     @property
     def tail(self) -> bool:
@@ -86,15 +88,29 @@ class BatchOp(Groups):
     def size(self) -> int | None:
         return self._size
 
-    def locate(self, positions: Ints) -> ProvenanceRows:
-        below, n = self.flow.size, self.n
-        check_position(int(positions.max(initial=0)), n)
+    @property
+    def passes(self) -> Passes | None:
+        return self._passes
+
+    @cached_property
+    def _passes(self) -> Passes | None:
+        below = self.flow.passes
         if below is None:
+            return None
+        return Passes(below.epochs, tuple(map(self._batches, below.sizes)))
+
+    def _batches(self, rows: int) -> int:
+        return rows // self.n if self.drop else -(-rows // self.n)
+
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        n, passes, below = self.n, self._passes, self.flow.passes
+        check_position(int(positions.max(initial=0)), n)
+        if passes is None or below is None:
             starts, counts = positions * n, np.full_like(positions, n)
         else:
-            epoch = positions // (self._size or 1)
-            place = (positions - epoch * (self._size or 1)) * n
-            starts, counts = epoch * below + place, np.minimum(below - place, n)
+            epoch, place = passes.split(positions)
+            starts = below.starts_of(epoch) + place * n
+            counts = np.minimum(below.sizes_of(epoch) - place * n, n)
         bounds = compute_bounds(counts)
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
         return self.flow.locate(samples).grouped(bounds)
@@ -103,52 +119,55 @@ class BatchOp(Groups):
         return NeighbourGroups(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
 
     def begins(self, position: int) -> int:
-        """The position below at which a batch begins."""
-        below, size = self.flow.size, self._size
-        return (
-            position * self.n
-            if not (below and size)
-            else position // size * below + position % size * self.n
-        )
+        """Return the position below at which a batch begins."""
+        if self.passes is None or self.flow.passes is None:
+            return position * self.n
+        found = self.passes.at(position)
+        return self.flow.passes.start(found.epoch) + (position - found.start) * self.n
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        n, size, below = self.n, self._size, self.flow.size
         found = self.flow.find(leaf, index, self.begins(low), self.begins(high))
-        if size is None or below is None:
-            return find_distinct_values(found // n)
-        epoch = found // below
-        place = (found - epoch * below) // n
-        return find_distinct_values(
-            (epoch * size + place)[place < size]
-        )  # what lies behind the last whole batch may be dropped
+        if self.passes is None or self.flow.passes is None:
+            return find_distinct_values(found // self.n)
+        epoch, place = self.flow.passes.split(found)
+        place //= self.n
+        given = place < self.passes.sizes_of(epoch)  # the rest of a pass may be dropped
+        return find_distinct_values(self.passes.starts_of(epoch[given]) + place[given])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
-        below, size, found = self.flow.size, self._size, self.flow.nth(leaf, number)
-        if self.drop and below is not None and below % self.n:
+        found, below = self.flow.nth(leaf, number), self.flow.passes
+        if self.drop and below is not None and any(size % self.n for size in below.sizes):
             return np.full(len(leaf), UNKNOWN)
-        if below is None or size is None:
+        if below is None or self.passes is None:
             return np.where(found < 0, found, found // self.n)
-        return np.where(found < 0, found, found // below * size + found % below // self.n)
+        epoch, place = below.split(found)
+        return np.where(found < 0, found, self.passes.starts_of(epoch) + place // self.n)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        flow, below, size, n = self.flow, self.flow.size, self._size, self.n
+        flow, passes, below = self.flow, self.passes, self.flow.passes
         if (
-            below is None
-            or size is None
+            passes is None
+            or below is None
             or not self.drop
-            or below % n == 0
-            or start // size == stop // size
+            or not any(size % self.n for size in below.sizes)
         ):
             return flow.count(tally, self.begins(start), self.begins(stop), times)
-        first, last = start // size, stop // size
-        flow.count(tally, self.begins(start), first * below + size * n, times)
-        if flow.steady and not tally.by_document:
-            flow.count(tally, 0, size * n, times * (last - first - 1))
+        first, last = passes.at(start), passes.at(stop)
+        if first.epoch == last.epoch:
+            return flow.count(tally, self.begins(start), self.begins(stop), times)
+
+        def end(epoch: int) -> int:
+            return below.start(epoch) + passes.size(epoch) * self.n
+
+        flow.count(tally, self.begins(start), end(first.epoch), times)
+        between = range(first.epoch + 1, last.epoch)
+        if flow.steady and len(below.epochs) == 1 and not tally.by_document:
+            flow.count(tally, 0, end(0), times * len(between))
         else:
-            tally.look_at_passes(last - first, below)
-            for epoch in range(first + 1, last):
-                flow.count(tally, epoch * below, epoch * below + size * n, times)
-        flow.count(tally, last * below, self.begins(stop), times)
+            tally.look_at_passes(len(between), max(below.sizes))
+            for epoch in between:
+                flow.count(tally, below.start(epoch), end(epoch), times)
+        flow.count(tally, below.start(last.epoch), self.begins(stop), times)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.flow, self.begins(position), ahead)

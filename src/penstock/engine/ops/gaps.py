@@ -1,16 +1,19 @@
-"""What is left of passes where positions were skipped, and the passes of which that can be told."""
+"""Orders without some positions: of each pass, or of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from ...types import Ints
-from ..orders import Gap, UnchangedPasses
-from .op import Before
-from .order import PassOp
-from .seek import At
+from ..base.passes import Passes
+from ..orders import Gap, Skips
+from .op import UNKNOWN, Before, Op, Standing
+from .order import OrderOp, PassOp
+from .seek import At, holding
 from .tally import Tally
 from .tokens import Lengths
 
@@ -66,24 +69,70 @@ class GapOp(PassOp):
         yield Before(self.flow, int(last[0]) + 1, ahead)
 
 
-class ToldOp(PassOp):
-    """The passes that are as long as the one in which a run stands; others are refused."""
+class SkipOp(OrderOp):
+    """The rows of a run without those that it skipped. A pass of them is shorter."""
 
-    order: UnchangedPasses
+    order: Skips
+    one_pass = True
+
+    @property
+    def passes(self) -> Passes | None:
+        return self._passes
+
+    @cached_property
+    def _passes(self) -> Passes | None:
+        below, lost = self.flow.passes, dict[int, int]()
+        if below is None:
+            return None
+        before = 0
+        for start, left_out in self.order.points:
+            epoch = below.at(start + before).epoch
+            lost[epoch] = lost.get(epoch, 0) + left_out - before
+            before = left_out
+        epochs = sorted({*below.epochs, *(at for epoch in lost for at in (epoch, epoch + 1))})
+        return Passes.of((epoch, below.size(epoch) - lost.get(epoch, 0)) for epoch in epochs)
+
+    @property
+    def size(self) -> int | None:
+        return None if self._passes is None else self._passes.sizes[0]
+
+    def _down(self, position: int) -> int:
+        return int(self.order.down(np.asarray([position]), None, 0)[0][0])
+
+    def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions below of a range, as ranges."""
+        inner = [at for at, _ in self.order.points if start < at < stop]
+        for first, last in pairwise([start, *inner, stop]):
+            below = self._down(first)
+            yield below, below + last - first
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        below = self.flow.find(leaf, index, self._down(low), self._down(high - 1) + 1)
+        found = self.order.up(below, None, 0)
+        return found[found >= 0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        self.order.check(start, stop, self.flow.size)
-        self.flow.count(tally, start, stop, times)
+        for first, last in self._stretches(start, stop):
+            self.flow.count(tally, first, last, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        self.order.check(0, position, self.flow.size)
-        self.flow.tokens(position, lengths, out, times)
+        for first, last in self._stretches(0, position) if position else ():
+            self.flow.tokens(last, lengths, out, times)
+            self.flow.tokens(first, lengths, out, -times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
-        return self.flow.holding(token, lengths)
+        return holding(self, token, lengths)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position, ahead)
+        yield Before(self.flow, self._down(position - 1) + 1 if position else 0, ahead)
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        return self.flow.places(above, packed, among)
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return np.full(len(leaf), UNKNOWN)
 
     @property
     def leaf(self) -> int | None:

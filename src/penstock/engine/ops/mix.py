@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
@@ -25,13 +25,6 @@ from .together import Lines, Together, by_input
 from .tokens import Lengths
 
 _SCAN = 1 << 16  # positions looked at together where a rule has no inverse
-
-
-@runtime_checkable
-class WithGaps(Protocol):
-    """A schedule that never makes some draws of its inputs."""
-
-    def never_drawn(self, source: int, low: int, high: int, /) -> tuple[Ints, Ints]: ...
 
 
 class MixOp(Op):
@@ -251,7 +244,6 @@ class MixOp(Op):
             shift = self.drawn(epoch)
             for i in np.flatnonzero(high > low).tolist():
                 self.inputs[i].count(tally, int(low[i] + shift[i]), int(high[i] + shift[i]), times)
-                self._uncount(tally, i, int(low[i]), int(high[i]), int(shift[i]), times)
 
         if size is None:
             return part(start, stop, 0, times)
@@ -262,28 +254,8 @@ class MixOp(Op):
         self._passes(tally, schedule.counts(size).tolist(), first + 1, last, times)
         part(0, stop - last * size, last, times)
 
-    def _never_drawn(self, i: int, low: int, high: int) -> Iterator[tuple[int, int]]:
-        if isinstance(self.schedule, WithGaps):
-            starts, stops = self.schedule.never_drawn(i, low, high)
-            yield from zip(starts.tolist(), stops.tolist(), strict=True)
-
-    def _uncount(self, tally: Tally, i: int, low: int, high: int, shift: int, times: int) -> None:
-        """Subtract the draws of an input in a range that were never made."""
-        flow, gaps = self.inputs[i], list(self._never_drawn(i, low, high))
-        if flow.leaf is not None and not tally.by_document:  # any draws are as many samples
-            gaps = [(0, total)] if (total := sum(stop - start for start, stop in gaps)) else []
-        for start, stop in gaps:
-            flow.count(tally, start + shift, stop + shift, -times)
-
     def _passes(self, tally: Tally, counts: list[int], first: int, last: int, times: int) -> None:
         """Whole passes of a mix that ends."""
-        if isinstance(self.schedule, WithGaps):
-            for i, (drawn, step, base) in enumerate(
-                zip(counts, self.advance.tolist(), self.base.tolist(), strict=True)
-            ):
-                if next(self._never_drawn(i, 0, drawn), None) is not None:
-                    for epoch in range(first, last):
-                        self._uncount(tally, i, 0, drawn, base + epoch * step, times)
         for flow, step, drawn, base in zip(
             self.inputs, self.advance.tolist(), counts, self.base.tolist(), strict=True
         ):
@@ -299,7 +271,7 @@ class MixOp(Op):
                     flow.count(tally, base + epoch * step, base + epoch * step + drawn, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        epoch, place = divmod(position, self._pass) if self._pass else (0, position)
+        _, _, epoch, place = self._stands(position, True)
         if epoch and not (self.schedule.counts(self._pass or 0) == self.advance).all():
             return lengths.sums(self).before(position, out, times)
         drawn = self.schedule.counts(place) + self.drawn(epoch)
@@ -310,24 +282,6 @@ class MixOp(Op):
                     (upto > 0) & (drawn > self.base) & ~self._together.mine
                 ).tolist():
                     self.inputs[i].tokens(int(upto[i]), lengths, out, sign)
-        self._forget_tokens(epoch, place, lengths, out, times)
-
-    def _forget_tokens(
-        self, epoch: int, position: int, lengths: Lengths, out: Ints, times: int
-    ) -> None:
-        """Subtract the tokens of draws that were never made."""
-        if not isinstance(self.schedule, WithGaps):
-            return
-        present = self.schedule.counts(position)
-        whole = self.schedule.counts(self._pass or 0)
-        for i, flow in enumerate(self.inputs):
-            gaps = [(epoch, gap) for gap in self._never_drawn(i, 0, int(present[i]))]
-            if epoch and (each := list(self._never_drawn(i, 0, int(whole[i])))):
-                gaps += [(lap, gap) for lap in range(epoch) for gap in each]
-            for lap, (start, stop) in gaps:
-                shift = int(self.drawn(lap)[i])
-                flow.tokens(stop + shift, lengths, out, -times)
-                flow.tokens(start + shift, lengths, out, times)
 
     # ------------------------------------------------------------ how far
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...types import Ints, Json, Path, Source
+from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -61,6 +62,11 @@ class Op:
     @property
     def size(self) -> int | None:
         raise NotImplementedError
+
+    @property
+    def passes(self) -> Passes | None:
+        """The passes of an order that ends; None for one that does not."""
+        return None if self.size is None else Passes.alike(self.size)
 
     @property
     def tail(self) -> bool:
@@ -167,7 +173,7 @@ class Op:
         """
         for mix, (epoch, place, _) in _standing(Before(self, position, False)):
             if mix.mixture == self.mixture:
-                return epoch * (mix.size or 0) + place
+                return (0 if mix.passes is None else mix.passes.start(epoch)) + place
         return None
 
     def places(

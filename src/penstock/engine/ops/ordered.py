@@ -12,12 +12,12 @@ from ..orders import (
     Repeat,
     RepeatEach,
     Replay,
+    Skips,
     Slice,
-    UnchangedPasses,
     WindowShuffle,
 )
 from .buckets import BucketOp
-from .gaps import GapOp, ToldOp
+from .gaps import GapOp, SkipOp
 from .op import Op
 from .order import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
 from .repeat_each import RepeatEachOp
@@ -33,7 +33,7 @@ _OPS: dict[type, type[OrderOp]] = {
     Portion: PortionOp,
     AllBut: PortionOp,
     Gap: GapOp,
-    UnchangedPasses: ToldOp,
+    Skips: SkipOp,
 }
 
 

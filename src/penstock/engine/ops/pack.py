@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 
 from ...types import Fold, Ints
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import check_position, find_distinct_values
+from ..base.passes import Passes
 from ..base.progress import Progress
 from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
@@ -28,9 +30,8 @@ from ..packing import (
     has_independent_rows,
     plan_groups,
 )
-from .op import OneInput, Op
+from .op import Op
 from .packed import Counted, PackedOp, ranks
-from .passes import PassesOp
 from .tally import Tally, spend_search
 
 _SAMPLED = 1 << 14  # documents
@@ -48,25 +49,26 @@ class Pass(NamedTuple):
     own: bool
 
 
-def passes_of(op: Op) -> PassesOp | None:
-    """The mixture that ends and was changed, where its passes are those of an op."""
-    while isinstance(op, OneInput):
-        op = op.flow
-    return op if isinstance(op, PassesOp) and op.now is not None else None
-
-
 class PackOp(PackedOp):
     """Groups that a fold decides from lengths alone; each pass is planned when it is first asked
     for.
 
-    All passes hold as many groups as the first, see `penstock.engine.packing.fitted`.
+    All passes hold as many groups as the first; as the first after a change of the run, which are
+    the `turns`. See `penstock.engine.packing.fitted`.
     """
 
     def __init__(
-        self, flow: Op, fold: Fold, key: int, counted: Counted, node: int, names: Sequence[str]
+        self,
+        flow: Op,
+        fold: Fold,
+        key: int,
+        counted: Counted,
+        node: int,
+        names: Sequence[str],
+        turns: Sequence[int] = (),
     ) -> None:
         super().__init__(flow, counted, node)
-        self.fold, self.key = fold, key
+        self.fold, self.key, self._turns = fold, key, turns
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
@@ -74,56 +76,70 @@ class PackOp(PackedOp):
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
+        self._first = BoundedDict[int, Pass](2)
         if has_independent_rows(fold) and not isinstance(fold, ConcatSplit):
             self.together = WindowPlanner(fold, self.multiple, self._apart).rows
 
     @property
+    def passes(self) -> Passes:
+        return self._passes
+
+    @cached_property
+    def _passes(self) -> Passes:
+        epochs = sorted({*self._below.epochs, *self._turns})
+        return Passes.of((epoch, len(self._planned_alone(epoch).plan)) for epoch in epochs)
+
+    @property
     def size(self) -> int:
-        return len(self._first.plan)
+        return self.passes.sizes[0]
 
     @cached_property
-    def _first(self) -> Pass:
-        return self._planned(self._reference)
-
-    @cached_property
-    def _reference(self) -> int:
-        """The pass that the others have as many groups as: the first that is told."""
-        passes = passes_of(self.flow)
-        return passes.first if passes else 0
+    def _below(self) -> Passes:
+        passes = self.flow.passes
+        assert passes is not None, "only passes that end are planned"
+        return passes
 
     def planned(self, epoch: int) -> Pass:
         """The samples of a pass and the groups that they make."""
-        if epoch == self._reference:
-            return self._first
         if (found := self._plans.get(epoch)) is None:
             self._plans[epoch] = found = self._planned(epoch)
         return found
 
-    def _planned(self, epoch: int) -> Pass:
-        samples = cast(int, self.flow.size)
+    def _planned_alone(self, epoch: int) -> Pass:
+        """Plan a pass that decides how many groups it has; later ones have as many."""
+        if (found := self._first.get(epoch)) is None:
+            rows, sizes = self._documents_of(epoch)
+            plan = plan_groups(
+                self.fold, sizes, self._key(epoch), self.multiple, self._group(rows), self._apart
+            )
+            self._first[epoch] = found = Pass(rows, sizes, plan, True)
+        return found
+
+    def _documents_of(self, epoch: int) -> tuple[ProvenanceRows, Ints]:
+        """Return the samples of a pass, and their tokens."""
+        samples, first = self._below.size(epoch), self._below.start(epoch)
         check_position(epoch, samples)
         parts = [make_empty_rows(self.flow.depth)] if not samples else []
         with Progress("look up the documents to pack", samples, "documents") as progress:
             for start in range(0, samples, _LOCATED):
                 places = np.arange(start, min(start + _LOCATED, samples))
-                parts.append(self.flow.locate(places + epoch * samples))
+                parts.append(self.flow.locate(places + first))
                 progress.more(len(places))
         rows = join_rows(parts)
-        sizes = self.lengths.of(rows) + self.extra
-        groups, key = self._group(rows), self._key(epoch)
-        if epoch == self._reference:
-            return Pass(
-                rows,
-                sizes,
-                plan_groups(self.fold, sizes, key, self.multiple, groups, self._apart),
-                True,
-            )
-        first = self._first
-        before = self._group(first.rows)
+        return rows, self.lengths.of(rows) + self.extra
+
+    def _planned(self, epoch: int) -> Pass:
+        turns = sorted({*self._below.epochs, *self._turns})
+        reference = turns[bisect_right(turns, epoch) - 1]
+        first = self._planned_alone(reference)
+        if epoch == reference:
+            return first
+        rows, sizes = self._documents_of(epoch)
+        groups, before, key = self._group(rows), self._group(first.rows), self._key(epoch)
         if (
             np.array_equal(sizes, first.sizes)
             and np.array_equal(groups, before)
-            and key == self._key(self._reference)
+            and key == self._key(reference)
         ):
             return Pass(rows, sizes, first.plan, True)
         own = plan_groups(self.fold, sizes, key, self.multiple, groups, self._apart)
@@ -155,12 +171,12 @@ class PackOp(PackedOp):
         return has_independent_rows(self.fold) and not isinstance(self.fold, ConcatSplit)
 
     def under_way(self, position: int) -> bool:
-        return self._in_windows and position % self.size > 0
+        return self._in_windows and self.passes.at(position).start != position
 
     @property
     def is_large(self) -> bool:
         """True if a pass has so many documents that plans estimate its rows from a sample."""
-        return cast(int, self.flow.size) > _SAMPLED
+        return self._below.sizes[0] > _SAMPLED
 
     def sampled(self) -> ProvenanceRows:
         if not self.is_large:
@@ -180,25 +196,25 @@ class PackOp(PackedOp):
 
     def drawn(self, position: int) -> int:
         """Return the number of samples below that determine the groups before a position."""
-        epoch, place = divmod(position, self.size or 1)
-        samples = cast(int, self.flow.size)
+        found = self.passes.at(position)
+        first, place = self._below.start(found.epoch), position - found.start
         if not place:
-            return epoch * samples
-        made = self.planned(epoch)
+            return first
+        made = self.planned(found.epoch)
         if not made.own:
-            return (epoch + 1) * samples
+            return first + self._below.size(found.epoch)
         of = self._group(made.rows)
-        return epoch * samples + count_settled_documents(
+        return first + count_settled_documents(
             self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
         )
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        epoch = positions // self.size
+        epoch, place = self.passes.split(positions)
         parts = list[ProvenanceRows]()
         edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
         for a, b in pairwise([*edges.tolist(), len(epoch)]):
-            made, place = self.planned(int(epoch[a])), positions[a:b] - epoch[a] * self.size
-            found, bounds, pieces = made.plan, *made.plan.pieces(place)
+            made = self.planned(int(epoch[a]))
+            found, bounds, pieces = made.plan, *made.plan.pieces(place[a:b])
             documents = made.rows.take(found.item[pieces])
             parts.append(self.parts(documents, found.start[pieces], found.stop[pieces], bounds))
         return join_rows(parts) if parts else make_empty_rows(self.depth)
@@ -206,7 +222,7 @@ class PackOp(PackedOp):
     # ------------------------------------------------------------ questions
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        size, index = self.size, self.with_tokens(leaf, index)
+        passes, index = self.passes, self.with_tokens(leaf, index)
         if not len(index) or (
             self.flow.alike and not len(self.flow.find(leaf, index, 0, self.flow.size or 0))
         ):
@@ -219,15 +235,16 @@ class PackOp(PackedOp):
             pieces = np.flatnonzero(mine[made.item])
             return find_distinct_values(np.searchsorted(made.bounds, pieces, side="right") - 1)
 
-        passes, epochs = passes_of(self), range(low // size, (high - 1) // size + 1)
+        epochs = range(passes.at(low).epoch, passes.at(high - 1).epoch + 1)
         spend_search(len(epochs), max((self.flow.size or 1) // 16, 64))
-        told = [epoch for epoch in epochs if passes is None or passes.told(epoch)]
-        found = np.concatenate([index[:0], *(rows(epoch) + epoch * size for epoch in told)])
+        found = np.concatenate(
+            [index[:0], *(rows(epoch) + passes.start(epoch) for epoch in epochs)]
+        )
         return found[(found >= low) & (found < high)]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         """A document counts in the row in which it begins, its tokens where they are."""
-        size = self.size
+        passes = self.passes
 
         def part(a: int, b: int, epoch: int, times: int = times) -> None:
             rows, _, made, _ = self.planned(epoch)
@@ -237,17 +254,17 @@ class PackOp(PackedOp):
             tally.samples += np.bincount(begun, minlength=len(tally.samples)) * times
             np.add.at(tally.tokens, leaf, taken * times)
 
-        first, last = start // size, stop // size
-        if first == last:
-            return part(start - first * size, stop - first * size, first)
-        part(start - first * size, size, first)
+        first, last = passes.at(start), passes.at(stop)
+        if first.epoch == last.epoch:
+            return part(start - first.start, stop - first.start, first.epoch)
+        part(start - first.start, first.size, first.epoch)
+        between = range(first.epoch + 1, last.epoch)
         if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.flow.alike:
-            part(
-                0, size, 0, times * (last - first - 1)
-            )  # documents stay whole: every pass has as many of each
+            # documents stay whole: every pass has as many of each
+            part(0, passes.sizes[0], 0, times * len(between))
         else:
-            tally.look_at_passes(last - first, self.flow.size or 0)
-            for epoch in range(first + 1, last):
-                part(0, size, epoch)
-        if stop > last * size:
-            part(0, stop - last * size, last)
+            tally.look_at_passes(len(between) + 1, self.flow.size or 0)
+            for epoch in between:
+                part(0, passes.size(epoch), epoch)
+        if stop > last.start:
+            part(0, stop - last.start, last.epoch)

@@ -14,7 +14,6 @@ import numpy as np
 from ...errors import DataError
 from ...types import Ints, Sizer, Source
 from ..base.fallback import log_fallback
-from ..base.integers import MAX_POSITION
 from ..base.rows import HOLE, ProvenanceRows
 from ..base.sizes import DerivedLengths
 from ..base.spans import DocumentSpans, SpanSource, join_spans
@@ -181,7 +180,8 @@ class PackedOp(Groups):
         return np.full(len(leaf), UNKNOWN)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, self.drawn(position), position % (self.size or MAX_POSITION) > 0)
+        begins = position == (0 if self.passes is None else self.passes.at(position).start)
+        yield Before(self.flow, self.drawn(position), not begins)
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
@@ -219,10 +219,11 @@ def packed_before(op: Op, position: int) -> range:
     them: the last window takes what fills no other.
     """
     if isinstance(op, PackedOp):
-        if not op.together or not op.size or not position:
+        if not op.together or op.passes is None or not position:
             return range(position, position)
-        epoch, place = divmod(position - 1, op.size)
-        return range(epoch * op.size + max(place // op.together - 1, 0) * op.together, position)
+        start = op.passes.at(position - 1).start
+        window = max((position - 1 - start) // op.together - 1, 0)
+        return range(start + window * op.together, position)
     below = op.before(position) if isinstance(op, OneInput) else ()
     many = max(
         (each.position - packed_before(each.op, each.position).start for each in below), default=0

@@ -6,10 +6,10 @@ positions that do not occur. "Laps" are replay numbers: how often a fixed set wa
 """
 
 from .buckets import BucketShuffle
-from .passes import Repeat, RepeatEach, Replay, UnchangedPasses
+from .passes import Repeat, RepeatEach, Replay
 from .portion import Portion, parse_fraction
 from .shuffle import BlockShuffle, Shuffle, WindowShuffle
-from .slices import AllBut, FixedSet, Gap, Pick, Slice, Stride
+from .slices import AllBut, FixedSet, Gap, Pick, Skips, Slice, Stride
 
 __all__ = [
     "AllBut",
@@ -23,9 +23,9 @@ __all__ = [
     "RepeatEach",
     "Replay",
     "Shuffle",
+    "Skips",
     "Slice",
     "Stride",
-    "UnchangedPasses",
     "WindowShuffle",
     "parse_fraction",
 ]

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...errors import StateError
 from ...types import Ints, Json
 from ..base.integers import require_finite
 
@@ -73,41 +72,6 @@ class RepeatEach:
 
     def describe(self) -> Json:
         return {"order": "repeat_each", "n": self.n}
-
-
-@dataclass(frozen=True)
-class UnchangedPasses:
-    """The passes `first` to `stop - 1`, which are as long as the current pass of a run."""
-
-    KEY = None
-
-    first: int
-    stop: int
-
-    def size(self, below: int | None, /) -> int | None:
-        return below
-
-    def check(self, low: int, high: int, below: int | None) -> None:
-        """Raise `StateError` for positions `[low, high)` in other passes."""
-        for lap in (low // (below or 1), (high - 1) // (below or 1)):
-            if low < high and not self.first <= lap < self.stop:
-                raise StateError(
-                    f"pass {lap} has another number of positions than the present one, {below}: "
-                    "positions were skipped in some passes and not in others, or another pipeline "
-                    "was adopted; ask the plan of a state saved in such a pass"
-                )
-
-    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        if positions.size:
-            self.check(int(positions.min()), int(positions.max()) + 1, below)
-        return positions, None
-
-    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        lap = positions // (below or 1)
-        return np.where((lap >= self.first) & (lap < self.stop), positions, -1)
-
-    def describe(self) -> Json:
-        return {"order": "told", "first": self.first, "stop": self.stop}
 
 
 def _multiply_length(below: int | None, epochs: int | None) -> int | None:

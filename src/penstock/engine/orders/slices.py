@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...types import Ints, Json, Order
-from ..base.integers import require_finite
+from ..base.integers import MAX_POSITION, require_finite
 
 
 class FixedSet(Order):
@@ -196,3 +196,39 @@ class Gap:
 
     def describe(self) -> Json:
         return {"order": "gap", "start": self.start, "count": self.count}
+
+
+@dataclass(frozen=True)
+class Skips:
+    """All passes as one, without some samples: from position `points[i][0]` on, `points[i][1]`
+    samples were left out before."""
+
+    KEY = None
+
+    points: tuple[tuple[int, int], ...] = ()
+
+    def and_skip(self, start: int, count: int) -> Skips:
+        """Return the order without `count` samples more, from position `start` on."""
+        points = [point for point in self.points if point[0] < start]
+        before = points[-1][1] if points else 0
+        within = [n for at, n in self.points if start <= at <= start + count]
+        points.append((start, max([before, *within]) + count))
+        points += [(at - count, n + count) for at, n in self.points if at > start + count]
+        return Skips(tuple(points))
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        starts, left_out = np.asarray([(0, 0), *self.points]).T
+        return positions + left_out[np.searchsorted(starts[1:], positions, side="right")], None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        starts, left_out = np.asarray([(0, 0), *self.points]).T
+        i = np.searchsorted((starts + left_out)[1:], positions, side="right")
+        found = positions - left_out[i]
+        end = np.append(starts[1:], MAX_POSITION)[i]
+        return np.where(found < end, found, -1)
+
+    def describe(self) -> Json:
+        return {"order": "skips", "points": [[*point] for point in self.points]}

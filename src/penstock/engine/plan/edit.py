@@ -8,8 +8,9 @@ from typing import Any, cast
 from ...errors import ConfigError
 from ..base.arguments import join_first, suggest_names
 from ..base.integers import check_int
-from ..ops.gaps import GapOp
-from ..ops.op import Op
+from ..ops.gaps import GapOp, SkipOp
+from ..ops.op import OneInput, Op
+from ..ops.pack import PackOp
 from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
 from ..steps.function_step import FunctionOp
@@ -23,7 +24,9 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
     """
     if position == 0:
         return 0
-    if op.leaf is not None and not isinstance(op, FunctionOp | GapOp | RepeatEachOp | WithoutOp):
+    if op.leaf is not None and not isinstance(
+        op, FunctionOp | GapOp | SkipOp | RepeatEachOp | WithoutOp
+    ):
         return position
     for below in op.before(position):
         if leaf in below.op.leaves and not below.first and (top or not below.replays):
@@ -33,6 +36,19 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
         "or a limit gives its samples again, so they can be excluded from the start only; edit "
         "the plan before the run begins"
     )
+
+
+def turns(op: Op, position: int) -> tuple[int, ...]:
+    """Return the passes from which on planned rows lack samples that are excluded at a position."""
+    while isinstance(op, OneInput):
+        if isinstance(op, PackOp):
+            found = op.passes.at(position)
+            return (found.epoch,) if found.start == position else (found.epoch, found.epoch + 1)
+        below = next(iter(op.before(position)), None)
+        if below is None:
+            break
+        op, position = below.op, below.position
+    return ()
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

@@ -132,14 +132,15 @@ class Located(Shows):
 
     def _place_of(self, address: Address) -> int:
         """Return the position of an item in its pass."""
-        if (address.epoch and self.size is None) or (
-            self.size is not None and address.item >= self.size
+        passes = self._op.passes
+        if (address.epoch and passes is None) or (
+            passes is not None and address.item >= passes.size(address.epoch)
         ):
             raise IndexError(
                 f"{address.uid}: the plan has no such item; use the plan of the dataset that gave "
                 "it"
             )
-        return address.epoch * (self.size or 0) + address.item
+        return address.item if passes is None else passes.start(address.epoch) + address.item
 
     def table(self, start: int, stop: int) -> Any:
         """Return positions `start` to `stop - 1` as a `pyarrow.Table`.
@@ -262,13 +263,18 @@ class Located(Shows):
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """Return the samples of a global step, with the positions of their items."""
-        group, size = tail_of(self.flow).group, self._rows_op.size
         rows = rows_given(
             self._rows_op, log_of(self.flow, self._records, world_size, "at(step=)"), step
         )
-        epoch = 0 if not size else rows // size
-        items = (rows - epoch * (size or 0)) // group + epoch * (self.size or 0)
-        return self._samples_of(self._replaced.locate(rows, self._rows_op), items)
+        return self._samples_of(self._replaced.locate(rows, self._rows_op), self._items_of(rows))
+
+    def _items_of(self, rows: Ints) -> Ints:
+        """Return the positions of the items that hold rows."""
+        group, below, passes = tail_of(self.flow).group, self._rows_op.passes, self._op.passes
+        if below is None or passes is None:
+            return rows // group
+        epoch, place = below.split(rows)
+        return passes.starts_of(epoch) + place // group
 
     def _tokens_taken(self, rows: ProvenanceRows) -> tuple[Ints | None, Ints | None]:
         if not self._marks:

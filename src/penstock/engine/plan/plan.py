@@ -14,24 +14,25 @@ from ...errors import ConfigError, StateError
 from ...types import Ints, Json
 from ..base.arguments import validate_arguments
 from ..base.cursors import parse_cursor_int
-from ..base.integers import check_position
+from ..base.integers import MAX_POSITION, check_position
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group
-from ..graph.nodes import Flow
+from ..graph.nodes import Flow, Reorder
 from ..graph.recipe import difference
-from ..graph.tail import tail_of
+from ..graph.tail import below_tail, tail_of
 from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
+from ..orders import Gap
 from ..runtime.cursor import seal, unseal
 from ..runtime.saves import read_states
 from ..runtime.states import StateSection, entries_of, merged
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import by_source, reached
+from .edit import by_source, reached, turns
 from .questions import Questions
 from .records import Sample
-from .steps import check_even, log_of, rows_of, told_of
+from .steps import log_of, rows_of
 
 D = TypeVar("D")
 
@@ -74,7 +75,7 @@ class Plan(Questions, Generic[D]):
         section: StateSection | None = None,
     ) -> None:
         super().__init__(
-            base.of(changed(base.flow, edits, parse_cursor_int((body or {}).get("epoch", 0)))),
+            base.of(changed(base.flow, edits)),
             journal_from_json(entries_of(body or {}, "journal")),
             records if body is None else records_from_json(body.get("records")),
         )
@@ -206,40 +207,45 @@ class Plan(Questions, Generic[D]):
         if self._body is None:
             return 0
         items = -(-parse_cursor_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
-        return items + parse_cursor_int(self._body["epoch"]) * (self.size or 0)
+        passes = self._op.passes
+        return items if passes is None else passes.start(self._epoch) + items
+
+    @property
+    def _epoch(self) -> int:
+        """Return the pass in which the run stands."""
+        return parse_cursor_int((self._body or {}).get("epoch", 0))
+
+    @property
+    def size(self) -> int | None:
+        """The number of positions in a pass, the current one of a run; None if it is endless."""
+        return None if self._op.passes is None else self._op.passes.size(self._epoch)
 
     @property
     def _row(self) -> int:
         """Return the first row that the run has not delivered, counted over all passes."""
         if self._body is None:
             return 0
-        return parse_cursor_int(self._body["at"]) + parse_cursor_int(self._body["epoch"]) * (
-            self._rows_op.size or 0
-        )
+        passes = self._rows_op.passes
+        start = 0 if passes is None else passes.start(self._epoch)
+        return start + parse_cursor_int(self._body["at"])
 
     @property
     def next_step(self) -> int:
         """Return the first global step that the run has not made; 0 without a run."""
         log = self.records
-        try:
-            check_even(self._rows_op, max(self._row - 1, 0))
-        except StateError:  # passes of several lengths: the log cannot tell, the state does
-            return parse_cursor_int((self._body or {}).get("step", 0))
-        return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.size)
+        return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.passes)
 
     @cached_property
     def _open_rows(self) -> Ints | None:
-        section, body, size = self._section, self._body, self._rows_op.size
+        section, body, passes = self._section, self._body, self._rows_op.passes
         if section is None or body is None or section.key not in body:
             return None
         group, items = section.open_items(body)
-        firsts = np.asarray([epoch * (size or 0) + item * group for epoch, item in items], np.int64)
+        starts = [0 if passes is None else passes.start(epoch) for epoch, _ in items]
+        ends = [MAX_POSITION if passes is None else passes.start(epoch + 1) for epoch, _ in items]
+        firsts = np.asarray(starts, np.int64) + np.asarray([n for _, n in items], np.int64) * group
         rows = (firsts[:, None] + np.arange(group)).ravel()
-        if not size:
-            return rows
-        return rows[
-            rows // size == np.repeat(firsts // size, group)
-        ]  # the last item of a pass may be short
+        return rows[rows < np.repeat(np.asarray(ends, np.int64), group)]  # the last may be short
 
     def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
         found = list[tuple[Questions, RowsGiven, int]]()
@@ -247,7 +253,7 @@ class Plan(Questions, Generic[D]):
             if step is None or given.step <= step:
                 there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
                 plan = self._copy(self._base, self._edits[: given.changes], there)
-                found.append((plan, given.rows_given(plan._rows_op.size), given.times))
+                found.append((plan, given.rows_given(plan._rows_op.passes), given.times))
         return found
 
     def _rows_at(self, item: int) -> range:
@@ -257,12 +263,16 @@ class Plan(Questions, Generic[D]):
                 f"position {item} of a plan of 0: a pass has fewer rows than an item takes; make "
                 "smaller items"
             )
-        group, size = tail_of(self._base.flow).group, self._rows_op.size
-        epoch, place = divmod(item, self.size) if self.size else (0, item)
-        first = epoch * (size or 0) + place * group
-        return range(
-            first, first + group if size is None else min(first + group, (epoch + 1) * size)
+        group, passes, below = (
+            tail_of(self._base.flow).group,
+            self._op.passes,
+            self._rows_op.passes,
         )
+        if passes is None or below is None:
+            return range(item * group, (item + 1) * group)
+        found = passes.at(item)
+        first = below.start(found.epoch) + (item - found.start) * group
+        return range(first, min(first + group, below.start(found.epoch + 1)))
 
     @property
     def state(self) -> dict[str, Any]:
@@ -283,8 +293,8 @@ class Plan(Questions, Generic[D]):
     def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
         """Leave out positions that were not delivered yet, or global steps of a run.
 
-        Later positions move up. A finite dataset becomes shorter, in the pass of the positions and
-        in every later pass.
+        Later positions move up, and the pass of the positions becomes shorter. Without a run, every
+        pass of the dataset becomes shorter.
 
         Args:
             positions: positions at or after the position of the run.
@@ -312,7 +322,7 @@ class Plan(Questions, Generic[D]):
             (self._rows_at(end) if steps is None else rows_of(self._rows_op, self.records, end))
             for end in (asked[0], asked[-1])
         )
-        size, low, high = self._rows_op.size, first.start, last.stop
+        passes, low, high = self._rows_op.passes, first.start, last.stop
         check_position(high)
         if low < self._row:
             start = self.position if steps is None else self.next_step
@@ -320,27 +330,30 @@ class Plan(Questions, Generic[D]):
             raise ConfigError(
                 f"plan.skip({asked}): the past cannot change; give {kind} from {start} on"
             )
-        lap, start = divmod(low, size) if size else (0, low)
-        if size is not None and start + high - low > size:
+        if passes is not None and high > passes.at(low).stop:
             raise ConfigError(
                 f"plan.skip({asked}): the range crosses the end of a pass; give a range within "
-                f"one pass of {self.size} positions"
+                "one pass"
             )
-        if lap and self._body is None:
+        if self._body is None:
+            return self._skip_in_each_pass(low, high)
+        if passes is not None and high - low == passes.at(low).size:
             raise ConfigError(
-                f"plan.skip({asked}): only positions of the first pass can be skipped before a "
-                "run; for a later pass, edit the plan of a run that has not reached it: "
-                "ds.plan.for_state(state)"
+                f"plan.skip({asked}): the range is a whole pass; end the pass by "
+                "Loader.seek(step), to the first step of the next pass"
             )
-        if self._body is not None and high - low == size:
+        return self._edited(Skipped(low, high - low))
+
+    def _skip_in_each_pass(self, start: int, stop: int) -> Plan[D]:
+        """Leave out rows of every pass of a dataset."""
+        if (passes := self._rows_op.passes) is not None and passes.at(start).epoch:
             raise ConfigError(
-                f"plan.skip({asked}): the range is a whole pass, so later passes would have no "
-                "positions either; end the pass by Loader.seek(step), to the first step of the "
-                "next pass"
+                f"plan.skip: row {start} is in pass {passes.at(start).epoch}, and only positions "
+                "of the first pass can be skipped before a run; for a later pass, edit the plan of "
+                "a run that has not reached it: ds.plan.for_state(state)"
             )
-        if told := told_of(self._op):
-            told.check(low, high, size)
-        return self._edited(Skipped(start, high - low, lap))
+        flow = below_tail(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
+        return self._copy(self._base.of(flow), self._edits, None, self._records)
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
         """Exclude samples from the position of the run on.
@@ -372,7 +385,7 @@ class Plan(Questions, Generic[D]):
             }
             if left := sorted(set(indices) - gone):
                 since = reached(self._rows_op, self._leaf(source), source, self._row)
-                edits.append(Exclude(source, since, tuple(left)))
+                edits.append(Exclude(source, since, tuple(left), turns(self._rows_op, self._row)))
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
             excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))

@@ -18,15 +18,14 @@ from ..base.progress import Progress
 from ..base.sizes import sum_lengths
 from ..graph.tokens import stored_dtypes
 from ..ops.op import Op
-from ..ops.pack import passes_of
 from ..ops.tally import Tally, Uncountable, limited_search
-from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
+from ..runtime.step_log import RowsGiven, StepRecord, rows_given_in, steps_of_row
 from .ends import exhaustions, far
 from .located import Located, packs_of
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen, seen_in_all
-from .steps import log_of, rows_of, told_of
+from .steps import log_of, rows_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
@@ -86,11 +85,6 @@ class Questions(Located):
             return list(islice(self.iter_find(source, index), 1))
         leaf, index = self._sample(source, index)
         within = self._range(within, "plan.find")
-        if (passes := passes_of(self._op)) and self.size:
-            first, last = within.start // self.size, -(-within.stop // self.size)
-            passes.check(first * passes.size, last * passes.size)
-        if told := told_of(self._op):
-            told.check(within.start, within.stop, self.size)
         found = self._op.find(leaf, np.asarray([index]), within.start, within.stop)
         return (
             self._replaced.find(leaf, index, found, within) if self._entries else found
@@ -440,12 +434,12 @@ class Questions(Located):
         if not steps:
             return []
         first, stop = rows_of(op, log, steps.start).start, rows_of(op, log, steps[-1]).stop
-        if op.size:  # the beginning of a pass may fill up its last step
-            first = first // op.size * op.size
+        if op.passes:  # the beginning of a pass may fill up its last step
+            first = op.passes.at(first).start
         found = op.find(leaf, np.asarray([index]), first, stop)
         if self._entries:
             found = self._replaced_rows.find(leaf, index, found, range(first, stop))
-        taken = {step for row in found.tolist() for step in steps_of_row(log, row, op.size)}
+        taken = {step for row in found.tolist() for step in steps_of_row(log, row, op.passes)}
         return sorted(step for step in taken if step in steps)
 
     @property
@@ -461,7 +455,7 @@ class Questions(Located):
     def _settled(self) -> RowsGiven:
         """Count what is settled in a run with leases."""
         given = rows_given_in(
-            log_of(self.flow, self._records, None), range(self._row), self._rows_op.size
+            log_of(self.flow, self._records, None), range(self._row), self._rows_op.passes
         )
         open_rows = np.zeros(0, np.int64) if self._open_rows is None else self._open_rows
         return given._replace(left_out=np.concatenate([given.left_out, open_rows]))
@@ -474,11 +468,10 @@ class Questions(Located):
         """Return the number of rows in the steps before a step."""
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, f"{asked}(step=)")
         step = check_int(step, f"plan.{asked}(step={{}})", 0)
-        if step:
-            rows_of(op, log, step - 1)  # refuses what cannot be told
-        return rows_given_in(
-            log, range(record_of(log, step).first_row(step, op.size) if step else 0), op.size
-        )
+        record = record_of(log, step)
+        stop = record.row if record.step == step else record.first_row(step, op.passes)[0]
+        check_position(stop)
+        return rows_given_in(log, range(stop), op.passes)
 
     def _given_in_steps(self, rows: RowsGiven) -> Tally:
         tally, replaced = Tally(len(self.sources), self._marks), self._replaced_rows

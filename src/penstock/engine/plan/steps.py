@@ -6,16 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...errors import ConfigError, StateError
+from ...errors import ConfigError
 from ...types import Ints
 from ..base.integers import check_int, check_position
 from ..graph.nodes import Flow
 from ..graph.tail import batches_of_rank, tail_of
-from ..ops.batch import BatchOp
-from ..ops.gaps import ToldOp
 from ..ops.op import Op
-from ..ops.pack import passes_of
-from ..orders import UnchangedPasses
 from ..runtime.step_log import (
     DealtSteps,
     StepRecord,
@@ -24,7 +20,6 @@ from ..runtime.step_log import (
     rows_of_step,
     wrapped,
 )
-from ..steps.function_step import FunctionOp
 from ..streams.deal import spread_of
 
 
@@ -33,13 +28,6 @@ def rows_op(op: Op) -> Op:
     while op.tail:
         (op,) = op.inputs
     return op
-
-
-def told_of(op: Op) -> UnchangedPasses | None:
-    """Which passes are told, where positions were skipped in some passes only."""
-    while isinstance(op, BatchOp | FunctionOp):
-        op = op.flow
-    return op.order if isinstance(op, ToldOp) else None
 
 
 def log_of(
@@ -63,24 +51,21 @@ def log_of(
 
 def rows_of(op: Op, log: tuple[StepRecord, ...], step: int) -> range:
     """The rows of a global step, counted over all passes of an op, up to the end of its pass."""
-    found = rows_of_step(log, step, op.size)
+    found = rows_of_step(log, step, op.passes)
     check_position(found.stop)
-    check_even(op, found.start)
-    return (
-        found
-        if op.size is None
-        else range(found.start, min(found.stop, (found.start // op.size + 1) * op.size))
-    )
+    if op.passes is None:
+        return found
+    return range(found.start, min(found.stop, op.passes.at(found.start).stop))
 
 
 def rows_given(op: Op, log: tuple[StepRecord, ...], step: int) -> Ints:
     """Return the rows that all ranks are given in a step, in their order; those that fill it up
     come last. None of a step that was jumped over.
     """
-    rows_of(op, log, step)  # refuses what cannot be told
+    rows_of(op, log, step)  # refuses steps that are too far
     found = [
-        wrapped(np.sort(dealt.rows[0]), dealt.starts, op.size)
-        for dealt in dealt_steps(log, range(step, step + 1), op.size)
+        wrapped(np.sort(dealt.rows[0]), dealt.starts, op.passes)
+        for dealt in dealt_steps(log, range(step, step + 1), op.passes)
     ]
     return np.concatenate([np.zeros(0, np.int64), *found])
 
@@ -89,30 +74,6 @@ def rows_dealt(op: Op, log: tuple[StepRecord, ...], steps: range) -> Iterator[De
     """The rows that ranks are given in some steps, a stretch of steps at a time."""
     if not steps:
         return
-    rows_of(op, log, steps[-1])  # refuses what cannot be told
-    for dealt in dealt_steps(log, steps, op.size):
-        yield dealt._replace(rows=wrapped(dealt.rows, dealt.starts[:, None], op.size))
-
-
-def check_even(op: Op, start: int) -> None:
-    """Raise an error unless all passes up to the present one, and to the pass of a step, have one
-    length.
-    """
-    if told := told_of(op):
-        told.check(0, start + 1, op.size)
-    passes = passes_of(op)
-    if passes is None or passes.now is None or op.size is None:
-        return
-    last = max(passes.now, start // op.size)
-    if any(
-        lap <= last and not passes.tells(part)
-        for lap, part in zip(passes.laps, passes.parts, strict=True)
-    ):
-        sizes = ", ".join(
-            f"{part.size} from pass {lap} on"
-            for lap, part in zip(passes.laps, passes.parts, strict=True)
-        )
-        raise StateError(
-            f"a change of the run altered the length of a pass ({sizes}), so steps cannot be "
-            "counted over all passes; ask by position (the next one is plan.position)"
-        )
+    rows_of(op, log, steps[-1])  # refuses steps that are too far
+    for dealt in dealt_steps(log, steps, op.passes):
+        yield dealt._replace(rows=wrapped(dealt.rows, dealt.starts[:, None], op.passes))

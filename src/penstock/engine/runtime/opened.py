@@ -14,6 +14,7 @@ from ...errors import ConfigError, StateError
 from ...types import Ints, Json
 from ..base.digests import digest_memory
 from ..base.integers import MAX_POSITION
+from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..graph.build import Builder
 from ..graph.ends import endless
@@ -67,10 +68,20 @@ class Opened:
     witnesses: Sequence[Callable[[], None]]
     """Compare what streams give that nothing identifies with what the cursors say that they
     gave."""
-    rows: int | None = None
-    """The positions of a pass, where they are shared out and it ends."""
-    first: int | None = None
-    """The cursor where a pass begins, where that is a position."""
+    passes: Passes | None = None
+    """The passes of the positions, where these are shared out and passes end."""
+    skipped: int | None = None
+    """The rows of a pass before our first step, where these are shared out."""
+
+    def first(self, epoch: int) -> int | None:
+        """Return the cursor with which a pass begins, where that is a position."""
+        if self.skipped is None or self.passes is None:
+            return self.skipped
+        return min(self.skipped, self.passes.size(epoch))
+
+    def _pass_start(self, epoch: int) -> int:
+        passes = self._rows.passes
+        return 0 if passes is None else passes.start(epoch)
 
     def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Digests of what came last before a cursor, by lane."""
@@ -120,7 +131,7 @@ class Opened:
         """
         if isinstance(cursor, int):
             self._require_next(epoch, cursor)
-            if window_ends(self._rows, cursor):
+            if window_ends(self._rows, self._pass_start(epoch) + cursor):
                 return
         names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
         spellings = [
@@ -165,8 +176,8 @@ class Opened:
     def _require_next(self, epoch: int, cursor: int) -> None:
         """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an
         input that left."""
-        size = self._rows.size
-        first, end = (0, MAX_POSITION) if size is None else (epoch * size, (epoch + 1) * size)
+        passes, first = self._rows.passes, self._pass_start(epoch)
+        end = MAX_POSITION if passes is None else first + passes.size(epoch)
         soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
         self._rows.locate(soon)
 
@@ -184,8 +195,9 @@ class Opened:
         `last` after each."""
         if not isinstance(cursor, int):
             return {}
-        rows = packed_before(self._rows, cursor)
-        return {at + 1: self.last(epoch, at + 1) for at in rows}
+        start = self._pass_start(epoch)
+        rows = packed_before(self._rows, start + cursor)
+        return {row - start + 1: self.last(epoch, row - start + 1) for row in rows}
 
     def past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
         """Return the facts that a change must preserve: rows packed together, and counts by leaf
@@ -196,8 +208,7 @@ class Opened:
         packed = self.packed(epoch, cursor)
         if not isinstance(cursor, int):
             return packed, []
-        op, tally = self._rows, Tally(len(self.builder.leaves))
-        start = epoch * (op.size or 0)
+        op, tally, start = self._rows, Tally(len(self.builder.leaves)), self._pass_start(epoch)
         with suppress(
             StateError, IndexError
         ):  # of an input that has left; the pass ends before that
@@ -236,14 +247,18 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     rows = builder.op(tail_of(builder.root).flow)
     opening = Opening(builder.leaves, hired, spread)
     stream = opening.open(builder.op(builder.root), ONCE)
-    size, first = rows.size, setting.turn * spread.size
-    first = first if size is None else min(first, size)
 
     def undrawn(path: Path, epoch: int) -> list[int]:
         return [opening.undrawn(path, epoch)]
 
     return Opened(
-        stream, builder, undrawn, lambda epoch, at: {"0": last(stream, epoch, at)}, (), size, first
+        stream,
+        builder,
+        undrawn,
+        lambda epoch, at: {"0": last(stream, epoch, at)},
+        (),
+        rows.passes,
+        setting.turn * spread.size,
     )
 
 

@@ -26,14 +26,13 @@ from ..graph.adopt import told as told_of
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared, unidentified
-from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json, mixtures, own_pass
+from ..graph.edits import Edit, Exclude, changed, edit_from_json, mixtures, own_pass, with_former
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.reweigh import Place, ends, refused_inside, reweighed
 from ..graph.shown import counted
 from ..graph.tail import laned, tail_of
 from ..graph.takeover import Taken, all_moved
-from ..ops.pack import passes_of
 from ..ops.shards import without_witnesses
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
@@ -68,6 +67,8 @@ from .states import (
     logged_notes,
     merged,
     of_another,
+    passes_from_json,
+    passes_to_json,
 )
 from .step_log import (
     GivenBefore,
@@ -211,7 +212,7 @@ class Session:
             else 256 * (self.lanes // self.lane_share[1])
         )
         out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
-        out.seek(self.epoch, opened.first if cursor is None else cursor)
+        out.seek(self.epoch, opened.first(self.epoch) if cursor is None else cursor)
         if check:
             check(opened)
         if not is_cursor_at(out.cursor(), cursor):
@@ -319,19 +320,27 @@ class Session:
 
         def change() -> None:
             self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
-            self.flow = changed(self.base, self.changes, self.epoch)
+            if not self.group:
+                self.flow = self._changed(self.changes)
             self._go_on(*self._reached(None))
 
         self._change(change)
 
     def rows(self) -> int | None:
-        """The rows of a pass of an indexed flow."""
-        return self._run.rows
+        """The rows of this pass of an indexed flow."""
+        passes = self._run.passes
+        return None if passes is None else passes.size(self.epoch)
+
+    @property
+    def pass_start(self) -> int:
+        """The first row of this pass of an indexed flow, counted over all passes."""
+        passes = self._run.passes
+        return 0 if passes is None else passes.start(self.epoch)
 
     @property
     def row(self) -> int:
         """The first row that was not given yet, counted over all passes, of an indexed flow."""
-        return self.epoch * (self.rows() or 0) + parse_cursor_int(self.out.cursor())
+        return self.pass_start + parse_cursor_int(self.out.cursor())
 
     def seek(self, item: int, counted: bool = True) -> None:
         """Go to an item of the pass: at once where positions are items, else by reading up to
@@ -353,39 +362,46 @@ class Session:
 
     def go(self, step: int, row: int, counted: bool) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
-        rows = self.rows()
-        epoch, place = divmod(row, rows) if rows else (0, row)
+        passes = self._run.passes
+        found = None if passes is None else passes.at(row)
 
         def change() -> None:
             self.given = 0
-            self._go(epoch, place, counted)
+            if found is None:
+                self._go(0, row, counted)
+            else:
+                self._go(found.epoch, row - found.start, counted)
 
         self._change(change)
 
     def _go(self, epoch: int, place: int, counted: bool) -> None:
         """Go to a row of a pass; `counted` tells the log of it. Part of a change."""
-        rows = self.rows()
-        row = epoch * (rows or 0) + place
+        passes = self._run.passes
+        row = place if passes is None else passes.start(epoch) + place
         if counted:
-            self._log_jump(row, rows)
-        self.epoch, self.flow = epoch, changed(self.base, self.changes, epoch)
+            self._log_jump(row)
+        self.epoch = epoch
         self._go_on(*self._reached(place))
-        self._before = self.records[-1].steps_to(row, rows) - self.items
+        self._before = self.records[-1].steps_to(row, passes) - self.items
 
-    def _log_jump(self, row: int, rows: int | None) -> None:
+    def _log_jump(self, row: int) -> None:
         """Note which rows are jumped over on the way to one, or are given again."""
-        now, log = self.row, self.records
+        now, log, passes = self.row, self.records, self._run.passes
         if row > now:
-            self.records = log_beyond(log, now, row, self._record, rows)
+            self.records = log_beyond(log, now, row, self._record, passes)
         if row >= now:
             return
-        self.records = log_from(log, row, self._record, rows)
-        step = self.records[-1].steps_to(row, rows)
+        self.records = log_from(log, row, self._record, passes)
+        step = self.records[-1].steps_to(row, passes)
         before = [replace(one, step=min(one.step, step)) for one in self.given_before]
         if records := records_within(log, row, now):
-            at = now - self.epoch * (rows or 0)
+            at = now - self.pass_start
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
         self.given_before = joined_equal(before)
+
+    def _changed(self, changes: Sequence[Edit]) -> Flow:
+        """Return the tree with changes. Streams draw by the mixture of the pass they are in."""
+        return changed(self.base, changes, 0 if self.group else self.epoch)
 
     # ------------------------------------------------------------ items out of order
 
@@ -407,7 +423,7 @@ class Session:
             self.spread = replace(self.spread, remainder="keep", whole=True)
             self._go_on(*self._reached(cursor))
             record = replace(self._record, gives="items")
-            self.records = logged(self.records, self.row, record, self.rows())
+            self.records = logged(self.records, self.row, record, self._run.passes)
 
         self._change(change)
 
@@ -428,7 +444,7 @@ class Session:
 
     def _open_again(self, epoch: int) -> tuple[Builder, Hired]:
         """Compile the tree of a pass."""
-        same = epoch == self.epoch
+        same = self.group or epoch == self.epoch
         found = self.compiled.of(self.flow if same else changed(self.base, self.changes, epoch))
         return found.builder, self._execution(found, self.setting.window, self.executor)
 
@@ -473,7 +489,10 @@ class Session:
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            log = {"records": [record.to_json() for record in records], "pass": opened.rows}
+            log: dict[str, Any] = {
+                "records": [record.to_json() for record in records],
+                "passes": passes_to_json(opened.passes),
+            }
             body |= section | (log if self.group else {"lanes": lanes})
             if given_before:
                 body["given_before"] = given_before
@@ -536,15 +555,15 @@ class Session:
             )
             cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
             adopting = True
-        if adopt and self.epoch and self.group and "pass" in body:
-            rows_op = home.of(tail_of(changed(base, changes, self.epoch)).flow).op
-            if rows_op.size != body["pass"] and passes_of(rows_op) is None:
-                changes = (*changes, Skipped(0, 0, self.epoch))
+        if adopt and self.epoch and self.group and (saved := passes_from_json(body)) is not None:
+            now = home.of(tail_of(changed(base, changes)).flow).op.passes
+            if now is None or not now.is_equal_before(saved, self.epoch):
+                changes = with_former(changes, saved, self.epoch)
         notes = compared(body["data"], self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body["code"], self._base.code)
         notes += whose_journals_are_missing(bodies)
         self._base, self.changes = home, changes
-        self.flow = changed(base, changes, self.epoch)
+        self.flow = self._changed(changes)
         noted = journal_from_json(
             [entry for each in bodies for entry in entries_of(each, "journal")]
         )
@@ -559,9 +578,10 @@ class Session:
         for check in opened.witnesses:
             _tried(check)
         if self.group:
-            position = self.epoch * (opened.rows or 0) + parse_cursor_int(cursor)
+            start = 0 if opened.passes is None else opened.passes.start(self.epoch)
+            position = start + parse_cursor_int(cursor)
             self.records = logged(
-                records_from_json(body["records"]), position, self._record, opened.rows
+                records_from_json(body["records"]), position, self._record, opened.passes
             )
             self.given_before = given_before_from_json(entries_of(body, "given_before"))
             if self.given_before and self.adopted != tuple(body["adopted"]):
@@ -632,8 +652,10 @@ class Session:
         finally:
             opened.stream.close()
         if own_pass(self.base, path):
-            size = mixed.size if (mixed := opened.builder.mixed.get(path)) else None
-            lanes = lanes if size is None else [min(at - epoch * size, size) for at in lanes]
+            mixed = opened.builder.mixed.get(path)
+            if mixed and mixed.passes:
+                start, size = mixed.passes.start(epoch), mixed.passes.size(epoch)
+                lanes = [min(at - start, size) for at in lanes]
             return Stand(epoch, max(lanes), min(lanes))
         return refused_inside() if ends(opened.builder, path) else Stand(0, max(lanes), min(lanes))
 
@@ -660,7 +682,7 @@ class Session:
         past = self._run.past(self.epoch, cursor)
 
         def changes_weights() -> None:
-            self.flow = changed(self.base, changes, self.epoch)
+            self.flow = self._changed(changes)
             opened, out = self._reached(cursor)
             same_past(past, opened.past(self.epoch, cursor))
             self.changes = changes

@@ -12,6 +12,7 @@ from ...types import Json
 from ..base.arguments import join_first
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json
 from ..base.cursors import parse_cursor_int, parse_lane_number
+from ..base.passes import Passes
 from ..graph.digests import known_parts
 from ..graph.recipe import difference
 
@@ -30,7 +31,7 @@ LANED = ("lanes", "turn", "ended")
 
 _KEYS = frozenset(
     ("penstock", "version", "order", "check", "tables",
-     *NEEDED, *LANED, "records", "pass", "given_before", "journal_of", "drawn")
+     *NEEDED, *LANED, "records", "passes", "given_before", "journal_of", "drawn")
 )  # fmt: skip
 """All keys of the engine."""
 
@@ -317,6 +318,30 @@ def check_lanes(
             f"the state has no cursor for lanes {missing[:8]}, so it belongs to another rank; "
             "pass the states of all ranks as a list"
         )
+
+
+def passes_to_json(passes: Passes | None) -> Json:
+    """Return the lengths of passes as they lie in a state: each from a pass on; None of an endless
+    run."""
+    if passes is None:
+        return None
+    return [[*each] for each in zip(passes.epochs, passes.sizes, strict=True)]
+
+
+def passes_from_json(body: Mapping[str, Any]) -> Passes | None:
+    """Return the lengths of passes in a state."""
+    if (saved := body.get("passes")) is None:
+        return None
+    try:
+        sizes = [(parse_cursor_int(epoch), parse_cursor_int(size)) for epoch, size in saved]
+        epochs = [epoch for epoch, _ in sizes]
+        if not epochs or epochs[0] or epochs != sorted({*epochs}):
+            raise ValueError(saved)
+    except (TypeError, ValueError) as error:
+        raise StateError(
+            f"the state's 'passes' are {str(saved)[:80]}; the state is damaged, load an earlier one"
+        ) from error
+    return Passes.of(sizes)
 
 
 def of_another(saved: Any, now: Json) -> StateError:

@@ -11,6 +11,7 @@ When a run goes back, its step numbers restart from there. What it gave before i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -21,6 +22,8 @@ import numpy as np
 from ...errors import StateError
 from ...types import Ints, Json
 from ..base.cursors import parse_cursor_int
+from ..base.integers import MAX_POSITION
+from ..base.passes import Passes
 from ..graph.nodes import Batch
 from ..graph.tail import Tail, least_rows, rows_given
 from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
@@ -28,6 +31,15 @@ from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
 
 _ROWS = 1 << 16  # rows that are dealt out together
+
+
+class PassSteps(NamedTuple):
+    """Passes of `rows` rows and `steps` steps each, from a step that begins at row `row` on."""
+
+    step: int
+    row: int
+    rows: int
+    steps: int
 
 
 @dataclass(frozen=True)
@@ -84,32 +96,54 @@ class StepRecord:
         whole, left = divmod(rows, self.rows)
         return whole + (left >= max(self.least, 1))
 
-    def first_row(self, step: int, rows: int | None) -> int:
-        """The row at which a step begins, of a run whose passes have `rows`."""
-        steps = step - self.step
-        if rows is None:
-            return self.row + steps * self.rows
-        if not self.in_pass(rows):
-            return self.row
-        here = rows - self.row % rows  # to the end of the pass in which the record was made
-        if steps < self.in_pass(here):
-            return self.row + steps * self.rows
-        passes, place = divmod(steps - self.in_pass(here), self.in_pass(rows))
-        return self.row + here + passes * rows + place * self.rows
+    def stretches(self, passes: Passes | None) -> list[PassSteps]:
+        """Return the steps of this kind: the rest of the pass in which they begin, and the passes
+        after it."""
+        if passes is None:
+            return [PassSteps(self.step, self.row, MAX_POSITION, MAX_POSITION)]
+        here, out = passes.at(self.row), list[PassSteps]()
+        step, left = self.step, here.stop - self.row
+        out.append(PassSteps(step, self.row, left, self.in_pass(left)))
+        step += self.in_pass(left)
+        epochs = [here.epoch + 1, *(epoch for epoch in passes.epochs if epoch > here.epoch + 1)]
+        for epoch, later in zip(epochs, [*epochs[1:], None], strict=True):
+            size = passes.size(epoch)
+            out.append(PassSteps(step, passes.start(epoch), size, self.in_pass(size)))
+            step += self.in_pass(size) * ((later or epoch) - epoch)
+        return out
 
-    def steps_to(self, row: int, rows: int | None) -> int:
+    def first_row(self, step: int, passes: Passes | None) -> tuple[int, int]:
+        """Return the row at which a step begins, and the end of its pass."""
+        found = self.stretches(passes)
+        first, row, size, each = found[bisect_right(found, step, key=lambda one: one.step) - 1]
+        if not each:
+            raise self._no_step(step, size)
+        epoch, place = divmod(step - first, each)
+        return row + epoch * size + place * self.rows, row + (epoch + 1) * size
+
+    def first_rows(self, steps: Ints, passes: Passes | None) -> tuple[Ints, Ints]:
+        """Return the same of many steps."""
+        first, row, size, each = np.asarray(self.stretches(passes), np.int64).T
+        i = np.searchsorted(first, steps, side="right") - 1
+        if (none := each[i] == 0).any():
+            raise self._no_step(int(steps[none][0]), int(size[-1]))
+        epoch, place = np.divmod(steps - first[i], each[i])
+        begin = row[i] + epoch * size[i]
+        return begin + place * self.rows, begin + size[i]
+
+    def _no_step(self, step: int, rows: int) -> IndexError:
+        return IndexError(
+            f"step {step}: a pass has {rows} rows, fewer than a step of {self.rows}; ask by position"
+        )
+
+    def steps_to(self, row: int, passes: Passes | None) -> int:
         """The steps up to a row, a begun one included."""
-        more = row - self.row
-        if rows is None:
-            return self.step + -(-more // self.rows)
-        if not self.in_pass(rows):
-            return self.step
-        here = rows - self.row % rows
-        if more <= here:
-            return self.step + min(-(-more // self.rows), self.in_pass(here))
-        passes, place = divmod(more - here, rows)
-        whole = self.in_pass(rows)
-        return self.step + self.in_pass(here) + passes * whole + min(-(-place // self.rows), whole)
+        found = self.stretches(passes)
+        step, start, size, each = found[
+            max(bisect_right(found, row, key=lambda one: one.row) - 1, 0)
+        ]
+        epoch, place = divmod(row - start, max(size, 1))
+        return step + epoch * each + min(-(-place // self.rows), each)
 
     def dealt(self, starts: Ints, rows: int) -> tuple[Ints, Ints]:
         """The offsets of the rows that come to be in an item, of steps of `rows` rows that begin at
@@ -134,31 +168,29 @@ def first_record(spread: Spread, tail: Tail) -> StepRecord:
 
 
 def logged(
-    log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | None
+    log: Sequence[StepRecord], row: int, now: StepRecord, passes: Passes | None
 ) -> tuple[StepRecord, ...]:
     """The log of a run that goes on from a row with steps of another kind."""
     last = log[-1]
-    if last.is_of(now) and not _splits_step(log, row, rows):
+    if last.is_of(now) and not _splits_step(log, row, passes):
         return tuple(log)
-    row = max(row, last.row)  # passes may have got shorter: then no step is told any more
+    row = max(row, last.row)
     if last.row == row:
         before = tuple(log[:-1])
-        if before and before[-1].is_of(now) and logged(before, row, now, rows) == before:
+        if before and before[-1].is_of(now) and logged(before, row, now, passes) == before:
             return before
         return (*before, replace(now, step=last.step, row=row))
-    return (*log, replace(now, step=last.steps_to(row, rows), row=row))
+    return (*log, replace(now, step=last.steps_to(row, passes), row=row))
 
 
-def _splits_step(log: Sequence[StepRecord], row: int, rows: int | None) -> bool:
+def _splits_step(log: Sequence[StepRecord], row: int, passes: Passes | None) -> bool:
     """Return whether no step can begin with a row: the pass was changed when its last step was a
     short one."""
     last = log[-1]
-    if rows is not None and not last.in_pass(rows):
+    if (step := last.steps_to(row, passes) - 1) < last.step:
         return False
-    if (step := last.steps_to(row, rows) - 1) < last.step:
-        return False
-    made = rows_of_step(log, step, rows)
-    end = made.stop if rows is None else min(made.stop, (made.start // rows + 1) * rows)
+    made = rows_of_step(log, step, passes)
+    end = made.stop if passes is None else min(made.stop, passes.at(made.start).stop)
     return made.start < row < end
 
 
@@ -167,58 +199,40 @@ def record_of(log: Sequence[StepRecord], step: int) -> StepRecord:
     return next(record for record in reversed(log) if record.step <= step)
 
 
-def rows_of_step(log: Sequence[StepRecord], step: int, rows: int | None) -> range:
+def rows_of_step(log: Sequence[StepRecord], step: int, passes: Passes | None) -> range:
     """The rows of a step. Where it was filled up they go beyond the end of the pass: on from its
     beginning."""
     record = record_of(log, step)
-    if rows is not None and not record.in_pass(rows):
-        raise IndexError(
-            f"step {step}: a pass has {rows} rows, fewer than a step of {record.rows}; ask by "
-            "position"
-        )
-    first = record.first_row(step, rows)
-    if rows is not None and not record.least:
+    first, end = record.first_row(step, passes)
+    if passes is not None and not record.least:
         return range(first, first + record.rows)
-    then = next((later.row for later in log if later.step > step), first + record.rows)
-    return range(
-        first, min(first + record.rows, then if rows is None else (first // rows + 1) * rows, then)
-    )
+    later = next((later.row for later in log if later.step > step), end)
+    return range(first, min(first + record.rows, end, later))
 
 
 def rows_of_steps(
-    log: Sequence[StepRecord], steps: range, rows: int | None
+    log: Sequence[StepRecord], steps: range, passes: Passes | None
 ) -> tuple[Ints, Ints, Ints]:
     """Return the first and last row of many steps, and the number of their record."""
-    found = [_rows_of_steps(log, number, steps, rows) for number in range(len(log))]
+    found = [_rows_of_steps(log, number, steps, passes) for number in range(len(log))]
     starts, stops, records = (np.concatenate(column) for column in zip(*found, strict=True))
     return starts, stops, records
 
 
 def _rows_of_steps(
-    log: Sequence[StepRecord], number: int, steps: range, rows: int | None
+    log: Sequence[StepRecord], number: int, steps: range, passes: Passes | None
 ) -> tuple[Ints, Ints, Ints]:
     """Return the same for steps of one record."""
     record, later = log[number], log[number + 1] if number + 1 < len(log) else None
-    low, high = (
-        max(record.step, steps.start),
-        steps.stop if later is None else min(later.step, steps.stop),
-    )
-    after = np.arange(low, max(low, high), dtype=np.int64) - record.step
-    first = record.row + after * record.rows
-    if rows is not None and len(after):
-        if not record.in_pass(rows):
-            raise IndexError(
-                f"step {low}: a pass has {rows} rows, fewer than a step of {record.rows}; ask "
-                "by position"
-            )
-        here = rows - record.row % rows
-        passes, place = np.divmod(after - record.in_pass(here), record.in_pass(rows))
-        later_passes = record.row + here + passes * rows + place * record.rows
-        first = np.where(after < record.in_pass(here), first, later_passes)
+    low = max(record.step, steps.start)
+    high = steps.stop if later is None else min(later.step, steps.stop)
+    asked = np.arange(low, max(low, high), dtype=np.int64)
+    if not len(asked):
+        return asked, asked, asked
+    first, end = record.first_rows(asked, passes)
     stop = first + record.rows
-    if rows is None or record.least:
-        stop = stop if rows is None else np.minimum(stop, (first // rows + 1) * rows)
-        stop = stop if later is None else np.minimum(stop, later.row)
+    if passes is None or record.least:
+        stop = np.minimum(stop, end if later is None else np.minimum(end, later.row))
     return first, stop, np.full(len(first), number)
 
 
@@ -241,12 +255,14 @@ class DealtSteps(NamedTuple):
     places: Ints
 
 
-def dealt_steps(log: Sequence[StepRecord], steps: range, rows: int | None) -> Iterator[DealtSteps]:
+def dealt_steps(
+    log: Sequence[StepRecord], steps: range, passes: Passes | None
+) -> Iterator[DealtSteps]:
     """Yield the rows of steps as they are given to the ranks, some steps at a time; none of steps
     that gave nothing."""
     most = max(1, _ROWS // max(record.rows for record in log))
     for low in range(steps.start, steps.stop, most):
-        starts, stops, records = rows_of_steps(log, range(low, min(low + most, steps.stop)), rows)
+        starts, stops, records = rows_of_steps(log, range(low, min(low + most, steps.stop)), passes)
         sizes = stops - starts
         kinds = np.flatnonzero(np.diff(records) | np.diff(sizes)) + 1
         for some in np.split(np.arange(len(starts)), kinds):
@@ -263,13 +279,14 @@ def _within(ranks: Ints) -> Ints:
     return np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
 
 
-def wrapped(dealt: Ints, starts: Ints, rows: int | None) -> Ints:
+def wrapped(dealt: Ints, starts: Ints, passes: Passes | None) -> Ints:
     """Rows of steps that begin at `starts`: what lies beyond the end of the pass comes from its
     beginning."""
-    if rows is None:
+    if passes is None:
         return dealt
-    begin = starts // rows * rows
-    return (dealt - begin) % rows + begin
+    epoch, place = passes.split(starts)
+    begin = starts - place
+    return (dealt - begin) % np.maximum(passes.sizes_of(epoch), 1) + begin
 
 
 class RowsGiven(NamedTuple):
@@ -282,7 +299,7 @@ class RowsGiven(NamedTuple):
     repeated: Ints
 
 
-def rows_given_in(log: Sequence[StepRecord], within: range, rows: int | None) -> RowsGiven:
+def rows_given_in(log: Sequence[StepRecord], within: range, passes: Passes | None) -> RowsGiven:
     """Return what was given of the rows in a range, which begins with a step."""
     stretches, left_out, repeated = list[range](), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for record, later in zip(log, [*log[1:], None], strict=True):
@@ -291,54 +308,51 @@ def rows_given_in(log: Sequence[StepRecord], within: range, rows: int | None) ->
         if not stretch or record.gives == "nothing":
             continue
         stretches.append(stretch)
-        if rows is None:
-            continue
-        # The ends of passes up to there, and what lies before each and fills no step or item.
-        for over in range((stretch.start // rows + 1) * rows, stop + 1, rows):
+        for each in passes.within(stretch.start, stop) if passes else ():
+            if each.stop > stop:
+                break
+            # What lies before the end of the pass and fills no step or item.
             if record.gives == "items":
-                left_out.append(
-                    np.arange(
-                        max(over - rows + rows_given(record.batches, rows), stretch.start), over
-                    )
-                )
+                given = each.start + rows_given(record.batches, each.size)
+                left_out.append(np.arange(max(given, stretch.start), each.stop))
                 continue
-            short = (over - max(record.row, over - rows)) % record.rows
-            first = np.asarray([over - short])
+            short = (each.stop - max(record.row, each.start)) % record.rows
+            first = np.asarray([each.stop - short])
             if not short:
                 continue
             if short < max(record.least, 1):
-                left_out.append(np.arange(over - short, over))
+                left_out.append(np.arange(each.stop - short, each.stop))
             elif record.remainder == "pad":
-                beyond = np.arange(over, over - short + record.rows)
-                repeated.append(wrapped(beyond, first, rows))
+                beyond = np.arange(each.stop, each.stop - short + record.rows)
+                repeated.append(wrapped(beyond, first, passes))
             else:
                 offsets, _ = record.dealt(first, short)
-                left_out.append(np.setdiff1d(np.arange(short), offsets[0]) + over - short)
+                left_out.append(np.setdiff1d(np.arange(short), offsets[0]) + each.stop - short)
     return RowsGiven(stretches, np.concatenate(left_out), np.concatenate(repeated))
 
 
-def steps_of_row(log: Sequence[StepRecord], row: int, rows: int | None) -> list[int]:
+def steps_of_row(log: Sequence[StepRecord], row: int, passes: Passes | None) -> list[int]:
     """Return the steps that gave a row: none where it was left out or jumped over, two where it
     filled up the last step of its pass.
     """
     record = next(record for record in reversed(log) if record.row <= row)
-    asked = [record.steps_to(row + 1, rows) - 1]
-    if rows is not None:
-        end = (row // rows + 1) * rows
+    asked = [record.steps_to(row + 1, passes) - 1]
+    if passes is not None:
+        end = passes.at(row).stop
         closing = next(record for record in reversed(log) if record.row < end)
         if closing.remainder == "pad":
-            asked.append(closing.steps_to(end, rows) - 1)
-    return sorted({step for step in asked if step >= 0 and _holds(log, step, row, rows)})
+            asked.append(closing.steps_to(end, passes) - 1)
+    return sorted({step for step in asked if step >= 0 and _holds(log, step, row, passes)})
 
 
-def _holds(log: Sequence[StepRecord], step: int, row: int, rows: int | None) -> bool:
-    taken = rows_of_step(log, step, rows)
+def _holds(log: Sequence[StepRecord], step: int, row: int, passes: Passes | None) -> bool:
+    taken = rows_of_step(log, step, passes)
     if record_of(log, step).gives == "nothing":
         return False
     if row in taken and len(taken) == record_of(log, step).rows:
         return True
-    (dealt,) = dealt_steps(log, range(step, step + 1), rows)
-    return bool(np.isin(row, wrapped(dealt.rows, dealt.starts[:, None], rows)))
+    (dealt,) = dealt_steps(log, range(step, step + 1), passes)
+    return bool(np.isin(row, wrapped(dealt.rows, dealt.starts[:, None], passes)))
 
 
 # ------------------------------------------------------------ a run that is sent elsewhere
@@ -360,11 +374,10 @@ class GivenBefore:
     records: tuple[StepRecord, ...]
     times: int = 1
 
-    def rows_given(self, rows: int | None) -> RowsGiven:
+    def rows_given(self, passes: Passes | None) -> RowsGiven:
         """Return what was given."""
-        return rows_given_in(
-            self.records, range(self.row, self.epoch * (rows or 0) + self.at), rows
-        )
+        start = 0 if passes is None else passes.start(self.epoch)
+        return rows_given_in(self.records, range(self.row, start + self.at), passes)
 
     def to_json(self) -> dict[str, Json]:
         """Return it as it lies in a state."""
@@ -383,17 +396,17 @@ def joined_equal(entries: Iterable[GivenBefore]) -> tuple[GivenBefore, ...]:
 
 
 def log_from(
-    log: Sequence[StepRecord], row: int, now: StepRecord, rows: int | None
+    log: Sequence[StepRecord], row: int, now: StepRecord, passes: Passes | None
 ) -> tuple[StepRecord, ...]:
     """Return the log of a run that goes back to a row, at which a step begins."""
-    return logged([record for record in log if record.row <= row], row, now, rows)
+    return logged([record for record in log if record.row <= row], row, now, passes)
 
 
 def log_beyond(
-    log: Sequence[StepRecord], start: int, stop: int, now: StepRecord, rows: int | None
+    log: Sequence[StepRecord], start: int, stop: int, now: StepRecord, passes: Passes | None
 ) -> tuple[StepRecord, ...]:
     """Return the log of a run at a row that continues from a later one."""
-    return logged(logged(log, start, replace(now, gives="nothing"), rows), stop, now, rows)
+    return logged(logged(log, start, replace(now, gives="nothing"), passes), stop, now, passes)
 
 
 def records_within(log: Sequence[StepRecord], start: int, stop: int) -> tuple[StepRecord, ...]:

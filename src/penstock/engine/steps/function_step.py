@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ...types import Ints, Json
+from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..ops.op import OneInput, Op
 from ..ops.tokens import At, Lengths
@@ -93,6 +94,10 @@ class FunctionOp(OneInput):
 
     def known(self) -> tuple[object, Json] | None:
         return self.flow.known()
+
+    @property
+    def passes(self) -> Passes | None:
+        return self.flow.passes
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return self.call.apply(self.flow.values(rows), rows)

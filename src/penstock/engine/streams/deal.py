@@ -113,12 +113,13 @@ class Spread:
         self,
         at: int,
         epoch: int,
+        first: int,
         rows: int | None,
         many: int,
         located: Callable[[Ints], ProvenanceRows] | None = None,
     ) -> Ints:
-        """Return the next positions of this rank in a pass of `rows` at position `at`: about
-        `many`, in whole groups.
+        """Return the next positions of this rank at position `at` of a pass that begins with row
+        `first` and has `rows`: about `many`, in whole groups.
 
         `located` returns the samples at positions of the pass.
         """
@@ -133,7 +134,6 @@ class Spread:
             if not count and not at and self.remainder != "keep":
                 raise self.no_step(rows)
         starts = at + np.arange(count) * self.stride
-        first = epoch * rows if rows is not None else 0
         full = (
             starts
             if rows is None or self.remainder == "pad"
@@ -163,13 +163,13 @@ class Spread:
         """
         each = Spread(self.rank, self.world_size)
         groups = None if rows is None else -(-rows // self.group)
-        return each.positions(-(-at // self.group), epoch, groups, many)
+        return each.positions(-(-at // self.group), epoch, epoch * (groups or 0), groups, many)
 
-    def valid(self, at: int, epoch: int, rows: int | None) -> Flags:
-        """Which of our rows of the step at `at` are no padding."""
-        shift = 0 if rows is None else epoch * rows
+    def valid(self, at: int, first: int, rows: int | None) -> Flags:
+        """Which of our rows of the step at `at` are no padding, in a pass that begins with row
+        `first`."""
         mine = range(self.rank * self.group, (self.rank + 1) * self.group)
-        offsets = dealt(np.asarray([at + shift]), self.size, mine)[0]
+        offsets = dealt(np.asarray([at + first]), self.size, mine)[0]
         return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows
 
     def no_step(self, rows: int) -> ConfigError:

@@ -12,6 +12,7 @@ import numpy as np
 from ...types import Ints, Json
 from ..base.cursors import make_cursor_error, parse_cursor_int
 from ..base.integers import MAX_POSITION
+from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .deal import Spread
 from .stream import Stream, Tap
@@ -53,7 +54,7 @@ class Indexed(Protocol):
     """Whatever can be asked about positions: an op of a compiled tree."""
 
     @property
-    def size(self) -> int | None: ...
+    def passes(self) -> Passes | None: ...
     @property
     def depth(self) -> int: ...
     def locate(self, positions: Ints, /) -> ProvenanceRows: ...
@@ -69,11 +70,16 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
+def pass_size(op: Indexed, epoch: int) -> int | None:
+    """Return the number of positions in a pass; None for an endless op."""
+    return None if op.passes is None else op.passes.size(epoch)
+
+
 def pass_start(op: Indexed, epoch: int) -> int | None:
     """Return the first position of a pass; None for an endless op, whose passes are all alike."""
-    size = op.size
+    start = None if op.passes is None else op.passes.start(epoch)
     # A pass of an endless index is long.
-    return None if size is None or epoch * size >= MAX_POSITION else epoch * size
+    return None if start is None or start >= MAX_POSITION else start
 
 
 def locate_in_pass(op: Indexed, epoch: int, places: Ints) -> ProvenanceRows:
@@ -91,6 +97,7 @@ class Positions:
     def __init__(self, op: Indexed, spread: Spread) -> None:
         self.op, self.spread = op, spread
         self._epoch, self._at, self._end, self._plan = 0, 0, 0, FIRST_PLAN
+        self._size = pass_size(op, 0)
         self._rows = make_empty_rows(op.depth)
         self._used: int = 0
         self._unit: int = 0  # where the last one began
@@ -107,8 +114,9 @@ class Positions:
             FIRST_PLAN,
         )
         self._end = self._at
-        if self.op.size is not None and self._at > self.op.size:
-            raise make_cursor_error(cursor, f"a position up to {self.op.size}")
+        self._size = pass_size(self.op, epoch)
+        if self._size is not None and self._at > self._size:
+            raise make_cursor_error(cursor, f"a position up to {self._size}")
         self._rows, self._used, self._unit, self._told = make_empty_rows(self.op.depth), 0, 0, 0
         self._enough = MAX_POSITION
 
@@ -126,7 +134,7 @@ class Positions:
         return Unit(None, unit, trail)
 
     def _trail(self, at: int) -> Stepped:
-        return Stepped(at, self.spread.group, self.spread.stride, self.op.size)
+        return Stepped(at, self.spread.group, self.spread.stride, self._size)
 
     def coming(self) -> ProvenanceRows:
         """Return the next rows without a prefetch hint, as many again as have an unused one."""
@@ -153,10 +161,11 @@ class Positions:
 
     def _locate(self) -> bool:
         """Plan the next stretch of positions."""
-        size, epoch = self.op.size, self._epoch
+        size, epoch = self._size, self._epoch
         if not self.spread.plain:
             located = partial(self.rows_at, epoch=epoch)
-            places = self.spread.positions(self._end, epoch, size, self._plan, located)
+            first = pass_start(self.op, epoch) or 0
+            places = self.spread.positions(self._end, epoch, first, size, self._plan, located)
         else:
             stop = self._end + -(-self._plan // self.spread.group) * self.spread.group
             places = np.arange(self._end, stop if size is None else min(stop, size))

@@ -80,9 +80,9 @@ class Opening:
         if (place := op.mixture) is not None:
 
             def drawn(epoch: int) -> int:
-                position, size = lanes * work.furthest(), op.size
-                if size is not None:  # the last round may reach over the end
-                    position = epoch * size + min(position, size)
+                position = lanes * work.furthest()
+                if op.passes is not None:  # the last round may reach over the end
+                    position = op.passes.start(epoch) + min(position, op.passes.size(epoch))
                 reached = op.reached(position)
                 return _untold() if reached is None else reached
 

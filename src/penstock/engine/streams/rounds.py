@@ -14,7 +14,7 @@ from ..base.cursors import make_cursor_error, parse_cursor_int
 from ..base.integers import MAX_POSITION, find_distinct_values
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import ProvenanceRows, make_empty_rows
-from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, locate_in_pass
+from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, locate_in_pass, pass_size
 from .trail import Stepped
 
 _KEY = derive_key("lanes")
@@ -65,7 +65,7 @@ class Rounds:
         return self._at
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        size = self.op.size
+        size = pass_size(self.op, epoch)
         self._epoch, self._at, self._plan = (
             epoch,
             0 if cursor is None else parse_cursor_int(cursor),
@@ -89,7 +89,7 @@ class Rounds:
     def _locate(self) -> bool:
         """Plan the next stretch of rounds. Only the first and the last of a pass may have no
         position for us."""
-        size = self.op.size
+        size = pass_size(self.op, self._epoch)
         places = self.places_at(np.arange(self._at, self._at + self._plan), self._epoch)
         if size is not None:
             whole = np.flatnonzero((places >= 0) & (places < size))
@@ -106,7 +106,8 @@ class Rounds:
     def places_at(self, rounds: Ints, epoch: int) -> Ints:
         """Our positions in rounds of a pass; outside of it in the first and last round, maybe."""
         run, lap = (0, epoch) if self.share.laps is None else divmod(epoch, self.share.laps)
-        before = lap * (self.op.size or 0)  # positions of the run before this pass
+        # positions of the run before this pass
+        before = 0 if self.op.passes is None else self.op.passes.start(lap)
         if before >= MAX_POSITION:  # of an index of what has no end
             before %= self.share.lanes
         return self.share.places(rounds + before // self.share.lanes, run) - before
