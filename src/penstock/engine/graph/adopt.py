@@ -19,7 +19,7 @@ from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, bound, history, mixture_of, moved_draws
+from .history import FURTHEST, History, bound, history, history_of, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
 
@@ -129,7 +129,7 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
     """
     present = Builder(changed(base, edits)).mixtures[path].mixture
     lap, at, behind, _ = stand
-    then = mixture_of(bound(past, present), lap)
+    then = history_of(bound(past, present)).at(lap)
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
     needed = {then.names[i] for i in drawn_from}
     if gone := sorted(needed - {*present.names}):

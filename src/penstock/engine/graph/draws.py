@@ -26,9 +26,9 @@ def draws_of(flow: Mix, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
         key := (flow.names, path)
     ) not in rule.compiled:  # apart from those of the same inputs as positions
         endless = (None,) * len(flow.flows)
-        rule.compiled[key] = mixture(
-            replace(rule, max_epochs=None, stop="restart"), flow.names, endless, path
-        )
+        restarting = replace(rule, max_epochs=None, stop="restart")
+        vars(restarting)["changed"] = rule.changed.setdefault("streams", {})
+        rule.compiled[key] = mixture(restarting, flow.names, endless, path)
     return ByWeight(
         rule.compiled[key], share, rule.stop, caps_of(rule, flow.names), (0,) * len(flow.flows)
     )

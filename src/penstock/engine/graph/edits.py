@@ -244,7 +244,7 @@ def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Wei
         return found
     last = max((i for i, change in enumerate(mine) if change.past), default=0)
     events = tuple((change.lap, change.event) for change in mine[last:])
-    return replace(rule, events=events, past=mine[last].past, now=now)
+    return rule.after(events, mine[last].past, now)
 
 
 def settled_mixture(flow: Flow) -> bool:

@@ -40,6 +40,32 @@ class MixtureEra(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Changed:
+    """A mixture after `events`: from which pass on it is which mixture, and what it is in new
+    passes."""
+
+    events: tuple[tuple[int, Event], ...]
+    passes: dict[int, Mixture]
+    mixture: Mixture
+
+    def begins(self, events: tuple[tuple[int, Event], ...]) -> bool:
+        """Return whether these events are the first of others."""
+        return self.events == events[: len(self.events)]
+
+    def and_then(self, events: Sequence[tuple[int, Event]]) -> Changed:
+        """Return the mixture after more events."""
+        passes, mixture = dict(self.passes), self.mixture
+        for epoch, event in events:
+            before = passes[max(each for each in passes if each <= epoch)]
+            passes[epoch] = before.with_event(event)
+            if isinstance(event, SetWeights):
+                mixture = replace(mixture, weights=event.weights, temperature=None)
+                passes[epoch] = passes[epoch] if event.at or before.log else mixture
+            passes[epoch + 1] = mixture
+        return Changed((*self.events, *events), passes, mixture)
+
+
+@dataclass(frozen=True)
 class History:
     """A mixture, what happened to it in which pass, and the mixture that it took over from. `now`
     is the pass in which a run of streams stands.
@@ -51,10 +77,32 @@ class History:
     now: int | None
     made: MadeUp | None = None
 
+    known: Changed | None = None
+    """What was worked out of the first of the events."""
+
+    @cached_property
+    def changed(self) -> Changed:
+        """The mixture of each pass, without those it took over from."""
+        if self.known is None or not self.known.begins(self.events):
+            return Changed((), {0: self.mixture}, self.mixture).and_then(self.events)
+        return self.known.and_then(self.events[len(self.known.events) :])
+
     @cached_property
     def eras(self) -> tuple[MixtureEra, ...]:
         """The eras of the mixture in a run."""
-        return _eras(self.mixture, self.events, self.past)
+        passes = self.changed.passes
+        eras = [MixtureEra(epoch, 0, each) for epoch, each in sorted(passes.items())]
+        if self.past is None:
+            return tuple(eras)
+        past, earlier = self.past, history_of(self.past).eras
+        if past.lap == FURTHEST:
+            return earlier
+        first = passes[max(each for each in passes if each <= past.lap)]
+        return (
+            *(era for era in earlier if era[:2] < (past.lap, past.at)),
+            MixtureEra(past.lap, past.at, first),
+            *(era for era in eras if era.epoch > past.lap),
+        )
 
     @property
     def goes_on(self) -> bool:
@@ -76,39 +124,9 @@ class History:
         return self.eras[bisect_right(self.eras, epoch, key=lambda era: era.epoch) - 1].mixture
 
 
-def _eras(
-    mixture: Mixture, events: Sequence[tuple[int, Event]], past: Past | None
-) -> tuple[MixtureEra, ...]:
-    passes = {0: mixture}
-    for epoch, event in events:
-        before = passes[max(each for each in passes if each <= epoch)]
-        passes[epoch] = before.with_event(event)
-        if isinstance(event, SetWeights):
-            mixture = replace(mixture, weights=event.weights, temperature=None)
-            passes[epoch] = passes[epoch] if event.at or before.log else mixture
-        passes[epoch + 1] = mixture
-    eras = [MixtureEra(epoch, 0, each) for epoch, each in sorted(passes.items())]
-    if past is None:
-        return tuple(eras)
-    earlier = eras_of(past)
-    if past.lap == FURTHEST:
-        return earlier
-    first = passes[max(each for each in passes if each <= past.lap)]
-    return (
-        *(era for era in earlier if era[:2] < (past.lap, past.at)),
-        MixtureEra(past.lap, past.at, first),
-        *(era for era in eras if era.epoch > past.lap),
-    )
-
-
-def eras_of(past: Past) -> tuple[MixtureEra, ...]:
-    """Return the eras of a mixture that another one took over from."""
-    return _eras(past.mixture, past.events, past.earlier)
-
-
-def mixture_of(past: Past, epoch: int) -> Mixture:
-    """Return the mixture at the end of a pass of the past."""
-    return History(past.mixture, past.events, past.earlier, None).at(epoch)
+def history_of(past: Past) -> History:
+    """Return the history of a mixture that another one took over from."""
+    return History(past.mixture, past.events, past.earlier, None)
 
 
 def moved_draws(draws: int, size: int | None, now: int | None) -> int:
@@ -150,10 +168,12 @@ def history(
     """
     key = names, sizes, path, tuple(map(id, flows)) if meters else ()
     if key not in rule.compiled:
-        rule.compiled[key] = (
-            flows,
-            _history(rule, names, sizes, path, meters),
-        )  # flows are kept for their identities
+        made = _history(rule, names, sizes, path, meters)
+        if rule.events:
+            _, known = rule.changed.get(key, (flows, None))
+            made = replace(made, known=known)
+            rule.changed[key] = flows, made.changed
+        rule.compiled[key] = flows, made  # flows are kept for their identities
     found = rule.compiled[key][1]
     return found if rule.made is None else replace(found, made=rule.made)
 
@@ -174,15 +194,12 @@ def _history(
         check_names(weights.names, names, "the schedule")
         return weights.in_tokens(lengths, rule.unit == "tokens")
 
-    events = tuple(
-        (
-            lap,
-            replace(event, weights=in_samples(event.weights))
-            if isinstance(event, SetWeights)
-            else event,
-        )
-        for lap, event in rule.events
-    )
+    def counted(event: Event) -> Event:
+        if not isinstance(event, SetWeights) or not isinstance(event.weights, Schedule):
+            return event
+        return replace(event, weights=in_samples(event.weights))
+
+    events = tuple((lap, counted(event)) for lap, event in rule.events)
     mixture = Mixture(
         names=names,
         weights=in_samples(weights),

@@ -160,11 +160,16 @@ class Mixture:
     def with_event(self, event: Event) -> Mixture:
         """The mixture with one more event, at its place in the log."""
         place = bisect_right(self.log, event.at, key=lambda other: other.at)
-        other = self.with_log((*self.log[:place], event, *self.log[place:]))
-        last = self._eras[-1].plan
-        if place == len(self.log) and not isinstance(event, Adopt) and not other._over(last, event):
-            other.__dict__["_eras"] = (*self._eras, other._after(self._eras[-1].plan, event))
-        return other
+        if place < len(self.log) or isinstance(event, Adopt):
+            return self.with_log((*self.log[:place], event, *self.log[place:]))
+        check_log((event,), self.names)
+        found = object.__new__(Mixture)  # what was worked out of the earlier events stays
+        found.__dict__.update(self.__dict__, log=(*self.log, event))
+        if isinstance(event, SetWeights):
+            found.__dict__["_laws"] = (*self._laws, self._law(event))
+        if not found._over(self._eras[-1].plan, event):
+            found.__dict__["_eras"] = (*self._eras, found._after(self._eras[-1].plan, event))
+        return found
 
     def with_log(self, log: tuple[Event, ...]) -> Mixture:
         """The mixture with another log."""

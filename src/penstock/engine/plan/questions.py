@@ -19,7 +19,7 @@ from ..base.sizes import sum_lengths
 from ..graph.tokens import stored_dtypes
 from ..ops.op import Op
 from ..ops.tally import Tally, Uncountable, limited_search
-from ..runtime.step_log import RowsGiven, StepRecord, rows_given_in, steps_of_row
+from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
 from .ends import exhaustions, far
 from .located import Located, packs_of
 from .packing import PackedShares, packing_of

@@ -52,6 +52,19 @@ class Weighted(Rule):
         """
         return {}
 
+    @cached_property
+    def changed(self) -> dict[Any, Any]:
+        """The mixtures after the latest changes, likewise: one more change is added to these."""
+        return {}
+
+    def after(
+        self, events: tuple[tuple[int, Event], ...], past: Past | None, now: int | None
+    ) -> Weighted:
+        """Return the rule of a run with these changes."""
+        found = replace(self, events=events, past=past, now=now)
+        vars(found)["changed"] = self.changed
+        return found
+
     named = True
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
