@@ -134,7 +134,7 @@ def _describe_mixture(
         raise ConfigError(
             f"dump: {at or 'the mixture'} uses count='settled', which a mixture file cannot express"
         )
-    if rule.events or rule.past:
+    if rule.events or rule.pasts:
         raise ConfigError(
             f"dump: {at or 'the mixture'} was changed during a run; its state holds the changes"
         )

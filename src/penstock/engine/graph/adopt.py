@@ -19,7 +19,7 @@ from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from .build import Builder
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, bound, history, history_of, moved_draws
+from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
 
@@ -86,19 +86,20 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
     others = tuple(edit for edit in edits if not isinstance(edit, Change))
-    kept, taken = list[Change](), dict[Path, Past]()
-    for name, past in pasts.items():
+    kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
+    for name, found in pasts.items():
         if (path := here.get(name)) is None:
             continue
-        if encode_canonical_json(mixture_to_json(past.mixture)) == encode_canonical_json(
+        past = found[-1].mixture
+        if encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
             mixture_to_json(now[path].mixture)
         ):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]
         elif path in streams:
-            moves[path] = past.mixture.names
+            moves[path] = past.names
         else:
-            taken[path] = past
-    until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), past) for path, past in taken.items()]
+            taken[path] = found
+    until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
     until_then = changed(base, [*kept, *until, *others], epoch)
     stands: Mapping[Path, Stand] = places(until_then) if taken else {}
     made = list(kept)
@@ -112,7 +113,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                 "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
             )
         if any(stand := stands[path]):
-            then, names = taken[path].mixture.names, now[path].mixture.names
+            then, names = taken[path][-1].mixture.names, now[path].mixture.names
             if stand.held and then != names:
                 raise StateError(
                     "the names of the inputs decide the order of the rows in a window of "
@@ -123,13 +124,15 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     return Adopted((*made, *others), moves)
 
 
-def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: Stand) -> Change:
+def _takeover(
+    base: Flow, edits: Sequence[Edit], path: Path, pasts: tuple[Past, ...], stand: Stand
+) -> Change:
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
     present = Builder(changed(base, edits)).mixtures[path].mixture
     lap, at, behind, _ = stand
-    then = history_of(bound(past, present)).at(lap)
+    then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
     needed = {then.names[i] for i in drawn_from}
     if gone := sorted(needed - {*present.names}):
@@ -145,9 +148,10 @@ def _takeover(base: Flow, edits: Sequence[Edit], path: Path, past: Past, stand: 
         for name, size in zip(present.names, present.sizes, strict=True)
         if name in counts
     }
-    one_unit = (past.mixture.meters is None) == (present.meters is None)
+    one_unit = (then.meters is None) == (present.meters is None)
     surplus = _carry(then.surplus(at), present) if one_unit else {}
-    return Change(path, lap, Adopt(at, drawn, surplus), replace(past, lap=lap, at=at))
+    ended = replace(pasts[-1], lap=lap, at=at)
+    return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
 
 
 def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
@@ -159,7 +163,7 @@ def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
     return {name: surplus.get(name, 0.0) + rest * weights.get(name, 0.0) for name in present.names}
 
 
-def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
+def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[Past, ...]]:
     """Return the mixtures in a state, by name; their changes say which mixtures they replaced."""
     try:
         found = {
@@ -176,11 +180,9 @@ def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], Past]:
             f"the mixtures in the state cannot be read ({error!r}); the state is damaged, load an "
             "earlier one"
         ) from error
-    earlier = {name: [edit.past for edit in _changes(edits, name) if edit.past] for name in found}
+    earlier = {name: [edit.pasts for edit in _changes(edits, name) if edit.pasts] for name in found}
     return {
-        name: Past(
-            mixture, events, FURTHEST, FURTHEST, earlier[name][-1] if earlier[name] else None
-        )
+        name: (*(earlier[name][-1:] or [()])[0], Past(mixture, events, FURTHEST, FURTHEST))
         for name, (mixture, events) in found.items()
     }
 

@@ -28,24 +28,24 @@ from .tail import below_tail
 @dataclass(frozen=True)
 class Change:
     """An event in pass `lap` of the mixture at a path of mixture names; `()` is the outermost.
-    `past` is the mixture that it put an end to.
+    `pasts` are the mixtures before it, if another mixture took over.
     """
 
     path: Path
     lap: int
     event: Event
-    past: Past | None = None
+    pasts: tuple[Past, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        past: dict[str, Json] = {} if self.past is None else {"past": _past_to_json(self.past)}
-        return {"path": list(self.path), "pass": self.lap, "event": self.event.to_json(), **past}
+        pasts: dict[str, Json] = {"pasts": [*map(_past_to_json, self.pasts)]} if self.pasts else {}
+        return {"path": list(self.path), "pass": self.lap, "event": self.event.to_json(), **pasts}
 
     @staticmethod
     def from_json(saved: Any) -> Change:
         try:
-            past = _past_from_json(saved["past"]) if "past" in saved else None
+            pasts = tuple(map(_past_from_json, saved.get("pasts", [])))
             return Change(
-                tuple(saved["path"]), _lap(saved["pass"]), event_from_json(saved["event"]), past
+                tuple(saved["path"]), _lap(saved["pass"]), event_from_json(saved["event"]), pasts
             )
         except (LookupError, TypeError, ValueError) as error:
             raise StateError(
@@ -242,9 +242,9 @@ def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Wei
             rule.compiled
         )  # what was worked out of the mixture itself is the same
         return found
-    last = max((i for i, change in enumerate(mine) if change.past), default=0)
+    last = max((i for i, change in enumerate(mine) if change.pasts), default=0)
     events = tuple((change.lap, change.event) for change in mine[last:])
-    return rule.after(events, mine[last].past, now)
+    return rule.after(events, mine[last].pasts, now)
 
 
 def settled_mixture(flow: Flow) -> bool:
@@ -300,19 +300,16 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     )
 
 
-def _past_to_json(past: Past) -> dict[str, Json]:
-    earlier = None if past.earlier is None else _past_to_json(past.earlier)
+def _past_to_json(past: Past) -> Json:
     events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
-    return {
-        "mixture": mixture_to_json(past.mixture), "events": events, "pass": past.lap, "at": past.at, "earlier": earlier,
-    }  # fmt: skip
+    mixture = mixture_to_json(past.mixture)
+    return {"mixture": mixture, "events": events, "pass": past.lap, "at": past.at}
 
 
 def _past_from_json(saved: Any) -> Past:
-    earlier = None if saved["earlier"] is None else _past_from_json(saved["earlier"])
     events = events_from_json(saved["events"])
     lap, at = _lap(saved["pass"]), _number(saved["at"])
-    return Past(mixture_from_json(saved["mixture"]), events, lap, at, earlier)
+    return Past(mixture_from_json(saved["mixture"]), events, lap, at)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:

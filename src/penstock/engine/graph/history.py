@@ -4,7 +4,6 @@ none before."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +18,7 @@ from ..base.integers import MAX_POSITION
 from ..base.random import derive_key
 from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
-from ..mixing.rules import Past, Weighted
+from ..mixing.rules import Changed, Past, Weighted
 from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput
 from ..ops.mix import MixOp
 from ..ops.op import Op
@@ -40,40 +39,14 @@ class MixtureEra(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A mixture after `events`: from which pass on it is which mixture, and what it is in new
-    passes."""
-
-    events: tuple[tuple[int, Event], ...]
-    passes: dict[int, Mixture]
-    mixture: Mixture
-
-    def begins(self, events: tuple[tuple[int, Event], ...]) -> bool:
-        """Return whether these events are the first of others."""
-        return self.events == events[: len(self.events)]
-
-    def and_then(self, events: Sequence[tuple[int, Event]]) -> Changed:
-        """Return the mixture after more events."""
-        passes, mixture = dict(self.passes), self.mixture
-        for epoch, event in events:
-            before = passes[max(each for each in passes if each <= epoch)]
-            passes[epoch] = before.with_event(event)
-            if isinstance(event, SetWeights):
-                mixture = replace(mixture, weights=event.weights, temperature=None)
-                passes[epoch] = passes[epoch] if event.at or before.log else mixture
-            passes[epoch + 1] = mixture
-        return Changed((*self.events, *events), passes, mixture)
-
-
-@dataclass(frozen=True)
 class History:
-    """A mixture, what happened to it in which pass, and the mixture that it took over from. `now`
+    """A mixture, what happened to it in which pass, and the mixtures that it took over from. `now`
     is the pass in which a run of streams stands.
     """
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
-    past: Past | None
+    pasts: tuple[Past, ...]
     now: int | None
     made: MadeUp | None = None
 
@@ -84,25 +57,17 @@ class History:
     def changed(self) -> Changed:
         """The mixture of each pass, without those it took over from."""
         if self.known is None or not self.known.begins(self.events):
-            return Changed((), {0: self.mixture}, self.mixture).and_then(self.events)
+            return Changed.of(self.mixture, self.events)
         return self.known.and_then(self.events[len(self.known.events) :])
 
     @cached_property
     def eras(self) -> tuple[MixtureEra, ...]:
         """The eras of the mixture in a run."""
-        passes = self.changed.passes
-        eras = [MixtureEra(epoch, 0, each) for epoch, each in sorted(passes.items())]
-        if self.past is None:
-            return tuple(eras)
-        past, earlier = self.past, history_of(self.past).eras
-        if past.lap == FURTHEST:
-            return earlier
-        first = passes[max(each for each in passes if each <= past.lap)]
-        return (
-            *(era for era in earlier if era[:2] < (past.lap, past.at)),
-            MixtureEra(past.lap, past.at, first),
-            *(era for era in eras if era.epoch > past.lap),
-        )
+        epoch, place, eras = 0, 0, list[MixtureEra]()
+        for past in self.pasts:
+            eras = _continued(eras, epoch, place, past.changed)
+            epoch, place = past.lap, past.at
+        return tuple(eras if epoch == FURTHEST else _continued(eras, epoch, place, self.changed))
 
     @property
     def goes_on(self) -> bool:
@@ -124,9 +89,13 @@ class History:
         return self.eras[bisect_right(self.eras, epoch, key=lambda era: era.epoch) - 1].mixture
 
 
-def history_of(past: Past) -> History:
-    """Return the history of a mixture that another one took over from."""
-    return History(past.mixture, past.events, past.earlier, None)
+def _continued(
+    eras: list[MixtureEra], epoch: int, place: int, changed: Changed
+) -> list[MixtureEra]:
+    """Return eras that another mixture continues from a place of a pass on."""
+    later = [MixtureEra(at, 0, each) for at, each in sorted(changed.passes.items()) if at > epoch]
+    before = [era for era in eras if era[:2] < (epoch, place)]
+    return [*before, MixtureEra(epoch, place, changed.at(epoch)), *later]
 
 
 def moved_draws(draws: int, size: int | None, now: int | None) -> int:
@@ -151,8 +120,8 @@ def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
 
 def bound(past: Past, present: Mixture) -> Past:
     """The past with the lengths of the present, where it was timed by a clock."""
-    earlier = None if past.earlier is None else bound(past.earlier, present)
-    return replace(past, mixture=past.mixture.with_meters(present), earlier=earlier)
+    found = past.mixture.with_meters(present)
+    return past if found is past.mixture else replace(past, mixture=found)
 
 
 def history(
@@ -214,7 +183,8 @@ def _history(
         else None,
         meters=meters,
     )
-    return History(mixture, events, rule.past and bound(rule.past, mixture), rule.now)
+    pasts = tuple(bound(past, mixture) for past in rule.pasts)
+    return History(mixture, events, pasts, rule.now)
 
 
 def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:

@@ -10,7 +10,7 @@ from ..base.arguments import join_first, suggest_names
 from ..base.integers import check_int
 from ..ops.gaps import GapOp, SkipOp
 from ..ops.op import OneInput, Op
-from ..ops.pack import PackOp
+from ..ops.packed import PackedOp
 from ..ops.repeat_each import RepeatEachOp
 from ..ops.without import WithoutOp
 from ..steps.function_step import FunctionOp
@@ -41,7 +41,9 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
 def turns(op: Op, position: int) -> tuple[int, ...]:
     """Return the passes from which on planned rows lack samples that are excluded at a position."""
     while isinstance(op, OneInput):
-        if isinstance(op, PackOp):
+        if isinstance(op, PackedOp):
+            if op.passes is None:
+                break
             found = op.passes.at(position)
             return (found.epoch,) if found.start == position else (found.epoch, found.epoch + 1)
         below = next(iter(op.before(position)), None)

@@ -5,13 +5,14 @@ from .chain import Chain
 from .cycle import Cycle
 from .rule import MANY, Drawing, Draws, Invertible, LaneShare, Outcome, Rule
 from .turns import Turns
-from .weighted import ByWeight, Past, Weighted, caps_of
+from .weighted import ByWeight, Changed, Past, Weighted, caps_of
 
 __all__ = [
     "MANY",
     "By",
     "ByWeight",
     "Chain",
+    "Changed",
     "Cycle",
     "Drawing",
     "Draws",

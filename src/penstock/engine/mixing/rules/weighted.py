@@ -13,7 +13,7 @@ from ....errors import ConfigError
 from ....schedule import CountedUnit, Schedule
 from ....types import Json
 from ...base.cursors import parse_cursor_int, parse_cursor_list
-from ..events import Event, Exhausted, MadeUp, event_from_json
+from ..events import Event, Exhausted, MadeUp, SetWeights, event_from_json
 from ..made_up import ShareOf
 from ..mixture import Mixture
 from ..timeline import Stop
@@ -38,7 +38,7 @@ class Weighted(Rule):
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
     events: tuple[tuple[int, Event], ...] = ()
-    past: Past | None = None
+    pasts: tuple[Past, ...] = ()
     now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
     count: ShareOf = "drawn"
@@ -58,10 +58,10 @@ class Weighted(Rule):
         return {}
 
     def after(
-        self, events: tuple[tuple[int, Event], ...], past: Past | None, now: int | None
+        self, events: tuple[tuple[int, Event], ...], pasts: tuple[Past, ...], now: int | None
     ) -> Weighted:
         """Return the rule of a run with these changes."""
-        found = replace(self, events=events, past=past, now=now)
+        found = replace(self, events=events, pasts=pasts, now=now)
         vars(found)["changed"] = self.changed
         return found
 
@@ -111,16 +111,57 @@ class Weighted(Rule):
 
 
 @dataclass(frozen=True)
+class Changed:
+    """A mixture after `events`: from which pass on it is which mixture, and what it is in new
+    passes."""
+
+    events: tuple[tuple[int, Event], ...]
+    passes: dict[int, Mixture]
+    mixture: Mixture
+
+    @staticmethod
+    def of(mixture: Mixture, events: Sequence[tuple[int, Event]]) -> Changed:
+        """Return a mixture after events."""
+        return Changed((), {0: mixture}, mixture).and_then(events)
+
+    def at(self, epoch: int) -> Mixture:
+        """Return the mixture of a pass."""
+        return self.passes[max(each for each in self.passes if each <= epoch)]
+
+    def begins(self, events: tuple[tuple[int, Event], ...]) -> bool:
+        """Return whether these events are the first of others."""
+        return self.events == events[: len(self.events)]
+
+    def and_then(self, events: Sequence[tuple[int, Event]]) -> Changed:
+        """Return the mixture after more events."""
+        passes, mixture = dict(self.passes), self.mixture
+        for epoch, event in events:
+            before = passes[max(each for each in passes if each <= epoch)]
+            passes[epoch] = before.with_event(event)
+            if isinstance(event, SetWeights):
+                mixture = replace(mixture, weights=event.weights, temperature=None)
+                passes[epoch] = passes[epoch] if event.at or before.log else mixture
+            passes[epoch + 1] = mixture
+        return Changed((*self.events, *events), passes, mixture)
+
+
+@dataclass(frozen=True)
 class Past:
-    """The mixture that another one took over from at position `at` of a pass, what had happened to
-    it, and the mixture before it.
-    """
+    """A mixture that another one took over from at position `at` of pass `lap`, and what had
+    happened to it."""
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
     lap: int
     at: int
-    earlier: Past | None = None
+
+    @cached_property
+    def changed(self) -> Changed:
+        """The mixture of each pass."""
+        return Changed.of(self.mixture, self.events)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True)
