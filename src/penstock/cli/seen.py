@@ -57,6 +57,10 @@ def seen(
     target = open_run(mixture, state, allow=allow)
     target.require_separate_output(out)
     step = target.horizon(None) if before is None and state is None else before
+    if step is not None and target.end is not None and step > target.end:
+        raise ConfigError(
+            f"--before {step}: the run ends at its horizon, after {target.end:,} steps"
+        )
     seen_documents = target.rows.seen(step=step)
     if out is not None:
         with writer(out, seen_documents.schema) as write:
