@@ -109,6 +109,8 @@ class Dataset(Shows):
     """
 
     def __init__(self, flow: Flow, seed: int | None = None) -> None:
+        if not hasattr(flow, "__dataclass_fields__"):
+            raise make_not_dataset_error("Dataset", flow)
         self.flow = flow
         self._seed, self._compiled = seed, Compiled(flow)
 
@@ -462,7 +464,7 @@ class Dataset(Shows):
             seed: seed of the hash by position; not with `column`.
 
         Returns:
-            The larger dataset, and the one held out.
+            The dataset to train on, and the one held out.
 
         Raises:
             ConfigError: if `held_out` is no share, if the dataset is endless, or if `column` is

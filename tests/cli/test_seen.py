@@ -81,6 +81,8 @@ def test_leaks_between_two_mixtures(mixture: Path, penstock: Penstock) -> None:
 
 def test_steps_after_the_horizon_are_refused(mixture: Path, penstock: Penstock) -> None:
     assert said(penstock, "seen", mixture, "--before", 300) == said(penstock, "seen", mixture)
+    header = penstock("seen", mixture).output.splitlines()[1]
+    assert header.split() == ["source", "size", "samples", "documents", "most"]
     refused = penstock("seen", mixture, "--before", 301)
     assert refused.exit_code == 2
     assert "--before 301: the run ends at its horizon, after 300 steps" in refused.output

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.report.target import Target
 
 _MAX_STEPS = 50  # steps
-_COUNT_WORDS = {0: "not", 1: "once", 2: "twice"}
+_COUNT_WORDS = {1: "once", 2: "twice"}
 
 
 @handle_errors
@@ -150,6 +150,8 @@ def _print_views(views: Iterator[tuple[int, Sample | None]], target: Target, eve
         seen += 1
         if piece is not None:
             passes.add(piece.epoch)
+    if not seen:
+        return print("  not seen")
     times = _COUNT_WORDS.get(number := len(passes) if target.packed else seen, f"{number:,} times")
     print(f"  seen {times}" + (f", in {counted(seen, 'piece')}" if seen > number else ""))
 

@@ -110,10 +110,13 @@ def _print_seen_documents(console: Any, result: dict[str, Any]) -> None:
         f"{result['documents']:,} different documents {scope} in {result['samples']:,} samples{tokens}",
     )
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("source", "size", "samples", "documents", "tokens", "most"):
+    columns = ["size", "samples", "documents", "tokens", "most"]
+    if result["tokens"] is None:
+        columns.remove("tokens")
+    for name in ("source", *columns):
         table.add_column(name, justify="left" if name == "source" else "right")
     for row in result["sources"]:
-        cells = [row[name] for name in ("size", "samples", "documents", "tokens", "most")]
+        cells = [row[name] for name in columns]
         table.add_row(row["source"], *("" if cell is None else f"{cell:,}" for cell in cells))
     print_table(console, table)
     largest, bar_width = max((repeat["documents"] for repeat in result["repeats"]), default=1), 12
