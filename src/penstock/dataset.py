@@ -102,6 +102,9 @@ class Dataset(Shows):
         flow: the tree of nodes. Users begin with `ps.read` and similar functions, which build it.
         seed: seed of random steps that have no seed of their own.
 
+    Raises:
+        ConfigError: if it is made of anything but a description; use `ps.from_sequence`.
+
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(6)).map(lambda x: x * x).batch(4, collate=list)
     >>> len(ds), ds[1], list(ds)
