@@ -534,8 +534,8 @@ def _make_hub_reader(seq: Any) -> _ReadRows:
     """Return a reader of a Hugging Face dataset that reads neighbours as one slice.
 
     A slice takes a fraction of the time of a list of indices. A row never depends on the rows that
-    are read with it: a single row of a format of arrays is read as a list of one, because `seq[0]`
-    may have other dtypes.
+    are read with it. A single row of arrays is read as a list of one, because `seq[0]` may have
+    other dtypes.
     """
     read_slice = make_slice_reader(seq)
     if requires_single_rows(seq):
