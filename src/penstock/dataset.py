@@ -102,6 +102,9 @@ class Dataset(Shows):
         flow: the tree of nodes. Users begin with `ps.read` and similar functions, which build it.
         seed: seed of random steps that have no seed of their own.
 
+    Raises:
+        ConfigError: if it is made of anything but a description; use `ps.from_sequence`.
+
     >>> import penstock as ps
     >>> ds = ps.from_sequence(range(6)).map(lambda x: x * x).batch(4, collate=list)
     >>> len(ds), ds[1], list(ds)
@@ -109,6 +112,8 @@ class Dataset(Shows):
     """
 
     def __init__(self, flow: Flow, seed: int | None = None) -> None:
+        if not hasattr(flow, "__dataclass_fields__"):
+            raise make_not_dataset_error("Dataset", flow)
         self.flow = flow
         self._seed, self._compiled = seed, Compiled(flow)
 
@@ -462,7 +467,7 @@ class Dataset(Shows):
             seed: seed of the hash by position; not with `column`.
 
         Returns:
-            The larger dataset, and the one held out.
+            The dataset to train on, and the one held out.
 
         Raises:
             ConfigError: if `held_out` is no share, if the dataset is endless, or if `column` is

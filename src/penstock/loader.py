@@ -62,7 +62,8 @@ class Loader(Shows):
         workers: number of workers that prefetch. Items arrive in order, so this number changes no
             item and no state. 0 computes inline.
         executor: kind of worker: "threads"; "processes", for functions that hold the interpreter
-            (pure Python); or "inline" for no worker.
+            (pure Python); "ray", for actors of a cluster; or "inline" for no worker. Without
+            workers it has no effect.
         prefetch: maximum number of tasks in flight. Default: two per worker.
         prefetch_bytes: approximate limit on the bytes prefetched, with any executor. A larger
             sample is computed alone. Default: an eighth of the machine's memory, divided by its
@@ -94,8 +95,8 @@ class Loader(Shows):
             source and keeps a journal in the state.
         max_errors: number of bad samples above which "quarantine" raises.
         timeout: seconds that a worker process may spend on one task before another worker replaces
-            it; on one sample, when a task is retried. Slow work on a thread is named in the log,
-            which needs the measurements of `profile`. None waits for ever.
+            it; on one sample, when a task is retried. The log names slow work on a thread. It
+            needs at least one worker. None waits for ever.
         profile: whether to measure the time of every step and source, for `stats()` and
             `verdict()`.
         to: array type of items: "numpy", "torch" or "jax". Tensors share memory where possible.

@@ -225,6 +225,18 @@ def test_find_tells_fifty_and_then_all_that_there_are(mixture: Path, penstock: P
     )
 
 
+def test_find_names_no_step_after_the_horizon(mixture: Path, penstock: Penstock) -> None:
+    (to_end,) = said(penstock, "find", mixture, "text", 17)["samples"]
+    result = said(penstock, "find", mixture, "text", 17, "--to", 100_000)
+    assert result["to"] == 300 and result["samples"] == [to_end]
+    refused = penstock("find", mixture, "text", 17, "--from", 300, "--to", 400)
+    assert penstock("find", mixture, "text", 17, "--to", 1).output.endswith("  not seen\n")
+    assert refused.exit_code == 2
+    assert "--from 300: the run ends at its horizon, after 300 steps" in refused.output
+    mixture.write_text(mixture.read_text().replace("horizon: {steps: 300}\n", ""))
+    assert said(penstock, "find", mixture, "text", 17, "--to", 1_000)["to"] == 1_000
+
+
 def test_find_refuses_what_is_not_there(mixture: Path, penstock: Penstock) -> None:
     result = penstock("find", mixture, "txt", 17)
     assert result.exit_code == 2 and "'text'" in result.stderr

@@ -377,6 +377,39 @@ def test_output_to_a_full_disk_is_an_error_with_a_remedy(
     assert "penstock: plan: No space left on device: free some space" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["plan.svg", "report.html"])
+def test_a_full_disk_leaves_the_earlier_output(
+    name: str, world: dict[str, str], tmp_path: Path
+) -> None:
+    out = tmp_path / name
+    out.write_text("earlier")
+    done = run_on_full_disk(name.partition(".")[0], world["FILE"], "-o", str(out))
+    assert done.returncode == 2 and str(out) in done.stderr
+    assert out.read_text() == "earlier" and os.listdir(tmp_path) == [name]
+
+
+def test_a_full_disk_leaves_the_dump_of_a_run_that_resumes(
+    world: dict[str, str], penstock: Penstock, tmp_path: Path
+) -> None:
+    out = tmp_path / "keys.jsonl"
+    words = ("run", world["FILE"], "--dump", str(out), "--state", str(tmp_path / "run"))
+    penstock(*words, "--steps", "20")
+    earlier = out.read_text()
+    done = run_on_full_disk(*words, "--steps", "25")
+    assert done.returncode == 2 and out.read_text() == earlier
+    penstock(*words, "--steps", "25")
+    assert [json.loads(line)["step"] for line in out.read_text().splitlines()] == list(range(25))
+
+
+def run_on_full_disk(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that can write a kibibyte to each file."""
+    limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024));"
+    start = f"{limit} from penstock.cli import main; main()"
+    return subprocess.run(
+        [sys.executable, "-B", "-c", start, *words], stdout=-1, stderr=-1, text=True, check=False
+    )
+
+
 def test_a_pipe_is_no_mixture_file(penstock: Penstock, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "m.yaml")
     assert "is a pipe or a device" in penstock("plan", str(tmp_path / "m.yaml"), "--json").stdout

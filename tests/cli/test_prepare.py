@@ -184,7 +184,7 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, penstock: Penst
         ("no samples", tmp_path / "empty.jsonl", *out),
         ("--from 'x'", tmp_path, *out, "--from", "x"),
         ("--engine 'x'", lines(tmp_path), *out, "--engine", "x"),
-        ("format='x'", lines(tmp_path), *out, "--to", "x"),
+        ("--to 'x': choose", lines(tmp_path), *out, "--to", "x"),
         ("no such file or folder", tmp_path / "none", *out, "--from", "files"),
         ("one path", tmp_path / "a", tmp_path / "b", *out, "--from", "files"),
     ):

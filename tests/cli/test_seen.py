@@ -77,3 +77,12 @@ def test_leaks_between_two_mixtures(mixture: Path, penstock: Penstock) -> None:
     assert [(leak["here"], leak["documents"]) for leak in found["leaks"]] == [("text", 5)]
     refused = penstock("leaks", mixture, other, "--by", "url")
     assert refused.exit_code == 2 and "no row of" in refused.stderr
+
+
+def test_steps_after_the_horizon_are_refused(mixture: Path, penstock: Penstock) -> None:
+    assert said(penstock, "seen", mixture, "--before", 300) == said(penstock, "seen", mixture)
+    header = penstock("seen", mixture).output.splitlines()[1]
+    assert header.split() == ["source", "size", "samples", "documents", "most"]
+    refused = penstock("seen", mixture, "--before", 301)
+    assert refused.exit_code == 2
+    assert "--before 301: the run ends at its horizon, after 300 steps" in refused.output

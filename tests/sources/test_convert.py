@@ -422,6 +422,29 @@ def test_whole_numbers_of_csv_are_not_rounded(few: list[str], tmp_path: Path) ->
     assert [row["id"] for row in found[-2:]] == ids and found[0]["score"] == 1e300
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [" 9007199254740993", "1.5"],
+        ["9007199254740993\t", "1e3"],
+        ["99999999999999999999999 ", "1"],
+        ["0xfedcba9876543210", "1"],
+        ["1", "0XFEDCBA9876543210 "],
+        [*["7"] * 200_000, "0xFFFFFFFFFFFFFFFF"],
+    ],
+)
+def test_whole_numbers_beside_spaces_and_hexadecimal_ones_are_not_changed(
+    texts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "x.csv").write_text("\n".join(["id,x", *(f"{text},1" for text in texts)]))
+    assert [row["id"] for row in whole(tmp_path / "x.csv")] == texts
+
+
+def test_negative_and_small_hexadecimal_numbers_stay_numbers(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("id\n-1\n0x10\n")
+    assert [row["id"] for row in whole(tmp_path / "x.csv")] == [-1, 16]
+
+
 def test_whole_numbers_before_the_first_fraction_are_not_rounded(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("id,x\n" + "9007199254740993,1\n" * 100_000 + "1.5,2\n")
     assert [row["id"] for row in whole(tmp_path / "x.csv")[-2:]] == ["9007199254740993", "1.5"]

@@ -227,3 +227,22 @@ def test_columns_that_datasets_cuts_off_are_refused(kind: Any) -> None:
     ):
         with pytest.raises(ps.ConfigError, match="'x' is .* truncates silently"):
             list(make())
+
+
+@pytest.mark.parametrize("form", [None, "numpy", "torch", "arrow", "pandas"])
+@pytest.mark.parametrize("nulls", [False, True])
+def test_a_row_does_not_depend_on_the_rows_read_with_it(form: str | None, nulls: bool) -> None:
+    pytest.importorskip({"arrow": "pyarrow"}.get(str(form), form or "datasets"))
+    columns = {"big": [2**53 + 1, *range(20)], "f": [0.1] * 21, "flag": [True] * 21}
+    data = datasets.Dataset.from_dict(
+        columns | ({"some": [2**53 + 1, None] + [5] * 19} if nulls else {})
+    ).with_format(form)
+    rows = ps.from_sequence(data, name="rows")
+    places = [0, 1, *range(5, 12), 3]  # single rows and a slice
+    alone = [rows[place] for place in places]
+    if form in ("arrow", "pandas"):
+        assert all(row.equals(data[place]) for row, place in zip(alone, places, strict=True))
+        assert all(a.equals(b) for a, b in zip(alone, rows[places], strict=True))
+    else:
+        assert repr(alone) == repr(rows[places]) == repr([list(rows)[place] for place in places])
+        assert all(int(alone[0][name]) == 2**53 + 1 for name in ("big", "some")[: 1 + nulls])

@@ -137,6 +137,18 @@ def test_files_that_are_missing_by_their_names_are_said(
     assert "1 of 4 files are missing: train-00002-of-00004.parquet" in said
 
 
+def test_two_exports_in_one_folder_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("train-00000-of-00002", "train-00001-of-00002", "train-00000-of-00001"):
+        pq.write_table(pa.table({"n": [1]}), tmp_path / f"{name}.parquet")
+    pq.write_table(pa.table({"n": [1]}), tmp_path / "test-00000-of-00001.parquet")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        assert len(ps.read(tmp_path)) == 4
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "reads train-*-of-00001.parquet, train-*-of-00002.parquet" in said
+
+
 def test_names_that_are_data() -> None:
     names: Any = (
         "part-00000.parquet",

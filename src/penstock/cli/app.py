@@ -174,7 +174,10 @@ def index(
         str, typer.Option(help="Executor: inline, threads, processes or ray.")
     ] = "inline",
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of workers; default: one for each CPU core.")
+        int | None,
+        typer.Option(
+            min=1, help="Workers of --engine (inline has none); default: one per CPU core."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.report.target import Target
 
 _MAX_STEPS = 50  # steps
-_COUNT_WORDS = {0: "not", 1: "once", 2: "twice"}
+_COUNT_WORDS = {1: "once", 2: "twice"}
 
 
 @handle_errors
@@ -43,7 +43,10 @@ def find(
     words: Annotated[str | None, typer.Option(help="Text that the sample contains.")] = None,
     start: Annotated[int, typer.Option("--from", min=0, help="First step to search.")] = 0,
     until: Annotated[
-        int | None, typer.Option("--to", help="Step to stop before; default: the end of the run.")
+        int | None,
+        typer.Option(
+            "--to", help="Step to stop before, at most the end of the run; default: that end."
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Print all steps, not only the first fifty.")
@@ -63,6 +66,12 @@ def find(
         raise ConfigError("find: give SOURCE INDEX, or --name, or --words")
     target = open_run(mixture, state, allow=allow)
     stop = target.horizon(None) if until is None else until
+    if target.end is not None:
+        if start >= target.end:
+            raise ConfigError(
+                f"--from {start}: the run ends at its horizon, after {target.end:,} steps"
+            )
+        stop = min(stop, target.end)
     if stop <= start:
         raise ConfigError(f"--from {start} --to {stop}: the range is empty; give a later --to")
     steps = range(start, stop)
@@ -141,6 +150,8 @@ def _print_views(views: Iterator[tuple[int, Sample | None]], target: Target, eve
         seen += 1
         if piece is not None:
             passes.add(piece.epoch)
+    if not seen:
+        return print("  not seen")
     times = _COUNT_WORDS.get(number := len(passes) if target.packed else seen, f"{number:,} times")
     print(f"  seen {times}" + (f", in {counted(seen, 'piece')}" if seen > number else ""))
 

@@ -193,7 +193,9 @@ def at(
         and target.last is not None
         and stop > max(target.last, target.rows.next_step)
     ):
-        raise ConfigError(f"step {stop - 1:,}: the run ends at its horizon, after {target.last:,}")
+        raise ConfigError(
+            f"step {stop - 1:,}: the run ends at its horizon, after {target.last:,} {target.unit}s"
+        )
     rows = list[dict[str, Any]]()
     for number in range(step, stop):
         for sample in target.rows.at(step=number):

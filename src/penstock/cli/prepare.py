@@ -63,9 +63,12 @@ def prepare(
     from penstock.engine.base.arguments import check_choice
     from penstock.engine.graph.shown import counted
     from penstock.writing import write
+    from penstock.writing.shard import SHARD_FORMATS
 
     check_choice(kind, INPUT_KINDS, "--from {}")
     executor = parse_executor(engine)
+    if to is not None:
+        check_choice(to, SHARD_FORMATS, "--to {}")
     column_names = None if columns is None else [name.strip() for name in columns.split(",")]
     dataset = _open_dataset(kind, paths, format, column_names, cache, split)
     if shuffle is not None:

@@ -260,9 +260,12 @@ def _open_dump(path: Path | None, first: int) -> Generator[IO[str] | None]:
     if path is None:
         yield None
         return
+    from penstock.engine.base.outputs import open_output
+
     path.parent.mkdir(parents=True, exist_ok=True)
-    saved_lines = list[str]()
-    if first and path.exists():
+    resumes = bool(first) and path.is_file()
+    if resumes:
+        saved_lines = list[str]()
         # Drop steps after the state: a killed run may have dumped steps that it did not save.
         try:
             for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
@@ -272,6 +275,8 @@ def _open_dump(path: Path | None, first: int) -> Generator[IO[str] | None]:
             raise ps.ConfigError(
                 f"{path}: not a file of --dump, so the run cannot continue it; name another file"
             ) from None
-    with path.open("w", encoding="utf-8") as file:
-        file.writelines(saved_lines)
+        # A crash or a full disk between truncating and writing would lose the steps of the past.
+        with open_output(path) as output:
+            output.writelines(line.encode() for line in saved_lines)
+    with path.open("a" if resumes else "w", encoding="utf-8") as file:
         yield file

@@ -57,6 +57,10 @@ def seen(
     target = open_run(mixture, state, allow=allow)
     target.require_separate_output(out)
     step = target.horizon(None) if before is None and state is None else before
+    if step is not None and target.end is not None and step > target.end:
+        raise ConfigError(
+            f"--before {step}: the run ends at its horizon, after {target.end:,} steps"
+        )
     seen_documents = target.rows.seen(step=step)
     if out is not None:
         with writer(out, seen_documents.schema) as write:
@@ -106,10 +110,13 @@ def _print_seen_documents(console: Any, result: dict[str, Any]) -> None:
         f"{result['documents']:,} different documents {scope} in {result['samples']:,} samples{tokens}",
     )
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for name in ("source", "size", "samples", "documents", "tokens", "most"):
+    columns = ["size", "samples", "documents", "tokens", "most"]
+    if result["tokens"] is None:
+        columns.remove("tokens")
+    for name in ("source", *columns):
         table.add_column(name, justify="left" if name == "source" else "right")
     for row in result["sources"]:
-        cells = [row[name] for name in ("size", "samples", "documents", "tokens", "most")]
+        cells = [row[name] for name in columns]
         table.add_row(row["source"], *("" if cell is None else f"{cell:,}" for cell in cells))
     print_table(console, table)
     largest, bar_width = max((repeat["documents"] for repeat in result["repeats"]), default=1), 12

@@ -28,7 +28,8 @@ CacheOption = Annotated[
 ExecutorOption = Annotated[str, typer.Option(help="Executor: inline, threads, processes or ray.")]
 _MAX_DAMAGE_LINES = 20  # printed kinds of damage
 WorkersOption = Annotated[
-    int | None, typer.Option(min=1, help="Number of workers; default: one for each CPU core.")
+    int | None,
+    typer.Option(min=1, help="Workers of --engine (inline has none); default: one per CPU core."),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from penstock.engine.base.outputs import open_output
 from penstock.engine.base.urls import redact_urls
 from penstock.errors import ConfigError
 
@@ -65,6 +66,7 @@ def write(path: Path, target: Target, steps: int) -> None:
     """Write the report to a file."""
     if path.suffix != ".html":
         raise ConfigError(f"{path}: a report is an HTML page; use the suffix .html")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Names of files may hold surrogates, which stand for bytes that are not UTF-8.
-    path.write_text(report(target, steps), encoding="utf-8", errors="backslashreplace")
+    page = report(target, steps)
+    with open_output(path) as file:
+        # Names of files may hold surrogates, which stand for bytes that are not UTF-8.
+        file.write(page.encode("utf-8", "backslashreplace"))

@@ -7,6 +7,7 @@ from html import escape
 from io import StringIO
 from pathlib import Path
 
+from penstock.engine.base.outputs import open_output
 from penstock.errors import ConfigError
 
 from .picture import RunCounts, draw_panels
@@ -116,16 +117,12 @@ def save(
         raise ConfigError(
             f"{path}: the format of a picture is one of {', '.join(PICTURE_SUFFIXES)}; use one as the suffix"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".html":
-        path.write_text(
-            html(title, [("", render_pictures(course, title, strip))], table),
-            encoding="utf-8",
-            errors="backslashreplace",  # of names that are not UTF-8
-        )
-    elif path.suffix == ".svg":
-        path.write_text(
-            render_svg(course, title, strip), encoding="utf-8", errors="backslashreplace"
-        )
-    else:
-        draw_panels(course.merged(), title).savefig(path, dpi=160)
+    with open_output(path) as file:
+        if path.suffix == ".png":
+            draw_panels(course.merged(), title).savefig(file, format="png", dpi=160)
+            return
+        if path.suffix == ".html":
+            text = html(title, [("", render_pictures(course, title, strip))], table)
+        else:
+            text = render_svg(course, title, strip)
+        file.write(text.encode("utf-8", "backslashreplace"))  # names that are not UTF-8

@@ -140,6 +140,13 @@ class Target:
             return None
         return count_token_samples(Dataset(self.plan.flow), steps * self.model.per_step[1])
 
+    @cached_property
+    def end(self) -> int | None:
+        """Number of steps of a run with a horizon; None if the run has none, or no exact end."""
+        if self.model.horizon is None or self.last is None or not self.indexed:
+            return None
+        return max(self.last, self.rows.next_step)
+
     @property
     def stages(self) -> list[tuple[int, str]]:
         """First steps and names of the stages in the file."""

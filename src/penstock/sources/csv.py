@@ -29,7 +29,8 @@ _TAIL_BYTES = 64 << 10
 _PARSE_BYTES = 1 << 20  # bytes that are parsed together
 _WIDER_TYPES = {"int64": "double", "date32[day]": "timestamp[s]", "timestamp[s]": "timestamp[ns]"}
 _MAX_EXACT_INTEGER = 1 << 53  # doubles represent all integers up to here
-_LONG_INTEGER = re.compile("[+-]?[0-9]{16,300}")  # digits of integers that doubles may round
+_LONG_INTEGER = re.compile("[ \t]*[+-]?[0-9]{16,300}[ \t]*")  # doubles may round these
+_NEGATIVE_HEXADECIMAL = re.compile("[ \t]*0[xX][89a-fA-F][0-9a-fA-F]{15}[ \t]*")
 _CONVERSION_ERROR = re.compile(
     r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL
 )
@@ -156,18 +157,19 @@ def _find_rounded_columns(table: Path, doubles: set[str]) -> set[str]:
 def _convert_until_types_fit(origin: Path, file: BinaryIO, types: dict[str, str]) -> None:
     """Write the table with types that fit all values, restarting when a value does not fit.
 
-    Integers that a double would round stay texts.
+    Integers that a double would round, and hexadecimal integers that Arrow reads as negative, stay
+    texts.
     """
     pa, block = import_arrow(), _PARSE_BYTES
     for _ in range(1000):
         file.seek(0)
         file.truncate()
         try:
-            large = _write_table(origin, file, types, block)
-            rounded = _find_rounded_texts(origin, large, block) if large else ()
-            if not rounded:
+            doubtful = _write_table(origin, file, types, block)
+            changed = _find_changed_texts(origin, doubtful, block) if doubtful else ()
+            if not changed:
                 return
-            types.update(dict.fromkeys(rounded, "string"))
+            types.update(dict.fromkeys(changed, "string"))
         except pa.ArrowInvalid as error:
             if "straddling" in str(error) and block < CSV_ROW:  # a row is longer than a block
                 block *= 8
@@ -187,16 +189,17 @@ def _convert_until_types_fit(origin: Path, file: BinaryIO, types: dict[str, str]
 
 
 def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: int) -> set[str]:
-    """Write the table; return the double columns with integers that may have been rounded."""
+    """Write the table; return the columns with integers that Arrow may have changed."""
     csv, ipc = import_arrow("pyarrow.csv"), import_arrow("pyarrow.ipc")
     convert = csv.ConvertOptions(
         column_types={name: _parse_arrow_type(type_name) for name, type_name in types.items()}
     )
     size = sidecar.stat_file(origin).size
     with _CsvStream(origin) as stream, _open_csv_reader(stream, block, convert) as reader:
-        last, large = None, set[str]()
+        last, large, negative = None, set[str](), set[str]()
         types_read = {field.name: str(field.type) for field in reader.schema}
         doubles = [name for name, type_name in types_read.items() if type_name == "double"]
+        integers = [name for name, type_name in types_read.items() if type_name == "int64"]
         with (
             ipc.new_file(file, _require_sound(reader.schema, origin)) as writer,
             Progress(f"convert {origin.name}", size, "bytes") as progress,
@@ -208,11 +211,12 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
                     for name in doubles
                     if _has_large_integer(batch.column(name).to_numpy(zero_copy_only=False))
                 }
+                negative |= {name for name in integers if _has_negative(batch.column(name))}
                 require_sane_size(file.tell(), size, origin)
                 progress.tell(stream.raw.tell())
                 last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
         stream.closed_quotes(last)
-    return large
+    return large | negative if stream.has_hexadecimals else large
 
 
 def _has_large_integer(values: npt.NDArray[np.float64]) -> bool:
@@ -222,27 +226,37 @@ def _has_large_integer(values: npt.NDArray[np.float64]) -> bool:
     return bool(is_large_integer.any())
 
 
-def _find_rounded_texts(origin: Path, names: set[str], block: int) -> set[str]:
-    """Return the columns with integers, written as digits, that a double would round.
+def _has_negative(integers: Any) -> bool:
+    return bool((integers.drop_null().to_numpy() < 0).any())
 
-    They are usually identifiers, and rounding would make different ones equal.
+
+def _find_changed_texts(origin: Path, names: set[str], block: int) -> set[str]:
+    """Return the columns with integers that a double would round, or that overflow.
+
+    They are usually identifiers, and rounding would make different ones equal. Arrow reads
+    hexadecimal integers of 64 bits as signed ones.
     """
     pc, csv = import_arrow("pyarrow.compute"), import_arrow("pyarrow.csv")
     texts = csv.ConvertOptions(
         include_columns=sorted(names),
         column_types=dict.fromkeys(names, _parse_arrow_type("string")),
     )
-    rounded = set[str]()
+    changed = set[str]()
     with _CsvStream(origin) as stream, _open_csv_reader(stream, block, texts) as reader:
         for batch in reader:
-            for name in names - rounded:
+            for name in names - changed:
                 column = batch.column(name)
                 digits = column.filter(
                     pc.match_substring_regex(column, f"^{_LONG_INTEGER.pattern}$")
                 )
-                if any(int(float(text)) != int(text) for text in digits.to_pylist()):
-                    rounded.add(name)
-    return rounded
+                hexadecimals = pc.match_substring_regex(
+                    column, f"^{_NEGATIVE_HEXADECIMAL.pattern}$"
+                )
+                if pc.any(hexadecimals).as_py() or any(
+                    int(float(text)) != int(text) for text in digits.to_pylist()
+                ):
+                    changed.add(name)
+    return changed
 
 
 class _CsvStream(io.RawIOBase):
@@ -258,6 +272,7 @@ class _CsvStream(io.RawIOBase):
         self._text = pa.CompressedInputStream(self.raw, compression) if compression else self.raw
         self._origin, self._tail = origin, b""
         self._quotes, self._lines, self._columns = 0, False, 1
+        self.has_hexadecimals = False
 
     def readable(self) -> bool:
         return True
@@ -274,6 +289,7 @@ class _CsvStream(io.RawIOBase):
         self._lines = self._lines or b"\n" in data or b"\r" in data
         if not self._lines and 0 < len(data) < size:
             data += self._text.read(size - len(data)) or b"\n"
+        self.has_hexadecimals |= b"0x" in (self._tail[-1:] + data).lower()
         self._tail = (self._tail + data)[-_TAIL_BYTES:]
         self._quotes += data.count(b'"')
         return data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias, cast
@@ -154,9 +155,15 @@ def find_split(folder: str | Path, split: str) -> Path:
         or not path.is_dir()
         or find_dataset_files(path) is None
     ):
+        remedy = (
+            f"; to hold out a share, write split: {{held_out: {split}}} in a mixture file, or "
+            f"read(...).split({split!r}) in Python"
+            if re.fullmatch(r"[\d.]+%?", split)
+            else ""
+        )
         raise ConfigError(
             f"split={split!r}: {display_path(folder)!r} has no split of this name; splits exist in folders "
-            "that Energon prepared, and in folders of one dataset per split"
+            f"that Energon prepared, and in folders of one dataset per split{remedy}"
         )
     return path
 

@@ -151,6 +151,30 @@ def make_slice_reader(dataset: Any) -> Callable[[int, int], list[Any] | None]:
     return lambda start, stop: _columns_to_rows(dataset[start:stop])
 
 
+_ARRAY_FORMATS = ("numpy", "torch", "jax", "tensorflow")
+_TABLE_FORMATS = ("arrow", "pandas", "polars")
+_NULLS_KEEP_TYPE = ("string", "binary", "float", "double")
+
+
+def has_array_format(dataset: Any) -> bool:
+    """Return whether a `datasets.Dataset` gives arrays or tensors (`with_format("torch")`)."""
+    return dataset.format["type"] in _ARRAY_FORMATS
+
+
+def requires_single_rows(dataset: Any) -> bool:
+    """Return whether several rows of a `datasets.Dataset` must be read one by one.
+
+    In formats of arrays, a null turns the integers of all rows that are read together into
+    rounded floats. In formats of tables, one row is a table, and several rows are dicts.
+    """
+    if dataset.format["type"] in _TABLE_FORMATS:
+        return True
+    columns: Any = map(dataset.data.column, dataset.format["columns"])
+    return has_array_format(dataset) and any(
+        column.null_count and not str(column.type).endswith(_NULLS_KEEP_TYPE) for column in columns
+    )
+
+
 _SAMPLED_ENTRIES = 64  # entries of a list that identify it
 
 

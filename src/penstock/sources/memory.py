@@ -26,7 +26,13 @@ from ..errors import ConfigError, DataError
 from ..types import Digest, Ints, Json, Sizes
 from .cached_integers import load_or_make_integers
 from .chain import compute_offsets, read_by_part
-from .hub import can_skip, make_slice_reader, make_stored_row_reader
+from .hub import (
+    can_skip,
+    has_array_format,
+    make_slice_reader,
+    make_stored_row_reader,
+    requires_single_rows,
+)
 from .rows import build_rows
 from .unify import SchemaConverter
 
@@ -77,7 +83,7 @@ class Memory:
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
             reason = (
                 "its keys are names or labels. For columns give pyarrow.table(columns), for a "
-                "series its to_list()"
+                "series its to_list(), for a DatasetDict one of its splits"
             )
             raise ConfigError(f"{_get_qualified_name(seq)} is no sequence of samples: {reason}")
         _refuse_mask(seq)
@@ -527,9 +533,14 @@ def _is_hub_dataset(seq: Any) -> bool:
 def _make_hub_reader(seq: Any) -> _ReadRows:
     """Return a reader of a Hugging Face dataset that reads neighbours as one slice.
 
-    A slice takes a fraction of the time of a list of indices.
+    A slice takes a fraction of the time of a list of indices. A row never depends on the rows that
+    are read with it. A single row of arrays is read as a list of one, because `seq[0]` may have
+    other dtypes.
     """
     read_slice = make_slice_reader(seq)
+    if requires_single_rows(seq):
+        return _read_one_by_one
+    read_single = _read_with_getitems if has_array_format(seq) else _read_one_by_one
 
     def read(seq: Any, indices: Ints) -> list[Any]:
         if not len(indices):
@@ -541,7 +552,7 @@ def _make_hub_reader(seq: Any) -> _ReadRows:
         ]
         if len(boundaries) * _MIN_SLICE_ROWS > len(indices):
             return (
-                _read_one_by_one(seq, indices)
+                read_single(seq, indices)
                 if len(indices) == 1
                 else _read_with_getitems(seq, indices)
             )

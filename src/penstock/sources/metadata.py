@@ -81,11 +81,23 @@ def log_unread_folders(given: str, names: Sequence[str], extension: str) -> None
 
 
 def log_missing(given: str, paths: Iterable[PurePath]) -> None:
-    """Log once which files are missing, if names state their number (`-00000-of-00010`)."""
+    """Log once which files are missing, if names state their number (`-00000-of-00010`).
+
+    Log too if names state several numbers: files of an earlier export may be left in a folder.
+    """
+    totals = dict[tuple[str, str], set[str]]()
     numbers = dict[tuple[str, str, str], set[int]]()
     for path in paths:
         if match := _match_numbered_name(str(path)):
             numbers.setdefault((match[1], match[3], match[4]), set()).add(int(match[2]))
+            totals.setdefault((match[1], match[4]), set()).add(match[3])
+    for (prefix, suffix), several in sorted(totals.items()):
+        if len(several) > 1:
+            names = [f"{prefix}-*-of-{total}{suffix}" for total in sorted(several)]
+            _log_once(
+                f"{given}: reads {_join_names(names)}; if one of them is an older export of the same "
+                "rows, delete its files"
+            )
     for (prefix, total, suffix), present in sorted(numbers.items()):
         if missing := sorted(set(range(min(int(total), _MAX_PARTS))) - present):
             names = [f"{prefix}-{number:0{len(total)}d}-of-{total}{suffix}" for number in missing]

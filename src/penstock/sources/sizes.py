@@ -76,7 +76,8 @@ def load_lengths(
         if not isinstance(file, ColumnFile):
             raise ConfigError(
                 f"lengths={column!r}: only Parquet and Arrow files provide the lengths of a "
-                "column's lists without reading the rows; write the tokens into one of these"
+                "column's lists without reading the rows; write the tokens into one of these, or "
+                "count the tokens of texts by lengths=Tokenise(...) (--tokenizer on the command line)"
             )
         suffix = "".join(character if character.isalnum() else "-" for character in column)
         # Another column may have the same suffix, also on disks without case.

@@ -21,6 +21,7 @@ from ..engine.base.machine import detect_rank
 from ..engine.base.seams import world, write_atomically
 from ..engine.base.urls import require_local
 from ..engine.graph.digests import code_notes
+from ..engine.graph.indexed import require_indexed
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
@@ -60,7 +61,7 @@ def write(
         shard: samples per shard; the last one may have fewer.
         max_bytes: a larger shard is cut into several files. A worker holds a file in memory, twice.
         executor: "inline" (this thread), "threads", "processes" or "ray".
-        workers: the number of workers; by default one per core.
+        workers: the number of workers; by default one per core. "inline" has none.
 
     Returns:
         The files, in order.
@@ -82,6 +83,9 @@ def write(
         raise make_not_dataset_error("write", dataset)
     check_choice(format, SHARD_FORMATS, "format={}")
     check_choice(executor, EXECUTORS, "executor={}")
+    require_indexed(
+        dataset.flow, "write()", "write a stream by penstock.writing.write_rows(ds, folder)"
+    )
     if detect_rank()[1] > 1:
         raise ConfigError(
             "write on several ranks would write the same files on each: write them on one rank, before "

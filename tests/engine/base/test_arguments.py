@@ -74,6 +74,10 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
         (lambda: DS.state_dict(), r"iter\(ds\)"),
         (lambda: DS.bath(5), r"did you mean 'batch'"),
         (lambda: DS.qqq, r"see help\(Dataset\)"),
+        (lambda: DS.cache(), r"ps\.write\(ds, folder\)"),
+        (lambda: DS.with_epoch(3), r"epoch_length=n"),
+        (lambda: PS.StreamingDataset(), r"ps\.read\(paths\)"),
+        (lambda: PS.Tokenise, r"from penstock\.text import Tokenise"),
         (lambda: LOADER.set_epoch(3), "next pass"),
         (lambda: LOADER.set_weight, "did you mean 'set_weights'"),
         (lambda: DS.plan.locate, "Plan has no 'locate'"),
@@ -189,3 +193,21 @@ def test_few_and_near() -> None:
         suggest_names("wieght", ["weight", "path"]) == "; did you mean 'weight'?"
         and suggest_names("x", ["weight"]) == ""
     )
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: PS.Dataset([1, 2]), r"Dataset: list is not a dataset; wrap it with"),
+        (lambda: PS.Loader(LOADER), "Loader is not a dataset; give the dataset that it reads"),
+        (lambda: PS.Loader("mixture.yaml"), r"read the file: ps\.load\('mixture\.yaml'\)"),
+        (
+            lambda: DS.plan.counts(5, step=5),
+            r"plan\.counts\(position=5, step=5\): give either a position or a step",
+        ),
+        (lambda: PS.write(DS.filter(bool), "unwritten"), r"write_rows\(ds, folder\)"),
+    ],
+)
+def test_wrong_objects_and_pairs_have_a_remedy(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises(ps.PenstockError, match=said):
+        call()

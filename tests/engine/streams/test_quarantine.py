@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, islice
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from helpers import through_json
+from helpers import numbers, through_json
 from penstock.engine.base.seams import world
 from penstock.engine.graph.nodes import Read
 from penstock.engine.streams.journal import SampleDraw
@@ -300,6 +301,45 @@ def test_partners_in_a_zip_of_streams_are_never_shifted() -> None:
         list(run)
     with loader(a.zip(b).map(lambda pair: refuse_sevens(pair[0])), lanes=1) as run:
         assert list(run) == [x for x in range(30) if x % 7]
+
+
+STREAMS_UNDER_FUNCTIONS: dict[str, Callable[[], ps.Dataset]] = {
+    "limit": lambda: streamed("s", 30).map(str).map(int).limit(22).map(refuse_sevens),
+    "zip": lambda: (
+        streamed("a", 30)
+        .map(str)
+        .zip(numbers(25, "b"))
+        .map(lambda pair: refuse_sevens(int(pair[0])) * 100 + pair[1])
+    ),
+    "mixture": lambda: ps.mix(
+        {"a": streamed("a", 30).map(int), "b": numbers(30, "b").filter(lambda _: True)},
+        stop="all_exhausted",
+    ).map(refuse_sevens),
+    "indexed inputs beside streams": lambda: (
+        numbers(20, "a").repeat_each(2).concat(streamed("b", 20)).map(refuse_sevens)
+    ),
+}
+
+
+def streamed(name: str, n: int) -> ps.Dataset:
+    return ps.from_iterable(partial(range, n), name=name)
+
+
+@pytest.mark.parametrize("name", STREAMS_UNDER_FUNCTIONS)
+def test_what_a_function_over_a_stream_drops_is_dropped_at_that_function_after_a_resume(
+    name: str,
+) -> None:
+    ds = STREAMS_UNDER_FUNCTIONS[name]().repeat()
+    for lanes in (1, 2):
+        with loader(ds, lanes=lanes) as run:
+            uninterrupted = list(islice(run, 60))
+        for stop in range(0, 30, 3):
+            with loader(ds, lanes=lanes) as run:
+                head = list(islice(run, stop))
+                state = through_json(run.state_dict())
+            with loader(ds, lanes=lanes) as run:
+                run.load_state_dict(state)
+                assert head + list(islice(run, 60 - stop)) == uninterrupted
 
 
 def test_the_limit_counts_samples_not_passes() -> None:

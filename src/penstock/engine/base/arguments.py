@@ -98,10 +98,17 @@ def make_not_dataset_error(where: str, given: object) -> ConfigError:
     >>> print(make_not_dataset_error("concat", "a.jsonl"))
     concat: str is not a dataset; read the file: ps.read('a.jsonl')
     """
-    remedy = f"read the file: ps.read({str(given)!r})"
-    if not isinstance(given, str | Path):
+    name = type(given).__name__
+    if isinstance(given, str | Path):
+        reader = "load" if str(given).endswith((".yaml", ".yml")) else "read"
+        remedy = f"read the file: ps.{reader}({str(given)!r})"
+    elif type(given).__module__.startswith(__name__.partition(".")[0] + "."):
+        remedy = "give the dataset that it reads"
+    else:
         remedy = "wrap it with ps.from_sequence(...)"
-    return ConfigError(f"{where}: {type(given).__name__} is not a dataset; {remedy}")
+        if (module := type(given).__module__) != "builtins":
+            name = f"{module}.{name}"
+    return ConfigError(f"{where}: {name} is not a dataset; {remedy}")
 
 
 def join_first(names: Iterable[object], most: int = 3) -> str:

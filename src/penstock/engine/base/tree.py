@@ -389,7 +389,10 @@ def _collate_mappings(values: Sequence[Any], path: str) -> Any:
                 [f"lacks {key!r}" for key in missing] + [f"has also {key!r}" for key in extra]
             )
             at = f"{_describe_field(path)} of sample {number}" if path else f"sample {number}"
-            raise DataError(f"{at} in the batch {differences}, compared with sample 0")
+            raise DataError(
+                f"{at} in the batch {differences}, compared with sample 0: give all samples the same "
+                "keys by columns= or a map, or use collate=list"
+            )
     return {key: _collate_values([value[key] for value in values], f"{path}.{key}") for key in keys}
 
 

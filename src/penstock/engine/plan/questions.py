@@ -255,7 +255,9 @@ class Questions(Located):
             }
         if position is not None and step is None:
             return self._counted(self._given(position), unit)
-        raise ConfigError("plan.counts: no position; give a position, or step=")
+        raise ConfigError(
+            f"plan.counts(position={position}, step={step}): give either a position or a step"
+        )
 
     def _counted(self, tally: Tally, unit: CountedUnit) -> dict[str, int]:
         if unit == "samples":

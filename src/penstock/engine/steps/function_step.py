@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ...types import Ints, Json
@@ -71,7 +71,8 @@ class FunctionOp(OneInput):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
-        below = opening.open(self.flow, laps)
+        lower = replace(opening.hired, stage=opening.hired.stage + 1)
+        below = replace(opening, hired=lower).open(self.flow, laps)
         joins = isinstance(below, Work)
         work = (
             below.then(self.call)

@@ -42,13 +42,15 @@ class JournalEntry:
     """The record of a bad draw.
 
     `used` is the index of its replacement, from position `at`; None for omitted samples, and for
-    failed replacements. If a whole tuple replaced it, `parts` names its samples.
+    failed replacements. If a whole tuple replaced it, `parts` names its samples. If a
+    function over a stream failed, `omitted` is the stage of that function, where it is dropped.
     """
 
     error: str
     used: int | None = None
     at: int | None = None
     parts: Json = None
+    omitted: int | None = None
 
 
 class Journal:
@@ -63,7 +65,7 @@ class Journal:
         self.policy, self.most, self.entries = policy, most, dict(entries or {})
         self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
 
-    def add(self, draw: SampleDraw, cause: Exception) -> None:
+    def add(self, draw: SampleDraw, cause: Exception, omitted: int | None = None) -> None:
         """One more; an error where there are too many."""
         self._samples.add((draw.source, draw.index, draw.part))
         error = _ADDRESS.sub("", type_and_message(cause))[:_LONGEST]
@@ -73,7 +75,7 @@ class Journal:
                 f"{count}; fix the data or raise max_errors; the last error: {error}",
                 where=draw_shown(draw),
             ) from cause
-        self.entries[draw] = JournalEntry(error)
+        self.entries[draw] = JournalEntry(error, omitted=omitted)
 
 
 def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str, Any]]:
@@ -89,6 +91,7 @@ def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str
         | ({"part": draw.part} if draw.part else {})
         | ({"at": entry.at} if entry.at is not None else {})
         | ({"parts": entry.parts} if entry.parts is not None else {})
+        | ({"omitted": entry.omitted} if entry.omitted is not None else {})
         for draw, entry in sorted(entries.items())
     ]
 
@@ -101,11 +104,11 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
         try:
             numbers = entry["epoch"], entry["index"], entry.get("part", 0)
             draw = SampleDraw(str(entry["source"]), *map(parse_cursor_int, numbers))
-            used, at = (
+            used, at, omitted = (
                 None if entry.get(name) is None else parse_cursor_int(entry[name])
-                for name in ("used", "at")
+                for name in ("used", "at", "omitted")
             )
-            told = JournalEntry(str(entry["error"]), used, at, entry.get("parts"))
+            told = JournalEntry(str(entry["error"]), used, at, entry.get("parts"), omitted)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateError(
                 f"an entry of the state's journal names no sample ({entry!r}); the state is "

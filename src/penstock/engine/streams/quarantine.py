@@ -102,12 +102,20 @@ class Quarantine:
     """Keeps bad draws away from an op and the functions on it; `op` is None over a stream.
 
     `paired` says that the items become partners in a zip of streams, where none can be exchanged.
+    `stage` is the number of functions over streams above this one. Omitted draws are known only at
+    the stage that failed: below it, limits, pairs and mixtures count them.
     """
 
     def __init__(
-        self, journal: Journal, leaves: Sequence[Leaf], op: Placed | None, paired: bool = False
+        self,
+        journal: Journal,
+        leaves: Sequence[Leaf],
+        op: Placed | None,
+        paired: bool = False,
+        stage: int = 0,
     ) -> None:
         self.journal, self.leaves, self.op, self.paired = journal, leaves, op, paired
+        self.stage = None if op is not None else stage
         self._indices, self._read = np.zeros(0, np.int64), 0
 
     @cached_property
@@ -187,7 +195,7 @@ class Quarantine:
         )
 
     def _known(self, rows: ProvenanceRows) -> list[int]:
-        """The flat rows whose draws are known to be bad, and which are no holes already."""
+        """The flat rows whose draws are known to be bad here, and which are no holes already."""
         entries = self.journal.entries
         if self._read != len(entries):
             self._indices, self._read = (
@@ -199,7 +207,9 @@ class Quarantine:
         maybe = np.isin(rows.index, self._indices)
         if HOLE in rows.marks:
             maybe &= rows.marks[HOLE] == 0
-        return [r for r in np.flatnonzero(maybe).tolist() if self._draw(rows, r) in entries]
+        flat = np.flatnonzero(maybe).tolist()
+        known = [(r, entries.get(self._draw(rows, r))) for r in flat]
+        return [r for r, entry in known if entry and entry.omitted in (None, self.stage)]
 
     def _draw(self, rows: ProvenanceRows, row: int) -> SampleDraw:
         name, part = self.leaves[int(rows.leaf[row])].name, 0 if self.op else int(rows.part[row])
@@ -218,9 +228,9 @@ class Quarantine:
             file = describe_row_location(self.leaves[failure.leaf].source, failure.index)
             cause.add_note(f"penstock: at sample {draw_shown(draw)}{file}{reason}")
             raise cause from None
-        freed = self._freed(unit.rows, draw)
-        if draw not in self.journal.entries:
-            self.journal.add(draw, cause)
+        freed, entry = self._freed(unit.rows, draw), self.journal.entries.get(draw)
+        if entry is None or entry.omitted not in (None, self.stage):
+            self.journal.add(draw, cause, omitted=self.stage)
         elif not freed:
             raise cause from None
 

@@ -41,6 +41,8 @@ class Hired:
     """How many items may be under way at most; None leaves it to the window."""
     paired: bool = False
     """Whether the items become partners in a zip of streams."""
+    stage: int = 0
+    """How many functions over streams are above."""
     clock: Clock | None = None
     """What times the work, if somebody asks."""
     witnesses: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
@@ -72,7 +74,7 @@ class Work:
             Job(op, steps, hired.clock, [leaf.name for leaf in hired.leaves]),
             hired,
         )
-        self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired)
+        self.quarantine = Quarantine(hired.journal, hired.leaves, op, hired.paired, hired.stage)
         self._epoch, self._grain = 0, 1  # how many of the items that come in are one that goes out
         self._queue = deque[Unit]()
         self._ahead = deque[
