@@ -360,8 +360,8 @@ class Plan(Questions, Generic[D]):
 
         The next samples of the same source replace them.
 
-        A key is (source, index), as in `Loader.keys()`, or a `Sample`. The source of every position
-        and the number of steps stay the same.
+        A key is (source, index), as in `Loader.keys()`, or a `Sample`. The source of every draw
+        stays the same, and so does the number of steps, unless rows are packed.
 
         Args:
             keys: (source, index), (source, epoch, index) or `Sample`.
