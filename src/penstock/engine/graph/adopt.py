@@ -203,6 +203,6 @@ def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
     """Where the mixtures of an indexed tree stand at a row of a pass."""
     builder = Builder(flow)
     op = builder.op(tail_of(flow).flow)
-    found = ops.stands_below(op, at + epoch * (op.size or 0))
+    found = ops.stands_below(op, at + (0 if op.passes is None else op.passes.start(epoch)))
     places = {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
     return {path: Stand(epoch, at, at, held) for path, (epoch, at, held) in places.items()}

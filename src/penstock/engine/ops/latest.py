@@ -24,7 +24,9 @@ def last_samples(op: Op, position: int, ends: bool = False) -> dict[int, Json]:
         op, position, ahead, *_ = todo.pop()
         below = [] if op.leaf is not None else [*op.before(position, ahead)]
         todo += below
-        if not below and op.size and (position % op.size or (ends and position)):
+        passes = op.passes
+        within = passes is not None and passes.at(position).start != position
+        if not below and passes is not None and (within or (ends and position)):
             rows = op.locate(np.asarray([position - 1]))
             place = np.searchsorted(sorted(op.leaves), rows.leaf).tolist()
             one: Json = [rows.epoch.tolist(), rows.index.tolist(), place]

@@ -31,7 +31,7 @@ LANED = ("lanes", "turn", "ended")
 
 _KEYS = frozenset(
     ("penstock", "version", "order", "check", "tables",
-     *NEEDED, *LANED, "records", "passes", "given_before", "journal_of", "drawn")
+     *NEEDED, *LANED, "records", "pass", "passes", "given_before", "journal_of", "drawn")
 )  # fmt: skip
 """All keys of the engine."""
 
@@ -330,7 +330,10 @@ def passes_to_json(passes: Passes | None) -> Json:
 
 def passes_from_json(body: Mapping[str, Any]) -> Passes | None:
     """Return the lengths of passes in a state."""
-    if (saved := body.get("passes")) is None:
+    saved = body.get("passes")
+    if saved is None and (rows := body.get("pass")) is not None:  # as earlier versions say it
+        saved = [[0, rows]]
+    if saved is None:
         return None
     try:
         sizes = [(parse_cursor_int(epoch), parse_cursor_int(size)) for epoch, size in saved]

@@ -30,7 +30,8 @@ class MapWithIndexOp(FunctionOp):
 
     def locate(self, positions: Ints) -> ProvenanceRows:
         rows = self.flow.locate(positions)
-        index = positions % self.size if self.size else positions
+        passes = self.flow.passes
+        index = positions if passes is None else passes.split(positions)[1]
         rows.marks = {**rows.marks, self.call.mark: np.repeat(index, np.diff(rows.firsts()))}
         return rows
 
