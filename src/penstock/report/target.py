@@ -434,8 +434,8 @@ def _count_pass_tokens(op: Op, leaf: int, lengths: Lengths) -> int | None:
 
 
 def _resolve_current_pass(op: Op) -> Op:
-    """Return the last era of a mixture that was changed during the run."""
-    return op.eras[-1].mix if isinstance(op, ErasOp) else op
+    """Return the mixture at the end of the first pass, of one that was changed during the run."""
+    return [era.mix for era in op.eras if not era.epoch][-1] if isinstance(op, ErasOp) else op
 
 
 def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.float64]) -> None:

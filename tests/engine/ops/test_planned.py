@@ -254,8 +254,8 @@ class Planned(RuleBasedStateMachine):
         more = list[list[Key]]()
         if self.dead or at >= stop or size == 0:
             return [], []
-        if size is not None:
-            first = at // size * size
+        if (passes := plan.compiled.op.passes) is not None:
+            _, first, size = passes.at(at)
             stop = min(stop, first + size)
             if len(self.loaders) > 1 and stop < at + self.size:
                 begin = told(plan, first, first + size)
@@ -282,12 +282,10 @@ class Planned(RuleBasedStateMachine):
         if self.spoils(want):
             assert len(found) == len(want) and not self.spoils(found)
             plan, stop = self.plan(), self.at + len(rows)
-            first = self.at // (plan.size or 1 << 60) * (plan.size or 0)
+            passes = plan.compiled.op.passes
+            _, first, size = (0, 0, 1) if passes is None else passes.at(self.at)
             rows = told(plan, self.at, stop)
-            more = [
-                told(plan, first + i % plan.size, first + i % plan.size + 1)[0]
-                for i in range(len(more))
-            ]
+            more = [told(plan, first + i % size, first + i % size + 1)[0] for i in range(len(more))]
             want = flat([*rows, *more])
         assert (found == want) if len(self.loaders) == 1 else (sorted(found) == sorted(want)), (
             self.at,
@@ -390,7 +388,7 @@ class Planned(RuleBasedStateMachine):
     def skip(self, ahead: int, many: int) -> None:
         plan = self.plan()
         low = max(self.at, plan.position) + ahead
-        if plan.size is not None and low + many > plan.size:
+        if plan.size is not None and (low + many > plan.size or many == plan.size):
             return
         try:
             self.edit(plan.skip(range(low, low + many)))

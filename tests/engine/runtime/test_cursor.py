@@ -212,7 +212,7 @@ def test_a14_a_state_without_any_one_of_its_entries_is_refused(
     body = unseal(make(5).state_dict())
     loader = make(2)
     before = loader.state_dict()
-    for name in sorted(set(body) - OWN - {"records", "drawn", "pass"}):
+    for name in sorted(set(body) - OWN - {"records", "drawn", "passes"}):
         with pytest.raises(ps.StateError):
             loader.load_state_dict(seal({key: value for key, value in body.items() if key != name}))
         assert loader.state_dict() == before, name

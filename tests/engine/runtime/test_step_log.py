@@ -8,7 +8,7 @@ from penstock.engine.base.passes import Passes
 from penstock.engine.graph.nodes import Batch
 from penstock.engine.runtime.step_log import StepRecord, logged, rows_of_step, rows_of_steps
 
-TEN = Passes.alike(10)
+TEN = Passes.uniform(10)
 PADDED = (StepRecord(0, 0, 4, 2, "pad", (Batch(2),)),)
 
 

@@ -42,7 +42,7 @@ class Passes:
     sizes: tuple[int, ...]
 
     @staticmethod
-    def alike(size: int) -> Passes:
+    def uniform(size: int) -> Passes:
         """Return passes of one size."""
         return Passes((0,), (size,))
 

@@ -111,7 +111,7 @@ class Builder:
     _indexed: dict[Path, tuple[Mix, int]] = field(default_factory=dict[Path, tuple[Mix, int]])
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
-    _turns: set[int] = field(default_factory=set[int])
+    _replanned: set[int] = field(default_factory=set[int])
 
     def __post_init__(self, base: Builder | None) -> None:
         self._leaf_of: dict[tuple[int, Path], Leaf] = {}
@@ -172,7 +172,7 @@ class Builder:
             ):
                 self._collect(below, seed, under(flow, path))
                 if isinstance(flow, Reorder) and isinstance(flow.order, Without):
-                    self._turns.update(flow.order.turns)
+                    self._replanned.update(flow.order.replanned)
                 if isinstance(flow, FunctionStep | Hold):
                     self._marks[id(flow), path] = len(self._marks) + 1
 
@@ -258,8 +258,8 @@ class Builder:
                     if isinstance(fold, ConcatSplit):
                         return CutOp(inner, fold.length, counted, mark)
                     return FitOp(inner, fold, key, counted, mark, names)
-                turns = () if path else sorted(self._turns)
-                return PackOp(inner, fold, key, counted, mark, names, turns)
+                replanned = () if path else sorted(self._replanned)
+                return PackOp(inner, fold, key, counted, mark, names, replanned)
 
     def _search(self, flow: Flow, op: Op) -> Callable[[int], EndlessSearch]:
         """Make what a lane of so many notes where a step drops samples of an endless flow."""

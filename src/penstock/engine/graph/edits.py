@@ -68,21 +68,21 @@ class Skipped:
 @dataclass(frozen=True)
 class Exclude:
     """Samples of a source left out from position `since` of its flow on: the next ones take their
-    places. `turns` are the passes from which on rows are planned that lack them.
+    places. `replanned` are the passes from which on rows are planned that lack them.
     """
 
     source: str
     since: int
     indices: tuple[int, ...]
-    turns: tuple[int, ...] = ()
+    replanned: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
-        turns: dict[str, Json] = {"turns": list(self.turns)} if self.turns else {}
+        replanned: dict[str, Json] = {"replanned": list(self.replanned)} if self.replanned else {}
         return {
             "exclude": self.source,
             "since": self.since,
             "indices": list(self.indices),
-            **turns,
+            **replanned,
         }
 
 
@@ -114,8 +114,8 @@ def edit_from_json(saved: Any) -> Edit:
             return Former(sizes, _lap(saved["until"]))
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
-            turns = tuple(map(_lap, saved.get("turns", [])))
-            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, turns)
+            replanned = tuple(map(_lap, saved.get("replanned", [])))
+            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, replanned)
     except (LookupError, TypeError, ValueError) as error:
         raise StateError(
             f"an edit in the state cannot be read ({error}); the state is damaged, load an "
@@ -198,7 +198,7 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             left_out = Without(
                 tuple(edit.since for edit in mine),
                 tuple(edit.indices for edit in mine),
-                tuple(sorted({epoch for edit in mine for epoch in edit.turns})),
+                tuple(sorted({epoch for edit in mine for epoch in edit.replanned})),
             )
             return Reorder(flow, left_out) if mine else flow
         case Read():

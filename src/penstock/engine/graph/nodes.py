@@ -29,13 +29,13 @@ class Read:
 @dataclass(frozen=True)
 class Without:
     """Some samples of a source left out of its flow, the next of the flow in their places.
-    `since[i]` is the position of the flow from which on `indices[i]` are left out, `turns` the
+    `since[i]` is the position of the flow from which on `indices[i]` are left out, `replanned` the
     passes of the run from which on rows are planned that lack them.
     """
 
     since: tuple[int, ...]
     indices: tuple[tuple[int, ...], ...]
-    turns: tuple[int, ...] = ()
+    replanned: tuple[int, ...] = ()
 
     def size(self, below: int | None, /) -> int | None:
         return below

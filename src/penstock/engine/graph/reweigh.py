@@ -72,7 +72,7 @@ def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
     """The pass and the place of a position; of streams it is one of the pass `lap`."""
     if (op := builder.mixed.get(path)) is None:
         return lap, position
-    part, first, position = op.place(position)
+    part, first, position = op.era_at(position)
     epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
     return first + epoch, place
 

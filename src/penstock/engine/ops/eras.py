@@ -20,11 +20,11 @@ from .tokens import Lengths
 
 
 class Era(NamedTuple):
-    """From place `place` of pass `epoch` on, samples are drawn by `mix`, of which this is the first
+    """From position `offset` of pass `epoch` on, samples are drawn by `mix`, of which this is the first
     pass."""
 
     epoch: int
-    place: int
+    offset: int
     mix: MixOp
 
 
@@ -49,7 +49,7 @@ class ErasOp(Op):
         self.inputs, self.depth = self._present.inputs, self._present.depth
         firsts = [0 if self.passes is None else self.passes.start(era.epoch) for era in eras]
         self._shifts = [-first for first in firsts]
-        self._starts = [first + era.place for first, era in zip(firsts, eras, strict=True)]
+        self._starts = [first + era.offset for first, era in zip(firsts, eras, strict=True)]
 
     @property
     def passes(self) -> Passes | None:
@@ -74,14 +74,14 @@ class ErasOp(Op):
     def mixed(self) -> bool:
         return True
 
-    def place(self, position: int) -> tuple[MixOp, int, int]:
+    def era_at(self, position: int) -> tuple[MixOp, int, int]:
         """Return the mixture at a position, its first pass, and the position in the mixture."""
         i = bisect_right(self._starts, position) - 1
         return self.eras[i].mix, self.eras[i].epoch, position + self._shifts[i]
 
-    def position(self, lap: int, place: int) -> int:
-        """Return the position of a place of a pass."""
-        return place if self.passes is None else self.passes.start(lap) + place
+    def position(self, epoch: int, offset: int) -> int:
+        """Return the position at an offset in a pass."""
+        return offset if self.passes is None else self.passes.start(epoch) + offset
 
     def _stretches(self, low: int, high: int) -> Iterator[PartOfEra]:
         """Yield the eras of the positions in a range."""
@@ -126,25 +126,26 @@ class ErasOp(Op):
             mix.tokens(start + shift, lengths, out, -times)
 
     def stands(self, position: int, ahead: bool = False) -> tuple[int, int]:
-        mix, epoch, at = self._at(position, ahead)
+        mix, epoch, at = self._era_before(position, ahead)
         passes, place = mix.stands(at, ahead)
         return epoch + passes, place
 
-    def _at(self, position: int, ahead: bool) -> tuple[MixOp, int, int]:
-        more = int(ahead and position > 0)
-        mix, epoch, at = self.place(position - more)
+    def _era_before(self, position: int, is_end: bool) -> tuple[MixOp, int, int]:
+        """Return the era at a position; the end of a pass is of that pass if it `is_end`."""
+        more = int(is_end and position > 0)
+        mix, epoch, at = self.era_at(position - more)
         return mix, epoch, at + more
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        mix, _, at = self._at(position, ahead)
+        mix, _, at = self._era_before(position, ahead)
         yield from (each for each in mix.before(at, ahead) if each.op.leaves)
 
 
 class FormerInput(OneInput):
     """An input whose passes had `size` samples in an earlier era, and have another number now."""
 
-    def __init__(self, flow: Op, size: int) -> None:
-        super().__init__(flow)
+    def __init__(self, now: Op, size: int) -> None:
+        super().__init__(now)
         self._size = size
 
     @property
@@ -226,9 +227,9 @@ class FormerPassesOp(OneInput):
     """Passes of a run that read other data before pass `until`: then they had `sizes` rows, each
     from a pass on, and what these held is unknown."""
 
-    def __init__(self, flow: Op, sizes: Sequence[tuple[int, int]], until: int) -> None:
-        super().__init__(flow)
-        below = flow.passes
+    def __init__(self, rows: Op, sizes: Sequence[tuple[int, int]], until: int) -> None:
+        super().__init__(rows)
+        below = rows.passes
         assert below is not None, "only passes that end have another length"
         later = [(epoch, size) for epoch, size in zip(below.epochs, below.sizes, strict=True)]
         self._passes = Passes.of(

@@ -83,11 +83,11 @@ class MixOp(Op):
         """How far each input had come before a pass."""
         return self.base if self._pass is None else self.base + epoch * self.advance
 
-    def position(self, lap: int, place: int) -> int:
-        """The position of a place of a pass."""
-        return lap * (self._size or 0) + place
+    def position(self, epoch: int, offset: int) -> int:
+        """The position at an offset in a pass."""
+        return epoch * (self._size or 0) + offset
 
-    def place(self, position: int) -> tuple[MixOp, int, int]:
+    def era_at(self, position: int) -> tuple[MixOp, int, int]:
         """What the mix is at a position, from which pass on, and which position that is of it."""
         return self, 0, position
 
@@ -291,7 +291,7 @@ class MixOp(Op):
 
     def _stands(self, position: int, ahead: bool) -> tuple[MixOp, int, int, int]:
         more = int(ahead and position > 0)  # the end of a pass is of that pass
-        part, lap, at = self.place(position - more)
+        part, lap, at = self.era_at(position - more)
         epoch, place = divmod(at, part._pass) if part._pass else (0, at)
         return part, lap, epoch, place + more
 

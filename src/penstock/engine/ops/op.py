@@ -66,7 +66,7 @@ class Op:
     @property
     def passes(self) -> Passes | None:
         """The passes of an order that ends; None for one that does not."""
-        return None if self.size is None else Passes.alike(self.size)
+        return None if self.size is None else Passes.uniform(self.size)
 
     @property
     def tail(self) -> bool:

@@ -54,7 +54,7 @@ class PackOp(PackedOp):
     for.
 
     All passes hold as many groups as the first; as the first after a change of the run, which are
-    the `turns`. See `penstock.engine.packing.fitted`.
+    the `replanned`. See `penstock.engine.packing.fitted`.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class PackOp(PackedOp):
         counted: Counted,
         node: int,
         names: Sequence[str],
-        turns: Sequence[int] = (),
+        replanned: Sequence[int] = (),
     ) -> None:
         super().__init__(flow, counted, node)
-        self.fold, self.key, self._turns = fold, key, turns
+        self.fold, self.key, self._replanned = fold, key, replanned
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
@@ -86,7 +86,7 @@ class PackOp(PackedOp):
 
     @cached_property
     def _passes(self) -> Passes:
-        epochs = sorted({*self._below.epochs, *self._turns})
+        epochs = sorted({*self._below.epochs, *self._replanned})
         return Passes.of((epoch, len(self._planned_alone(epoch).plan)) for epoch in epochs)
 
     @property
@@ -129,8 +129,8 @@ class PackOp(PackedOp):
         return rows, self.lengths.of(rows) + self.extra
 
     def _planned(self, epoch: int) -> Pass:
-        turns = sorted({*self._below.epochs, *self._turns})
-        reference = turns[bisect_right(turns, epoch) - 1]
+        replanned = sorted({*self._below.epochs, *self._replanned})
+        reference = replanned[bisect_right(replanned, epoch) - 1]
         first = self._planned_alone(reference)
         if epoch == reference:
             return first

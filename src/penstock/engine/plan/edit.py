@@ -38,8 +38,9 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
     )
 
 
-def turns(op: Op, position: int) -> tuple[int, ...]:
+def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
     """Return the passes from which on planned rows lack samples that are excluded at a position."""
+    op = rows
     while isinstance(op, OneInput):
         if isinstance(op, PackedOp):
             if op.passes is None:

@@ -29,7 +29,7 @@ from ..runtime.saves import read_states
 from ..runtime.states import StateSection, entries_of, merged
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import by_source, reached, turns
+from .edit import by_source, reached, replanned_passes
 from .questions import Questions
 from .records import Sample
 from .steps import log_of, rows_of
@@ -385,7 +385,9 @@ class Plan(Questions, Generic[D]):
             }
             if left := sorted(set(indices) - gone):
                 since = reached(self._rows_op, self._leaf(source), source, self._row)
-                edits.append(Exclude(source, since, tuple(left), turns(self._rows_op, self._row)))
+                edits.append(
+                    Exclude(source, since, tuple(left), replanned_passes(self._rows_op, self._row))
+                )
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
             excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))

@@ -70,9 +70,9 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-def pass_size(op: Indexed, epoch: int) -> int | None:
+def pass_size(indexed: Indexed, epoch: int) -> int | None:
     """Return the number of positions in a pass; None for an endless op."""
-    return None if op.passes is None else op.passes.size(epoch)
+    return None if indexed.passes is None else indexed.passes.size(epoch)
 
 
 def pass_start(op: Indexed, epoch: int) -> int | None:
