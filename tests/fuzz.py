@@ -37,7 +37,6 @@ from damage import Careless
 from penstock.compat.mixtures import convert
 from penstock.engine.base import seams
 from penstock.engine.base.urls import restore_slashes, strip_secrets
-from penstock.engine.base.yaml import require_shallow
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
@@ -50,6 +49,7 @@ from penstock.sources.example import ExampleDecoder
 from penstock.sources.litdata_json import decode_value
 from penstock.sources.mds_index import ShardColumn, parse_shards
 from penstock.sources.records import RECORD_ERRORS
+from penstock.sources.yaml import require_shallow
 from penstock.stores import blocks, stores
 
 SLOW = 10

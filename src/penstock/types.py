@@ -78,6 +78,24 @@ DataLocation: TypeAlias = Literal["process", "machine", "elsewhere"]
 """The location of the readers: this process, this machine, or other machines."""
 
 
+UNKNOWN_DIGEST = "-"
+"""Replaces the digest of a row that cannot be read, or that differs between reads."""
+
+
+class Digests(Protocol):
+    """Digests of values and of rows, by which a saved state recognises its data.
+
+    - `digest_memory` digests arrays, bytes, texts and lists; `None` for objects of other types.
+    - `digest_value` returns eight hex digits of a sample, `UNKNOWN_DIGEST` if it cannot be read.
+    - `digest_source` returns the digests of a few rows of a source without an identity, out of its
+      first `rows` rows.
+    """
+
+    def digest_memory(self, value: Any, /) -> str | None: ...
+    def digest_value(self, value: Any, /) -> str: ...
+    def digest_source(self, source: Source, rows: int, /) -> str: ...
+
+
 @runtime_checkable
 class HasDigest(Protocol):
     """A source or shards that identify their content; a resume compares the digests."""

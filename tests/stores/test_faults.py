@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.cli.app import app
 from penstock.engine.base import machine, seams
 from penstock.errors import ConfigError, StorageError
-from penstock.stores import fsspec_client, obstore_client
+from penstock.stores import fsspec_client, network, obstore_client
 from penstock.stores import http_client as module
 from penstock.stores.client import UnresolvedHost
 
@@ -229,7 +229,7 @@ def test_nobody_outside_leads_on_to_our_own_networks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if host == "nobody.example":
-        monkeypatch.setattr(machine, "resolve_host", lambda host: ["10.11.12.13"])
+        monkeypatch.setattr(network, "resolve_host", lambda host: ["10.11.12.13"])
     with servers.site(tmp_path / "www") as proxy:  # the way to what lies outside
         proxy.faults = [
             servers.status(302, Location=f"http://{host}:{site.server_address[1]}/x.jsonl")
@@ -340,7 +340,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
         assert 0 < seconds <= 0.5
         return True
 
-    monkeypatch.setattr(module.machine, "is_readable", readable)
+    monkeypatch.setattr(module.network, "is_readable", readable)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n"
     whole = head + bytes(2_000_000)
 
@@ -370,7 +370,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
 def test_an_answer_has_a_limit_of_bytes_around_its_body(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.machine, "is_readable", lambda *_: True)
+    monkeypatch.setattr(module.network, "is_readable", lambda *_: True)
     monkeypatch.setattr(module, "ANSWER", 1 << 20)
     interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

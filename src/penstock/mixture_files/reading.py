@@ -16,8 +16,8 @@ from ..engine.base import machine, seams
 from ..engine.base.arguments import check_choice
 from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
 from ..engine.base.urls import get_scheme, redact_urls
-from ..engine.base.yaml import require_shallow
 from ..errors import ConfigError, StorageError, convert_storage_errors
+from ..sources.yaml import require_shallow
 from ..stores import is_remote, parse_location, resolve_beside
 
 Scalar: TypeAlias = str | int | float | bool | None

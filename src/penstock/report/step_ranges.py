@@ -10,10 +10,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.digests import digest_memory
 from penstock.engine.base.random import hash64
 from penstock.engine.base.row_files import as_row_files
 from penstock.engine.base.seams import world
+from penstock.sources.digests import digest_memory
 from penstock.types import Ints, RowFiles, is_source
 
 from .target import Target

@@ -1,7 +1,8 @@
 """Sources: the samples of in-memory objects and of files.
 
 The modules read file formats, resolve paths, and identify data. They may import `stores`, `types`,
-`errors` and the base of the engine.
+`errors` and the base of the engine. Importing this package installs the digests of values by which
+states recognise their data.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..engine.base.progress import Progress
 from ..engine.base.urls import require_encodable_path, require_local
 from ..errors import ConfigError
 from ..stores import CompositeStore, display_path
-from . import catalog, csv, folders, lines, prepared, sidecar
+from . import catalog, csv, digests, folders, lines, prepared, sidecar
 from .chain import (
     DecodingCost,
     FilesOutline,
@@ -44,6 +45,8 @@ from .select import SelectedRows, Selection, select
 from .sizes import load_lengths
 from .tokens import TokenIdOptions, is_cache, open_cache, read_file_lengths, require_same_dtype
 from .unify import TabularFile, UnifiedSchema, has_schema
+
+seams.world.digests = digests
 
 __all__ = [
     "DECODED_CACHE_BYTES",

@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from ..engine.base import machine, seams
 from ..engine.base.columnar import import_arrow
-from ..engine.base.digests import sample_fixed_indices
 from ..engine.base.progress import Progress
 from ..engine.base.seams import Stat
 from ..errors import DataError, PenstockError
@@ -29,6 +28,7 @@ from ..types import Ints
 from . import sidecar
 from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
+from .digests import sample_fixed_indices
 from .line_index import find_row_offsets
 from .lines import Offsets
 from .paths import PACKED_EXTENSIONS

@@ -15,12 +15,12 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base import seams
-from ..engine.base.canonical_values import Speller
-from ..engine.base.digests import HashBuilder, digest_memory, sample_fixed_indices
 from ..engine.base.progress import Progress
 from ..errors import StorageError
 from ..types import Digest, Ints
 from . import sidecar
+from .canonical_values import Speller
+from .digests import HashBuilder, digest_memory, sample_fixed_indices
 
 _FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
 _STARTS, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each

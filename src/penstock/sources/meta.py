@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from ..engine.base import seams
 from ..engine.base.limits import METADATA
-from ..engine.base.yaml import require_shallow
 from ..errors import ConfigError, DataError
 from . import sidecar
+from .yaml import require_shallow
 
 META_FOLDER = ".nv-meta"
 

@@ -19,6 +19,7 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from ..engine.base import machine, seams
 from ..engine.base.limits import ANSWER, OBJECT
 from ..engine.base.thread_pool import is_abandoned
+from . import network
 from .addresses import is_blocked
 from .client import (
     ObjectInfo,
@@ -83,7 +84,7 @@ class _TimedStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         seconds_left = min(self._until - seams.world.sched.now(), _TIMEOUT_SECONDS)
-        while seconds_left > 0 and not machine.is_readable(
+        while seconds_left > 0 and not network.is_readable(
             self._socket, min(seconds_left, _POLL_SECONDS)
         ):
             seconds_left = 0 if is_abandoned() else seconds_left - _POLL_SECONDS
@@ -287,7 +288,7 @@ class HttpClient:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            if machine.is_unresolved(error):
+            if network.is_unresolved(error):
                 raise UnresolvedHost from None
             raise RetryableError(_describe_error(error)) from None
         except BaseException:
@@ -351,7 +352,7 @@ def _connect(
     """
     if connection.sock is None:
         addresses = (
-            [] if proxied_host or inside is None else machine.resolve_host(connection.host)
+            [] if proxied_host or inside is None else network.resolve_host(connection.host)
         )  # checked before the connection opens
         if any(is_blocked(candidate, inside is True) for candidate in addresses):
             raise PermanentError(_BLOCKED_REDIRECT_REASON)

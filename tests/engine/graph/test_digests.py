@@ -20,10 +20,10 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.digests import digest_memory
 from penstock.engine.base.seams import LocalStore
 from penstock.engine.graph.code import code_digest
 from penstock.engine.runtime.cursor import seal, unseal
+from penstock.sources.digests import digest_memory
 
 
 def states(make: Callable[[], ps.Dataset], steps: int = 3) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def test_of_objects_only_type_and_length_count() -> None:
 def test_an_array_larger_than_what_is_hashed_whole_is_known_by_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.engine.base.digests.MAX_HASHED_BYTES", 1 << 20)
+    monkeypatch.setattr("penstock.sources.digests.MAX_HASHED_BYTES", 1 << 20)
     values = np.arange(4_000_000)
     assert digest_memory(values) == digest_memory(values.copy())
     assert digest_memory(values) != digest_memory(values + 1)

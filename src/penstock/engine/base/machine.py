@@ -6,14 +6,11 @@ These functions ask the system directly; tests do not replace them.
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import os
-import selectors
 import sys
 import threading
 import time
-from collections.abc import Generator
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -98,61 +95,6 @@ def detect_dataloader_worker() -> tuple[int, int] | None:
     return None if info is None else (int(info.id), int(info.num_workers))
 
 
-_seeding_lock = threading.RLock()
-
-
-@contextlib.contextmanager
-def seed_globals(seed: int) -> Generator[None]:
-    """Seed the global generators for a block, and restore them afterwards.
-
-    It seeds `random`, `np.random` and, if torch is loaded, its CPU generator. One thread at a time
-    runs such a block. The seed is 0 to 2**32 - 1.
-    """
-    import random
-
-    import numpy as np
-
-    torch: Any = sys.modules.get("torch")
-    with _seeding_lock:
-        saved = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
-        try:
-            random.seed(seed)
-            np.random.seed(seed)
-            if torch:
-                torch.default_generator.manual_seed(seed)
-            yield
-        finally:
-            random.setstate(saved[0])
-            np.random.set_state(saved[1])
-            if torch:
-                torch.set_rng_state(saved[2])
-
-
-def create_like_generator(original: object) -> Any:
-    """Return a new random generator of the same type with seed 0, or None for other objects.
-
-    Types are `random.Random`, NumPy's generators, and torch's for the CPU.
-    """
-    import random
-
-    import numpy as np
-
-    torch: Any = sys.modules.get("torch")
-    if torch and isinstance(original, torch.Generator) and cast(Any, original).device.type == "cpu":
-        return torch.Generator().manual_seed(0)
-    if not isinstance(original, random.Random | np.random.Generator | np.random.RandomState):
-        return None
-    try:
-        generator: Any = copy.deepcopy(original)
-        if isinstance(generator, np.random.Generator):
-            generator.bit_generator.state = type(generator.bit_generator)(0).state
-        else:
-            generator.seed(0)
-    except Exception:  # a user's subclass that accepts no seed
-        return None
-    return generator
-
-
 def get_thread_id() -> int:
     """Return the id of this thread."""
     return threading.get_ident()
@@ -179,24 +121,6 @@ def read_wall_time() -> float:
 def read_environment_variable(name: str) -> str | None:
     """Return a variable of the environment, or None if it is not set."""
     return os.environ.get(name)
-
-
-def resolve_host(host: str) -> list[str]:
-    """Resolve a host name to IP addresses."""
-    import socket
-
-    return [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
-
-
-def is_unresolved(error: BaseException | None) -> bool:
-    """Return whether an error, or one of its causes, is a host name that does not resolve."""
-    import socket
-
-    for _ in range(20):  # chains of errors may have cycles
-        if error is None or isinstance(error, socket.gaierror):
-            break
-        error = error.__cause__ or error.__context__
-    return isinstance(error, socket.gaierror)
 
 
 def make_lock() -> contextlib.AbstractContextManager[Any]:
@@ -239,15 +163,6 @@ def _log_lock_holder(path: Path) -> None:
         holder,
         path,
     )
-
-
-def is_readable(connection: Any, seconds: float) -> bool:
-    """Return whether a socket has data, or was closed by the peer, within a time in seconds."""
-    if getattr(connection, "pending", int)():  # TLS has decrypted data
-        return True
-    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
 
 
 def is_gil_enabled() -> bool:

@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
 from ...errors import convert_storage_errors
+from ...types import Digests
 from .machine import detect_rank, get_thread_id, keep_memory, lock_file, read_environment_variable
 from .thread_pool import Task, ThreadPool
 from .urls import is_url
@@ -401,12 +402,16 @@ def _find_terminal() -> Any:
 
 @dataclass
 class World:
-    """The interfaces in use; `override_world` replaces them in tests."""
+    """The interfaces in use; `override_world` replaces them in tests.
+
+    `penstock.sources` sets `digests`.
+    """
 
     store: Store
     disk: Disk
     sched: Sched
     screen: Screen
+    digests: Digests = field(init=False)
 
 
 world = World(LocalStore(), LocalDisk(), LocalSched(), LocalScreen())

@@ -9,7 +9,7 @@ from functools import partial
 from types import CodeType, FunctionType, MethodType
 from typing import Any, cast
 
-from ..base.digests import digest_memory
+from ..base.seams import world
 
 _MANY = 1_000  # entries of a constant or an attribute up to which all of them are looked at
 
@@ -23,7 +23,7 @@ def code_digest(fn: Any) -> str:
     """
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
     parts = _code(fn, 8)
-    return f"{version}:{digest_memory(parts) if parts else ''}"
+    return f"{version}:{world.digests.digest_memory(parts) if parts else ''}"
 
 
 def _code(fn: Any, depth: int) -> list[Any]:

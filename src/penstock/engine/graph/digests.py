@@ -3,12 +3,13 @@ tree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
 from ...errors import StateError
 from ...types import (
+    UNKNOWN_DIGEST,
     Digest,
     Growing,
     Shards,
@@ -18,14 +19,7 @@ from ...types import (
     is_source,
     is_unidentified,
 )
-from ..base.digests import (
-    UNKNOWN_DIGEST,
-    compare_row_digests,
-    copy_for_reading,
-    digest_few_rows,
-    digest_memory,
-    mask_varying_digests,
-)
+from ..base.seams import world
 from ..steps.function_step import FunctionStep, name_of
 from ..streams.step import Leaf
 from .code import code_digest
@@ -59,7 +53,10 @@ def _digest(leaf: Leaf) -> Digest:
     if is_source(source):
         return _sample(source, len(source))
     names = cast(Shards, source).names()
-    return {"shards": digest_memory([str(name).rpartition("/")[2] for name in names]) or ""}
+    return {
+        "shards": world.digests.digest_memory([str(name).rpartition("/")[2] for name in names])
+        or ""
+    }
 
 
 def compared(
@@ -138,8 +135,39 @@ def _rows_again(source: Any) -> str:
 
 
 def _sample(source: Source, rows: int) -> Digest:
-    copy = copy_for_reading(source)
-    return {"rows": digest_few_rows(copy.read, rows, again=lambda: copy_for_reading(copy).read)}
+    return {"rows": world.digests.digest_source(source, rows)}
+
+
+def compare_row_digests(left: object, right: object) -> bool | None:
+    """Return whether two samples of row digests agree.
+
+    The result is `None` if no row is readable in both.
+    """
+    left_digests, right_digests = str(left).split(), str(right).split()
+    if len(left_digests) != len(right_digests):
+        return False
+    comparable = [
+        pair for pair in zip(left_digests, right_digests, strict=True) if UNKNOWN_DIGEST not in pair
+    ]
+    return (
+        all(left_digest == right_digest for left_digest, right_digest in comparable)
+        if comparable or not left_digests
+        else None
+    )
+
+
+def mask_varying_digests(digests: str, read: Callable[[], str], times: int = 4) -> str:
+    """Return row digests, with `-` for rows whose digest differs in further samples.
+
+    Random values may be equal twice by chance: a coin flip is, in half of all cases.
+
+    >>> mask_varying_digests("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
+    '1 - -'
+    """
+    samples = [digests.split(), *(read().split() for _ in range(times))]
+    return " ".join(
+        row[0] if len({*row}) == 1 else UNKNOWN_DIGEST for row in zip(*samples, strict=True)
+    )
 
 
 _HINTS = ("files", "fingerprint")

@@ -12,9 +12,9 @@ import numpy as np
 
 from ...errors import ConfigError, StateError
 from ...types import Ints, Json
-from ..base.digests import digest_memory
 from ..base.integers import MAX_POSITION
 from ..base.rows import ProvenanceRows
+from ..base.seams import world
 from ..graph.build import Builder
 from ..graph.ends import endless
 from ..graph.indexed import require_indexed
@@ -100,7 +100,7 @@ class Opened:
         whole."""
         found = last_samples(came.op, came.position, ends)
         return {
-            self.builder.leaves[leaf].name: (digest_memory(each) or "")[:8]
+            self.builder.leaves[leaf].name: (world.digests.digest_memory(each) or "")[:8]
             for leaf, each in found.items()
         }
 
@@ -173,7 +173,9 @@ class Opened:
     def _digest(self, rows: ProvenanceRows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         names = [called.get(name, name) for name in names]
-        return digest_memory([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+        return world.digests.digest_memory(
+            [names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()]
+        )
 
     @property
     def _rows(self) -> Op:
