@@ -36,7 +36,6 @@ import penstock as ps
 from damage import Careless
 from penstock.compat.mixtures import convert
 from penstock.engine.base import seams
-from penstock.engine.base.urls import restore_slashes, strip_secrets
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
@@ -51,6 +50,7 @@ from penstock.sources.mds_index import ShardColumn, parse_shards
 from penstock.sources.records import RECORD_ERRORS
 from penstock.sources.yaml import require_shallow
 from penstock.stores import blocks, stores
+from penstock.stores.urls import restore_slashes, strip_secrets
 
 SLOW = 10
 """Seconds that one input may take."""

@@ -31,7 +31,17 @@ SOURCE = ROOT / "src" / "penstock"
 # A folder or a module of the root may import those before it.
 UNITS = (
     *("types", "errors", "schedule", "engine", "stores", "text", "sources"),
-    *("posttraining", "dataset", "inputs", "loader", "tuning", "writing", "mixture_files"),
+    *(
+        "posttraining",
+        "saves",
+        "plan",
+        "dataset",
+        "inputs",
+        "loader",
+        "tuning",
+        "writing",
+        "mixture_files",
+    ),
     *("media", "tasks", "integrations", "testing", "compat", "report", "demo", "cli", "__main__"),
 )
 ENGINE = (

@@ -12,7 +12,6 @@ import numpy as np
 
 from .engine.base.arguments import make_not_dataset_error, require_protocol, validate_arguments
 from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
-from .engine.base.limits import BATCH
 from .engine.base.row_files import describe_row_location
 from .engine.base.sized import hide_unknown_length
 from .engine.base.tree import collate as default_collate
@@ -69,7 +68,6 @@ from .engine.packing import (
     build_feature_packing,
     join_parts,
 )
-from .engine.plan import Plan
 from .engine.runtime.iterator import DatasetIterator
 from .engine.steps.filter import Filter
 from .engine.steps.flat_map import FlatMap
@@ -81,9 +79,11 @@ from .engine.steps.skipping_map import SkippingMap
 from .engine.steps.with_source import WithSource
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError
+from .plan import Plan
 from .posttraining.in_flight import InFlight
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
+from .stores.limits import BATCH
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..engine.runtime.cursor import unseal
-from ..engine.runtime.saves import Savable
 from ..engine.runtime.states import OnMismatch, ranks_differ, stand_of
 from ..errors import ConfigError, StateError, make_missing_extra_error
+from ..saves import Savable
 from .trainers import gather_objects, require_one_step
 
 _STATE_KEY_PATTERN = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base.seams import world
-from ..engine.base.urls import is_url
 from ..errors import DataError, PenstockError, StorageError, is_missing_file
 from ..stores import is_remote, parse_location
+from ..stores.urls import is_url
 
 _READ_BYTES = 1 << 18  # bytes read at a time
 

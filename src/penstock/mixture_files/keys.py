@@ -11,8 +11,6 @@ from fractions import Fraction
 from typing import Any
 
 from ..engine.base.integers import MAX_POSITION
-from ..engine.base.limits import BATCH as BATCH_SIZE
-from ..engine.base.limits import NUMBER, RANKS
 from ..engine.graph.halves import SPLITS
 from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
@@ -20,6 +18,8 @@ from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
 from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
+from ..stores.limits import BATCH as BATCH_SIZE
+from ..stores.limits import NUMBER, RANKS
 from .kinds import (
     INVALID,
     FlagKind,

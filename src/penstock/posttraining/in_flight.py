@@ -18,13 +18,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..engine.base.arguments import check_choice
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list, parse_lane_number
-from ..engine.base.limits import RANKS
 from ..engine.graph.history import FURTHEST
 from ..engine.graph.shown import counted
 from ..engine.plan.records import Address, parse_uid
 from ..engine.runtime.session import Session
 from ..engine.streams.deal import Spread
 from ..errors import ConfigError, StateError
+from ..stores.limits import RANKS
 from ..types import Json
 
 Settlement: TypeAlias = Literal["trained", "filtered", "failed", "requeue"]

@@ -18,9 +18,9 @@ from typing import Any, TypeAlias, cast
 
 from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
-from ..engine.base.urls import require_encodable_path, require_local
 from ..errors import ConfigError
 from ..stores import CompositeStore, display_path
+from ..stores.urls import require_encodable_path, require_local
 from . import catalog, csv, digests, folders, lines, prepared, sidecar
 from .chain import (
     DecodingCost,

@@ -12,7 +12,6 @@ from typing import Literal, TypeAlias, get_args
 from ..engine.base import seams
 from ..engine.base.arguments import check_choice
 from ..engine.base.seams import FolderEntry
-from ..engine.base.urls import get_glob_prefix, get_scheme, is_glob, is_url, split_digest
 from ..errors import ConfigError, StorageError, make_storage_error
 from ..stores import (
     CompositeStore,
@@ -22,6 +21,7 @@ from ..stores import (
     parse_listed_name,
     parse_location,
 )
+from ..stores.urls import get_glob_prefix, get_scheme, is_glob, is_url, split_digest
 from . import folders
 from .braces import expand_braces
 from .lakes import require_current

@@ -22,9 +22,9 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from ..engine.base import machine, seams
 from ..engine.base.seams import Stat
-from ..engine.base.urls import require_local
 from ..errors import DataError, PenstockError, StorageError, convert_storage_errors
 from ..stores import get_default_cache, is_remote
+from ..stores.urls import require_local
 from . import sums
 from .rows import encode_path, map_file, resolve_absolute_paths
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENT_COUNTS
-from ..engine.base.urls import require_local
 from ..errors import ConfigError
 from .client import ObjectInfo
+from .urls import require_local
 
 CACHE_LIMIT_VARIABLE = "PENSTOCK_CACHE_LIMIT"
 """Environment variable with the size limit of the cache, such as `200GB`."""

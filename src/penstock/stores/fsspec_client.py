@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
-from ..engine.base.urls import get_scheme, redact_urls
 from ..errors import ConfigError, install_command
 from .client import (
     NotFound,
@@ -20,6 +19,7 @@ from .client import (
     error_for_status,
 )
 from .network import is_unresolved
+from .urls import get_scheme, redact_urls
 
 EXTRAS_BY_SCHEME = {
     **dict.fromkeys(("s3", "s3a"), "s3"),

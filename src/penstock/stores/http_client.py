@@ -17,7 +17,6 @@ from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..engine.base import machine, seams
-from ..engine.base.limits import ANSWER, OBJECT
 from ..engine.base.thread_pool import is_abandoned
 from . import network
 from .addresses import is_blocked
@@ -30,6 +29,7 @@ from .client import (
     error_for_status,
     get_retry_seconds,
 )
+from .limits import ANSWER, OBJECT
 
 _TIMEOUT_SECONDS = 30.0  # timeout of a request
 _POLL_SECONDS = 0.5  # between checks that the caller still waits

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ..engine.base import machine, seams
-from ..engine.base.urls import require_local
 from ..errors import ConfigError
 from .client import ObjectInfo
+from .urls import require_local
 
 _MAX_AGE_SECONDS = 60.0
 _RUN_VARIABLES = (

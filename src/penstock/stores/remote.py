@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Self, cast
 
 from ..engine.base import seams
-from ..engine.base.urls import (
+from ..errors import ConfigError
+from .urls import (
     find_url_problem,
     get_scheme,
     is_glob,
@@ -23,7 +24,6 @@ from ..engine.base.urls import (
     split_digest,
     strip_digest,
 )
-from ..errors import ConfigError
 
 _LocalPath = type(Path())
 # A scheme, or a slash before an empty folder name.

@@ -14,9 +14,9 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base.progress import Progress
 from ..engine.base.seams import world, write_atomically
-from ..engine.base.urls import require_local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
+from ..stores.urls import require_local
 from .lines import LineEncoder
 from .tables import conform_to_schema, decode_table, encode_table, iterate_tables, merge_schemas
 

@@ -19,7 +19,6 @@ from ..engine.base.arguments import check_choice, make_not_dataset_error, valida
 from ..engine.base.integers import check_int
 from ..engine.base.machine import detect_rank
 from ..engine.base.seams import world, write_atomically
-from ..engine.base.urls import require_local
 from ..engine.graph.digests import code_notes
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
@@ -27,6 +26,7 @@ from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..errors import ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
+from ..stores.urls import require_local
 from .arrow import infer_columns
 from .shard import SHARD_FORMATS, ShardFormat, ShardWriter, WrittenFile
 

@@ -27,7 +27,6 @@ from ...errors import convert_storage_errors
 from ...types import Digests
 from .machine import detect_rank, get_thread_id, keep_memory, lock_file, read_environment_variable
 from .thread_pool import Task, ThreadPool
-from .urls import is_url
 
 _READ_CHUNK_BYTES = 1 << 20  # bytes read at once of a file whose size is limited
 _MAX_READ = 1 << 30  # bytes that the system returns at once
@@ -170,16 +169,6 @@ def describe_file_kind(path: str) -> str:
         return f"a link to {'itself' if error.errno == errno.ELOOP else 'nothing'}"
     kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
     return next((kind for test, kind in kinds.items() if test(mode)), "a device")
-
-
-def read_within(path: str, limit: int) -> bytes:
-    """Read a file of a store or of this machine of at most `limit` bytes, else raise `OSError`."""
-    store = world.store
-    if isinstance(store, LocalStore) or not is_url(path):
-        return read_regular(Path(path), limit)
-    if (size := store.stat(path).size) > limit:
-        raise make_too_large_error(path, size, limit)
-    return store.read(path)
 
 
 def read_regular(path: Path, limit: int) -> bytes:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -24,7 +23,6 @@ from ..graph.tail import tail_of
 from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..runtime.cursor import seal, unseal
-from ..runtime.saves import read_states
 from ..runtime.states import StateSection, entries_of, merged
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
@@ -82,7 +80,7 @@ class Plan(Questions, Generic[D]):
         self._section = section
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (
+        return type(self), (
             self._base, self._wrap, self._edits, self._body, self._records, self._section
         )  # fmt: skip
 
@@ -92,36 +90,11 @@ class Plan(Questions, Generic[D]):
         edits: tuple[Edit, ...],
         body: Mapping[str, Any] | None,
         records: tuple[StepRecord, ...] | None = None,
-    ) -> Plan[D]:
-        return Plan(base, self._wrap, edits, body, records, self._section)
+    ) -> Self:
+        return type(self)(base, self._wrap, edits, body, records, self._section)
 
-    def for_state(
-        self,
-        state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
-        step: int | None = None,
-    ) -> Plan[D]:
-        """Return the plan of the run that saved a state, with its changes.
-
-        Later changes begin at the position of the run.
-
-        Args:
-            state: the result of `state_dict()`, a list with the states of all ranks, or the folder
-                given to `ps.save`.
-            step: the saved step to use, of a folder; the newest complete one by default.
-
-        Raises:
-            StateError: the state is corrupted, or belongs to another pipeline.
-
-        >>> import penstock as ps
-        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
-        >>> loader = ps.Loader(ds)
-        >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
-        >>> [ds.plan.for_state(loader.state_dict()).at(p)[0].source for p in range(5)]
-        ['a', 'a', 'a', 'a', 'a']
-        """
-        if isinstance(state, str | Path):
-            _, state = read_states(Path(state), step)
-        states = [state] if isinstance(state, Mapping) else state
+    def _for_states(self, states: Sequence[Mapping[str, Any]]) -> Self:
+        """Return the plan of the run that saved states, one of each rank, with its changes."""
         bodies = [unseal(one) for one in states]
         body, _ = merged(bodies, self._section)
         base = self._base.remembered(body.get("pipeline"))
@@ -141,9 +114,7 @@ class Plan(Questions, Generic[D]):
         body["journal"] = journal_to_json(journal_from_json(noted))
         return self._copy(base, edits, body)
 
-    after = for_state  # the former name, which programs use
-
-    def replay(self, log: Iterable[Mapping[str, Json]]) -> Plan[D]:
+    def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
 
         `.dataset` repeats the run without the trainer.
@@ -174,7 +145,7 @@ class Plan(Questions, Generic[D]):
                 )
         return self._copy(self._base, (*edits, Change((), 0, event)), self._body, self._records)
 
-    def rows(self, world_size: int | None = None) -> Plan[D]:
+    def rows(self, world_size: int | None = None) -> Self:
         """Return the plan whose positions are rows: samples or packed rows before the last batches.
 
         Its steps are those of the run, or those of a new run on so many ranks.
@@ -280,7 +251,7 @@ class Plan(Questions, Generic[D]):
         """Return the dataset with the changes of this plan, for a new run."""
         return self._wrap(self.flow)
 
-    def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
+    def skip(self, positions: range | None = None, *, steps: range | None = None) -> Self:
         """Leave out positions that were not delivered yet, or global steps of a run.
 
         Later positions move up. A finite dataset becomes shorter, in the pass of the positions and
@@ -342,7 +313,7 @@ class Plan(Questions, Generic[D]):
             told.check(low, high, size)
         return self._edited(Skipped(start, high - low, lap))
 
-    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
+    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Self:
         """Exclude samples from the position of the run on.
 
         The next samples of the same source replace them.
@@ -408,5 +379,5 @@ class Plan(Questions, Generic[D]):
                 told.append(ask())
         return told
 
-    def _edited(self, *edits: Edit) -> Plan[D]:
+    def _edited(self, *edits: Edit) -> Self:
         return self._copy(self._base, (*self._edits, *edits), self._body, self._records)

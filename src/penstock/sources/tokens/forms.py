@@ -23,9 +23,9 @@ from ...engine.base import seams
 from ...engine.base.arguments import check_choice
 from ...engine.base.columnar import import_arrow
 from ...engine.base.integers import check_int
-from ...engine.base.limits import METADATA
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError
+from ...stores.limits import METADATA, read_within
 from ...types import Ints
 from .. import sidecar
 from ..paths import TOKEN_TYPES, TokenType
@@ -395,7 +395,7 @@ def _read_olmo_ends(table: Path, path: Path, count: int) -> Ints:
     csv: Any = import_arrow("pyarrow.csv")
     try:
         with sidecar.convert_storage_errors(table):
-            packed = seams.read_within(str(table), METADATA)
+            packed = read_within(str(table), METADATA)
         if not packed:
             raise EOFError("it is empty")
         with gzip.open(io.BytesIO(packed)) as unpacked:

@@ -19,22 +19,13 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from ...errors import (
-    ConfigError,
-    StateError,
-    StorageError,
-    convert_storage_errors,
-    make_storage_error,
-)
-from ..base.arguments import validate_arguments
-from ..base.cursors import parse_cursor_int
-from ..base.integers import MAX_POSITION, check_int
-from ..base.limits import RANKS, STATE
-from ..base.seams import world, write_atomically
-from ..base.urls import require_local
-from .cursor import unseal
-from .opened import lane_share
-from .states import (
+from .engine.base.arguments import validate_arguments
+from .engine.base.cursors import parse_cursor_int
+from .engine.base.integers import MAX_POSITION, check_int
+from .engine.base.seams import world, write_atomically
+from .engine.runtime.cursor import unseal
+from .engine.runtime.opened import lane_share
+from .engine.runtime.states import (
     OnMismatch,
     foreign_keys,
     has_all_lanes,
@@ -42,6 +33,15 @@ from .states import (
     require_equal_stands,
     stand_of,
 )
+from .errors import (
+    ConfigError,
+    StateError,
+    StorageError,
+    convert_storage_errors,
+    make_storage_error,
+)
+from .stores.limits import RANKS, STATE
+from .stores.urls import require_local
 
 T = TypeVar("T")
 

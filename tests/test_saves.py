@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.engine.base.seams import override_world
-from penstock.engine.runtime.saves import _needed, read_states, write_state  # pyright: ignore[reportPrivateUsage]
+from penstock.saves import _needed, read_states, write_state
 from penstock.testing import Crash, TornDisk
 
 HERE = Path("/run/data")
@@ -869,7 +869,7 @@ def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(
     kind: str, tmp_path: Path
 ) -> None:
     """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""
-    command = [sys.executable, Path(__file__).parents[2] / "saving_ranks.py", tmp_path, kind]
+    command = [sys.executable, Path(__file__).parent / "saving_ranks.py", tmp_path, kind]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
