@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
         return value
     if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f".{name}", __name__)
-    from .engine.base.arguments import make_attribute_error
+    from .arguments import make_attribute_error
 
     raise make_attribute_error(__name__, name, __all__)
 

@@ -10,8 +10,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
 
 import numpy as np
 
-from .engine.base.arguments import make_not_dataset_error, require_protocol, validate_arguments
-from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
+from .arguments import (
+    check_indices,
+    check_int,
+    check_position,
+    make_not_dataset_error,
+    require_protocol,
+    validate_arguments,
+)
 from .engine.base.row_files import describe_row_location
 from .engine.base.sized import hide_unknown_length
 from .engine.base.tree import collate as default_collate
@@ -84,7 +90,7 @@ from .posttraining.in_flight import InFlight
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .stores.limits import BATCH
-from .types import Fold, Indices, Ints, Order, Part
+from .types import MAX_POSITION, Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
 R = TypeVar("R")

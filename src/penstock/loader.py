@@ -12,10 +12,9 @@ from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
+from .arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from .dataset import Dataset
-from .engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
 from .engine.base.cursors import parse_cursor_int
-from .engine.base.integers import MAX_POSITION, check_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
 from .engine.base.sized import hide_unknown_length
@@ -43,7 +42,7 @@ from .engine.streams.journal import OnError, journal_to_json
 from .errors import ConfigError
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
-from .types import Flags, Json
+from .types import MAX_POSITION, Flags, Json
 
 T = TypeVar("T")
 

@@ -19,9 +19,8 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from .engine.base.arguments import validate_arguments
+from .arguments import check_int, validate_arguments
 from .engine.base.cursors import parse_cursor_int
-from .engine.base.integers import MAX_POSITION, check_int
 from .engine.base.seams import world, write_atomically
 from .engine.runtime.cursor import unseal
 from .engine.runtime.opened import lane_share
@@ -42,6 +41,7 @@ from .errors import (
 )
 from .stores.limits import RANKS, STATE
 from .stores.urls import require_local
+from .types import MAX_POSITION
 
 T = TypeVar("T")
 

@@ -24,6 +24,16 @@ Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Js
 """Plain JSON values; cursors consist of them."""
 
 
+MAX_POSITION = 1 << 60
+"""Limit of positions, draws, passes, steps and cursors; also the position of what never happens.
+
+Four positions can be added in 64 bits.
+"""
+
+MAX_EXACT_FLOAT_INT = 1 << 53
+"""Limit up to which float64 represents every integer."""
+
+
 class Sizes(Protocol):
     """Lengths of all samples: an integer array, or an object with the same indexing.
 

@@ -183,7 +183,7 @@ def index(
     Lines, CSV, tar and token files need an index for random access. Run this once for data that
     many runs read.
     """
-    from penstock.engine.base.arguments import check_choice
+    from penstock.arguments import check_choice
     from penstock.engine.runtime.engine import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files

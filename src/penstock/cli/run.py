@@ -73,7 +73,7 @@ def run(
     """
     from rich.console import Console
 
-    from penstock.engine.base.arguments import check_choice
+    from penstock.arguments import check_choice
     from penstock.engine.streams.journal import POLICIES
     from penstock.report.target import open_target
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.engine.base.arguments import join_first, suggest_names
+from penstock.arguments import join_first, suggest_names
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile
 from penstock.mixture_files.check import parse_tree

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+from ..arguments import make_not_dataset_error
 from ..dataset import Dataset as Samples
-from ..engine.base.arguments import make_not_dataset_error
 from ..engine.base.seams import write_atomically
 from ..engine.runtime.session import Session
 from ..engine.runtime.setting import Setting

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from ..arguments import check_choice, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
-from ..engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import display_path
 from ..stores.urls import require_local

@@ -9,15 +9,15 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..arguments import join_first, suggest_names
 from ..dataset import Dataset
-from ..engine.base.arguments import join_first, suggest_names
-from ..engine.base.integers import MAX_POSITION, find_distinct_values
+from ..engine.base.integers import find_distinct_values
 from ..engine.graph.nodes import Reorder
 from ..engine.orders import AllBut
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import parse_location
 from ..stores.limits import KEYS_FILE, read_within
-from ..types import Ints
+from ..types import MAX_POSITION, Ints
 from .model import MixtureFile
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..engine.base.integers import MAX_POSITION
 from ..engine.graph.halves import SPLITS
 from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
@@ -20,6 +19,7 @@ from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
 from ..stores.limits import NUMBER, RANKS
+from ..types import MAX_POSITION
 from .kinds import (
     INVALID,
     FlagKind,

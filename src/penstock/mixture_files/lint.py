@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..engine.base.arguments import suggest_names
+from ..arguments import suggest_names
 from ..engine.base.dtypes import TOKEN_DTYPE
 from ..engine.graph.tokens import said_of
 from ..engine.orders import parse_fraction

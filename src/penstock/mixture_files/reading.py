@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from ..arguments import check_choice
 from ..engine.base import machine
-from ..engine.base.arguments import check_choice
 from ..errors import ConfigError, StorageError, convert_storage_errors
 from ..sources.yaml import require_shallow
 from ..stores import is_remote, parse_location, resolve_beside

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from ..engine.base.arguments import check_choice
+from ..arguments import check_choice
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list, parse_lane_number
 from ..engine.graph.history import FURTHEST
 from ..engine.graph.shown import counted

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.arguments import join_first, suggest_names
+from penstock.arguments import join_first, suggest_names
 from penstock.engine.base.progress import Progress
 from penstock.engine.base.random import derive_key
 from penstock.engine.base.row_files import as_row_files

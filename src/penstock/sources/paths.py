@@ -9,8 +9,8 @@ from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias, get_args
 
+from ..arguments import check_choice
 from ..engine.base import seams
-from ..engine.base.arguments import check_choice
 from ..engine.base.seams import FolderEntry
 from ..errors import ConfigError, StorageError, make_storage_error
 from ..stores import (

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.arguments import suggest_names
+from ..arguments import suggest_names
 from ..engine.base.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..arguments import check_int
 from ..engine.base.dtypes import TOKEN_DTYPE, cast_array, make_exact_array
-from ..engine.base.integers import check_int
 from ..errors import (
     ConfigError,
     DataError,

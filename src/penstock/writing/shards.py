@@ -14,9 +14,8 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
-from ..engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
-from ..engine.base.integers import check_int
 from ..engine.base.machine import detect_rank
 from ..engine.base.seams import world, write_atomically
 from ..engine.graph.digests import code_notes

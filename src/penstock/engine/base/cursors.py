@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import StateError
-from ...types import Json
+from ...types import MAX_POSITION, Json
 from .canonical_json import encode_canonical_json
-from .integers import MAX_POSITION
 
 
 def parse_cursor_int(cursor: Json, most: int = MAX_POSITION) -> int:

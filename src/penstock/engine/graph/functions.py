@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+from ...arguments import join_first
 from ...errors import ConfigError
-from ..base.arguments import join_first
 from ..steps.function_step import name_of
 
 

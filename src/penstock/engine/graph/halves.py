@@ -6,10 +6,9 @@ from fractions import Fraction
 from math import ceil
 from typing import Any, Literal, TypeAlias
 
+from ...arguments import check_choice, check_int
 from ...errors import ConfigError
 from ...types import FileSource
-from ..base.arguments import check_choice
-from ..base.integers import check_int
 from ..orders import Portion, Slice, parse_fraction
 from .nodes import Flow, Read, Reorder
 

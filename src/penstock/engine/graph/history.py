@@ -13,11 +13,9 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...schedule import Schedule
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...schedule import Schedule, check_names
+from ...types import MAX_POSITION, Ints
 from ..base.random import derive_key
-from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Past, Weighted
 from ..ops.mix import MixOp

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import DataError
-from ...types import Ints, Sizer, Source
+from ...types import MAX_POSITION, Ints, Sizer, Source
 from ..base.fallback import log_fallback
-from ..base.integers import MAX_POSITION
 from ..base.rows import HOLE, ProvenanceRows
 from ..base.sizes import DerivedLengths
 from ..base.spans import DocumentSpans, SpanSource, join_spans

@@ -8,10 +8,9 @@ from typing import Any, overload
 
 import numpy as np
 
+from ...arguments import check_int, check_position, join_first, suggest_names, validate_arguments
 from ...errors import ConfigError
 from ...types import Ints, is_source
-from ..base.arguments import join_first, suggest_names, validate_arguments
-from ..base.integers import check_int, check_position
 from ..base.rows import ProvenanceRows
 from ..graph.build import Builder
 from ..graph.compiled import Compiled

@@ -9,11 +9,10 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
+from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import Ints, Json
-from ..base.arguments import validate_arguments
 from ..base.cursors import parse_cursor_int
-from ..base.integers import check_position
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import finalize
 
+from ...arguments import validate_arguments
 from ...errors import ConfigError
-from ..base.arguments import validate_arguments
 from ..base.machine import detect_dataloader_worker, get_pid
 from ..graph.compiled import Compiled
 from ..graph.shown import Shown, Shows, attempt

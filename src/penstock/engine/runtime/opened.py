@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...types import Ints, Json
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints, Json
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..graph.build import Builder

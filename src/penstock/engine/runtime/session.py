@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
+from ...arguments import check_choice, check_int, check_position, join_first
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...types import Ints, Json, is_in_memory
-from ..base.arguments import check_choice, join_first
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
-from ..base.integers import check_int, check_position
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..graph.adopt import Places, Stand, adopted, standing

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...arguments import check_choice, check_int
 from ...errors import ConfigError
-from ..base.arguments import check_choice
-from ..base.integers import check_int
 from ..base.machine import (
     count_local_ranks,
     detect_installed_memory,

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
+from ...arguments import join_first
 from ...errors import StateError
 from ...types import Json
-from ..base.arguments import join_first
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json
 from ..base.cursors import parse_cursor_int, parse_lane_number
 from ..graph.digests import known_parts

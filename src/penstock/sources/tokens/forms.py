@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ...arguments import check_choice, check_int
 from ...engine.base import seams
-from ...engine.base.arguments import check_choice
 from ...engine.base.columnar import import_arrow
-from ...engine.base.integers import check_int
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError
 from ...stores.limits import METADATA, read_within

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
+from ....arguments import check_choice
 from ....errors import ConfigError
-from ...base.arguments import check_choice
 
 FormName: TypeAlias = Literal["numpy", "torch", "jax"]
 
