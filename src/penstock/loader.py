@@ -18,7 +18,6 @@ from .dataset import Dataset
 from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
-from .engine.base.sized import hide_unknown_length
 from .engine.graph.going import going_on
 from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.shown import Shown, Shows, attempt, counted
@@ -39,7 +38,7 @@ from .engine.runtime.watch import Watch
 from .engine.streams.balance import Balance, Cost, cost_of
 from .engine.streams.deal import Remainder
 from .engine.streams.journal import OnError, journal_to_json
-from .errors import ConfigError
+from .errors import ConfigError, hide_unknown_length
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
 from .types import MAX_POSITION, Flags, Json

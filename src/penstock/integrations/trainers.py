@@ -7,12 +7,11 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..engine.base.sized import hide_unknown_length
 from ..engine.graph.ends import endless
 from ..engine.runtime.cursor import unseal
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import ranks_differ, require_equal_stands, stand_of
-from ..errors import ConfigError, StateError
+from ..errors import ConfigError, StateError, hide_unknown_length
 from ..loader import Loader
 
 

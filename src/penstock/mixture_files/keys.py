@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..engine.graph.halves import SPLITS
+from ..dataset import SPLITS
 from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS
