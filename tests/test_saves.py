@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.seams import override_world
 from penstock.saves import _needed, read_states, write_state
+from penstock.stores.storage import override_world
 from penstock.testing import Crash, TornDisk
 
 HERE = Path("/run/data")

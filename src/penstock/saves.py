@@ -21,7 +21,6 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 
 from .arguments import check_int, validate_arguments
 from .engine.base.cursors import parse_cursor_int
-from .engine.base.seams import world, write_atomically
 from .engine.runtime.cursor import unseal
 from .engine.runtime.opened import lane_share
 from .engine.runtime.states import (
@@ -39,7 +38,9 @@ from .errors import (
     convert_storage_errors,
     make_storage_error,
 )
+from .stores import storage
 from .stores.limits import RANKS, STATE
+from .stores.storage import write_atomically
 from .stores.urls import require_local
 from .types import MAX_POSITION
 
@@ -281,7 +282,7 @@ def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None)
 def _read(path: Path) -> dict[str, Any]:
     """Read a state from its file; name the file if it is truncated or foreign."""
     try:
-        data = world.disk.read(path, STATE)
+        data = storage.world.disk.read(path, STATE)
     except FileNotFoundError:  # another rank may have removed it
         raise
     except OSError as error:
@@ -317,7 +318,7 @@ def _held(folder: Path) -> _Held:
     """Return the files by position and rank."""
     held = dict[_Moment, dict[int, str]]()
     try:
-        names = world.disk.list(folder)
+        names = storage.world.disk.list(folder)
     except NotADirectoryError as error:
         raise ConfigError(
             f"{folder} is a file; give the folder that ps.save was given, or pass the state in "
@@ -363,7 +364,7 @@ def _current(folder: Path) -> int | None:
     """Return the step that a run went back to; None if the newest is the current one."""
     try:
         return check_int(
-            json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"],
+            json.loads(storage.world.disk.read(folder / _CURRENT, 1 << 12))["step"],
             "step={}",
             0,
             MAX_POSITION,
@@ -390,7 +391,7 @@ def _make_current(folder: Path, step: int) -> None:
         _LOG.info("%s: step %d is the current one; open later steps with step=...", folder, step)
     elif not later:
         with suppress(FileNotFoundError):
-            world.disk.unlink(folder / _CURRENT)
+            storage.world.disk.unlink(folder / _CURRENT)
 
 
 def _lacking(held: _Held, step: int | None) -> str:
@@ -467,16 +468,16 @@ def _remove_left(folder: Path, moment: _Moment) -> None:
         for rank in range(other.ranks)
     ]
     for name in names:
-        world.disk.unlink(folder / name)
+        storage.world.disk.unlink(folder / name)
     if names:
-        world.disk.sync(folder)
+        storage.world.disk.sync(folder)
 
 
 def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
     """Remove the states that a complete step replaces, and those older than the oldest to keep."""
-    found = [name for name in map(_NAME.fullmatch, world.disk.list(folder)) if name]
+    found = [name for name in map(_NAME.fullmatch, storage.world.disk.list(folder)) if name]
     replaced = [name for name in found if int(name[1]) == step and name[0] not in whole]
     for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
-        world.disk.unlink(folder / name[0])
+        storage.world.disk.unlink(folder / name[0])
     if replaced:
-        world.disk.sync(folder)
+        storage.world.disk.sync(folder)

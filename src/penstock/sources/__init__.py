@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, cast
 from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
 from ..errors import ConfigError
-from ..stores import CompositeStore, display_path
+from ..stores import CompositeStore, display_path, storage
 from ..stores.urls import require_encodable_path, require_local
 from . import catalog, csv, digests, folders, lines, prepared, sidecar
 from .chain import (
@@ -143,7 +143,9 @@ def open_files(
 def _share_store_listings(cache: str | Path | None) -> Generator[None]:
     """List stores once within a block, and cache what is found."""
     cache_root = cache if cache is not None else machine.read_environment_variable("PENSTOCK_CACHE")
-    list_once = seams.world.store.looking if isinstance(seams.world.store, CompositeStore) else None
+    list_once = (
+        storage.world.store.looking if isinstance(storage.world.store, CompositeStore) else None
+    )
     with (
         contextlib.nullcontext()
         if list_once is None

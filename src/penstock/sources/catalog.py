@@ -19,11 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base import machine, seams
+from ..engine.base import machine
 from ..engine.base.columnar import import_arrow
 from ..engine.base.progress import Progress
-from ..engine.base.seams import Stat
 from ..errors import DataError, PenstockError
+from ..stores import storage
+from ..stores.storage import Stat
 from ..types import Ints
 from . import sidecar
 from .chain import IndexedFile, compute_offsets
@@ -127,7 +128,7 @@ class LazyFiles(Sequence[IndexedFile]):
                 sidecar.require_unchanged(path, catalog.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
-                seams.world.disk.unlink(catalog.look)  # the next process compares all files
+                storage.world.disk.unlink(catalog.look)  # the next process compares all files
             raise
         if len(file) != catalog.rows[number]:
             raise DataError(
@@ -225,7 +226,7 @@ def _is_fresh(look: Path) -> bool:
     """Return whether a running process compared files and catalog in the last minute."""
     if not look.is_file():
         return False
-    stamp = sidecar.decode(seams.world.disk.read(look))
+    stamp = sidecar.decode(storage.world.disk.read(look))
     if (
         stamp is None
         or stamp.data.size == machine.get_pid()

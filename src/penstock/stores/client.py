@@ -11,8 +11,8 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from ..engine.base import machine
-from ..engine.base.seams import Stat
 from ..errors import ConfigError
+from .storage import Stat
 
 RETRY_SECONDS_VARIABLE = "PENSTOCK_STORE_SECONDS"
 """Environment variable with the number of seconds to retry one request; 60 by default."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from ..engine.base.seams import make_too_large_error, read_regular, world
+from . import storage
+from .storage import make_too_large_error, read_regular
 from .urls import is_url
 
 MIXTURE_FILE: Final = 8 << 20
@@ -71,7 +72,7 @@ ANSWER: Final = 8 << 20
 
 def read_within(path: str, limit: int) -> bytes:
     """Read a file of a store or of this machine of at most `limit` bytes, else raise `OSError`."""
-    store = world.store
+    store = storage.world.store
     if not is_url(path):
         return read_regular(Path(path), limit)
     if (size := store.stat(path).size) > limit:

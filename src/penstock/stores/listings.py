@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..engine.base import machine, seams
+from ..engine.base import machine
 from ..errors import ConfigError
+from . import storage
 from .client import ObjectInfo
 from .urls import require_local
 
@@ -65,14 +66,14 @@ def share_listing(
     path = folder / key
     if (listing := _read_recent(path)) is not None:
         return listing
-    with seams.world.disk.lock(_choose_lock_file(folder, key)) as locked:
+    with storage.world.disk.lock(_choose_lock_file(folder, key)) as locked:
         if locked and (listing := _read_recent(path)) is not None:
             return listing
         listing = list_store()
         body = json.dumps([machine.read_wall_time(), machine.get_pid(), listing]).encode()
         with suppress(OSError):
             _delete_expired(folder)
-            seams.write_atomically(path, b"%08x" % zlib.crc32(body) + body)
+            storage.write_atomically(path, b"%08x" % zlib.crc32(body) + body)
         return listing
 
 
@@ -81,14 +82,14 @@ def _choose_lock_file(folder: Path, key: str) -> Path:
     path = folder / f"lock-{key[0]}"
     with suppress(OSError):
         if not path.exists():
-            seams.world.disk.write(path, b"")
+            storage.world.disk.write(path, b"")
     return path
 
 
 def _read_recent(path: Path) -> list[ObjectInfo] | None:
     """Return the listing that another process wrote within the last minute."""
     with suppress(OSError, ValueError, TypeError):
-        data = seams.world.disk.read(path)
+        data = storage.world.disk.read(path)
         if data[:8] != b"%08x" % zlib.crc32(data[8:]):
             return None
         content: Any = json.loads(data[8:])
@@ -103,11 +104,13 @@ def _read_recent(path: Path) -> list[ObjectInfo] | None:
 
 def _delete_expired(folder: Path) -> None:
     """Delete listings older than a minute."""
-    for name in seams.world.disk.list(folder):
+    for name in storage.world.disk.list(folder):
         # Other processes delete too, and temporary files disappear.
         with suppress(OSError):
             mtime = (
-                0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
+                0
+                if name.startswith("lock-")
+                else storage.world.store.stat(str(folder / name)).mtime
             )
             if mtime and machine.read_wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
-                seams.world.disk.unlink(folder / name)
+                storage.world.disk.unlink(folder / name)

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..engine.base.columnar import import_arrow
-from ..engine.base.seams import describe_file_kind, world
 from ..errors import ConfigError, convert_storage_errors
+from . import storage
+from .storage import describe_file_kind
 from .urls import require_local
 
 
@@ -42,7 +43,7 @@ def _open_atomically(path: Path) -> Generator[BinaryIO]:
         return
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     target.parent.mkdir(parents=True, exist_ok=True)
-    with world.disk.create(target, False) as file:
+    with storage.world.disk.create(target, False) as file:
         yield file
 
 

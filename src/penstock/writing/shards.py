@@ -17,7 +17,6 @@ from typing import Any
 from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
 from ..engine.base.machine import detect_rank
-from ..engine.base.seams import world, write_atomically
 from ..engine.graph.digests import code_notes
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
@@ -25,6 +24,8 @@ from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..errors import ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
+from ..stores import storage
+from ..stores.storage import write_atomically
 from ..stores.urls import require_local
 from .arrow import infer_columns
 from .shard import SHARD_FORMATS, ShardFormat, ShardWriter, WrittenFile
@@ -151,7 +152,7 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
     """Return the manifest of an earlier call for these shards, or begin a new one."""
     path = writer.folder / MANIFEST_NAME
     try:
-        manifest: dict[str, Any] = json.loads(world.disk.read(path))
+        manifest: dict[str, Any] = json.loads(storage.world.disk.read(path))
     except FileNotFoundError:
         if _list_files(writer, "shard-*"):
             raise ConfigError(
@@ -185,7 +186,9 @@ def _find_finished_shards(
     finished: list[list[WrittenFile]] = manifest.get("shards", [])
     done = dict(enumerate(finished))
     for note in _list_files(writer, ".shard-*.json"):
-        done[int(note.name[len(".shard-") : -len(".json")])] = json.loads(world.disk.read(note))
+        done[int(note.name[len(".shard-") : -len(".json")])] = json.loads(
+            storage.world.disk.read(note)
+        )
     return {number: files for number, files in done.items() if _has_all_files(writer, files)}
 
 
@@ -193,7 +196,7 @@ def _has_all_files(writer: ShardWriter, files: Sequence[WrittenFile]) -> bool:
     """Return whether the files of a shard exist with the recorded sizes."""
     try:
         return all(
-            world.store.stat(str(writer.folder / file["file"])).size == file["bytes"]
+            storage.world.store.stat(str(writer.folder / file["file"])).size == file["bytes"]
             for file in files
         )
     except OSError:
@@ -202,7 +205,8 @@ def _has_all_files(writer: ShardWriter, files: Sequence[WrittenFile]) -> bool:
 
 def _list_files(writer: ShardWriter, pattern: str) -> list[Path]:
     return [
-        Path(entry.path) for entry in world.store.list(f"{escape(str(writer.folder))}/{pattern}")
+        Path(entry.path)
+        for entry in storage.world.store.list(f"{escape(str(writer.folder))}/{pattern}")
     ]
 
 
@@ -210,4 +214,4 @@ def _delete_temporary_files(writer: ShardWriter, *patterns: str) -> None:
     """Delete temporary files, including those of killed workers."""
     for pattern in patterns:
         for path in _list_files(writer, pattern):
-            world.disk.unlink(path)
+            storage.world.disk.unlink(path)

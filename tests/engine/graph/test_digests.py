@@ -20,10 +20,10 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.seams import LocalStore
 from penstock.engine.graph.code import code_digest
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.sources.digests import digest_memory
+from penstock.stores.storage import LocalStore
 
 
 def states(make: Callable[[], ps.Dataset], steps: int = 3) -> dict[str, Any]:

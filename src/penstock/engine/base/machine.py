@@ -6,7 +6,6 @@ These functions ask the system directly; tests do not replace them.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 import threading
@@ -19,7 +18,6 @@ from weakref import WeakSet
 from ...errors import ConfigError
 
 _LARGE_ALLOCATION = 16 << 20
-_WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
@@ -126,43 +124,6 @@ def read_environment_variable(name: str) -> str | None:
 def make_lock() -> contextlib.AbstractContextManager[Any]:
     """Return a reentrant lock."""
     return threading.RLock()
-
-
-def lock_file(handle: int, path: Path) -> None:
-    """Lock an open file exclusively; after some seconds of waiting, log the holder of the lock."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        timer = threading.Timer(_WAIT_LOG_SECONDS, _log_lock_holder, (path,))
-        timer.daemon = True
-        timer.start()
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        finally:
-            timer.cancel()
-
-
-def _log_lock_holder(path: Path) -> None:
-    """Log the process that holds a lock, if the system knows it and it is another process."""
-    holder = "another process"
-    with contextlib.suppress(OSError, StopIteration):
-        locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
-        pid = next(
-            line.split()[4]
-            for line in locks.splitlines()
-            if "->" not in line and f":{number} " in line
-        )
-        if int(pid) == os.getpid():
-            return
-        holder = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
-    logging.getLogger("penstock").info(
-        "waiting for %s, which holds the lock of %s; processes that share files prepare them one "
-        "after the other",
-        holder,
-        path,
-    )
 
 
 def is_gil_enabled() -> bool:
