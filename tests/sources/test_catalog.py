@@ -307,14 +307,14 @@ def test_after_a_minute_the_files_are_looked_at_again(
 ) -> None:
     folder, _ = written(tmp_path / "data")
     open_files(folder)
-    now = machine.read_wall_time()
+    now = storage.read_wall_time()
     for late, stats in (
         (59, catalog._CHECKED_FILES),
         (61, MANY),
         (-5, MANY),
     ):  # a process that compares all files writes the note again
         other()
-        monkeypatch.setattr(machine, "read_wall_time", lambda at=now + late: at)
+        monkeypatch.setattr(storage, "read_wall_time", lambda at=now + late: at)
         store = Counting()
         with storage.override_world(store=store):
             open_files(folder)

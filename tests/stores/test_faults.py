@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli.app import app
-from penstock.engine.base import machine
 from penstock.errors import ConfigError, StorageError
 from penstock.stores import fsspec_client, network, obstore_client, storage
 from penstock.stores import http_client as module
@@ -184,7 +183,7 @@ def test_a_store_may_say_by_the_clock_when_to_come_back(site: servers.Site, cloc
     for after, least, most in (
         (
             format_datetime(
-                datetime.fromtimestamp(machine.read_wall_time() + 20, UTC), usegmt=True
+                datetime.fromtimestamp(storage.read_wall_time() + 20, UTC), usegmt=True
             ),
             15,
             20,

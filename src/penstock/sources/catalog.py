@@ -193,7 +193,7 @@ def load(
                     target, sidecar.CATALOG, files, rows, body, locked, fallback=in_cache
                 )
                 catalog = catalog._replace(path=written)
-        looked = Stat(machine.get_pid(), int(machine.read_wall_time() * 1e9))
+        looked = Stat(machine.get_pid(), int(storage.read_wall_time() * 1e9))
         with suppress(PenstockError):
             sidecar.write(look, sidecar.LOOKED, looked, 0, b"", locked)
         return catalog
@@ -230,10 +230,10 @@ def _is_fresh(look: Path) -> bool:
     if (
         stamp is None
         or stamp.data.size == machine.get_pid()
-        or not machine.is_running(stamp.data.size)
+        or not storage.is_running(stamp.data.size)
     ):
         return False
-    return 0 <= int(machine.read_wall_time() * 1e9) - stamp.data.mtime <= _MAX_AGE_NANOSECONDS
+    return 0 <= int(storage.read_wall_time() * 1e9) - stamp.data.mtime <= _MAX_AGE_NANOSECONDS
 
 
 def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.machine import count_cores, keep_memory
+from ..engine.base.machine import count_cores
 from ..engine.base.progress import Progress
 from ..stores import storage
-from ..stores.storage import Stat
+from ..stores.storage import Stat, keep_memory
 from ..types import Ints
 from . import sidecar
 from .sums import BlockChecksums, compute_checksums

@@ -20,7 +20,6 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from ..engine.base import machine
 from ..errors import DataError, PenstockError, StorageError, convert_storage_errors
 from ..stores import get_default_cache, is_remote, storage
 from ..stores.storage import Stat
@@ -588,7 +587,7 @@ def _is_protected(folder: Path) -> bool:
     path = folder.absolute()
     return any(
         path.is_relative_to(system) for system in _SYSTEM_FOLDERS
-    ) or machine.is_root_in_foreign_folder(path)
+    ) or storage.is_root_in_foreign_folder(path)
 
 
 def _compute_checksum(head: bytes) -> bytes:

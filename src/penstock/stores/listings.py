@@ -58,7 +58,7 @@ def share_listing(
         return list_store()
     run = [machine.read_environment_variable(name) for name in _RUN_VARIABLES]
     key = hashlib.blake2b(
-        json.dumps([run, machine.get_parent_pid(), *key_parts]).encode(), digest_size=12
+        json.dumps([run, storage.get_parent_pid(), *key_parts]).encode(), digest_size=12
     ).hexdigest()
     folder = get_default_cache() / "listings"
     with suppress(OSError):
@@ -70,7 +70,7 @@ def share_listing(
         if locked and (listing := _read_recent(path)) is not None:
             return listing
         listing = list_store()
-        body = json.dumps([machine.read_wall_time(), machine.get_pid(), listing]).encode()
+        body = json.dumps([storage.read_wall_time(), machine.get_pid(), listing]).encode()
         with suppress(OSError):
             _delete_expired(folder)
             storage.write_atomically(path, b"%08x" % zlib.crc32(body) + body)
@@ -96,7 +96,7 @@ def _read_recent(path: Path) -> list[ObjectInfo] | None:
         written, process, objects = content
         if (
             process != machine.get_pid()
-            and 0 <= machine.read_wall_time() - written <= _MAX_AGE_SECONDS
+            and 0 <= storage.read_wall_time() - written <= _MAX_AGE_SECONDS
         ):
             return [ObjectInfo(*fields) for fields in objects]
     return None
@@ -112,5 +112,5 @@ def _delete_expired(folder: Path) -> None:
                 if name.startswith("lock-")
                 else storage.world.store.stat(str(folder / name)).mtime
             )
-            if mtime and machine.read_wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
+            if mtime and storage.read_wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
                 storage.world.disk.unlink(folder / name)

@@ -12,17 +12,20 @@ import logging
 import os
 import stat
 import threading
+import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, ClassVar, NamedTuple, Protocol
 
 from ..engine.base import seams
-from ..engine.base.machine import get_thread_id, keep_memory
+from ..engine.base.machine import get_thread_id
 from ..errors import convert_storage_errors
 
 _READ_CHUNK_BYTES = 1 << 20  # bytes read at once of a file whose size is limited
 _MAX_READ = 1 << 30  # bytes that the system returns at once
+_LARGE_ALLOCATION = 16 << 20
 _WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
 
 
@@ -390,3 +393,44 @@ def write_atomically(path: Path, data: bytes) -> None:
                 disk.unlink(temporary)
             raise
         disk.sync(path.parent)
+
+
+# ---------------------------------------------------------------- the system
+
+
+@cache
+def keep_memory() -> None:
+    """Make the C library cache tens of MiB of freed memory, instead of returning it to the system.
+
+    The GNU C library adapts its threshold to the largest block that was freed.
+    """
+    bytes(_LARGE_ALLOCATION)  # never written to, so it uses no memory
+
+
+def read_wall_time() -> float:
+    """Return the seconds since 1970, by the clock that all processes of a machine share."""
+    return time.time()
+
+
+def is_root_in_foreign_folder(folder: Path) -> bool:
+    """Return whether this process runs as root and another user owns the folder."""
+    try:
+        return hasattr(os, "geteuid") and os.geteuid() == 0 != os.stat(folder).st_uid
+    except OSError:
+        return False
+
+
+def is_running(process: int) -> bool:
+    """Return whether this machine runs a process with this id."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # a process of another user
+        return True
+    return True
+
+
+def get_parent_pid() -> int:
+    """Return the id of the parent process."""
+    return os.getppid()

@@ -10,28 +10,16 @@ import os
 import sys
 import threading
 import time
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol, cast
 from weakref import WeakSet
 
 from ...errors import ConfigError
 
-_LARGE_ALLOCATION = 16 << 20
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; a batch script, one process, has the first
 )
-
-
-@cache
-def keep_memory() -> None:
-    """Make the C library cache tens of MiB of freed memory, instead of returning it to the system.
-
-    The GNU C library adapts its threshold to the largest block that was freed.
-    """
-    bytes(_LARGE_ALLOCATION)  # never written to, so it uses no memory
 
 
 def detect_rank(complete: bool = False) -> tuple[int, int]:
@@ -111,11 +99,6 @@ def read_cpu_seconds() -> float:
     return time.thread_time()
 
 
-def read_wall_time() -> float:
-    """Return the seconds since 1970, by the clock that all processes of a machine share."""
-    return time.time()
-
-
 def read_environment_variable(name: str) -> str | None:
     """Return a variable of the environment, or None if it is not set."""
     return os.environ.get(name)
@@ -131,28 +114,9 @@ def is_gil_enabled() -> bool:
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def is_root_in_foreign_folder(folder: Path) -> bool:
-    """Return whether this process runs as root and another user owns the folder."""
-    try:
-        return hasattr(os, "geteuid") and os.geteuid() == 0 != os.stat(folder).st_uid
-    except OSError:
-        return False
-
-
 def get_pid() -> int:
     """Return the id of this process, which changes at a fork."""
     return os.getpid()
-
-
-def is_running(process: int) -> bool:
-    """Return whether this machine runs a process with this id."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
 
 
 class ItemBuffer(Protocol):
@@ -176,11 +140,6 @@ def _clear_buffers() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_clear_buffers)
-
-
-def get_parent_pid() -> int:
-    """Return the id of the parent process."""
-    return os.getppid()
 
 
 def count_cores() -> int:
