@@ -20,13 +20,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from .arguments import check_int, validate_arguments
-from .engine.base.cursors import parse_cursor_int
-from .engine.runtime.cursor import unseal
 from .engine.runtime.opened import lane_share
 from .engine.runtime.states import (
     OnMismatch,
-    foreign_keys,
-    has_all_lanes,
+    SavedState,
+    decode_state,
     moment_of,
     require_equal_stands,
     stand_of,
@@ -217,21 +215,17 @@ def write_state(
 ) -> int:
     """Write the state of a rank, and remove the files that it replaces."""
     keep = None if keep is None else check_int(keep, "keep={}", 1)
-    body = unseal(state)
-    if ranks > 1 and foreign_keys(body):
+    body = decode_state(state)
+    if ranks > 1 and body.sections:
         raise StateError(
             f"items were delivered out of order on {ranks} ranks, and each rank is at another "
             "position, so a folder cannot show which of their states are of one moment; gather "
             "the state_dict() of all ranks, and load the list"
         )
-    step = (
-        parse_cursor_int(body["step"])
-        if step is None
-        else check_int(step, "step={}", 0, MAX_POSITION)
-    )
+    step = body.step if step is None else check_int(step, "step={}", 0, MAX_POSITION)
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
-    if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
+    if ranks > 1 and any("files" not in facts for facts in body.data.values()):
         _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
     if (current := _current(folder)) is not None and step > current:
         _remove_left(folder, moment)
@@ -259,23 +253,23 @@ def read_states(
         moment = _chosen(folder, held, step)
         files = held[moment]
         first = _read(folder / files[0])
-        others = _needed(moment.ranks, first, share)
+        others = _needed(moment.ranks, decode_state(first), share)
         return moment.step, [first, *(_read(folder / files[rank]) for rank in others)]
 
     return _looked(folder, look)
 
 
-def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None) -> list[int]:
+def _needed(ranks: int, first: SavedState, share: tuple[int, int] | None) -> list[int]:
     """Return the ranks whose states a rank needs, beside rank 0 as the reference.
 
     They are the ranks that share lanes with it; all ranks if it reads all lanes.
     """
     rank, ranks_now = share or (0, 1)
-    if "journal_of" not in first and "lanes" in first:
-        if has_all_lanes(first):
+    if first.journal_of is None and first.lanes is not None:
+        if first.has_all_lanes:
             return []
-        rank, ranks_now = lane_share(parse_cursor_int(first["lanes"]), rank, ranks_now)
-    common = 1 if share is None or "journal_of" in first else gcd(ranks_now, ranks)
+        rank, ranks_now = lane_share(first.lanes, rank, ranks_now)
+    common = 1 if share is None or first.journal_of is not None else gcd(ranks_now, ranks)
     return [other for other in range(1, ranks) if (other - rank) % common == 0]
 
 
@@ -294,7 +288,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: the JSON file is incomplete or is not a state ({error}); use an earlier step"
         ) from error
     try:
-        unseal(state)
+        decode_state(state)
     except StateError as error:
         raise StateError(f"{path}: {error}") from error
     return state
@@ -421,16 +415,16 @@ def _is_contradictory(files_by_moment: _Held, step: int) -> bool:
     return len({*chain(*here.values())}) >= max(ranks) and len({m.digest for m in here}) > 1
 
 
-def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
+def _refuse(folder: Path, held: _Held, body: SavedState, step: int) -> None:
     """Raise `StateError` for the folder of another run, or for a step before its newest."""
     if not (done := _up_to_current(folder, _complete(held))):
         return
     last = max(done)
     try:
-        there = unseal(_read(folder / held[last][0]))["fingerprint"]
+        there = decode_state(_read(folder / held[last][0])).fingerprint
     except StateError:  # a damaged file is no reason to write none
-        there = body["fingerprint"]
-    if there not in (body["fingerprint"], *body["adopted"]):
+        there = body.fingerprint
+    if there not in (body.fingerprint, *body.adopted):
         raise StateError(
             f"{folder} holds the states of another pipeline (step {last.step}); save into another "
             "folder, or restore that run with on_mismatch='adopt'"
@@ -444,11 +438,11 @@ def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> No
 
 
 def _require_equal_data(
-    folder: Path, files: Mapping[int, str], body: Mapping[str, Any], rank: int
+    folder: Path, files: Mapping[int, str], body: SavedState, rank: int
 ) -> None:
     """Raise `StateError` if ranks read different data, compared with the first writer."""
     if others := sorted(files.keys() - {rank}):
-        bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
+        bodies = {rank: body, others[0]: decode_state(_read(folder / files[others[0]]))}
         require_equal_stands(
             {number: {**stand_of(bodies[number]), "place": 0} for number in sorted(bodies)}
         )

@@ -21,7 +21,7 @@ from ..engine.graph.digests import code_notes
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
-from ..errors import ConfigError, DataError, StorageError
+from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
 from ..stores import storage
@@ -162,9 +162,7 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
         write_atomically(path, json.dumps(record).encode())
         return record
     except ValueError as error:
-        raise DataError(
-            f"the manifest is corrupted: delete the folder ({error})", where=str(path)
-        ) from error
+        raise _make_corrupted_error(path, error) from error
     before, after = (
         {name: content.get(name) for name in record if name != "code"}
         for content in (manifest, record)
@@ -174,9 +172,17 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
         raise ConfigError(
             f"{writer.folder} holds other shards:\n{differences}\ngive another folder, or delete this one"
         )
-    for note in code_notes(manifest["code"], record["code"]):
+    try:
+        notes = code_notes(manifest["code"], record["code"])
+    except MALFORMED_INPUT_ERRORS as error:
+        raise _make_corrupted_error(path, error) from error
+    for note in notes:
         logging.getLogger("penstock").warning("%s was begun earlier: %s", writer.folder, note)
     return manifest
+
+
+def _make_corrupted_error(path: Path, error: Exception) -> DataError:
+    return DataError(f"the manifest is corrupted: delete the folder ({error})", where=str(path))
 
 
 def _find_finished_shards(

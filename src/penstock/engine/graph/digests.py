@@ -60,23 +60,13 @@ def _digest(leaf: Leaf) -> Digest:
 
 
 def compared(
-    saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt: bool
+    saved: Mapping[str, Facts], leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt: bool
 ) -> list[str]:
     """What is to be told about data that is not just as it was saved; other data is refused."""
-    if not isinstance(saved, Mapping) or (
-        not adopt and set(cast("Mapping[str, Any]", saved)) != set(now)
-    ):
-        raise StateError("the state does not describe its data; it is damaged, load an earlier one")
     notes, refused = list[str](), list[str]()
     for leaf in leaves:
         name, mine = leaf.name, now[leaf.name]
-        told: Any = cast("dict[str, Any]", saved).get(name, mine)
-        then = cast("Facts", told if isinstance(told, Mapping) else {})
-        if not then or ("length" in mine) != ("length" in then):
-            raise StateError(
-                f"the state does not describe the data of {name!r}; it is damaged, load an "
-                "earlier one"
-            )
+        then = saved.get(name, mine) if adopt else saved[name]
         if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, then)):
             notes.append(grown)
             continue
@@ -198,12 +188,7 @@ def known_parts(facts: Facts) -> Facts:
 
 def _grown(leaf: Leaf, then: Facts) -> str | None:
     """Describe a source that has more rows than before; raise an error if its first rows differ."""
-    source, before = cast("Source", leaf.source), then["length"]
-    if type(before) is not int or before < 0:
-        raise StateError(
-            f"the state does not give the length of {leaf.name!r}; it is damaged, load an earlier "
-            "one"
-        )
+    source, before = cast("Source", leaf.source), cast("int", then["length"])
     if before >= len(source):
         return None
     grown = f"{leaf.name!r} has grown from {before} rows to {len(source)}"
@@ -261,23 +246,11 @@ def _functions(flow: Flow) -> Iterator[Any]:
         yield flow.size.measure
 
 
-def code_notes(saved: Any, now: Code) -> list[str]:
+def code_notes(saved: list[Any], now: Code) -> list[str]:
     """Functions of equal names whose code is another one. Between versions of Python it cannot be
     compared."""
-    if not isinstance(saved, list) or len(cast("list[Any]", saved)) != len(now):
-        raise StateError(
-            "the state does not describe its functions; it is damaged, load an earlier one"
-        )
     notes = list[str]()
-    for then, (name, mine) in zip(_each(cast("list[Any]", saved)), _each(now), strict=True):
-        if (
-            not isinstance(then, list)
-            or len(cast("list[Any]", then)) != 2
-            or not isinstance(then[1], str)
-        ):
-            raise StateError(
-                "the state does not describe its functions; it is damaged, load an earlier one"
-            )
+    for then, (name, mine) in zip(_each(saved), _each(now), strict=True):
         if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
             notes.append(
                 f"the code of {name} has changed; give the function a version to make this an error"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Generic, Self, TypeVar
 
@@ -12,7 +13,6 @@ import numpy as np
 from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import Ints, Json
-from ..base.cursors import parse_cursor_int
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group
@@ -21,8 +21,8 @@ from ..graph.recipe import difference
 from ..graph.tail import tail_of
 from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
-from ..runtime.cursor import seal, unseal
-from ..runtime.states import StateSection, entries_of, merged
+from ..runtime.cursor import seal
+from ..runtime.states import SavedState, StateSection, decode_state, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
 from .edit import by_source, reached
@@ -66,14 +66,14 @@ class Plan(Questions, Generic[D]):
         base: Compiled,
         wrap: Callable[[Flow], D],
         edits: tuple[Edit, ...] = (),
-        body: Mapping[str, Any] | None = None,
+        body: SavedState | None = None,
         records: tuple[StepRecord, ...] | None = None,
         section: StateSection | None = None,
     ) -> None:
         super().__init__(
-            base.of(changed(base.flow, edits, parse_cursor_int((body or {}).get("epoch", 0)))),
-            journal_from_json(entries_of(body or {}, "journal")),
-            records if body is None else records_from_json(body.get("records")),
+            base.of(changed(base.flow, edits, body.epoch if body else 0)),
+            journal_from_json(body.journal if body else []),
+            records if body is None else records_from_json(body.records),
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
         self._section = section
@@ -87,31 +87,29 @@ class Plan(Questions, Generic[D]):
         self,
         base: Compiled,
         edits: tuple[Edit, ...],
-        body: Mapping[str, Any] | None,
+        body: SavedState | None,
         records: tuple[StepRecord, ...] | None = None,
     ) -> Self:
         return type(self)(base, self._wrap, edits, body, records, self._section)
 
     def _for_states(self, states: Sequence[Mapping[str, Any]]) -> Self:
         """Return the plan of the run that saved states, one of each rank, with its changes."""
-        bodies = [unseal(one) for one in states]
-        body, _ = merged(bodies, self._section)
-        base = self._base.remembered(body.get("pipeline"))
-        if body.get("pipeline") != base.description:
+        body, _ = merge_states([decode_state(state) for state in states], self._section)
+        base = self._base.remembered(body.pipeline)
+        if body.pipeline != base.description:
             lines = "\n".join(
-                f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20]
+                f"  {line}" for line in difference(body.pipeline, base.description)[:20]
             )
             asked = "use the plan of the pipeline that saved it"
-            if not tail_of(base.flow).batches and "records" in body:
-                rows = records_from_json(body["records"])[-1].rows
+            if not tail_of(base.flow).batches and body.records is not None:
+                rows = records_from_json(body.records)[-1].rows
                 asked += (
                     f"; if its loader made the batches, use ds.batch(global_batch_size={rows}).plan"
                 )
             raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
-        edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
-        noted = [entry for each in bodies for entry in entries_of(each, "journal")]
-        body["journal"] = journal_to_json(journal_from_json(noted))
-        return self._copy(base, edits, body)
+        edits = tuple(edit_from_json(edit) for edit in body.changes)
+        journal = journal_to_json(journal_from_json(body.journal))
+        return self._copy(base, edits, replace(body, journal=journal))
 
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
@@ -175,17 +173,15 @@ class Plan(Questions, Generic[D]):
         """Return the first position that the run has not delivered; 0 without a run."""
         if self._body is None:
             return 0
-        items = -(-parse_cursor_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
-        return items + parse_cursor_int(self._body["epoch"]) * (self.size or 0)
+        items = -(-self._body.position // (tail_group(self._base.flow) or 1))
+        return items + self._body.epoch * (self.size or 0)
 
     @property
     def _row(self) -> int:
         """Return the first row that the run has not delivered, counted over all passes."""
         if self._body is None:
             return 0
-        return parse_cursor_int(self._body["at"]) + parse_cursor_int(self._body["epoch"]) * (
-            self._rows_op.size or 0
-        )
+        return self._body.position + self._body.epoch * (self._rows_op.size or 0)
 
     @property
     def next_step(self) -> int:
@@ -194,13 +190,13 @@ class Plan(Questions, Generic[D]):
         try:
             check_even(self._rows_op, max(self._row - 1, 0))
         except StateError:  # passes of several lengths: the log cannot tell, the state does
-            return parse_cursor_int((self._body or {}).get("step", 0))
+            return self._body.step if self._body else 0
         return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.size)
 
     @cached_property
     def _open_rows(self) -> Ints | None:
         section, body, size = self._section, self._body, self._rows_op.size
-        if section is None or body is None or section.key not in body:
+        if section is None or body is None or section.key not in body.sections:
             return None
         group, items = section.open_items(body)
         firsts = np.asarray([epoch * (size or 0) + item * group for epoch, item in items], np.int64)
@@ -213,9 +209,9 @@ class Plan(Questions, Generic[D]):
 
     def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
         found = list[tuple[Questions, RowsGiven, int]]()
-        for given in given_before_from_json(entries_of(self._body or {}, "given_before")):
+        for given in given_before_from_json(self._body.given_before if self._body else []):
             if step is None or given.step <= step:
-                there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
+                there = self._body and replace(self._body, epoch=given.epoch, at=given.at)
                 plan = self._copy(self._base, self._edits[: given.changes], there)
                 found.append((plan, given.rows_given(plan._rows_op.size), given.times))
         return found
@@ -243,7 +239,7 @@ class Plan(Questions, Generic[D]):
                 "from ds.plan.skip(...).dataset"
             )
         changes = {"changes": [edit.to_json() for edit in self._edits]} if self._edits else {}
-        return seal({**self._body, **changes})
+        return seal({**self._body.to_json(), **changes})
 
     @property
     def dataset(self) -> D:

@@ -35,6 +35,7 @@ from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
 from ..streams.work import Hired, Work
 from .setting import Setting
+from .states import SavedState
 
 PACKED_AGAIN = (
     "the pass would end so early that delivered rows would be packed again, together with the rest"
@@ -103,16 +104,16 @@ class Opened:
             for leaf, each in found.items()
         }
 
-    def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+    def require_same(self, epoch: int, cursor: Json, body: SavedState) -> None:
         """Refuse to go on where another item came last than a state tells."""
-        if any(body["last"].get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+        if any(body.last.get(lane) != key for lane, key in self.last(epoch, cursor).items()):
             raise StateError(
                 "the position in this state exists, but the samples before it differ from the "
                 "samples of the saved run, because the pipeline or the version of Penstock is "
                 "another; load the state into the pipeline and version that saved it"
             )
 
-    def require_last(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+    def require_last(self, epoch: int, cursor: Json, body: SavedState) -> None:
         """Refuse to adopt where something else came last, of all or of a source, than the digests
         in a state tell. A source may have another name now, and a window of whole documents that
         was given in full another order.
@@ -121,13 +122,13 @@ class Opened:
             self._require_next(epoch, cursor)
             if window_ends(self._rows, cursor):
                 return
-        names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
+        names, known = {leaf.name for leaf in self.builder.leaves}, {*body.data}
         spellings = [
             dict[str, str](),
             *(dict.fromkeys(names - known, str(gone)) for gone in known - names),
         ]
         came = {lane: one for lane, one in self.came(epoch, cursor).items() if one}
-        last, was = body["last"], body["latest"]
+        last, was = body.last, body.latest
         other = any(
             one.rows is not None
             and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
