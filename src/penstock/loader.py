@@ -27,11 +27,10 @@ from .engine.runtime.copies import Copies
 from .engine.runtime.delivery import Delivery, Form
 from .engine.runtime.executors import EXECUTORS, ExecutorName, hired
 from .engine.runtime.executors.threads import Threads
-from .engine.runtime.iterator import refuse_copies
+from .engine.runtime.iterator import refuse_copies, shown_run
 from .engine.runtime.metrics import flat, metrics_of
 from .engine.runtime.session import Session
 from .engine.runtime.setting import Setting, place_of
-from .engine.runtime.show import shown_run
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.runtime.watch import Watch

@@ -99,11 +99,13 @@ class Digests(Protocol):
     - `digest_value` returns eight hex digits of a sample, `UNKNOWN_DIGEST` if it cannot be read.
     - `digest_source` returns the digests of a few rows of a source without an identity, out of its
       first `rows` rows.
+    - `digest_code` digests the code of a function, with the version of Python.
     """
 
     def digest_memory(self, value: Any, /) -> str | None: ...
     def digest_value(self, value: Any, /) -> str: ...
     def digest_source(self, source: Source, rows: int, /) -> str: ...
+    def digest_code(self, fn: Any, /) -> str: ...
 
 
 @runtime_checkable

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from ..engine.base.random import hash64
 from ..types import UNKNOWN_DIGEST, Ints, Source
 from .canonical_values import Speller
+from .function_code import describe_code
 from .seeding import create_like_generator, seed_globals
 
 MAX_HASHED_BYTES = 256 << 20
@@ -142,6 +144,17 @@ def digest_value(value: Any) -> str:
         return hashlib.blake2b(text, digest_size=4).hexdigest()
     except Exception:  # an object whose attributes raise
         return UNKNOWN_DIGEST
+
+
+def digest_code(fn: Any) -> str:
+    """Digest the code of a function as far as it can be read, with the version of Python.
+
+    >>> digest_code(lambda x: x + 1) == digest_code(lambda x: x + 1), digest_code(len).startswith("3.")
+    (True, True)
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parts = describe_code(fn, 8)
+    return f"{version}:{digest_memory(parts) if parts else ''}"
 
 
 def sample_fixed_indices(n: int, count: int) -> Ints:

@@ -22,7 +22,6 @@ from ...types import (
 from ..base.seams import world
 from ..steps.function_step import FunctionStep, name_of
 from ..streams.step import Leaf
-from .code import code_digest
 from .nodes import Flow, Hold, Mix, Read
 
 Facts = Mapping[str, str | int]
@@ -229,7 +228,7 @@ def code_of(flow: Flow) -> Code:
     told, places, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
     for place, fn in enumerate(_functions(flow)):
         if id(fn) not in known:
-            known[id(fn)] = name_of(fn), code_digest(fn)
+            known[id(fn)] = name_of(fn), world.digests.digest_code(fn)
         first = places.setdefault(known[id(fn)], place)
         told.append(first if first < place else [*known[id(fn)]])
     return told
