@@ -97,15 +97,37 @@ class Digests(Protocol):
 
     - `digest_memory` digests arrays, bytes, texts and lists; `None` for objects of other types.
     - `digest_value` returns eight hex digits of a sample, `UNKNOWN_DIGEST` if it cannot be read.
-    - `digest_source` returns the digests of a few rows of a source without an identity, out of its
-      first `rows` rows.
     - `digest_code` digests the code of a function, with the version of Python.
     """
 
     def digest_memory(self, value: Any, /) -> str | None: ...
     def digest_value(self, value: Any, /) -> str: ...
-    def digest_source(self, source: Source, rows: int, /) -> str: ...
     def digest_code(self, fn: Any, /) -> str: ...
+
+
+SourceFacts: TypeAlias = Mapping[str, str | int]
+"""The length of a source, and its digests by the name of the part that they identify."""
+
+
+class DataComparison(Protocol):
+    """Recognises the data of a saved state.
+
+    - `describe_sources` returns the facts of each source, for a state.
+    - `compare_sources` compares them with the facts in a state. It returns notes on harmless
+      differences, or on all with `adopt`, and raises `StateError` for other data.
+    """
+
+    def describe_sources(
+        self, sources: Mapping[str, Source | Shards], /
+    ) -> dict[str, SourceFacts]: ...
+    def compare_sources(
+        self,
+        saved: Mapping[str, SourceFacts],
+        sources: Mapping[str, Source | Shards],
+        now: Mapping[str, SourceFacts],
+        adopt: bool,
+        /,
+    ) -> list[str]: ...
 
 
 @runtime_checkable

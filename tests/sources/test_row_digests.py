@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.graph.digests import compare_row_digests
+from penstock.sources.comparison import compare_row_digests
 from penstock.sources.digests import copy_for_reading, digest_few_rows
 from penstock.sources.memory import Memory
 from penstock.types import Ints

@@ -21,7 +21,7 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError
 from ..stores import CompositeStore, display_path, storage
 from ..stores.urls import require_encodable_path, require_local
-from . import catalog, csv, digests, folders, lines, prepared, sidecar
+from . import catalog, comparison, csv, digests, folders, lines, prepared, sidecar
 from .chain import (
     DecodingCost,
     FilesOutline,
@@ -46,7 +46,7 @@ from .sizes import load_lengths
 from .tokens import TokenIdOptions, is_cache, open_cache, read_file_lengths, require_same_dtype
 from .unify import TabularFile, UnifiedSchema, has_schema
 
-seams.world.digests = digests
+seams.world.digests, seams.world.data = digests, comparison
 
 __all__ = [
     "DECODED_CACHE_BYTES",

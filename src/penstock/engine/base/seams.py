@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ...types import Digests
+from ...types import DataComparison, Digests
 from .machine import detect_rank, read_environment_variable
 from .thread_pool import Task, ThreadPool
 
@@ -107,11 +107,12 @@ def _find_terminal() -> Any:
 
 @dataclass
 class World:
-    """The interfaces in use; tests replace them. `penstock.sources` sets `digests`."""
+    """The interfaces in use; tests replace them. `penstock.sources` sets `digests` and `data`."""
 
     sched: Sched
     screen: Screen
     digests: Digests = field(init=False)
+    data: DataComparison = field(init=False)
 
 
 world = World(LocalSched(), LocalScreen())
