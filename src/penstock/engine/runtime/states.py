@@ -127,6 +127,19 @@ _CHECK_BY_ANNOTATION: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
+_PARTS = [
+    (
+        part.name,
+        _JSON_NAME.get(part.name, part.name),
+        part.default is MISSING and part.default_factory is MISSING,
+        str(part.type).endswith(" | None"),
+        *_CHECK_BY_ANNOTATION[str(part.type).removesuffix(" | None")],
+    )
+    for part in fields(SavedState)[:-1]
+]
+"""Field, name in JSON, whether it is required, whether it may be null, description and check."""
+
+
 def decode_state(state: Any) -> SavedState:
     """Check the seal of a state, and decode its contents.
 
@@ -134,25 +147,20 @@ def decode_state(state: Any) -> SavedState:
         StateError: the state is corrupted, or has contents of other types.
     """
     body = unseal(state)
-    values, sections = dict[str, Any](), {**body}
-    for part in fields(SavedState)[:-1]:
-        name, optional = _JSON_NAME.get(part.name, part.name), str(part.type).endswith(" | None")
-        if name not in body:
-            if part.default is MISSING and part.default_factory is MISSING:
-                raise _make_invalid_error(f"it lacks {name!r}")
-            continue
-        value = values[part.name] = sections.pop(name)
-        words, fits = _CHECK_BY_ANNOTATION[str(part.type).removesuffix(" | None")]
-        if not fits(value) and not (optional and value is None):
-            raise _make_invalid_error(f"{name!r} is {str(value)[:80]}, not {words}")
+    values = dict[str, Any]()
+    for part, name, required, optional, words, fits in _PARTS:
+        if name in body:
+            value = values[part] = body.pop(name)
+            if not fits(value) and not (optional and value is None):
+                raise _make_invalid_error(f"{name!r} is {str(value)[:80]}, not {words}")
+        elif required:
+            raise _make_invalid_error(f"it lacks {name!r}")
     of_lanes = [name for name in _OF_LANES if name in values]
     if of_lanes and len(of_lanes) < len(_OF_LANES):
         raise _make_invalid_error(f"of a run in lanes, it has only {', '.join(of_lanes)}")
     if not (_is_by_lane(values["at"]) if of_lanes else values["at"] is not None):
         raise _make_invalid_error(f"its cursor is {str(values['at'])[:80]}")
-    return SavedState(
-        **values, sections={name: sections[name] for name in sections if name not in _SEAL}
-    )
+    return SavedState(**values, sections={name: body[name] for name in body if name not in _SEAL})
 
 
 def _make_invalid_error(problem: str) -> StateError:
