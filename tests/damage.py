@@ -32,10 +32,10 @@ import pytest
 
 import foreign_formats
 from archives import write
-from penstock.engine.base import seams
 from penstock.errors import PenstockError
 from penstock.sources import index_files, open_files
 from penstock.sources.paths import find
+from penstock.stores import storage
 
 MEMORY = 256 << 20
 SECONDS = 5
@@ -163,14 +163,14 @@ Mode = Literal["fresh", "indexed", "kept"]
 in what was kept of a file that is whole."""
 
 
-class Rotten(seams.LocalStore):
+class Rotten(storage.LocalStore):
     """Files whose times and numbers stay as they are: a bit that flips on a disk tells nobody."""
 
-    def stat(self, path: str, /) -> seams.Stat:
+    def stat(self, path: str, /) -> storage.Stat:
         return super().stat(path)._replace(mtime=0, inode=0, ctime=0)
 
 
-class Careless(seams.LocalDisk):
+class Careless(storage.LocalDisk):
     """A disk that need not last."""
 
     def sync(self, path: Path, /) -> None:
@@ -315,7 +315,7 @@ def damaged(format: Format, many: int, seconds: float) -> dict[str, Any]:
     """Damage a format in each mode; return the number of damages and the failures."""
     with (
         tempfile.TemporaryDirectory() as scratch,
-        seams.override_world(store=Rotten(), disk=Careless()),
+        storage.override_world(store=Rotten(), disk=Careless()),
     ):
         try:
             prepared(format, Path(scratch, "warm"))  # so that everything is loaded

@@ -35,9 +35,6 @@ import foreign_formats
 import penstock as ps
 from damage import Careless
 from penstock.compat.mixtures import convert
-from penstock.engine.base import seams
-from penstock.engine.base.urls import restore_slashes, strip_secrets
-from penstock.engine.base.yaml import require_shallow
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
@@ -50,7 +47,9 @@ from penstock.sources.example import ExampleDecoder
 from penstock.sources.litdata_json import decode_value
 from penstock.sources.mds_index import ShardColumn, parse_shards
 from penstock.sources.records import RECORD_ERRORS
-from penstock.stores import blocks, stores
+from penstock.sources.yaml import require_shallow
+from penstock.stores import blocks, storage, stores
+from penstock.stores.urls import restore_slashes, strip_secrets
 
 SLOW = 10
 """Seconds that one input may take."""
@@ -623,7 +622,7 @@ def apart(name: str, seconds: float, seed: int) -> tuple[int, list[str]]:
         signal.signal(signal.SIGXCPU, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 3 * SLOW, int(seconds) + 3 * SLOW))
         try:
-            with open(ours, "w") as pipe, seams.override_world(disk=Careless()):
+            with open(ours, "w") as pipe, storage.override_world(disk=Careless()):
                 json.dump(wrong(PARSERS[name], seconds, seed), pipe)
         except BaseException:
             traceback.print_exc()

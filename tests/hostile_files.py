@@ -29,12 +29,12 @@ import numpy as np
 from archives import write
 from penstock import Loader, from_sequence, mixture_files, restore
 from penstock.compat import energon
-from penstock.engine.base import seams
 from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
 from penstock.sources import index_files, open_files, sidecar
+from penstock.stores import storage
 from penstock.text import Tokenise
 
 MEMORY = 512 << 20
@@ -665,7 +665,7 @@ def apart(item: Callable[[Path], None], at: Path) -> str:
     os._exit(0)
 
 
-class Careless(seams.LocalDisk):
+class Careless(storage.LocalDisk):
     """A disk that need not last."""
 
     def sync(self, path: Path, /) -> None:
@@ -685,7 +685,7 @@ if __name__ == "__main__":
     for size, codec in ((300, "gzip"), (600, "zlib")):  # made once, not by every child
         zeros(size << 20, codec)
     results: dict[str, tuple[str, list[str]]] = {}
-    with tempfile.TemporaryDirectory() as scratch, seams.override_world(disk=Careless()):
+    with tempfile.TemporaryDirectory() as scratch, storage.override_world(disk=Careless()):
         for name, item in ITEMS.items():
             at = Path(scratch, name, "x")
             at.mkdir(parents=True)

@@ -17,7 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 import penstock as ps
 from jax_ranks import say
 from penstock.engine.base.machine import detect_rank as found
-from penstock.engine.runtime.forms.jax import share_of
+from penstock.integrations.jax_form import share_of
 
 LAYOUTS: dict[str, tuple[tuple[int, ...], tuple[str, ...], list[Any]]] = {
     "data": ((8,), ("data",), ["data"]),

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import cast
 
 import penstock as ps
-from penstock.engine.base.seams import LocalDisk, override_world
+from penstock.stores.storage import LocalDisk, override_world
 from penstock.writing import ShardFormat, write
 
 

@@ -23,7 +23,7 @@ from typer.testing import CliRunner, Result
 import penstock as ps
 from example_counts import examples
 from penstock.cli.app import app
-from penstock.engine.runtime.saves import write_state
+from penstock.saves import write_state
 from random_runs import (
     ADOPTIONS,
     CHANGES,

@@ -17,8 +17,8 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base import seams
 from penstock.engine.base.thread_pool import Task
+from penstock.stores import storage
 
 LANES = 12
 
@@ -960,7 +960,7 @@ def test_cheap_steps_do_not_pile_up_dear_samples() -> None:
         made.append(x)
         return [x]
 
-    with seams.override_world(sched=clock):
+    with storage.override_world(sched=clock):
         batches = numbers(100_000).flat_map(dear).batch(32, collate=list)
         with ps.Loader(batches.filter(bool), workers=4) as loader:
             for given, _ in enumerate(islice(loader, 60), 1):

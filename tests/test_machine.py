@@ -33,8 +33,8 @@ from helpers import through_json
 from leak_check import our_threads
 from observed_orders import Orders, model, plain, run
 from oracle import again, endless, indexed
-from penstock.engine.base.seams import override_world, write_atomically
 from penstock.engine.graph.tail import has_tail
+from penstock.stores.storage import override_world, write_atomically
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import describe_difference
 from penstock.testing.recipes import number

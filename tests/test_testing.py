@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 
 from example_counts import examples
-from penstock.engine.base.seams import override_world
+from penstock.stores.storage import override_world
 from penstock.testing import (
     Crash,
     SimSched,

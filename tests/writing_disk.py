@@ -6,12 +6,12 @@ import builtins
 from collections.abc import Iterable
 from pathlib import Path
 
-from penstock.engine.base.seams import FolderEntry, Stat
+from penstock.stores.storage import FolderEntry, Stat
 from penstock.testing.simulate import TornDisk
 
 
 class Over:
-    """The files of a `TornDisk`, as a `seams.Store`."""
+    """The files of a `TornDisk`, as a `storage.Store`."""
 
     def __init__(self, disk: TornDisk) -> None:
         self.disk = disk

@@ -124,11 +124,11 @@ def dataset(sources: int, threads: int, cache: Path | None) -> Any:
 @contextlib.contextmanager
 def counted_locks() -> Generator[list[float]]:
     """Yield a list that collects the seconds of waiting for each lock of this process."""
-    from penstock.engine.base import seams
+    from penstock.stores import storage
 
     waits = list[float]()
 
-    class Disk(seams.LocalDisk):
+    class Disk(storage.LocalDisk):
         @contextlib.contextmanager
         def lock(self, path: Path, /) -> Generator[bool]:
             began = time.perf_counter()
@@ -136,7 +136,7 @@ def counted_locks() -> Generator[list[float]]:
                 waits.append(time.perf_counter() - began)
                 yield held
 
-    with seams.override_world(disk=Disk()):
+    with storage.override_world(disk=Disk()):
         yield waits
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from .dataset import Dataset
     from .engine.base.ragged import jagged, pad
     from .engine.runtime.iterator import DatasetIterator
-    from .engine.runtime.saves import restore, save
     from .errors import (
         ConfigError,
         DataError,
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     )
     from .loader import Loader
     from .mixture_files import dump, load
+    from .saves import restore, save
     from .schedule import Schedule
     from .tuning import autotune
     from .writing import write
@@ -97,7 +97,7 @@ _HOMES = {
     "loader": ("Loader",),
     "mixture_files": ("dump", "load"),
     "engine.runtime.iterator": ("DatasetIterator",),
-    "engine.runtime.saves": ("restore", "save"),
+    "saves": ("restore", "save"),
     "schedule": ("Schedule",),
     "tuning": ("autotune",),
     "writing": ("write",),
@@ -112,7 +112,7 @@ def __getattr__(name: str) -> Any:
         return value
     if name.isidentifier() and not name.startswith("_") and find_spec(f"{__name__}.{name}"):
         return import_module(f".{name}", __name__)
-    from .engine.base.arguments import make_attribute_error
+    from .arguments import make_attribute_error
 
     raise make_attribute_error(__name__, name, __all__)
 

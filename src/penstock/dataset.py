@@ -5,23 +5,39 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast, overload
+from math import ceil
+from typing import (
+    Any,
+    Concatenate,
+    Literal,
+    ParamSpec,
+    TypeAlias,
+    TypeVar,
+    cast,
+    get_args,
+    overload,
+)
 
 import numpy as np
 
-from .engine.base.arguments import make_not_dataset_error, require_protocol, validate_arguments
-from .engine.base.integers import MAX_POSITION, check_indices, check_int, check_position
-from .engine.base.limits import BATCH
+from .arguments import (
+    check_choice,
+    check_indices,
+    check_int,
+    check_position,
+    join_first,
+    make_not_dataset_error,
+    require_protocol,
+    validate_arguments,
+)
 from .engine.base.row_files import describe_row_location
-from .engine.base.sized import hide_unknown_length
 from .engine.base.tree import collate as default_collate
 from .engine.base.tree import leading_size
 from .engine.graph.batched import Batched, Collated, unchanged_sources
 from .engine.graph.compiled import Compiled
 from .engine.graph.ends import endless
-from .engine.graph.functions import OfPair, Renamed
-from .engine.graph.halves import SplitBy, keyed, placed
 from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.nodes import (
     Again,
@@ -36,6 +52,7 @@ from .engine.graph.nodes import (
     Sizer,
     counter,
     leaf_below,
+    leaf_of,
     step_names,
 )
 from .engine.graph.seeds import seeded, with_seed
@@ -51,12 +68,14 @@ from .engine.orders import (
     BucketShuffle,
     Gap,
     Pick,
+    Portion,
     Repeat,
     RepeatEach,
     Replay,
     Shuffle,
     Slice,
     WindowShuffle,
+    parse_fraction,
 )
 from .engine.packing import (
     DType,
@@ -69,7 +88,6 @@ from .engine.packing import (
     build_feature_packing,
     join_parts,
 )
-from .engine.plan import Plan
 from .engine.runtime.iterator import DatasetIterator
 from .engine.steps.filter import Filter
 from .engine.steps.flat_map import FlatMap
@@ -80,14 +98,19 @@ from .engine.steps.random_map import RandomMap
 from .engine.steps.skipping_map import SkippingMap
 from .engine.steps.with_source import WithSource
 from .engine.streams.step import Failed, cause_of, listed
-from .errors import ConfigError, DataError, IndexedError
+from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
+from .plan import Plan
 from .posttraining.in_flight import InFlight
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
-from .types import Fold, Indices, Ints, Order, Part
+from .stores.limits import BATCH
+from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+SplitBy: TypeAlias = Literal["hash", "position"]
+SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
 
 
 @validate_arguments
@@ -484,14 +507,14 @@ class Dataset(Shows):
                 raise ConfigError(
                     "split(column=...): its values decide alone; leave out by= and seed="
                 )
-            flows = keyed(self.flow, held_out, column)
+            flows = _split_by_column(self.flow, held_out, column)
         else:
             self._require_indexed("split()", "split before that step")
             if self._size is None:
                 raise ConfigError(
                     "split(): the dataset is endless; split it before .repeat() or mix"
                 )
-            flows = placed(self._seeded_flow, self._size, held_out, by, seed)
+            flows = _split_by_position(self._seeded_flow, self._size, held_out, by, seed)
         train, test = map(self._with, flows)
         return train, test
 
@@ -701,7 +724,7 @@ class Dataset(Shows):
         >>> ps.from_sequence([{"content": "a", "id": 7}]).rename({"content": "text"})[0]
         {'text': 'a', 'id': 7}
         """
-        return self._apply(Map, Renamed(names))
+        return self._apply(Map, _Rename(names))
 
     def map_with_index(self, fn: Callable[[int, Any], Any]) -> Dataset:
         """Apply `fn(i, x)` to the i-th sample of the pass.
@@ -718,7 +741,9 @@ class Dataset(Shows):
         """
         if why_not(self.flow) is None:
             return self._apply(MapWithIndex, fn)
-        return Dataset(counter()).zip(self).map(OfPair(_require_callable(fn, "map_with_index")))
+        return (
+            Dataset(counter()).zip(self).map(_PairFunction(_require_callable(fn, "map_with_index")))
+        )
 
     def random_map(
         self,
@@ -1235,6 +1260,52 @@ class _ValueBuilder:
         return self.build(values)
 
 
+class _PairFunction:
+    """The function `fn(i, x)` of a pair."""
+
+    def __init__(self, fn: Callable[[int, Any], Any]) -> None:
+        self.fn = fn
+        self.__qualname__, self.version = name_of(fn), getattr(fn, "version", None)
+
+    def __call__(self, pair: tuple[int, Any]) -> Any:
+        return self.fn(*pair)
+
+
+class _Rename:
+    """Renames the keys of mappings."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        if not isinstance(names, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"rename({names!r}): give a mapping, {{'old': 'new', ...}}")
+        self.names = dict(names)
+        self.__qualname__ = (
+            f"rename({', '.join(f'{old}={new}' for old, new in sorted(self.names.items()))})"
+        )
+
+    def __call__(self, sample: Any) -> dict[str, Any]:
+        if not isinstance(sample, Mapping):
+            raise ConfigError(
+                f"rename: the sample is a {type(sample).__name__}, not a mapping; map it to a dict "
+                "first"
+            )
+        row = cast("Mapping[str, Any]", sample)
+        if missing := [old for old in self.names if old not in row]:
+            raise ConfigError(
+                f"rename: the sample has no key {missing[0]!r}; name one that it has: "
+                f"{join_first(row, 8)}"
+            )
+        out = dict[str, Any]()
+        for old, value in row.items():
+            new = self.names.get(old, old)
+            if new in out:
+                raise ConfigError(
+                    f"rename: two keys would be {new!r}, and the sample has {join_first(row, 8)}; "
+                    "give each a name of its own"
+                )
+            out[new] = value
+        return out
+
+
 def _add_source(sample: Any, source: str, epoch: int, index: int) -> dict[str, Any]:
     if not isinstance(sample, Mapping):
         raise ConfigError(
@@ -1276,6 +1347,50 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
         if not isinstance(argument, Dataset):
             raise make_not_dataset_error(step, cast(object, argument))
     return arguments
+
+
+def _split_by_position(
+    node: Flow, size: int, held_out: Any, by: SplitBy, seed: int
+) -> tuple[Flow, Flow]:
+    """Split an indexed tree by the positions of its samples."""
+    check_choice(by, SPLITS, "split(by={})")
+    seed = check_int(seed, "split(seed={})")
+    share = _parse_share(held_out, size)
+    if by == "position":
+        remaining = size - ceil(share * size)
+        return Reorder(node, Slice(0, remaining)), Reorder(node, Slice(remaining, size - remaining))
+    order = Portion(share.numerator, share.denominator, seed)
+    return Reorder(node, order.complement()), Reorder(node, order)
+
+
+def _split_by_column(node: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
+    """Split the rows of files by a hash of a column; equal values stay on one side."""
+    if isinstance(held_out, int):
+        raise ConfigError(
+            f"split({held_out}, column={column!r}): keys cannot be counted beforehand; give a "
+            "share, such as '0.5%'"
+        )
+    share = float(parse_fraction(held_out, "split({})"))
+    leaf = leaf_of(node)
+    source = leaf.source if leaf else None
+    halves = source.split_by_hash(column, share) if isinstance(source, FileSource) else None
+    if halves is None or leaf is None:
+        raise ConfigError(
+            f"split(column={column!r}): only rows of files have columns; split directly after "
+            "ps.read(...)"
+        )
+    return replace(leaf, source=halves[0]), replace(leaf, source=halves[1])
+
+
+def _parse_share(held_out: Any, size: int) -> Fraction:
+    """Return the share to hold out, from a share or a number of samples."""
+    if not isinstance(held_out, int):
+        return parse_fraction(held_out, "split({})")
+    if not 0 < check_int(held_out, "split({})", 1) < size:
+        raise ConfigError(
+            f"split({held_out}): the dataset has {size} samples; hold out between 1 and {size - 1}"
+        )
+    return Fraction(held_out, size)
 
 
 def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+Measure = TypeVar("Measure", bound=Callable[[Any], int])
 
 # The name on the package index; the import is `penstock`. pyproject.toml repeats it.
 DISTRIBUTION_NAME = "penstock-data"
@@ -139,6 +142,38 @@ class IndexedError(PenstockError, TypeError):
 
     `len(ds)` and `ds[i]` raise it after steps whose yield depends on the data.
     """
+
+
+def hide_unknown_length(measure: Measure) -> Measure:
+    """Decorate a `__len__` so that it is absent if it raises `TypeError`.
+
+    Trainers check `hasattr(x, "__len__")`; `len(x)` still raises with the reason.
+
+    Args:
+        measure: the method.
+
+    >>> import penstock as ps
+    >>> ds = ps.from_sequence("abc")
+    >>> len(ds), hasattr(ds, "__len__"), hasattr(ds.repeat(), "__len__")
+    (3, True, False)
+    """
+    return cast("Any", _LengthProperty(measure, doc=measure.__doc__))
+
+
+class _LengthProperty(property):
+    def __get__(self, owner: Any, kind: type[Any] | None = None, /) -> Any:
+        if owner is None:
+            return self
+        assert self.fget is not None
+        try:
+            size = self.fget(owner)
+        except TypeError as error:
+            raise _NoLengthError(str(error)) from None
+        return lambda: size
+
+
+class _NoLengthError(IndexedError, AttributeError):
+    """Error for both protocols of Python: a missing attribute, and an object without length."""
 
 
 def is_missing_file(error: BaseException) -> bool:

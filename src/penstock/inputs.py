@@ -11,16 +11,15 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import Dataset, require_datasets
-from .engine.base.arguments import (
+from .arguments import (
     check_choice,
+    check_int,
     make_not_dataset_error,
     require_protocol,
     validate_arguments,
 )
+from .dataset import Dataset, require_datasets
 from .engine.base.dtypes import TOKEN_DTYPE
-from .engine.base.integers import check_int
-from .engine.base.weights import convert_to_json_number, sort_by_name
 from .engine.graph.draws import draws_of
 from .engine.graph.history import history
 from .engine.graph.indexed import why_not
@@ -31,7 +30,7 @@ from .engine.mixing import SHARE_OF, ShareOf, Stop
 from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, check_dtype
 from .errors import ConfigError
-from .schedule import COUNTED_UNITS, CountedUnit, Schedule
+from .schedule import COUNTED_UNITS, CountedUnit, Schedule, convert_to_json_number, sort_by_name
 from .sources import JoinedFiles, TokenCounter, hub, open_files, require_columnar
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens

@@ -7,45 +7,44 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from functools import partial
+from importlib import import_module
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
+from .arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from .dataset import Dataset
-from .engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
 from .engine.base.cursors import parse_cursor_int
-from .engine.base.integers import MAX_POSITION, check_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
-from .engine.base.sized import hide_unknown_length
 from .engine.graph.going import going_on
 from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.shown import Shown, Shows, attempt, counted
 from .engine.graph.tail import rows_of_rank, shared_by_ranks, shares_batches, tail_of
 from .engine.plan.steps import rows_of, rows_op
-from .engine.runtime.delivery import Delivery
+from .engine.runtime.copies import Copies
+from .engine.runtime.delivery import Delivery, Form
 from .engine.runtime.executors import EXECUTORS, ExecutorName, hired
 from .engine.runtime.executors.threads import Threads
-from .engine.runtime.forms import FormName, form_of
-from .engine.runtime.forms.copies import Copies
-from .engine.runtime.iterator import refuse_copies
+from .engine.runtime.iterator import refuse_copies, shown_run
 from .engine.runtime.metrics import flat, metrics_of
 from .engine.runtime.session import Session
 from .engine.runtime.setting import Setting, place_of
-from .engine.runtime.show import shown_run
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.runtime.watch import Watch
 from .engine.streams.balance import Balance, Cost, cost_of
 from .engine.streams.deal import Remainder
 from .engine.streams.journal import OnError, journal_to_json
-from .errors import ConfigError
+from .errors import ConfigError, hide_unknown_length
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
-from .types import Flags, Json
+from .types import MAX_POSITION, Flags, Json
 
 T = TypeVar("T")
+
+ArrayType: TypeAlias = Literal["numpy", "torch", "jax"]
 
 _GIL_ENABLED = is_gil_enabled()
 
@@ -137,7 +136,7 @@ class Loader(Shows):
         max_errors: int = 100,
         timeout: float | None = None,
         profile: bool = False,
-        to: FormName = "numpy",
+        to: ArrayType = "numpy",
         device: object = None,
         pin_memory: bool | None = None,
     ) -> None:
@@ -151,7 +150,7 @@ class Loader(Shows):
         )
         self._placed = rank is not None
         timeout = None if timeout is None else float(timeout)
-        form = form_of(to, device, pin_memory)
+        form = _load_form(to, device, pin_memory)
         rank, world_size = place_of(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
         window = (prefetch or 2 * self._workers) if self._workers else 0
@@ -838,3 +837,17 @@ class _PassIterator(Iterator[Any]):
             loader._end()  # pyright: ignore[reportPrivateUsage]
             self._over = True
             raise
+
+
+def _load_form(to: ArrayType, device: object, pin_memory: bool | None) -> Form | None:
+    """Load the output form of a framework; None leaves items as NumPy arrays."""
+    check_choice(to, get_args(ArrayType), "to={}")
+    if to != "numpy":
+        # The integration imports the framework, so it is imported only when it is needed.
+        return import_module(f".integrations.{to}_form", __package__).make_form(device, pin_memory)
+    if device is None and not pin_memory:
+        return None
+    raise ConfigError(
+        f"device={device!r}, pin_memory={pin_memory}: NumPy arrays are in plain memory of this "
+        "machine; use to='torch' or 'jax'"
+    )

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+from .arguments import check_int, validate_arguments
 from .dataset import Dataset
-from .engine.base.arguments import validate_arguments
-from .engine.base.integers import check_int
 from .engine.base.machine import measure_resident_memory
 from .engine.base.seams import world
 from .engine.runtime.executors import ExecutorName

@@ -24,6 +24,16 @@ Json: TypeAlias = bool | int | float | str | Sequence["Json"] | Mapping[str, "Js
 """Plain JSON values; cursors consist of them."""
 
 
+MAX_POSITION = 1 << 60
+"""Limit of positions, draws, passes, steps and cursors; also the position of what never happens.
+
+Four positions can be added in 64 bits.
+"""
+
+MAX_EXACT_FLOAT_INT = 1 << 53
+"""Limit up to which float64 represents every integer."""
+
+
 class Sizes(Protocol):
     """Lengths of all samples: an integer array, or an object with the same indexing.
 
@@ -76,6 +86,48 @@ Digest: TypeAlias = Mapping[str, str]
 
 DataLocation: TypeAlias = Literal["process", "machine", "elsewhere"]
 """The location of the readers: this process, this machine, or other machines."""
+
+
+UNKNOWN_DIGEST = "-"
+"""Replaces the digest of a row that cannot be read, or that differs between reads."""
+
+
+class Digests(Protocol):
+    """Digests of values and of rows, by which a saved state recognises its data.
+
+    - `digest_memory` digests arrays, bytes, texts and lists; `None` for objects of other types.
+    - `digest_value` returns eight hex digits of a sample, `UNKNOWN_DIGEST` if it cannot be read.
+    - `digest_code` digests the code of a function, with the version of Python.
+    """
+
+    def digest_memory(self, value: Any, /) -> str | None: ...
+    def digest_value(self, value: Any, /) -> str: ...
+    def digest_code(self, fn: Any, /) -> str: ...
+
+
+SourceFacts: TypeAlias = Mapping[str, str | int]
+"""The length of a source, and its digests by the name of the part that they identify."""
+
+
+class DataComparison(Protocol):
+    """Recognises the data of a saved state.
+
+    - `describe_sources` returns the facts of each source, for a state.
+    - `compare_sources` compares them with the facts in a state. It returns notes on harmless
+      differences, or on all with `adopt`, and raises `StateError` for other data.
+    """
+
+    def describe_sources(
+        self, sources: Mapping[str, Source | Shards], /
+    ) -> dict[str, SourceFacts]: ...
+    def compare_sources(
+        self,
+        saved: Mapping[str, SourceFacts],
+        sources: Mapping[str, Source | Shards],
+        now: Mapping[str, SourceFacts],
+        adopt: bool,
+        /,
+    ) -> list[str]: ...
 
 
 @runtime_checkable

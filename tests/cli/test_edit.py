@@ -7,7 +7,7 @@ from pathlib import Path
 
 import penstock as ps
 from cli_world import Penstock
-from penstock.engine.runtime.saves import read_states
+from penstock.saves import read_states
 
 
 def dumped(path: Path) -> dict[int, list[tuple[str, int]]]:

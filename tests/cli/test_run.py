@@ -18,7 +18,7 @@ import pytest
 import penstock as ps
 from cli_world import Penstock
 from penstock.cli.live import count_tokens
-from penstock.engine.runtime.saves import read_states
+from penstock.saves import read_states
 
 
 def lines(path: Path) -> list[Any]:

@@ -21,9 +21,9 @@ import penstock as ps
 from example_counts import examples
 from jax_ranks import crew
 from jax_tasks import LAYOUTS, rows
-from penstock.engine.base.seams import override_world
-from penstock.engine.runtime.forms.jax import JaxForm
 from penstock.errors import ConfigError, DataError, StateError
+from penstock.integrations.jax_form import JaxForm
+from penstock.stores.storage import override_world
 from penstock.testing import SimSched
 
 

@@ -15,10 +15,11 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.event_counts import EVENT_COUNTS
-from penstock.engine.base.seams import LocalSched, LocalStore, override_world
+from penstock.engine.base.seams import LocalSched
 from penstock.engine.runtime.metrics import TOLD, metrics_of
 from penstock.stores.blocks import BlockCache
 from penstock.stores.client import ObjectInfo
+from penstock.stores.storage import LocalStore, override_world
 
 
 def plain(x: int) -> int:

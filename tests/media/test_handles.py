@@ -19,9 +19,9 @@ import pytest
 from PIL import Image as Pillow
 
 import penstock as ps
-from penstock.engine.base.seams import LocalStore, override_world
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.media import Audio, Blob, Image, Lazy, Limits, Pdf, Video, images
+from penstock.stores.storage import LocalStore, override_world
 
 RNG = np.random.default_rng(2)
 

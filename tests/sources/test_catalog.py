@@ -21,10 +21,11 @@ import pytest
 import archives
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base import machine, seams
-from penstock.engine.base.seams import LocalDisk, LocalStore
+from penstock.engine.base import machine
 from penstock.errors import ConfigError, DataError
 from penstock.sources import catalog, count_catalog_rows, index_and_count_rows, open_files
+from penstock.stores import storage
+from penstock.stores.storage import LocalDisk, LocalStore
 
 MANY = 40
 
@@ -35,7 +36,7 @@ class Counting(LocalStore):
     def __init__(self) -> None:
         self.stats = self.reads = 0
 
-    def stat(self, path: str, /) -> seams.Stat:
+    def stat(self, path: str, /) -> storage.Stat:
         self.stats += "penstock" not in Path(path).name
         return super().stat(path)
 
@@ -117,7 +118,7 @@ def test_rows_are_those_of_the_files(
     assert all_of(source) == rows
     other()
     store = Counting()
-    with seams.override_world(store=store):
+    with storage.override_world(store=store):
         again = open_files(folder, cache=tmp_path / "cache")
         described = again.describe()
     assert (store.stats, store.reads) == (catalog._CHECKED_FILES, 0)
@@ -204,7 +205,7 @@ def test_where_nothing_can_be_kept_files_are_read_all_the_same(tmp_path: Path) -
             raise PermissionError(13, "Permission denied")
 
     folder, rows = written(tmp_path / "data")
-    with seams.override_world(disk=Closed()):
+    with storage.override_world(disk=Closed()):
         assert all_of(open_files(folder)) == rows
 
 
@@ -229,7 +230,7 @@ def test_an_index_made_ahead_is_the_one_that_is_used(
     assert index_and_count_rows(folder) == len(rows)
     other()
     store = Counting()
-    with seams.override_world(store=store):
+    with storage.override_world(store=store):
         open_files(f"{folder}/*.jsonl")
     assert (store.stats, store.reads) == (catalog._CHECKED_FILES, 0)
     assert count_catalog_rows(sorted(folder.glob("*.jsonl")), "jsonl", None) == len(rows)
@@ -306,16 +307,16 @@ def test_after_a_minute_the_files_are_looked_at_again(
 ) -> None:
     folder, _ = written(tmp_path / "data")
     open_files(folder)
-    now = machine.read_wall_time()
+    now = storage.read_wall_time()
     for late, stats in (
         (59, catalog._CHECKED_FILES),
         (61, MANY),
         (-5, MANY),
     ):  # a process that compares all files writes the note again
         other()
-        monkeypatch.setattr(machine, "read_wall_time", lambda at=now + late: at)
+        monkeypatch.setattr(storage, "read_wall_time", lambda at=now + late: at)
         store = Counting()
-        with seams.override_world(store=store):
+        with storage.override_world(store=store):
             open_files(folder)
         assert store.stats == stats
 
@@ -333,6 +334,7 @@ RANK = """
 import json, os, sys
 from pathlib import Path
 import penstock as ps
+from penstock.stores import storage
 from penstock.engine.base import seams
 from test_catalog import Counting
 
@@ -344,7 +346,7 @@ def stat(path, *args, **options):
 os.stat = stat
 
 store = Counting()
-with seams.override_world(store=store):
+with storage.override_world(store=store):
     it = iter(ps.read(sys.argv[1], cache=sys.argv[2], name="m").shuffle())
     opened = store.reads
     sample = next(it)

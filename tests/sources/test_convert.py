@@ -14,11 +14,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import pytest
 
-from penstock.engine.base import seams
-from penstock.engine.base.seams import LocalDisk
 from penstock.errors import DataError, StorageError
 from penstock.sources import convert, index_and_count_rows, open_files
 from penstock.sources import csv as csv_module
+from penstock.stores import storage
+from penstock.stores.storage import LocalDisk
 
 zstandard: Any = pytest.importorskip("zstandard")
 
@@ -156,7 +156,7 @@ def test_the_disk_is_asked_before_it_is_filled(tmp_path: Path, home: Path, suffi
             return 10
 
     with (
-        seams.override_world(disk=Full()),
+        storage.override_world(disk=Full()),
         pytest.raises(StorageError, match=r"0 MiB free.*cache= a folder on another disk"),
     ):
         open_files(packed(tmp_path, suffix))
@@ -175,7 +175,7 @@ def test_the_disk_is_asked_again_on_the_way(
     monkeypatch.setattr(convert, "_SPACE_CHECK_BYTES", 4 << 20)
     bomb = packed(tmp_path, ".gz", bytes(120 << 20), "x.txt")
     with (
-        seams.override_world(disk=Filling()),
+        storage.override_world(disk=Filling()),
         pytest.raises(StorageError, match=r"1 MiB free, \d+ MiB are needed"),
     ):
         open_files(bomb)
@@ -211,7 +211,7 @@ def test_every_effect_of_unpacking_may_fail(tmp_path: Path, home: Path, suffix: 
     for nth in range(50):
         disk = Failing(nth)
         try:
-            with seams.override_world(disk=disk):
+            with storage.override_world(disk=disk):
                 rows = whole(path)
         except StorageError:
             assert not [name for name in kept(home) if name.endswith(".tmp")]

@@ -28,9 +28,9 @@ import pytest
 import foreign_formats
 from archives import write as write_tar
 from damage import Careless
-from penstock.engine.base import seams
 from penstock.errors import ConfigError, DataError, PenstockError, StorageError
 from penstock.sources import metadata, open_files
+from penstock.stores import storage
 
 OLD, SAME_SIZE, LONGER = range(100, 112), range(200, 212), range(100, 130)
 TIME = 1_700_000_000
@@ -262,7 +262,7 @@ TOOLS: dict[str, Tool] = {
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing was said before, and the disk need not last."""
     monkeypatch.setattr(metadata, "_LOGGED_MESSAGES", set[str]())
-    with seams.override_world(disk=Careless()):
+    with storage.override_world(disk=Careless()):
         yield
 
 
@@ -504,13 +504,13 @@ def test_one_file_that_changes_during_a_run_is_refused(
     assert found == [*OLD]
 
 
-class Swapping(seams.LocalStore):
+class Swapping(storage.LocalStore):
     """Replaces a file just after its version was asked for so many times."""
 
     def __init__(self, path: Path, body: bytes, asked: int) -> None:
         self._path, self._body, self._left = path, body, asked
 
-    def stat(self, path: str, /) -> seams.Stat:
+    def stat(self, path: str, /) -> storage.Stat:
         found = super().stat(path)
         self._left -= path == str(self._path)
         if self._left == 0:
@@ -534,7 +534,7 @@ def test_a_file_that_is_replaced_between_two_looks_is_never_read_as_the_old_one(
         if asked % 2:  # the index is there
             read(tool, folder, pattern)
         body = (tmp_path / "new" / path.name).read_bytes()
-        with seams.override_world(store=Swapping(path, body, asked)):
+        with storage.override_world(store=Swapping(path, body, asked)):
             never_others(read(tool, folder, pattern), OLD, new)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.digests import digest_few_rows
+from penstock.sources.digests import digest_few_rows
 from penstock.sources.hub import make_stored_row_reader
 from penstock.testing import assert_covers, assert_resumes
 

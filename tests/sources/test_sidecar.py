@@ -23,11 +23,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives import write as write_tar
-from penstock.engine.base import machine, seams
 from penstock.engine.base.progress import Progress
-from penstock.engine.base.seams import LocalDisk, Stat
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import index_and_count_rows, index_files, open_files, sidecar
+from penstock.stores import storage
+from penstock.stores.storage import LocalDisk, Stat
 
 
 class Failing(LocalDisk):
@@ -250,7 +250,7 @@ def test_a_lock_of_others_is_waited_for_by_name_and_not_at_all_with_a_cache(
         monkeypatch.setattr(logging.getLogger("penstock"), "info", info)
         try:
             assert whole(data, tmp_path / "cache") == list(range(100)) and not said
-            monkeypatch.setattr(machine, "_WAIT_LOG_SECONDS", 0.0)
+            monkeypatch.setattr(storage, "_WAIT_LOG_SECONDS", 0.0)
             assert whole(data) == list(range(100))
         finally:
             theirs.kill()
@@ -265,12 +265,12 @@ def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
     """Words of a warning would be an error here; where the system tells no locks nobody knows whose they are."""
     waited = threading.Event()
 
-    def tell(path: Path, whole: Callable[[Path], None] = machine._log_lock_holder) -> None:
+    def tell(path: Path, whole: Callable[[Path], None] = storage._log_lock_holder) -> None:
         whole(path)
         waited.set()
 
-    monkeypatch.setattr(machine, "_WAIT_LOG_SECONDS", 0.0)
-    monkeypatch.setattr(machine, "_log_lock_holder", tell)
+    monkeypatch.setattr(storage, "_WAIT_LOG_SECONDS", 0.0)
+    monkeypatch.setattr(storage, "_log_lock_holder", tell)
     said = list[str]()
     monkeypatch.setattr(logging.getLogger("penstock"), "info", lambda text, *_: said.append(text))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     with data.open() as ours:
@@ -287,14 +287,14 @@ def test_another_thread_that_indexes_a_file_is_waited_for_without_a_word(
 
 
 def test_a_read_only_folder_uses_the_cache(data: Path, home: Path) -> None:
-    with seams.override_world(disk=Failing(closed=data.parent)):
+    with storage.override_world(disk=Failing(closed=data.parent)):
         assert whole(data) == list(range(100))
         assert whole(data) == list(range(100))
     assert not beside(data).exists()
     (kept,) = (home / ".cache" / "penstock").rglob("*.penstock-lines")
     assert whole(data) == list(range(100))
     data.write_text("7\n")
-    with seams.override_world(disk=Failing(closed=data.parent)):
+    with storage.override_world(disk=Failing(closed=data.parent)):
         assert whole(data) == whole(data) == [7]
     assert kept.exists() and not beside(data).exists()
 
@@ -303,7 +303,7 @@ def test_a_stale_index_in_a_read_only_folder_is_made_again_in_the_cache(data: Pa
     whole(data)
     data.write_text("7\n")
     before = beside(data).read_bytes()
-    with seams.override_world(disk=Failing(closed=data.parent)):
+    with storage.override_world(disk=Failing(closed=data.parent)):
         assert whole(data) == whole(data) == [7]
     assert beside(data).read_bytes() == before
 
@@ -317,7 +317,7 @@ def test_a_cache_that_was_given_is_used(data: Path, tmp_path: Path) -> None:
 
 def test_a_read_only_cache_is_said(data: Path, tmp_path: Path) -> None:
     with (
-        seams.override_world(disk=Failing(closed=tmp_path)),
+        storage.override_world(disk=Failing(closed=tmp_path)),
         pytest.raises(
             StorageError,
             match=r"penstock-lines cannot be written \(Permission denied\).*cache=FOLDER",
@@ -330,7 +330,7 @@ def test_a_stale_index_in_a_read_only_folder_is_not_hidden(data: Path) -> None:
     whole(data)
     age(data)
     with (
-        seams.override_world(disk=Failing(closed=data.parent)),
+        storage.override_world(disk=Failing(closed=data.parent)),
         pytest.raises(StorageError, match="cannot be written"),
     ):
         index_and_count_rows(data, rebuild=True)
@@ -340,12 +340,12 @@ def test_a_stale_index_in_a_read_only_folder_is_not_hidden(data: Path) -> None:
 def test_every_effect_of_writing_an_index_may_fail(data: Path, error: int) -> None:
     for nth in range(3):
         with (
-            seams.override_world(disk=Failing(nth, error)),
+            storage.override_world(disk=Failing(nth, error)),
             pytest.raises(StorageError, match="cannot be written"),
         ):
             open_files(data)
         assert [path.name for path in data.parent.iterdir()] == ["code.jsonl"]
-    with seams.override_world(disk=Failing(99)):
+    with storage.override_world(disk=Failing(99)):
         assert whole(data) == list(range(100))
 
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import override_world
+from penstock.stores.storage import override_world
 from penstock.text import Tokenise
 
 DOCUMENTS = [list(range(n)) for n in (3, 0, 7, 12, 1, 5, 9, 4)]

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from archives import FORMATS, expected, gnu_tar, samples, some, special, write
-from penstock.engine.base import seams
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError
 from penstock.sources import index_and_count_rows, open_files, tar_file, tar_index
 from penstock.sources.tar import MemberIterator
+from penstock.stores import storage
 from penstock.testing import assert_covers, assert_elastic, assert_resumes
 
 
@@ -198,7 +198,7 @@ def test_a_member_of_nine_gigabytes(tmp_path: Path, format: str) -> None:
     ]
 
 
-class Counting(seams.LocalStore):
+class Counting(storage.LocalStore):
     def __init__(self) -> None:
         self.bytes = 0
 
@@ -216,7 +216,7 @@ def test_only_the_parts_asked_for_are_read(tmp_path: Path) -> None:
     ]
     path = write(tmp_path / "x.tar", members)
     store = Counting()
-    with seams.override_world(store=store):
+    with storage.override_world(store=store):
         source = open_files(path, columns=["json", "cls"])
         indexed, store.bytes = store.bytes, 0
         found = source.read(np.array([3, 1]))

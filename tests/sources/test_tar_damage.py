@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from archives import expected, samples, some, special, write
-from penstock.engine.base import seams
 from penstock.errors import DataError, PenstockError
 from penstock.sources import index_and_count_rows, open_files, sidecar, tar_index
 from penstock.sources.lru import LRUCache
 from penstock.sources.tar_file import open_tar
+from penstock.stores import storage
 
 LONG = [
     *some(5),
@@ -80,7 +80,7 @@ def test_a_changed_header_gives_all_samples_or_an_error(
         assert "x.tar" in str(error)
 
 
-class Bounded(seams.LocalStore):
+class Bounded(storage.LocalStore):
     """Refuses reads far behind the end of a file, as they would be of memory."""
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
@@ -109,7 +109,7 @@ def test_any_bytes_give_samples_or_an_error_and_no_large_read(
         fix[148:156] = b" " * 8
         body[start + 148 : start + 156] = b"%06o\0 " % sum(fix)  # hostile data has right checksums
     path.write_bytes(body[: data.draw(st.sampled_from([len(body), len(body) - 2000]))])
-    with seams.override_world(store=Bounded()):
+    with storage.override_world(store=Bounded()):
         try:
             for sample in samples(path):
                 assert sample["__key__"]
@@ -130,7 +130,7 @@ def test_a_size_that_is_a_lie(tmp_path: Path, size: int, kind: bytes) -> None:
     header[148:156] = b"%06o\0 " % sum(header)
     (tmp_path / "x.tar").write_bytes(header + bytes(10240))
     with (
-        seams.override_world(store=Bounded()),
+        storage.override_world(store=Bounded()),
         pytest.raises(DataError, match="cut off: '1.txt' has|a long name or pax header has"),
     ):
         open_files(tmp_path / "x.tar")

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
-from penstock.engine.base import seams
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import index_files, open_files
+from penstock.stores import storage
 
 vortex: Any = pytest.importorskip("vortex")
 
@@ -62,13 +62,13 @@ def test_what_is_no_table_and_what_is_empty(tmp_path: Path) -> None:
 def test_a_flipped_bit_is_noticed_by_checksums(tmp_path: Path) -> None:
     path = write(tmp_path / "a.vortex", range(2000))
     index_files([path], checksum=True)
-    body, stat = path.read_bytes(), seams.LocalStore().stat(str(path))
+    body, stat = path.read_bytes(), storage.LocalStore().stat(str(path))
 
-    class Rotten(seams.LocalStore):
-        def stat(self, path: str, /) -> seams.Stat:
+    class Rotten(storage.LocalStore):
+        def stat(self, path: str, /) -> storage.Stat:
             return stat if path.endswith("a.vortex") else super().stat(path)
 
-    with seams.override_world(store=Rotten()):
+    with storage.override_world(store=Rotten()):
         path.write_bytes(bytes([body[0] ^ 1]) + body[1:200] + bytes([body[200] ^ 1]) + body[201:])
         with pytest.raises(
             DataError, match=r"a\.vortex: bytes 0 to 4,095 changed since the file was indexed"
@@ -81,13 +81,13 @@ def test_storage_that_fails_is_no_fault_of_the_sample(tmp_path: Path) -> None:
     vortex.io.write(pa.table({"x": pa.array(numbers)}), str(path))
     gone = False
 
-    class Gone(seams.LocalStore):
+    class Gone(storage.LocalStore):
         def read(self, path: str, at: int = 0, size: int | None = None, /) -> bytes:
             if gone and path.endswith("a.vortex"):
                 raise OSError(5, "Input/output error")
             return super().read(path, at, size)
 
-    with seams.override_world(store=Gone()):
+    with storage.override_world(store=Gone()):
         source = open_files(path)
         gone = True
         with pytest.raises(StorageError, match=r"a\.vortex: Input/output error"):

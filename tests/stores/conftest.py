@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.engine.base import seams
-from penstock.stores import CompositeStore
+from penstock.stores import CompositeStore, storage
 
 
 class Clock(seams.LocalSched):
@@ -36,7 +36,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 @pytest.fixture(autouse=True)
 def clock() -> Iterator[Clock]:
     found = Clock()
-    store = CompositeStore(seams.LocalStore())
-    with seams.override_world(store=store, sched=found):
+    store = CompositeStore(storage.LocalStore())
+    with storage.override_world(store=store, sched=found):
         yield found
     store.close()

@@ -19,9 +19,9 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli.app import app
-from penstock.engine.base import seams
 from penstock.errors import ConfigError
 from penstock.stores import blocks as module
+from penstock.stores import storage
 from penstock.stores.blocks import BlockCache, encode_block, parse_size, read_block
 from penstock.stores.client import ObjectInfo
 
@@ -175,7 +175,7 @@ def test_a_block_at_the_place_of_another_is_none(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_read_through(tmp_path: Path, clock: Clock) -> None:
-    class Full(seams.LocalDisk):
+    class Full(storage.LocalDisk):
         room = 60 * KIB
 
         def write(self, path: Path, data: bytes, /) -> None:
@@ -187,7 +187,7 @@ def test_a_full_disk_is_read_through(tmp_path: Path, clock: Clock) -> None:
             super().write(path, data)
 
     cache = BlockCache(tmp_path)
-    with seams.override_world(disk=Full()), warnings.catch_warnings(record=True) as said:
+    with storage.override_world(disk=Full()), warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for _ in range(3):
             assert bytes(cache.read(FOUND, 0, len(DATA), Far())) == DATA
@@ -210,7 +210,7 @@ def test_a_folder_that_cannot_be_written_is_read_through(tmp_path: Path) -> None
 def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
     why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Disk(seams.LocalDisk):
+    class Disk(storage.LocalDisk):
         def free(self, path: Path, /) -> int:
             return 4 * KIB if why == "full" else 1 << 40
 
@@ -228,7 +228,7 @@ def test_what_is_not_kept_is_asked_for_as_it_is_wanted(
         random.Random(3),
         0,
     )
-    with seams.override_world(disk=Disk()), warnings.catch_warnings():
+    with storage.override_world(disk=Disk()), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cache.read(FOUND, 0, 1, Far())  # where writing alone tells that nothing is kept
         for _ in range(100):

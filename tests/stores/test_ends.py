@@ -18,8 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.base import seams
-from penstock.stores import ByteRange, CompositeStore
+from penstock.stores import ByteRange, CompositeStore, storage
 
 from . import servers
 
@@ -96,7 +95,7 @@ def test_letting_go_waits_for_no_store(
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "600")
     ds = ps.read(f"{site.url}/x.parquet", cache=tmp_path / "cache")
     whole = (tmp_path / "x.parquet").stat().st_size
-    store = seams.world.store
+    store = storage.world.store
     assert isinstance(store, CompositeStore)
     store.prefetch(
         [ByteRange(f"{site.url}/x.parquet", at, at + 1_000) for at in range(0, whole, 1 << 20)]

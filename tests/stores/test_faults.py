@@ -19,9 +19,8 @@ from typer.testing import CliRunner
 
 import penstock as ps
 from penstock.cli.app import app
-from penstock.engine.base import machine, seams
 from penstock.errors import ConfigError, StorageError
-from penstock.stores import fsspec_client, obstore_client
+from penstock.stores import fsspec_client, network, obstore_client, storage
 from penstock.stores import http_client as module
 from penstock.stores.client import UnresolvedHost
 
@@ -57,7 +56,7 @@ def test_what_passes_is_asked_again(name: str, site: servers.Site, clock: Clock)
     ds = ps.read(f"{site.url}/x.jsonl")
     for many in (1, 3):
         site.faults = [PASSING[name]] * many
-        assert seams.world.store.read(f"{site.url}/x.jsonl", 5, 40) == BODY[5:45]
+        assert storage.world.store.read(f"{site.url}/x.jsonl", 5, 40) == BODY[5:45]
     assert list(ds) == ROWS
     if name == "429":
         assert clock.slept == [7.0] * 4
@@ -72,7 +71,7 @@ def test_what_does_not_pass_is_raised_by_name(name: str, site: servers.Site, clo
     with pytest.raises(
         StorageError, match=rf"{site.url}/x.jsonl: .*tried \d+ times within \d+ s"
     ) as caught:
-        seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
+        storage.world.store.read(f"{site.url}/x.jsonl", 5, 40)
     assert 30 < clock.now() <= 60 and caught.value.__cause__ is None
     # No sample is to blame, so none is set aside for it.
     with (
@@ -168,7 +167,7 @@ def test_every_client_tells_a_host_that_does_not_resolve(monkeypatch: pytest.Mon
 )
 def test_what_is_no_url_is_refused_at_once(place: str, site: servers.Site, clock: Clock) -> None:
     with pytest.raises(StorageError, match="the address is invalid"):
-        seams.world.store.stat(f"http://{place}/x.jsonl")
+        storage.world.store.stat(f"http://{place}/x.jsonl")
     site.always = servers.moved(f"http://{place}")
     with pytest.raises(StorageError, match="the address is invalid"):
         ps.read(f"{site.url}/x.jsonl")
@@ -184,7 +183,7 @@ def test_a_store_may_say_by_the_clock_when_to_come_back(site: servers.Site, cloc
     for after, least, most in (
         (
             format_datetime(
-                datetime.fromtimestamp(machine.read_wall_time() + 20, UTC), usegmt=True
+                datetime.fromtimestamp(storage.read_wall_time() + 20, UTC), usegmt=True
             ),
             15,
             20,
@@ -204,7 +203,7 @@ def test_redirects_are_followed_but_not_everywhere(site: servers.Site, tmp_path:
         site.always = servers.moved(other.url)
         assert list(ps.read(f"{site.url}/x.jsonl")) == ROWS
         site.always, site.faults = None, [servers.moved(site.url)] * 5
-        assert seams.world.store.read(f"{site.url}/x.jsonl", 0, 5) == BODY[:5] and not site.faults
+        assert storage.world.store.read(f"{site.url}/x.jsonl", 0, 5) == BODY[:5] and not site.faults
         site.always, other.always = servers.moved(other.url), servers.moved(site.url)
         with pytest.raises(StorageError, match="more than 5 times"):
             ps.read(f"{site.url}/x.jsonl")
@@ -229,7 +228,7 @@ def test_nobody_outside_leads_on_to_our_own_networks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if host == "nobody.example":
-        monkeypatch.setattr(machine, "resolve_host", lambda host: ["10.11.12.13"])
+        monkeypatch.setattr(network, "resolve_host", lambda host: ["10.11.12.13"])
     with servers.site(tmp_path / "www") as proxy:  # the way to what lies outside
         proxy.faults = [
             servers.status(302, Location=f"http://{host}:{site.server_address[1]}/x.jsonl")
@@ -267,7 +266,7 @@ def test_a_size_that_is_not_told_is_found_out(
     site.always = servers.chunked(parts, HEADS[head])
     assert list(ps.read(f"{site.url}/x.jsonl", cache=tmp_path / "c")) == ROWS
     (tmp_path / "www" / "empty.jsonl").write_bytes(b"")
-    assert seams.world.store.stat(f"{site.url}/empty.jsonl").size == 0
+    assert storage.world.store.stat(f"{site.url}/empty.jsonl").size == 0
     if not parts:
         (tmp_path / "www" / "large.jsonl").write_bytes(b"\n" * ((8 << 20) + 1))
         with pytest.raises(StorageError, match="does not support range requests"):
@@ -309,7 +308,7 @@ def test_an_answer_without_an_end_is_not_taken(
     ps.read(f"{site.url}/x.jsonl")
     site.always = flood
     with pytest.raises(StorageError, match=said):
-        seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
+        storage.world.store.read(f"{site.url}/x.jsonl", 5, 40)
     assert sent[0] < 32 << 20  # what the system holds of connections
 
 
@@ -340,7 +339,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
         assert 0 < seconds <= 0.5
         return True
 
-    monkeypatch.setattr(module.machine, "is_readable", readable)
+    monkeypatch.setattr(module.network, "is_readable", readable)
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 2000000\r\n\r\n"
     whole = head + bytes(2_000_000)
 
@@ -370,7 +369,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
 def test_an_answer_has_a_limit_of_bytes_around_its_body(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module.machine, "is_readable", lambda *_: True)
+    monkeypatch.setattr(module.network, "is_readable", lambda *_: True)
     monkeypatch.setattr(module, "ANSWER", 1 << 20)
     interim = b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -419,7 +418,7 @@ def test_an_answer_that_stops_half_way_is_given_up(
     site.always = stall
     try:
         with pytest.raises(StorageError, match=r"no answer within 0\.1 s"):
-            seams.world.store.read(f"{site.url}/x.jsonl", 5, 40)
+            storage.world.store.read(f"{site.url}/x.jsonl", 5, 40)
     finally:
         over.set()
 
@@ -491,7 +490,7 @@ def test_a_proxy_is_told_its_login_and_nobody_else(
             ps.read("https://far.example/x.jsonl")
         assert {command for command, told in seen if told} == {"HEAD", "GET", "CONNECT"}
         monkeypatch.setenv("http_proxy", place.replace("me:p%40w", f"me:{CANARY}"))
-        seams.world.store.close()  # type: ignore[attr-defined]
+        storage.world.store.close()  # type: ignore[attr-defined]
         with pytest.raises(StorageError, match="407") as caught:
             ps.read("http://far.example/y.jsonl")
         assert CANARY not in str(caught.value)

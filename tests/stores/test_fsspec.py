@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base import seams
 from penstock.errors import ConfigError, StorageError
 from penstock.sources.paths import find
-from penstock.stores import CompositeStore, fsspec_client, resolve_beside
+from penstock.stores import CompositeStore, fsspec_client, resolve_beside, storage
 from penstock.stores import blocks as module
 from penstock.stores.client import UnresolvedHost
 from penstock.stores.fsspec_client import FsspecClient
@@ -37,7 +36,7 @@ def test_nothing_is_kept_of_what_changed_since(
     memory: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 10)
-    store = seams.world.store
+    store = storage.world.store
     assert isinstance(store, CompositeStore)
     memory.pipe_file("/d/x", b"a" * 4096)
     with store.looking(str(tmp_path)):
@@ -127,7 +126,7 @@ def test_a_host_is_told_or_left_out(hosts: dict[str, Any]) -> None:
 
 def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> None:
     place, rows = "sftp://me:pw@far/d", [{"is": f"me:pw@far {number}"} for number in range(3)]
-    with seams.world.store.looking(None):  # type: ignore[attr-defined]
+    with storage.world.store.looking(None):  # type: ignore[attr-defined]
         found = [
             [str(path) for path in find(given)]
             for given in ("sftp://far/d/*.jsonl", f"{place}/*.jsonl", place)
@@ -144,8 +143,8 @@ def test_logins_list_what_is_theirs(hosts: dict[str, Any], tmp_path: Path) -> No
         assert list(ds) == rows[: len(ds)] and len(ds) >= 2 and "pw" not in repr(ds)
     with pytest.raises(ConfigError, match="no object 'sftp://far/e#~"):
         ps.read("sftp://me:pw@far/e")
-    again = CompositeStore(seams.LocalStore())
-    with seams.override_world(store=again):
+    again = CompositeStore(storage.LocalStore())
+    with storage.override_world(store=again):
         again.learn_url("sftp://far/d/0.jsonl", "sftp://far/d/0.jsonl")
         with pytest.raises(ConfigError, match="give the full URL"):
             find(found[1])

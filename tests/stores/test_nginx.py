@@ -16,6 +16,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base import seams
+from penstock.stores import storage
 
 NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 pytestmark = [
@@ -94,7 +95,7 @@ def test_a_run_over_nginx_is_the_run_over_the_folder(nginx: Nginx, tmp_path: Pat
 
 
 def test_a_server_that_is_stopped_and_started(nginx: Nginx, tmp_path: Path) -> None:
-    with seams.override_world(sched=seams.LocalSched()):
+    with storage.override_world(sched=seams.LocalSched()):
         ds = ps.read(f"{nginx.url}/{{0..2}}.jsonl", name="x").shuffle()
         expected = [
             row["id"] for row in ps.read(str(tmp_path / "www" / "*.jsonl"), name="x").shuffle()
@@ -107,4 +108,4 @@ def test_a_server_that_is_stopped_and_started(nginx: Nginx, tmp_path: Path) -> N
                 assert [row["id"] for row in ds] == expected
             finally:
                 again.join()
-            seams.world.store.close()  # type: ignore[attr-defined]
+            storage.world.store.close()  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base import seams
-from penstock.stores import ByteRange, CompositeStore
+from penstock.stores import ByteRange, CompositeStore, storage
 from penstock.stores.prefetch import Prefetcher, merge_ranges
 
 from . import servers
@@ -134,7 +134,7 @@ def test_any_reads_over_any_announcements_give_the_bytes() -> None:
                 raise OSError("lost")
             return data[wanted.start : wanted.stop]
 
-        with seams.override_world(sched=Sched()):
+        with storage.override_world(sched=Sched()):
             prefetcher = Prefetcher(ask)
             for _ in range(30):
                 spans = [sorted(dice.sample(range(5_001), 2)) for _ in range(dice.randint(1, 5))]
@@ -155,7 +155,7 @@ def test_any_reads_over_any_announcements_give_the_bytes() -> None:
 
 def test_what_nobody_wants_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.stores.prefetch._MAX_PENDING_BYTES", 1_000)
-    with seams.override_world(sched=Sched()):
+    with storage.override_world(sched=Sched()):
         prefetcher = Prefetcher(lambda wanted: bytes(wanted.stop - wanted.start))
         assert prefetcher.begin([ByteRange("a", n, n + 90) for n in range(0, 1_000, 100)])
         assert not prefetcher.begin([ByteRange("a", 5_000, 5_500)])
@@ -176,7 +176,7 @@ def test_more_than_fits_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> Non
         asked.append(wanted)
         return bytes(wanted.stop - wanted.start)
 
-    with seams.override_world(sched=Sched()):
+    with storage.override_world(sched=Sched()):
         assert Prefetcher(ask).begin([ByteRange("a", n, n + 300) for n in range(0, 9_000, 400)])
     assert len(asked) == 3
 
@@ -198,7 +198,7 @@ def test_what_another_thread_let_go_of_is_asked_for_again() -> None:
         def spawn(self, workers: int, /) -> Any:
             return next(pools)
 
-    with seams.override_world(sched=Pools()):
+    with storage.override_world(sched=Pools()):
         assert prefetcher.each(lambda item: 2 * item, range(5)) == [0, 2, 4, 6, 8]
 
 
@@ -217,8 +217,8 @@ def test_ranks_of_a_node_list_once(
     for rank in range(16):
         monkeypatch.setenv("RANK", str(rank))
         monkeypatch.setattr(machine, "get_pid", lambda rank=rank: 1_000_000 + rank)
-        store = CompositeStore(seams.LocalStore())
-        with seams.override_world(store=store):
+        store = CompositeStore(storage.LocalStore())
+        with storage.override_world(store=store):
             assert len(ps.read(f"{site.url}/{{0..1}}.jsonl", cache=tmp_path)) == ROWS
         store.close()
     assert sum(method == "HEAD" for method, *_ in site.asked) == 2
@@ -233,13 +233,13 @@ def test_an_answer_is_kept_while_others_sweep(monkeypatch: pytest.MonkeyPatch) -
     from penstock.stores import listings
     from penstock.stores.client import ObjectInfo
 
-    class Fleeting(seams.LocalDisk):
+    class Fleeting(storage.LocalDisk):
         def list(self, folder: Path, /) -> list[str]:
             return [".of-another.tmp", *super().list(folder)]
 
     asked, found = list[int](), [ObjectInfo("s3://a/b", 7, "etag")]
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with seams.override_world(disk=Fleeting()):
+    with storage.override_world(disk=Fleeting()):
         for process in (1_000_000, 1_000_001):
             monkeypatch.setattr(machine, "get_pid", lambda process=process: process)
             assert (

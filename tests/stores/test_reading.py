@@ -24,7 +24,7 @@ from penstock.mixture_files import read_model
 from penstock.report.changes import list_changes
 from penstock.sources import open_files
 from penstock.sources.paths import find
-from penstock.stores import ByteRange, CompositeStore, display_path
+from penstock.stores import ByteRange, CompositeStore, display_path, storage
 from penstock.text import Tokenise
 
 from . import servers
@@ -138,7 +138,7 @@ def test_an_address_in_brackets_is_no_glob(
 
 
 def test_threads_that_open_at_once_keep_to_their_own_caches(memory: str) -> None:
-    store, begun, over = seams.world.store, threading.Event(), threading.Event()
+    store, begun, over = storage.world.store, threading.Event(), threading.Event()
     assert isinstance(store, CompositeStore)
 
     def other() -> None:
@@ -273,7 +273,7 @@ def test_workers_open_stores_themselves(web: servers.Site, data: Path, tmp_path:
     list(ds)
     web.asked.clear()
     with (
-        seams.override_world(sched=seams.LocalSched()),
+        storage.override_world(sched=seams.LocalSched()),
         ps.Loader(ds, workers=2, executor="processes") as loader,
     ):
         found = list(loader)
@@ -304,14 +304,14 @@ def test_a_time_tells_what_changed_where_there_is_no_etag(tmp_path: Path) -> Non
     path.write_bytes(b"a" * 100)
     with servers.site(tmp_path) as site:
         site.always = servers.told(lambda: {"Last-Modified": times[-1]})
-        assert seams.world.store.read(f"{site.url}/x.bin", 0, 50) == b"a" * 50
+        assert storage.world.store.read(f"{site.url}/x.bin", 0, 50) == b"a" * 50
         path.write_bytes(b"b" * 100)
         times.append("Sat, 01 Aug 2026 10:00:02 GMT")
         with pytest.raises(
             StorageError,
             match=r"x.bin was changed.*modified \d+\.000 s after 1970, now .* modified",
         ):
-            seams.world.store.read(f"{site.url}/x.bin", 50, 50)
+            storage.world.store.read(f"{site.url}/x.bin", 50, 50)
 
 
 def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
@@ -343,14 +343,14 @@ def test_queries_and_users_tell_objects_apart(tmp_path: Path) -> None:
         assert len(list(again)) == 5 and not any(method == "GET" for method, *_ in site.asked)
         name = display_path(urls[0])
         with (
-            seams.override_world(store=CompositeStore(seams.LocalStore())),
+            storage.override_world(store=CompositeStore(storage.LocalStore())),
             pytest.raises(ConfigError, match="give the full URL"),
         ):
             ps.read(name)
 
 
 def test_no_blocks_are_kept_of_what_tells_no_version(tmp_path: Path) -> None:
-    path, store = tmp_path / "x.bin", seams.world.store
+    path, store = tmp_path / "x.bin", storage.world.store
     assert isinstance(store, CompositeStore)
     with servers.site(tmp_path) as site:
         site.always = servers.told(dict)

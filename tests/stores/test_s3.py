@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base import seams
 from penstock.errors import StorageError
 from penstock.sources.paths import find
-from penstock.stores import CompositeStore, obstore_client
+from penstock.stores import CompositeStore, obstore_client, storage
 from penstock.stores.client import NotFound, RetryableError
 
 from . import servers
@@ -138,13 +137,13 @@ def test_what_only_writes_folders_is_no_file(by: str, bucket: servers.Site) -> N
 
 def test_a_glob_of_one_folder_lists_that_folder(by: str, bucket: servers.Site) -> None:
     put(bucket, "flat", "d/x.jsonl", *(f"d/{number}.jsonl/part" for number in range(9)))
-    assert isinstance(seams.world.store, CompositeStore)
+    assert isinstance(storage.world.store, CompositeStore)
     for glob, lists in {
         "x*.jsonl": 1,
         "*.jsonl": 2,
     }.items():  # each of many folders would be asked for
         bucket.asked.clear()
-        with seams.world.store.looking(None):
+        with storage.world.store.looking(None):
             assert names(f"s3://flat/d/{glob}") == ["s3://flat/d/x.jsonl"]
         asked = [path for _, path, _ in bucket.asked if "list-type" in path]
         assert ["delimiter=%2F" in path for path in asked] == [True, False][:lists]
@@ -165,14 +164,14 @@ def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> No
         ]
     )
     for fault in faults:
-        seams.world.store.close()  # type: ignore[attr-defined]  # nothing is held that was read before
+        storage.world.store.close()  # type: ignore[attr-defined]  # nothing is held that was read before
         bucket.faults = [fault, fault]
         assert [ds[i] for i in range(0, 600, 50)] == expected
         assert not bucket.faults
-    seams.world.store.close()  # type: ignore[attr-defined]
+    storage.world.store.close()  # type: ignore[attr-defined]
     bucket.always = servers.status(403)
     with pytest.raises(StorageError, match="s3://bucket/web/0.jsonl: .*credentials") as caught:
-        seams.world.store.read("s3://bucket/web/0.jsonl", 1, 10)
+        storage.world.store.read("s3://bucket/web/0.jsonl", 1, 10)
     assert "kanarie" not in str(caught.value)
 
 

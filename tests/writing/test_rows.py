@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import override_world
+from penstock.stores.storage import override_world
 from penstock.testing.simulate import TornDisk
 from penstock.writing import write_rows
 from penstock.writing.rows import ROW_FORMATS

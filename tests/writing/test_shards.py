@@ -22,8 +22,8 @@ import penstock as ps
 from example_counts import done, examples
 from helpers import pairwise_first
 from killed_writer import documents
-from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.executors import EXECUTORS
+from penstock.stores.storage import override_world
 from penstock.testing.simulate import Crash, TornDisk
 from penstock.writing import write
 from writing_disk import Over

@@ -63,7 +63,7 @@ class CommandGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except _UsageError as error:
-            from penstock.engine.base.urls import redact_urls
+            from penstock.stores.urls import redact_urls
 
             usage_error: Any = error
             usage_error.message = redact_urls(usage_error.message)
@@ -186,13 +186,13 @@ def index(
     Lines, CSV, tar and token files need an index for random access. Run this once for data that
     many runs read.
     """
-    from penstock.engine.base.arguments import check_choice
-    from penstock.engine.base.urls import require_local
+    from penstock.arguments import check_choice
     from penstock.engine.runtime.engine import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
     from penstock.sources.paths import TokenType, detect_format
     from penstock.sources.paths import find as find_files
+    from penstock.stores.urls import require_local
     from penstock.text import Tokenise
 
     check_choice(engine, EXECUTORS, "--engine {}")

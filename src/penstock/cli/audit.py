@@ -64,7 +64,7 @@ def audit(
     Without -o the records are printed as JSON lines. The file is written atomically, also if Ctrl-C
     stops the command.
     """
-    from penstock.engine.plan.lines import written
+    from penstock.stores.outputs import written
 
     if as_json and out is None:
         raise ConfigError(

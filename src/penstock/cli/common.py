@@ -56,7 +56,7 @@ parse_mixture_file.__name__ = "file or URL"  # --help shows it as the type of th
 
 def parse_local_path(text: str) -> Path:
     """Parse a local path; reject URLs, which would create a folder named `s3:`."""
-    from penstock.engine.base.urls import require_local
+    from penstock.stores.urls import require_local
 
     try:
         return require_local(text)

@@ -61,8 +61,8 @@ def edit(
     The next sample of the same source replaces a removed sample; all other samples stay.
     """
     from penstock.engine.graph.shown import counted
-    from penstock.engine.runtime.saves import read_states, write_state
     from penstock.mixture_files.exclude import read_keys
+    from penstock.saves import read_states, write_state
 
     target = open_run(mixture, state, allow=allow)
     keys = [_parse_key(text) for text in exclude or []]

@@ -9,10 +9,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.seams import world
 from penstock.sources import JoinedFiles, checksummed, open_files
 from penstock.sources.lru import LRUCache
 from penstock.sources.saved_dataset import is_saved_dataset
+from penstock.stores import storage
 
 _CHECKSUMMED_FORMATS = ("tfrecord", "array_record")
 _INDEXED_FORMATS = ("jsonl", "text", "csv")  # their indexes store checksums
@@ -22,7 +22,7 @@ _TYPE_INFERENCE_ROWS = 64  # rows read to infer column types if the file declare
 def describe_files(paths: Sequence[str], format: str | None, cache: Path | None) -> dict[str, Any]:
     """Return format, counts, columns, sizes, token lengths, checksums and row groups."""
     chain = cast(JoinedFiles, open_files(list(paths), format, cache=cache))
-    sizes = [world.store.stat(str(path)).size for path in chain.paths]
+    sizes = [storage.world.store.stat(str(path)).size for path in chain.paths]
     lengths, cost = chain.lengths(), chain.decoding()
     return {
         "name": chain.name,

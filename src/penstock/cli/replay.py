@@ -58,7 +58,7 @@ def replay(
 
     Exit code 1 if --against holds other samples, or lacks some of the steps.
     """
-    from penstock.engine.base.outputs import open_output
+    from penstock.stores.outputs import open_output
 
     if as_json and out is None and against is None:
         raise ConfigError(
@@ -162,7 +162,7 @@ def _format_ranges(steps: list[int]) -> str:
 
 def _read_dump(path: Path) -> dict[int, list[tuple[Any, ...]]]:
     """Read the keys of every step from a file of `penstock run --dump`."""
-    from penstock.engine.base.limits import LINE
+    from penstock.stores.limits import LINE
 
     keys_by_step = dict[int, list[tuple[Any, ...]]]()
     with path.open("rb") as file:

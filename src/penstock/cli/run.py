@@ -73,7 +73,7 @@ def run(
     """
     from rich.console import Console
 
-    from penstock.engine.base.arguments import check_choice
+    from penstock.arguments import check_choice
     from penstock.engine.streams.journal import POLICIES
     from penstock.report.target import open_target
 
@@ -260,7 +260,7 @@ def _open_dump(path: Path | None, first: int) -> Generator[IO[str] | None]:
     if path is None:
         yield None
         return
-    from penstock.engine.base.outputs import open_output
+    from penstock.stores.outputs import open_output
 
     path.parent.mkdir(parents=True, exist_ok=True)
     resumes = bool(first) and path.is_file()

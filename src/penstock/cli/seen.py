@@ -52,7 +52,7 @@ def seen(
 
     Prints distinct documents, their tokens, and how often each was seen.
     """
-    from penstock.engine.plan.lines import writer
+    from penstock.stores.outputs import writer
 
     target = open_run(mixture, state, allow=allow)
     target.require_separate_output(out)

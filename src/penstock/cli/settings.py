@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.engine.base.arguments import join_first, suggest_names
-from penstock.engine.base.urls import redact_urls
+from penstock.arguments import join_first, suggest_names
 from penstock.errors import ConfigError
 from penstock.mixture_files import MixtureFile
 from penstock.mixture_files.check import parse_tree
 from penstock.mixture_files.reading import MixtureNode, ProblemLog, read_text
 from penstock.mixture_files.write import convert_model, format_yaml
 from penstock.stores import is_remote
+from penstock.stores.urls import redact_urls
 
 
 def override_weights(

@@ -35,7 +35,7 @@ WorkersOption = Annotated[
 
 def parse_executor(name: str) -> ExecutorName:
     """Return the executor of this name, or raise `ConfigError`."""
-    from penstock.engine.base.arguments import check_choice
+    from penstock.arguments import check_choice
     from penstock.engine.runtime.executors import EXECUTORS
 
     check_choice(name, EXECUTORS, "--engine {}")

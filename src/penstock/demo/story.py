@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from penstock.engine.runtime.saves import read_states
 from penstock.report import Target, open_target, rows, shares
+from penstock.saves import read_states
 
 from . import page
 from .data import build

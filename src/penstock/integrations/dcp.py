@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..engine.runtime.cursor import unseal
-from ..engine.runtime.saves import Savable
-from ..engine.runtime.states import OnMismatch, ranks_differ, stand_of
+from ..engine.runtime.states import OnMismatch, decode_state, stand_of
 from ..errors import ConfigError, StateError, make_missing_extra_error
+from ..saves import Savable
 from .trainers import gather_objects, require_one_step
 
 _STATE_KEY_PATTERN = re.compile(r"(?:(.*)\.)?(penstock(?:-rank-(\d+)-of-(\d+))?)")
@@ -78,8 +77,9 @@ class LoaderState:
         if self._pending_keys:
             return {key: _PendingState() for key in self._pending_keys}
         state, run = self._run.state_dict(), self._run
-        positions = gather_objects(stand_of(unseal(state)), self._group)
-        differs = ranks_differ(state, run.world_size) or (run.world_size > 1 and positions is None)
+        saved = decode_state(state)
+        positions = gather_objects(stand_of(saved), self._group)
+        differs = run.world_size > 1 and (saved.differs_by_rank or positions is None)
         key = f"penstock-rank-{run.rank}-of-{run.world_size}" if differs else "penstock"
         try:
             require_one_step(positions or [], run.world_size)

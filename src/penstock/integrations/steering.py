@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from math import exp, fsum, isfinite, log, sqrt
 from typing import Any, Protocol, cast
 
-from ..engine.base import seams
 from ..errors import ConfigError
 from ..loader import Loader
+from ..stores import storage
 from ..types import Json
 
 Weights = dict[str, float]
@@ -157,7 +157,7 @@ class FileWatched:
             signals: not used.
         """
         try:
-            text = seams.world.store.read(self.path)
+            text = storage.world.store.read(self.path)
         except OSError:
             return None
         if text == self._seen:

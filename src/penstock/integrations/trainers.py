@@ -7,12 +7,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..engine.base.sized import hide_unknown_length
 from ..engine.graph.ends import endless
-from ..engine.runtime.cursor import unseal
 from ..engine.runtime.session import Session
-from ..engine.runtime.states import ranks_differ, require_equal_stands, stand_of
-from ..errors import ConfigError, StateError
+from ..engine.runtime.states import decode_state, require_equal_stands, stand_of
+from ..errors import ConfigError, StateError, hide_unknown_length
 from ..loader import Loader
 
 
@@ -36,8 +34,9 @@ def gather_states(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     >>> len(gather_states(loader.state_dict(), loader.world_size))
     1
     """
-    differ = ranks_differ(state, ranks)
-    reports = gather_objects([differ, stand_of(unseal(state))])
+    saved = decode_state(state)
+    differ = ranks > 1 and saved.differs_by_rank
+    reports = gather_objects([differ, stand_of(saved)])
     if reports is None and differ:
         raise ConfigError(
             "every rank has its own state (lanes, a journal, leases), and torch.distributed, "

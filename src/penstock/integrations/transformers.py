@@ -11,13 +11,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
+from ..arguments import make_not_dataset_error
 from ..dataset import Dataset as Samples
-from ..engine.base.arguments import make_not_dataset_error
-from ..engine.base.seams import write_atomically
 from ..engine.runtime.session import Session
 from ..engine.runtime.setting import Setting
 from ..errors import DataError, StateError, make_missing_extra_error
 from ..loader import Loader
+from ..stores.storage import write_atomically
 from .trainers import EvalLoader, gather_states, iter_rest_or_next, require_ranks
 
 try:

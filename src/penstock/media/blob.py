@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..engine.base.seams import world
-from ..engine.base.urls import is_url
 from ..errors import DataError, PenstockError, StorageError, is_missing_file
-from ..stores import is_remote, parse_location
+from ..stores import is_remote, parse_location, storage
+from ..stores.urls import is_url
 
 _READ_BYTES = 1 << 18  # bytes read at a time
 
@@ -105,7 +104,7 @@ class Blob:
         if self.size is not None:
             return self.size
         try:
-            return world.store.stat(self.path).size - self.start
+            return storage.world.store.stat(self.path).size - self.start
         except OSError as error:
             raise _read_error(self.path, error) from error
 
@@ -128,7 +127,7 @@ class Blob:
             else min(length, max(len(self) - offset, 0))
         )
         try:
-            data = world.store.read(self.path, self.start + offset, length)
+            data = storage.world.store.read(self.path, self.start + offset, length)
         except OSError as error:
             raise _read_error(self.path, error) from error
         if len(data) < length:

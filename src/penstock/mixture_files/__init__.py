@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from pathlib import Path
 
+from ..arguments import check_choice, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
-from ..engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
-from ..engine.base.urls import require_local
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import display_path
+from ..stores.urls import require_local
 from .build import build
 from .check import parse_mixture, parse_tree
 from .keys import build_schema

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from ..engine.base.arguments import suggest_names
+from ..arguments import suggest_names
 from ..stores import is_remote, parse_location, resolve_beside
 from .keys import MIXTURE, NESTED_MIXTURE_SECTION, SOURCE_SECTION
 from .kinds import INVALID, format_node

@@ -9,16 +9,15 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..arguments import join_first, suggest_names
 from ..dataset import Dataset
-from ..engine.base import seams
-from ..engine.base.arguments import join_first, suggest_names
-from ..engine.base.integers import MAX_POSITION, find_distinct_values
-from ..engine.base.limits import KEYS_FILE
+from ..engine.base.integers import find_distinct_values
 from ..engine.graph.nodes import Reorder
 from ..engine.orders import AllBut
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import parse_location
-from ..types import Ints
+from ..stores.limits import KEYS_FILE, read_within
+from ..types import MAX_POSITION, Ints
 from .model import MixtureFile
 
 
@@ -29,7 +28,7 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
     """
     try:
         with convert_storage_errors(path):
-            text = seams.read_within(str(path), KEYS_FILE).decode()
+            text = read_within(str(path), KEYS_FILE).decode()
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: not a text file (UTF-8): {error}") from None
     keys = list[tuple[str, int]]()

@@ -8,12 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..engine.base import seams
 from ..engine.base.columnar import import_arrow
 from ..sources import catalog, count_catalog_rows, sidecar
 from ..sources.columnar import Arrow
 from ..sources.kinds import CompositeType, describe_column_types
 from ..sources.lru import LRUCache, SharedCaches
+from ..stores import storage
 
 _FIRST_LINE_BYTES = 64 << 10  # bytes to read for the first line of a file
 
@@ -22,7 +22,7 @@ def read_first_row_columns(path: Path) -> list[str]:
     """Return the columns of the first row of a JSONL file, or nothing if it is too long."""
     if path.suffix.lower() != ".jsonl":
         return []
-    line, end, _ = seams.world.store.read(str(path), 0, _FIRST_LINE_BYTES).partition(b"\n")
+    line, end, _ = storage.world.store.read(str(path), 0, _FIRST_LINE_BYTES).partition(b"\n")
     try:
         row = json.loads(line) if end else None
     except (ValueError, RecursionError):
@@ -38,7 +38,7 @@ def count_indexed_lines(paths: list[Path], kind: str, cache: str | None) -> int 
     for path in paths:
         index_path = sidecar.index_path(path, cache)
         stamp = (
-            sidecar.decode(seams.world.store.read(str(index_path), 0, sidecar.HEADER_BYTES))
+            sidecar.decode(storage.world.store.read(str(index_path), 0, sidecar.HEADER_BYTES))
             if index_path.exists()
             else None
         )

@@ -9,10 +9,10 @@ from math import ceil
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.base.integers import MAX_POSITION
 from ..engine.graph.indexed import lengths_known
 from ..engine.graph.lengths import mean_length
 from ..errors import ConfigError
+from ..types import MAX_POSITION
 from .model import MixtureFile
 
 

@@ -10,16 +10,16 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from ..engine.base.integers import MAX_POSITION
-from ..engine.base.limits import BATCH as BATCH_SIZE
-from ..engine.base.limits import NUMBER, RANKS
-from ..engine.graph.halves import SPLITS
+from ..dataset import SPLITS
 from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
 from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
+from ..stores.limits import BATCH as BATCH_SIZE
+from ..stores.limits import NUMBER, RANKS
+from ..types import MAX_POSITION
 from .kinds import (
     INVALID,
     FlagKind,

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Protocol
 
-from ..engine.base.arguments import suggest_names
-from ..engine.base.integers import MAX_POSITION
-from ..engine.base.limits import NUMBER, PROBLEMS
+from ..arguments import suggest_names
+from ..stores.limits import NUMBER, PROBLEMS
+from ..types import MAX_POSITION
 from .reading import MixtureNode, ProblemLog, Scalar, join_key, parse_scalar
 
 Schema = dict[str, Any]

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ..engine.base.arguments import suggest_names
+from ..arguments import suggest_names
 from ..engine.base.dtypes import TOKEN_DTYPE
-from ..engine.base.urls import redact_urls
 from ..engine.graph.tokens import said_of
 from ..engine.orders import parse_fraction
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
@@ -25,6 +24,7 @@ from ..sources.paths import find, require_one_format
 from ..sources.plugins import find_plugin_format
 from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
+from ..stores.urls import redact_urls
 from .build import END_TOKENS, build, build_schedule, collect_tokenizers, resolve_token
 from .check import parse_mixture
 from .footers import (

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import floor, fsum
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..engine.graph.halves import SplitBy
+from ..dataset import SplitBy
 from ..engine.mixing import Stop
 from ..errors import ConfigError
 from ..schedule import CountedUnit, Interpolation, ScheduleUnit

@@ -12,13 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from ..engine.base import machine, seams
-from ..engine.base.arguments import check_choice
-from ..engine.base.limits import INCLUDED_FILES, MIXTURE_FILE, MIXTURE_VALUES, NUMBER, YAML_DEPTH
-from ..engine.base.urls import get_scheme, redact_urls
-from ..engine.base.yaml import require_shallow
+from ..arguments import check_choice
+from ..engine.base import machine
 from ..errors import ConfigError, StorageError, convert_storage_errors
+from ..sources.yaml import require_shallow
 from ..stores import is_remote, parse_location, resolve_beside
+from ..stores.limits import (
+    INCLUDED_FILES,
+    MIXTURE_FILE,
+    MIXTURE_VALUES,
+    NUMBER,
+    YAML_DEPTH,
+    read_within,
+)
+from ..stores.urls import get_scheme, redact_urls
 
 Scalar: TypeAlias = str | int | float | bool | None
 Grant: TypeAlias = Literal["env", "local_files", "cache"]
@@ -150,7 +157,7 @@ def read_file(path: Path, notes: ProblemLog, variables: bool = True) -> MixtureN
     name = str(path)
     notes.files += 1
     try:
-        text = seams.read_within(name, MIXTURE_FILE).decode()
+        text = read_within(name, MIXTURE_FILE).decode()
         text = (
             text.replace("\t", " ") if path.suffix == ".json" else text
         )  # tabs are white space in JSON, and an error in YAML

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from ..dataset import Dataset
 from ..engine.base.tree import collate
-from ..engine.base.urls import require_local
 from ..engine.graph.build import Builder
 from ..engine.graph.indexed import counted_for
 from ..engine.graph.nodes import Batch, Flow, Head, Hold, Mix, Read, Reorder
@@ -26,6 +25,7 @@ from ..errors import ConfigError
 from ..schedule import Schedule
 from ..sources import JoinedFiles, SelectedRows
 from ..stores import parse_location
+from ..stores.urls import require_local
 from ..text import Tokenise
 from .build import build
 from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Tokenising

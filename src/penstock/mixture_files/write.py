@@ -9,8 +9,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..engine.base.outputs import open_output
 from ..errors import make_missing_extra_error
+from ..stores.outputs import open_output
 from .model import (
     Batching,
     MixtureFile,

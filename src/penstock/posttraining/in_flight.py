@@ -13,18 +13,20 @@ counts the rounds by which a lane is behind the run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from ..engine.base.arguments import check_choice
-from ..engine.base.cursors import parse_cursor_int, parse_cursor_list, parse_lane_number
-from ..engine.base.limits import RANKS
+from ..arguments import check_choice
+from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
 from ..engine.graph.history import FURTHEST
 from ..engine.graph.shown import counted
 from ..engine.plan.records import Address, parse_uid
 from ..engine.runtime.session import Session
+from ..engine.runtime.states import SavedState
 from ..engine.streams.deal import Spread
 from ..errors import ConfigError, StateError
+from ..stores.limits import RANKS
 from ..types import Json
 
 Settlement: TypeAlias = Literal["trained", "filtered", "failed", "requeue"]
@@ -94,11 +96,11 @@ class InFlight:
         items = session.compiled.size if session.group else None
         return _describe_items(session.spread, session.rows(), items, self.open, self.lost)
 
-    def load(self, state: Mapping[str, Any], session: Session, adopting: bool) -> InFlight:
+    def load(self, state: SavedState, session: Session, adopting: bool) -> InFlight:
         """Return the share of this rank of the open items in a merged state."""
-        if self.key not in state:
+        if self.key not in state.sections:
             return InFlight()
-        if "lanes" in state:
+        if state.lanes is not None:
             return _load_lanes(state, session, adopting)
         spread, saved = session.spread, RankProgress.from_state(state)
         if saved.open:
@@ -112,11 +114,11 @@ class InFlight:
         loaded.lost, loaded.open_on_all_ranks = [*saved.lost], saved.open
         return loaded
 
-    def merge(self, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def merge(self, states: Sequence[SavedState]) -> list[SavedState]:
         """Return the states of all ranks, each moved to the furthest position."""
-        return (_merge_lanes if "lanes" in states[0] else _merge_ranks)(states)
+        return (_merge_ranks if states[0].lanes is None else _merge_lanes)(states)
 
-    def open_items(self, state: Mapping[str, Any]) -> tuple[int, Sequence[Address]]:
+    def open_items(self, state: SavedState) -> tuple[int, Sequence[Address]]:
         """Return the number of rows in an item, and the open items of a merged state."""
         saved = RankProgress.from_state(state)
         return saved.spread.group, saved.open
@@ -177,10 +179,10 @@ class RankProgress(NamedTuple):
     lost: tuple[int, ...] = ()
 
     @staticmethod
-    def from_state(body: Mapping[str, Any]) -> RankProgress:
+    def from_state(state: SavedState) -> RankProgress:
         """Read the progress of a rank from its state."""
         try:
-            saved = body[InFlight.key]
+            saved: Any = state.sections[InFlight.key]
             rank, ranks = map(parse_cursor_int, parse_cursor_list(saved["of"]))
             rows, items = (
                 None if saved[name] is None else parse_cursor_int(saved[name])
@@ -191,9 +193,7 @@ class RankProgress(NamedTuple):
                 for epoch, numbers in saved["open"]
                 for item in numbers
             ]
-            epoch, at, group = (
-                parse_cursor_int(number) for number in (body["epoch"], body["at"], saved["group"])
-            )
+            epoch, at, group = state.epoch, state.position, parse_cursor_int(saved["group"])
             lost = tuple(map(parse_cursor_int, saved.get("lost", [])))
             if rank >= ranks or ranks > RANKS or group < 1 or addresses != sorted(set(addresses)):
                 raise ValueError(
@@ -232,9 +232,9 @@ class RankProgress(NamedTuple):
         return [address for address in addresses if self.items is None or address.item < self.items]
 
 
-def _merge_ranks(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    ranks = [RankProgress.from_state(body) for body in bodies if InFlight.key in body]
-    without = [body for body in bodies if InFlight.key not in body]  # of ranks that leased nothing
+def _merge_ranks(states: Sequence[SavedState]) -> list[SavedState]:
+    ranks = [RankProgress.from_state(state) for state in states if state.sections]
+    without = [state for state in states if not state.sections]  # of ranks that leased nothing
     spread, rows, items = ranks[0].spread, ranks[0].rows, ranks[0].items
     world_size, known = spread.world_size, {rank.spread.rank for rank in ranks}
     missing = [rank for rank in range(world_size) if rank not in known]
@@ -250,34 +250,31 @@ def _merge_ranks(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             f"items were leased on {world_size} ranks, and the states of ranks {missing[:8]} are "
             "missing; load the states of all ranks as a list, whatever the number of ranks now"
         )
-    if any(body["changes"] != bodies[0]["changes"] for body in bodies):
+    if any(state.changes != states[0].changes for state in states):
         raise StateError(
             "the states are of different runs, because the ranks have different changes "
             "(weights, edits); make changes on all ranks after the same step"
         )
-    for rank, body in zip(missing, without, strict=True):
-        epoch, at = parse_cursor_int(body["epoch"]), parse_cursor_int(body["at"])
+    for rank, state in zip(missing, without, strict=True):
         share = Spread(rank, world_size, spread.group, whole=True)
-        ranks.append(RankProgress(epoch, at, share, rows, items, []))
+        ranks.append(RankProgress(state.epoch, state.position, share, rows, items, []))
     if len({rank.rows for rank in ranks}) > 1:
         raise StateError(
             "the ranks are in passes of different lengths; save when all ranks are in one pass"
         )
-    last = max(
-        bodies, key=lambda body: (parse_cursor_int(body["epoch"]), parse_cursor_int(body["at"]))
-    )
-    epoch, at = parse_cursor_int(last["epoch"]), parse_cursor_int(last["at"])
+    last = max(states, key=lambda state: (state.epoch, state.position))
+    epoch, at = last.epoch, last.position
     addresses = sorted(
         address for rank in ranks for address in [*rank.open, *rank.items_before(epoch, at)]
     )
     lost = sorted({item for rank in ranks for item in rank.lost})
     section = _describe_items(Spread(0, 1, spread.group), rows, items, addresses, lost)
     records = max(
-        (body["records"] for body in bodies), key=lambda log: log[-1].get("gives") == "items"
+        (state.records or [] for state in states), key=lambda log: log[-1].get("gives") == "items"
     )
-    furthest = {name: last[name] for name in ("last", "latest")}
-    furthest |= {"epoch": epoch, "at": at, "records": records, InFlight.key: section}
-    return [{**body, **furthest} for body in bodies]
+    furthest: dict[str, Any] = {"epoch": epoch, "at": at, "last": last.last, "latest": last.latest}
+    sections: dict[str, Json] = {InFlight.key: section}
+    return [replace(state, records=records, sections=sections, **furthest) for state in states]
 
 
 # ---------------------------------------------------------------- runs in lanes
@@ -367,19 +364,19 @@ class LanesInFlight(InFlight):
             yield lane, list(group)
 
 
-def _merge_lanes(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    furthest = max(parse_cursor_int(body.get("turn")) for body in bodies)
+def _merge_lanes(states: Sequence[SavedState]) -> list[SavedState]:
+    furthest = max(state.items for state in states)
     behind, items = dict[str, int](), list[Any]()
-    if len({parse_cursor_int(body["epoch"]) for body in bodies}) > 1:
+    if len({state.epoch for state in states}) > 1:
         raise StateError(
             "the states are from different positions or runs, because the ranks are in different "
             "passes; save all ranks after the same step"
         )
-    for body in bodies:
-        saved = body.get(InFlight.key, {"behind": {}, "open": []})
-        turn, lanes = parse_cursor_int(body["turn"]), body["lanes"]
+    for state in states:
+        saved: Any = state.sections.get(InFlight.key, {"behind": {}, "open": []})
+        turn, lanes = state.items, state.lanes or 1
         try:
-            for lane in map(parse_lane_number, {**body["at"], **saved["behind"]}):
+            for lane in map(int, {**state.at, **saved["behind"]}):
                 before = parse_cursor_int(saved["behind"].get(str(lane), 0))
                 behind[str(lane)] = (
                     before
@@ -390,18 +387,16 @@ def _merge_lanes(bodies: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _corrupted(error) from error
     section = {"behind": behind, "open": items}
-    return [{**body, "turn": furthest, InFlight.key: section} for body in bodies]
+    return [replace(state, items=furthest, sections={InFlight.key: section}) for state in states]
 
 
-def _load_lanes(state: Mapping[str, Any], session: Session, adopting: bool) -> LanesInFlight:
-    saved, turn, now = state[InFlight.key], parse_cursor_int(state["turn"]), state["epoch"]
+def _load_lanes(state: SavedState, session: Session, adopting: bool) -> LanesInFlight:
+    saved: Any = state.sections[InFlight.key]
+    turn, now = state.items, state.epoch
     lanes, rank, world_size = session.lanes, session.setting.rank, session.setting.world_size
     marks = dict[Address, LaneMark]()
     try:
-        behind = {
-            parse_lane_number(lane): parse_cursor_int(rounds)
-            for lane, rounds in saved["behind"].items()
-        }
+        behind = {int(lane): parse_cursor_int(rounds) for lane, rounds in saved["behind"].items()}
         if lanes % world_size and (saved["open"] or any(behind.values())):
             raise StateError(
                 f"the state holds items that were leased in {counted(lanes, 'lane')}, which "

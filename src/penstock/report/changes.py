@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from penstock.engine.base.urls import redact_urls
 from penstock.mixture_files.model import MixtureFile
 from penstock.mixture_files.write import convert_model
+from penstock.stores.urls import redact_urls
 
 _MAX_VALUE_LENGTH = 60  # characters
 _MAX_NAMES = 10

@@ -5,9 +5,9 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from penstock.engine.base.outputs import open_output
-from penstock.engine.base.urls import redact_urls
 from penstock.errors import ConfigError
+from penstock.stores.outputs import open_output
+from penstock.stores.urls import redact_urls
 
 from . import shares
 from .page import html, render_pictures

@@ -10,15 +10,16 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.arguments import join_first, suggest_names
-from penstock.engine.base.digests import digest_memory
+from penstock.arguments import join_first, suggest_names
 from penstock.engine.base.progress import Progress
 from penstock.engine.base.random import derive_key
-from penstock.engine.base.row_files import SampleKeys, as_row_files
+from penstock.engine.base.row_files import as_row_files
 from penstock.engine.ops.op import Op
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
+from penstock.plan import SampleKeys
 from penstock.sources import open_files
+from penstock.sources.digests import digest_memory
 from penstock.types import Ints, is_source
 
 from .target import Target

@@ -7,8 +7,8 @@ from html import escape
 from io import StringIO
 from pathlib import Path
 
-from penstock.engine.base.outputs import open_output
 from penstock.errors import ConfigError
+from penstock.stores.outputs import open_output
 
 from .picture import RunCounts, draw_panels
 from .svg import EventStrip, render_svg

@@ -10,12 +10,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from penstock.engine.base.digests import digest_memory
 from penstock.engine.base.random import hash64
 from penstock.engine.base.row_files import as_row_files
-from penstock.engine.base.seams import world
+from penstock.sources.digests import digest_memory
 from penstock.types import Ints, RowFiles, is_source
 
+from ..stores import storage
 from .target import Target
 
 _MAX_ROWS = 1 << 18  # longer ranges are sampled
@@ -149,13 +149,13 @@ def _find_copies(source: RowFiles) -> Ints | None:
     """Return for each file the first file with equal content (by size, first and last bytes)."""
     if not 1 < len(source.paths) <= _MAX_FILES:
         return None
-    sizes = [world.store.stat(str(path)).size for path in source.paths]
+    sizes = [storage.world.store.stat(str(path)).size for path in source.paths]
     first, first_copies = dict[object, int](), np.arange(len(sizes))
     for place, (path, size) in enumerate(zip(source.paths, sizes, strict=True)):
         name: object = path.resolve()
         if sizes.count(size) > 1:
             ends = (
-                world.store.read(str(path), at, _COMPARED_BYTES)
+                storage.world.store.read(str(path), at, _COMPARED_BYTES)
                 for at in (0, max(0, size - _COMPARED_BYTES))
             )
             name = (size, *(digest_memory(piece) for piece in ends))

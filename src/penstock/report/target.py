@@ -16,10 +16,8 @@ import numpy.typing as npt
 from penstock import __version__
 from penstock.dataset import Dataset
 from penstock.engine.base.canonical_json import compute_fingerprint
-from penstock.engine.base.limits import STATE
 from penstock.engine.base.passes import Passes
 from penstock.engine.base.row_files import as_row_files
-from penstock.engine.base.seams import read_within
 from penstock.engine.base.sizes import sum_lengths
 from penstock.engine.graph.digests import data_of
 from penstock.engine.graph.indexed import lengths_known
@@ -33,13 +31,15 @@ from penstock.engine.ops.mix import MixOp
 from penstock.engine.ops.op import OneInput, Op
 from penstock.engine.ops.packed import PackedOp
 from penstock.engine.ops.tokens import Lengths
-from penstock.engine.plan import Exhaustion, Plan
+from penstock.engine.plan import Exhaustion
 from penstock.engine.runtime.step_log import StepRecord, record_of
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
+from penstock.plan import Plan
+from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
 from penstock.types import is_source
 

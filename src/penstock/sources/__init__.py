@@ -1,7 +1,8 @@
 """Sources: the samples of in-memory objects and of files.
 
 The modules read file formats, resolve paths, and identify data. They may import `stores`, `types`,
-`errors` and the base of the engine.
+`errors` and the base of the engine. Importing this package installs the digests of values by which
+states recognise their data.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from typing import Any, TypeAlias, cast
 
 from ..engine.base import machine, seams
 from ..engine.base.progress import Progress
-from ..engine.base.urls import require_encodable_path, require_local
 from ..errors import ConfigError
-from ..stores import CompositeStore, display_path
-from . import catalog, csv, folders, lines, prepared, sidecar
+from ..stores import CompositeStore, display_path, storage
+from ..stores.urls import require_encodable_path, require_local
+from . import catalog, comparison, csv, digests, folders, lines, prepared, sidecar
 from .chain import (
     DecodingCost,
     FilesOutline,
@@ -44,6 +45,8 @@ from .select import SelectedRows, Selection, select
 from .sizes import load_lengths
 from .tokens import TokenIdOptions, is_cache, open_cache, read_file_lengths, require_same_dtype
 from .unify import TabularFile, UnifiedSchema, has_schema
+
+seams.world.digests, seams.world.data = digests, comparison
 
 __all__ = [
     "DECODED_CACHE_BYTES",
@@ -140,7 +143,9 @@ def open_files(
 def _share_store_listings(cache: str | Path | None) -> Generator[None]:
     """List stores once within a block, and cache what is found."""
     cache_root = cache if cache is not None else machine.read_environment_variable("PENSTOCK_CACHE")
-    list_once = seams.world.store.looking if isinstance(seams.world.store, CompositeStore) else None
+    list_once = (
+        storage.world.store.looking if isinstance(storage.world.store, CompositeStore) else None
+    )
     with (
         contextlib.nullcontext()
         if list_once is None

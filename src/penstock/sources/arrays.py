@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.base import machine
-from ..engine.base.seams import Stat
 from ..errors import (
     ConfigError,
     DataError,
@@ -31,6 +30,7 @@ from ..errors import (
     is_panic,
     make_missing_extra_error,
 )
+from ..stores.storage import Stat
 from ..types import Ints
 from . import folders, meta, sidecar
 from .checksummed import ChecksummedFile, OpenRequest

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ..engine.base.urls import strip_secrets
 from ..errors import ConfigError
+from ..stores.urls import strip_secrets
 
 _MAX_NAMES = 1_000_000
 _MAX_BRACES = 64

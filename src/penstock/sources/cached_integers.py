@@ -11,9 +11,9 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from ..engine.base import seams
 from ..engine.base.canonical_json import encode_canonical_json
 from ..errors import DataError, PenstockError
+from ..stores import storage
 from ..types import Digest, Ints, Json
 from . import sidecar, sums
 
@@ -54,7 +54,7 @@ def _write_key(text: bytes) -> Path:
     if not path.exists() or path.read_bytes() != text:
         with (
             sidecar.lock_folder(path.parent) as locked,
-            seams.world.disk.create(path, locked) as file,
+            storage.world.disk.create(path, locked) as file,
         ):
             file.write(text)
     return path

@@ -19,16 +19,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base import machine, seams
+from ..engine.base import machine
 from ..engine.base.columnar import import_arrow
-from ..engine.base.digests import sample_fixed_indices
 from ..engine.base.progress import Progress
-from ..engine.base.seams import Stat
 from ..errors import DataError, PenstockError
+from ..stores import storage
+from ..stores.storage import Stat
 from ..types import Ints
 from . import sidecar
 from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
+from .digests import sample_fixed_indices
 from .line_index import find_row_offsets
 from .lines import Offsets
 from .paths import PACKED_EXTENSIONS
@@ -127,7 +128,7 @@ class LazyFiles(Sequence[IndexedFile]):
                 sidecar.require_unchanged(path, catalog.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
-                seams.world.disk.unlink(catalog.look)  # the next process compares all files
+                storage.world.disk.unlink(catalog.look)  # the next process compares all files
             raise
         if len(file) != catalog.rows[number]:
             raise DataError(
@@ -192,7 +193,7 @@ def load(
                     target, sidecar.CATALOG, files, rows, body, locked, fallback=in_cache
                 )
                 catalog = catalog._replace(path=written)
-        looked = Stat(machine.get_pid(), int(machine.read_wall_time() * 1e9))
+        looked = Stat(machine.get_pid(), int(storage.read_wall_time() * 1e9))
         with suppress(PenstockError):
             sidecar.write(look, sidecar.LOOKED, looked, 0, b"", locked)
         return catalog
@@ -225,14 +226,14 @@ def _is_fresh(look: Path) -> bool:
     """Return whether a running process compared files and catalog in the last minute."""
     if not look.is_file():
         return False
-    stamp = sidecar.decode(seams.world.disk.read(look))
+    stamp = sidecar.decode(storage.world.disk.read(look))
     if (
         stamp is None
         or stamp.data.size == machine.get_pid()
-        or not machine.is_running(stamp.data.size)
+        or not storage.is_running(stamp.data.size)
     ):
         return False
-    return 0 <= int(machine.read_wall_time() * 1e9) - stamp.data.mtime <= _MAX_AGE_NANOSECONDS
+    return 0 <= int(storage.read_wall_time() * 1e9) - stamp.data.mtime <= _MAX_AGE_NANOSECONDS
 
 
 def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ..engine.base import machine, seams
-from ..engine.base.seams import Stat
+from ..engine.base import machine
 from ..engine.base.spans import DocumentSpans, SpanSource, join_spans
 from ..errors import ConfigError
-from ..stores import ByteRange, CompositeStore, is_remote
+from ..stores import ByteRange, CompositeStore, is_remote, storage
+from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
 from . import sidecar
 from .block import ColumnarFile, join_read_rows
@@ -298,8 +298,8 @@ class JoinedFiles:
         self._use()
 
     def _use(self) -> None:
-        if self._far and isinstance(seams.world.store, CompositeStore):
-            seams.world.store.used_by(self)
+        if self._far and isinstance(storage.world.store, CompositeStore):
+            storage.world.store.used_by(self)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -420,7 +420,7 @@ class JoinedFiles:
             False if the prefetch buffer of the process is full. Local files and formats with
             unknown byte ranges are never prefetched, and return true.
         """
-        store = seams.world.store
+        store = storage.world.store
         if not self._far or not isinstance(store, CompositeStore):
             return True
         ranges = list[ByteRange]()

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.base import seams
 from ..engine.base.progress import Progress
-from ..stores import is_remote
+from ..stores import is_remote, storage
 from . import sidecar, sums
 from .lru import LRUCache, SharedCaches
 from .sums import BlockChecksums
@@ -61,7 +60,7 @@ class ChecksummedFile:
         if self._sums_path is not None:
             return list(map(self.read, starts, lengths))
         with sidecar.convert_storage_errors(self.path):
-            ranges = seams.world.store.many(str(self.path), zip(starts, lengths, strict=True))
+            ranges = storage.world.store.many(str(self.path), zip(starts, lengths, strict=True))
         if list(map(len, ranges)) != lengths:
             wrong = next(
                 number for number, data in enumerate(ranges) if len(data) != lengths[number]
@@ -186,7 +185,7 @@ def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Pat
             sidecar.convert_storage_errors(path),
         ):
             checksums = sums.compute_checksums(
-                seams.world.store.read(str(path), offset, sums.CHUNK_BYTES)
+                storage.world.store.read(str(path), offset, sums.CHUNK_BYTES)
                 for offset in progress.chunks(sums.CHUNK_BYTES)
             )
         return size, checksums.tobytes()

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base import seams
 from ..engine.base.columnar import import_arrow
 from ..errors import ConfigError, DataError, PenstockError, StorageError
-from ..stores import ByteRange, is_remote
+from ..stores import ByteRange, is_remote, storage
 from ..types import Ints
 from . import sidecar
 from .arrow_index import index_record_batches, require_plausible
@@ -211,7 +210,9 @@ class Parquet(ColumnarFile):
             return
         self._data.compare(size - 8, size)
         with sidecar.convert_storage_errors(self._path):
-            length = int.from_bytes(seams.world.store.read(str(self._path), size - 8, 4), "little")
+            length = int.from_bytes(
+                storage.world.store.read(str(self._path), size - 8, 4), "little"
+            )
         self._data.compare(max(size - 8 - length, 0), size)
 
 

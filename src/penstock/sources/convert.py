@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..engine.base import seams
 from ..engine.base.progress import Progress
 from ..errors import DataError, make_missing_extra_error
-from ..stores import is_remote
+from ..stores import is_remote, storage
 from . import sidecar
 from .paths import PACKED_EXTENSIONS
 
@@ -74,7 +73,7 @@ def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Pa
             sidecar.convert_storage_errors(origin),
         ):
             for offset in progress.chunks(_READ_BYTES):
-                file.write(seams.world.store.read(str(origin), offset, _READ_BYTES))
+                file.write(storage.world.store.read(str(origin), offset, _READ_BYTES))
 
     return sidecar.ensure_copy(
         sidecar.cache_path(origin, cache, origin.name),
@@ -110,7 +109,7 @@ def _read_compressed_pieces(origin: Path, size: int, progress: Progress) -> Iter
     for offset in range(0, size, _READ_BYTES):
         progress.tell(offset)
         with sidecar.convert_storage_errors(origin):
-            piece = seams.world.store.read(str(origin), offset, _READ_BYTES)
+            piece = storage.world.store.read(str(origin), offset, _READ_BYTES)
         yield from (piece[start : start + bite] for start in range(0, len(piece), bite))
 
 

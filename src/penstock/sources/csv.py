@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base.columnar import import_arrow
-from ..engine.base.limits import CSV_COLUMNS, CSV_ROW
 from ..engine.base.progress import Progress
 from ..errors import DataError
+from ..stores.limits import CSV_COLUMNS, CSV_ROW
 from . import sidecar
 from .convert import require_sane_size
 from .rows import map_file, open_for_arrow

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engine.base import seams
 from ..errors import ConfigError, DataError
+from ..stores import storage
 from ..types import Digest, Ints, Json
 from . import sidecar
 from .metadata import is_metadata, log_left_out
@@ -49,7 +49,7 @@ class FileSamples:
         parts: dict[str, Any] = {"__key__": sample.key}
         for extension, path in sample.parts.items():
             with sidecar.convert_storage_errors(path):
-                parts[extension] = seams.world.store.read(str(path))
+                parts[extension] = storage.world.store.read(str(path))
         return {**parts, **sample.values}
 
     def lengths(self) -> Ints | None:
@@ -126,7 +126,7 @@ def read_list(path: Path) -> FileSamples:
     """
     samples = list[FileSample]()
     with sidecar.convert_storage_errors(path):
-        text = seams.world.store.read(str(path)).decode("utf-8-sig", "surrogateescape")
+        text = storage.world.store.read(str(path)).decode("utf-8-sig", "surrogateescape")
     # Not `splitlines`, which splits at more characters, and file names may contain those.
     for number, line in enumerate(text.split("\n"), 1):
         name, _, caption = line.removesuffix("\r").partition("\t")

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.digests import digest_few_rows, digest_value, sample_fixed_indices
 from ..errors import ConfigError
 from ..types import Digest, Ints, Json
+from .digests import digest_few_rows, digest_value, sample_fixed_indices
 from .rows import to_exact_pylist
 
 _BATCH_ROWS = 256  # rows converted at a time

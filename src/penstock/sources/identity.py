@@ -14,13 +14,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base import seams
-from ..engine.base.canonical_values import Speller
-from ..engine.base.digests import HashBuilder, digest_memory, sample_fixed_indices
 from ..engine.base.progress import Progress
 from ..errors import StorageError
+from ..stores import storage
 from ..types import Digest, Ints
 from . import sidecar
+from .canonical_values import Speller
+from .digests import HashBuilder, digest_memory, sample_fixed_indices
 
 _FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
 _STARTS, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
@@ -52,7 +52,7 @@ def digest_sampled_rows(read: Callable[[Ints], list[Any]], n: int) -> str:
 
 def digest_files(
     paths: Sequence[Path],
-    stats: Sequence[seams.Stat],
+    stats: Sequence[storage.Stat],
     read: Callable[[Ints], list[Any]],
     rows: int,
     reading: str,
@@ -77,13 +77,13 @@ def digest_files(
     )
 
 
-def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[seams.Stat]) -> str:
+def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[storage.Stat]) -> str:
     digest = HashBuilder()
     digest.add(json.dumps([stat.size for stat in stats]).encode())
     for number in map(int, sample_fixed_indices(len(paths), _FILES)):
         for start in _choose_block_offsets(stats[number].size):
             with sidecar.convert_storage_errors(paths[number]):
-                digest.add(seams.world.store.read(str(paths[number]), start, _PIECE))
+                digest.add(storage.world.store.read(str(paths[number]), start, _PIECE))
     return digest.text()
 
 

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base import seams
-from ..engine.base.machine import count_cores, keep_memory
+from ..engine.base.machine import count_cores
 from ..engine.base.progress import Progress
-from ..engine.base.seams import Stat
+from ..stores import storage
+from ..stores.storage import Stat, keep_memory
 from ..types import Ints
 from . import sidecar
 from .sums import BlockChecksums, compute_checksums
@@ -158,7 +159,7 @@ def _read_pieces(path: Path, starts: range, size: int) -> _LinePiece:
 
 def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _LinePiece:
     with sidecar.convert_storage_errors(path):
-        piece = seams.world.store.read(str(path), start, min(_CHUNK_BYTES, size - start))
+        piece = storage.world.store.read(str(path), start, min(_CHUNK_BYTES, size - start))
     if start == 0:
         sidecar.require_no_lfs_pointer(path, size, piece)
     sums, stop = compute_checksums([piece]), start + len(piece)

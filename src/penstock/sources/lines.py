@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.limits import ARRAY, LINE
 from ..errors import ConfigError, DataError
 from ..stores import ByteRange, is_remote
+from ..stores.limits import ARRAY, LINE
 from ..types import Ints
 from . import sidecar
 from .chain import choose_max_gap, merge_row_ranges, read_in_file_order

@@ -13,12 +13,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.digests import (
-    copy_for_reading,
-    digest_few_rows,
-    digest_memory,
-    sample_fixed_indices,
-)
 from ..engine.base.progress import Progress
 from ..engine.base.sizes import LengthsByIndex, OffsetLengths
 from ..engine.base.spans import DocumentSpans
@@ -26,6 +20,7 @@ from ..errors import ConfigError, DataError
 from ..types import Digest, Ints, Json, Sizes
 from .cached_integers import load_or_make_integers
 from .chain import compute_offsets, read_by_part
+from .digests import copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
 from .hub import (
     can_skip,
     has_array_format,

@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ..engine.base import seams
-from ..engine.base.limits import METADATA
-from ..engine.base.yaml import require_shallow
 from ..errors import ConfigError, DataError
+from ..stores.limits import METADATA, read_within
 from . import sidecar
+from .yaml import require_shallow
 
 META_FOLDER = ".nv-meta"
 
@@ -46,7 +45,7 @@ def read(path: Path) -> Any:
 def read_bytes(path: Path) -> bytes:
     """Read a file that describes data, up to a size limit."""
     with sidecar.convert_storage_errors(path):
-        return seams.read_within(str(path), METADATA)
+        return read_within(str(path), METADATA)
 
 
 def _parse_yaml(text: bytes) -> Any:

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..engine.base import seams
 from ..errors import ConfigError, DataError
-from ..stores import ByteRange, CompositeStore, is_remote
+from ..stores import ByteRange, CompositeStore, is_remote, storage
 from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
 from .chain import IndexedFile, TokenCounter
 from .columnar import Arrow, Parquet
@@ -68,7 +67,7 @@ class Opener(NamedTuple):
 
     def prefetch(self, paths: Sequence[Path]) -> None:
         """Prefetch the heads of remote files that are opened next."""
-        store = seams.world.store
+        store = storage.world.store
         if self.kind in _HEADER_FORMATS and isinstance(store, CompositeStore):
             store.prefetch(
                 [

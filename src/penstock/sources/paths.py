@@ -9,10 +9,7 @@ from glob import escape
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias, get_args
 
-from ..engine.base import seams
-from ..engine.base.arguments import check_choice
-from ..engine.base.seams import FolderEntry
-from ..engine.base.urls import get_glob_prefix, get_scheme, is_glob, is_url, split_digest
+from ..arguments import check_choice
 from ..errors import ConfigError, StorageError, make_storage_error
 from ..stores import (
     CompositeStore,
@@ -21,7 +18,10 @@ from ..stores import (
     is_remote,
     parse_listed_name,
     parse_location,
+    storage,
 )
+from ..stores.storage import FolderEntry
+from ..stores.urls import get_glob_prefix, get_scheme, is_glob, is_url, split_digest
 from . import folders
 from .braces import expand_braces
 from .lakes import require_current
@@ -261,7 +261,9 @@ class _Scanner:
         match = entries.get(requested.name)
         if match is None or not match.file:
             odd = (
-                "" if requested.is_file() or requested.is_dir() else seams.describe_file_kind(path)
+                ""
+                if requested.is_file() or requested.is_dir()
+                else storage.describe_file_kind(path)
             )
             match = (
                 FolderEntry(path, requested.is_file(), True, odd) if requested.exists() else None
@@ -311,7 +313,7 @@ def prefetch_stats(given: Iterable[str | Path]) -> None:
     A later lookup reports the missing ones.
     """
     remote = [name for path in given if is_remote(path) for name in _expand_urls(path)]
-    store, names = seams.world.store, [name for name in remote if not is_glob(name)]
+    store, names = storage.world.store, [name for name in remote if not is_glob(name)]
     if names and isinstance(store, CompositeStore):
         with contextlib.suppress(FileNotFoundError, IsADirectoryError, NotADirectoryError):
             store.look(names)
@@ -547,7 +549,7 @@ def _list_folder(folder: Path) -> list[FolderEntry]:
 
 def _list_pattern(pattern: str) -> list[FolderEntry]:
     try:
-        entries = seams.world.store.list(pattern)
+        entries = storage.world.store.list(pattern)
         # A local folder may have a name like a URL scheme.
         if not is_remote(pattern) and any(is_url(entry.path) for entry in entries):
             entries = [entry._replace(path=str(Path.cwd() / entry.path)) for entry in entries]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..engine.base.arguments import require_protocol
+from ..arguments import require_protocol
 from ..errors import ConfigError
 from ..types import Format
 from .paths import ALL_FORMATS, FORMATS

@@ -12,10 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base import seams
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
-from ..stores import parse_location
+from ..stores import parse_location, storage
 from ..types import Ints
 from . import checksummed, lines, meta, sidecar
 from .braces import expand_braces
@@ -206,7 +205,9 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> JoinedFiles
     if index.exists():
         size = sidecar.stat_file(index).size
         with sidecar.convert_storage_errors(index):
-            index_bytes = seams.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
+            index_bytes = (
+                storage.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
+            )
         offsets = np.frombuffer(index_bytes, "=u8")
         if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat_file(file).size:
             raise DataError(

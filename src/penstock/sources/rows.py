@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.base import seams
 from ..engine.base.columnar import import_arrow
 from ..errors import DataError
-from ..stores import RemoteFile, is_remote
+from ..stores import RemoteFile, is_remote, storage
 from ..types import Ints
 
 _INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -25,7 +24,7 @@ def map_file(path: Path) -> Any:
     Unlike `mmap`, the buffer keeps no file handle, so there may be many of them.
     """
     if is_remote(path):
-        return import_arrow().py_buffer(seams.world.store.read(str(path)))
+        return import_arrow().py_buffer(storage.world.store.read(str(path)))
     return import_arrow().memory_map(encode_path(path)).read_buffer()
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..engine.base import seams
 from ..engine.base.columnar import import_arrow
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
-from ..stores import parse_location
+from ..stores import parse_location, storage
 from . import meta, sidecar
 
 MANIFEST_NAME = ".shards.json"
@@ -116,7 +115,7 @@ def find_token_column(files: Sequence[Path], kind: str) -> str | None:
 
 def _read_schema_message(path: Path) -> bytes:
     """Return the schema message of an Arrow stream: a marker, its length, and that many bytes."""
-    read, size = seams.world.store.read, sidecar.stat_file(path).size
+    read, size = storage.world.store.read, sidecar.stat_file(path).size
     prefix = read(str(path), 0, 8)
     length = int.from_bytes(prefix[4:], "little")
     if prefix[:4] != b"\xff" * 4 or length > size - 8:

@@ -18,9 +18,8 @@ from typing import Any, NoReturn, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.arguments import suggest_names
+from ..arguments import suggest_names
 from ..engine.base.columnar import import_arrow
-from ..engine.base.digests import digest_memory
 from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
@@ -35,6 +34,7 @@ from .chain import (
     reopen_as_halves,
     reopen_with_column,
 )
+from .digests import digest_memory
 from .identity import digest_files, digest_sampled_rows
 from .kinds import TypedFile
 from .sizes import ColumnFile

@@ -20,11 +20,10 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from ..engine.base import machine, seams
-from ..engine.base.seams import Stat
-from ..engine.base.urls import require_local
 from ..errors import DataError, PenstockError, StorageError, convert_storage_errors
-from ..stores import get_default_cache, is_remote
+from ..stores import get_default_cache, is_remote, storage
+from ..stores.storage import Stat
+from ..stores.urls import require_local
 from . import sums
 from .rows import encode_path, map_file, resolve_absolute_paths
 
@@ -254,7 +253,7 @@ def _lock_data_file(data: Path, target: Path) -> contextlib.AbstractContextManag
     there. Otherwise it locks a folder of the cache.
     """
     return (
-        seams.world.disk.lock(data)
+        storage.world.disk.lock(data)
         if target.parent == data.parent
         else lock_folder(target.parent / ".making")
     )
@@ -264,7 +263,7 @@ def lock_folder(folder: Path) -> contextlib.AbstractContextManager[bool]:
     """Lock a cache folder for one writing process; enter with `False` if it cannot be locked."""
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return seams.world.disk.lock(folder)
+    return storage.world.disk.lock(folder)
 
 
 def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) -> bool:
@@ -281,7 +280,7 @@ def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) 
     """
     _require_file(path, data)
     with convert_storage_errors(path):
-        stamp = decode(seams.world.store.read(str(path), 0, HEADER_BYTES))
+        stamp = decode(storage.world.store.read(str(path), 0, HEADER_BYTES))
         current, size = stat_file(data), stat_file(path).size
     if stamp is None or stamp.kind != kind or size != HEADER_BYTES + stamp.length:
         raise make_damage_error(path, data)
@@ -331,7 +330,7 @@ def write(
 ) -> Path:
     """Write a sidecar atomically, to `fallback` if its folder is read-only; return its path."""
     try:
-        with seams.world.disk.create(path, locked) as file:
+        with storage.world.disk.create(path, locked) as file:
             file.write(encode(Stamp(kind, data, total, len(body), zlib.crc32(body))))
             file.write(body)
     except OSError as error:
@@ -366,7 +365,7 @@ def ensure_copy(
     """
 
     def make(locked: bool) -> tuple[int, bytes]:
-        with convert_storage_errors(target), seams.world.disk.create(target, locked) as file:
+        with convert_storage_errors(target), storage.world.disk.create(target, locked) as file:
             require_free_space(target.parent, stat_file(data).size, f"to unpack or convert {data}")
             write_copy(file)
             size = file.seek(0, 2)
@@ -422,7 +421,7 @@ def note_change(paths: Sequence[Path], kind: int, data: Path, total: int, body: 
     for path in paths:
         if path.exists():
             with convert_storage_errors(path):
-                stamp = decode(seams.world.store.read(str(path), 0, HEADER_BYTES))
+                stamp = decode(storage.world.store.read(str(path), 0, HEADER_BYTES))
             if stamp is not None and stamp[2:] != (total, len(body), zlib.crc32(body)):
                 log_changed(data)
             return
@@ -460,7 +459,7 @@ def merge_change_logs() -> Generator[None]:
 def stat_file(path: Path) -> Stat:
     """Return the version of a file: size, mtime, inode and ctime."""
     with convert_storage_errors(path):
-        return seams.world.store.stat(str(path))
+        return storage.world.store.stat(str(path))
 
 
 def require_no_lfs_pointer(path: Path, size: int, head: bytes | None = None) -> None:
@@ -473,7 +472,7 @@ def require_no_lfs_pointer(path: Path, size: int, head: bytes | None = None) -> 
         return
     if head is None:
         with convert_storage_errors(path):
-            head = seams.world.store.read(str(path), 0, len(_LFS_POINTER))
+            head = storage.world.store.read(str(path), 0, len(_LFS_POINTER))
     if head.startswith(_LFS_POINTER):
         raise DataError(
             "it is a pointer of Git LFS, not the data: run `git lfs pull` in its repository",
@@ -576,7 +575,7 @@ def cache_path(data: Path, cache: str | Path | None, name: str) -> Path:
 
 def require_free_space(folder: Path, need: int, purpose: str) -> None:
     """Raise `StorageError` if the disk of a folder has fewer than `need` bytes free."""
-    if (free := seams.world.disk.free(folder)) < need:
+    if (free := storage.world.disk.free(folder)) < need:
         raise StorageError(
             f"{folder} has {free / 2**20:,.0f} MiB free, {need / 2**20:,.0f} MiB are needed "
             f"{purpose}: free some, or give cache= a folder on another disk"
@@ -588,7 +587,7 @@ def _is_protected(folder: Path) -> bool:
     path = folder.absolute()
     return any(
         path.is_relative_to(system) for system in _SYSTEM_FOLDERS
-    ) or machine.is_root_in_foreign_folder(path)
+    ) or storage.is_root_in_foreign_folder(path)
 
 
 def _compute_checksum(head: bytes) -> bytes:

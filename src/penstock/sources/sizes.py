@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..engine.base import seams
 from ..engine.base.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
+from ..stores import storage
 from ..types import Ints
 from . import sidecar
 from .chain import IndexedFile, TokenCounter
@@ -125,7 +125,7 @@ class _Announcement:
             if self._announced:
                 return
             self._announced, paths = True, self._paths[number:]
-            size = sum(seams.world.store.stat(str(path)).size for path in paths)
+            size = sum(storage.world.store.stat(str(path)).size for path in paths)
             if size < _MIN_ANNOUNCED_BYTES:
                 return
             others = len(paths) - 1

@@ -20,9 +20,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base import seams
 from ..engine.base.random import hash64
 from ..errors import DataError, StorageError
+from ..stores import storage
 
 BLOCK_BYTES = 4 << 10
 CHUNK_BYTES = 1 << 20
@@ -77,7 +77,7 @@ def read(path: Path, start: int, length: int, sums: BlockChecksums | None, name:
     low = start if sums is None else start // BLOCK_BYTES * BLOCK_BYTES
     stop = start + length if sums is None else -(-(start + length) // BLOCK_BYTES) * BLOCK_BYTES
     try:
-        data = seams.world.store.read(str(path), low, stop - low)
+        data = storage.world.store.read(str(path), low, stop - low)
     except StorageError:
         raise
     except OSError as error:

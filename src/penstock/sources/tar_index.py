@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base import seams
 from ..engine.base.progress import Progress
-from ..engine.base.seams import Stat
 from ..errors import DataError
+from ..stores import storage
+from ..stores.storage import Stat
 from ..types import Ints
 from . import sidecar
 from .tar import TAR_BLOCK_BYTES, MemberIterator, ReadBytes, parse_sample_part
@@ -58,7 +58,7 @@ class ReadAheadWindow:
 
     def _stored(self, at: int, length: int) -> bytes:
         with sidecar.convert_storage_errors(self._path):
-            return seams.world.store.read(str(self._path), at, length)
+            return storage.world.store.read(str(self._path), at, length)
 
 
 def ensure_tar_index(
@@ -130,7 +130,7 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
             where=where,
         )
     with sidecar.convert_storage_errors(path):
-        rest = seams.world.store.read(str(path), at, size - at)
+        rest = storage.world.store.read(str(path), at, size - at)
     if len(rest) != size - at or rest.count(0) != len(rest):
         raise DataError(
             "data follows the end of the archive: split several archives in one file into "
@@ -180,7 +180,7 @@ def find_energon_index(path: Path, stat: Stat) -> Path | None:
 def read_energon_offsets(index: Path) -> Ints:
     """Read an index of Energon: the offsets of the samples, and of the end."""
     with sidecar.convert_storage_errors(index):
-        return np.frombuffer(seams.world.store.read(str(index)), "=u8").astype(np.int64)
+        return np.frombuffer(storage.world.store.read(str(index)), "=u8").astype(np.int64)
 
 
 def digest_keys(keys: Iterable[str]) -> npt.NDArray[np.uint64]:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.seams import Stat
 from ..errors import DataError
+from ..stores.storage import Stat
 from ..types import Ints
 from . import line_index, lines, sums
 from .checksummed import ChecksummedFile, OpenRequest

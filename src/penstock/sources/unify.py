@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from ..engine.base.columnar import import_arrow
-from ..engine.base.dtypes import MAX_EXACT_FLOAT_INT
 from ..errors import DataError
+from ..types import MAX_EXACT_FLOAT_INT
 from . import sidecar
 from .kinds import describe_column_types, is_compatible_type
 from .rows import to_numpy_dtype

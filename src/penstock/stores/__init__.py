@@ -6,7 +6,7 @@ process.
 
 from __future__ import annotations
 
-from ..engine.base import seams
+from . import storage
 from .listings import get_default_cache
 from .prefetch import ByteRange
 from .remote import (
@@ -33,5 +33,5 @@ __all__ = [
     "resolve_beside",
 ]
 
-if not isinstance(seams.world.store, CompositeStore):
-    seams.world.store = CompositeStore(seams.world.store)
+if not isinstance(storage.world.store, CompositeStore):
+    storage.world.store = CompositeStore(storage.world.store)

@@ -20,9 +20,10 @@ from typing import NamedTuple
 
 from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENT_COUNTS
-from ..engine.base.urls import require_local
 from ..errors import ConfigError
+from . import storage
 from .client import ObjectInfo
+from .urls import require_local
 
 CACHE_LIMIT_VARIABLE = "PENSTOCK_CACHE_LIMIT"
 """Environment variable with the size limit of the cache, such as `200GB`."""
@@ -143,7 +144,7 @@ class BlockCache:
         data = read_block(path, max(start - block_start, 0), min(stop - block_start, BLOCK_BYTES))
         if data is not None:
             with contextlib.suppress(OSError):
-                seams.world.disk.touch(path)
+                storage.world.disk.touch(path)
         return data
 
     @contextlib.contextmanager
@@ -162,8 +163,8 @@ class BlockCache:
         with contextlib.suppress(OSError):
             if not path.exists():
                 self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                seams.world.disk.write(path, b"")
-        return seams.world.disk.lock(path)
+                storage.world.disk.write(path, b"")
+        return storage.world.disk.lock(path)
 
     def _has_room(self, run: Sequence[int], size: int) -> bool:
         """Return whether the cache has room for these blocks of an object."""
@@ -183,7 +184,7 @@ class BlockCache:
     def _store(self, key: str, blocks: dict[int, memoryview]) -> None:
         """Write blocks to the cache, evicting others; silently skip blocks over the limit."""
         disk, new_bytes = (
-            seams.world.disk,
+            storage.world.disk,
             sum(compute_file_size(len(data)) for data in blocks.values()),
         )
         with self._write_lock():
@@ -240,22 +241,22 @@ class BlockCache:
         existing = next(
             folder for folder in (self.folder, *self.folder.absolute().parents) if folder.exists()
         )
-        return (used + seams.world.disk.free(existing)) // 2
+        return (used + storage.world.disk.free(existing)) // 2
 
     def _used_bytes(self) -> int:
         """Return the size of all blocks, as last recorded."""
         path = self.folder / "used"
         with contextlib.suppress(OSError):
             if path.exists() and not path.is_file():
-                seams.world.disk.unlink(path)
-            data = seams.world.disk.read(path)
+                storage.world.disk.unlink(path)
+            data = storage.world.disk.read(path)
             if len(data) == 12 and zlib.crc32(data[:8]) == int.from_bytes(data[8:], "little"):
                 return int.from_bytes(data[:8], "little")
         return self.shrink(1 << 62)
 
     def _record_usage(self, used: int) -> None:
         encoded = used.to_bytes(8, "little")
-        seams.world.disk.write(
+        storage.world.disk.write(
             self.folder / "used", encoded + zlib.crc32(encoded).to_bytes(4, "little")
         )
 
@@ -268,25 +269,25 @@ class BlockCache:
         Returns:
             The size that remains, in bytes.
         """
-        for entry in seams.world.store.list(f"{_escape_folder(self.folder)}/??/.*.tmp"):
+        for entry in storage.world.store.list(f"{_escape_folder(self.folder)}/??/.*.tmp"):
             with contextlib.suppress(OSError):
-                seams.world.disk.unlink(Path(entry.path))
+                storage.world.disk.unlink(Path(entry.path))
         blocks = sorted(self.all(), key=lambda block: block.used)
         used = sum(block.size for block in blocks)
         for block in blocks:
             if used <= max_bytes:
                 break
             with contextlib.suppress(OSError):
-                seams.world.disk.unlink(block.path)
+                storage.world.disk.unlink(block.path)
                 used -= block.size
         self._record_usage(used)
         return used
 
     def all(self) -> Iterator[CachedBlock]:
         """Iterate over the cached blocks."""
-        for entry in seams.world.store.list(f"{_escape_folder(self.folder)}/??/*-*"):
+        for entry in storage.world.store.list(f"{_escape_folder(self.folder)}/??/*-*"):
             with contextlib.suppress(OSError):
-                stat = seams.world.store.stat(entry.path)
+                stat = storage.world.store.stat(entry.path)
                 yield CachedBlock(Path(entry.path), stat.size, stat.mtime)
 
     def clear(self) -> int:
@@ -309,7 +310,7 @@ class BlockCache:
             if (
                 length is None or read_block(block.path, 0, length) is None
             ) and block.path.exists():
-                seams.world.disk.unlink(block.path)
+                storage.world.disk.unlink(block.path)
                 corrupted.append(block.path)
         return count, corrupted
 
@@ -355,7 +356,7 @@ def read_block(path: Path, start: int, stop: int) -> bytes | memoryview | None:
     if not path.is_file():  # reading a pipe would block
         return None
     read_bytes, max_header = (
-        seams.world.store.read,
+        storage.world.store.read,
         _HEADER_STRUCT.size + 4 * (BLOCK_BYTES // _CHECKSUM_BYTES),
     )
     low, high = (
@@ -396,9 +397,13 @@ def read_block_length(path: Path) -> int | None:
     if not path.is_file():
         return None
     with contextlib.suppress(OSError, struct.error):
-        length = _HEADER_STRUCT.unpack(seams.world.store.read(str(path), 0, _HEADER_STRUCT.size))[2]
+        length = _HEADER_STRUCT.unpack(storage.world.store.read(str(path), 0, _HEADER_STRUCT.size))[
+            2
+        ]
         return (
-            length if seams.world.store.stat(str(path)).size == compute_file_size(length) else None
+            length
+            if storage.world.store.stat(str(path)).size == compute_file_size(length)
+            else None
         )
     return None
 

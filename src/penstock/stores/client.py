@@ -11,8 +11,9 @@ from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
 from ..engine.base import machine
-from ..engine.base.seams import Stat
 from ..errors import ConfigError
+from . import storage
+from .storage import Stat
 
 RETRY_SECONDS_VARIABLE = "PENSTOCK_STORE_SECONDS"
 """Environment variable with the number of seconds to retry one request; 60 by default."""
@@ -179,5 +180,5 @@ def _parse_retry_after(header: str) -> float | None:
     if header.strip().isdecimal():
         return float(header)
     with suppress(TypeError, ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(header).timestamp() - machine.read_wall_time())
+        return max(0.0, parsedate_to_datetime(header).timestamp() - storage.read_wall_time())
     return None

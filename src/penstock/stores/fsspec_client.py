@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, cast
 
-from ..engine.base.machine import is_unresolved
-from ..engine.base.urls import get_scheme, redact_urls
 from ..errors import ConfigError, install_command
 from .client import (
     NotFound,
@@ -20,6 +18,8 @@ from .client import (
     UnresolvedHost,
     error_for_status,
 )
+from .network import is_unresolved
+from .urls import get_scheme, redact_urls
 
 EXTRAS_BY_SCHEME = {
     **dict.fromkeys(("s3", "s3a"), "s3"),

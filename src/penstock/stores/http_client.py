@@ -17,8 +17,8 @@ from typing import Any, cast
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from ..engine.base import machine, seams
-from ..engine.base.limits import ANSWER, OBJECT
 from ..engine.base.thread_pool import is_abandoned
+from . import network
 from .addresses import is_blocked
 from .client import (
     ObjectInfo,
@@ -29,6 +29,7 @@ from .client import (
     error_for_status,
     get_retry_seconds,
 )
+from .limits import ANSWER, OBJECT
 
 _TIMEOUT_SECONDS = 30.0  # timeout of a request
 _POLL_SECONDS = 0.5  # between checks that the caller still waits
@@ -83,7 +84,7 @@ class _TimedStream(io.RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int:
         seconds_left = min(self._until - seams.world.sched.now(), _TIMEOUT_SECONDS)
-        while seconds_left > 0 and not machine.is_readable(
+        while seconds_left > 0 and not network.is_readable(
             self._socket, min(seconds_left, _POLL_SECONDS)
         ):
             seconds_left = 0 if is_abandoned() else seconds_left - _POLL_SECONDS
@@ -287,7 +288,7 @@ class HttpClient:
             ) from None
         except (OSError, http.client.HTTPException) as error:
             connection.close()
-            if machine.is_unresolved(error):
+            if network.is_unresolved(error):
                 raise UnresolvedHost from None
             raise RetryableError(_describe_error(error)) from None
         except BaseException:
@@ -351,7 +352,7 @@ def _connect(
     """
     if connection.sock is None:
         addresses = (
-            [] if proxied_host or inside is None else machine.resolve_host(connection.host)
+            [] if proxied_host or inside is None else network.resolve_host(connection.host)
         )  # checked before the connection opens
         if any(is_blocked(candidate, inside is True) for candidate in addresses):
             raise PermanentError(_BLOCKED_REDIRECT_REASON)

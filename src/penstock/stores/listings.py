@@ -10,10 +10,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..engine.base import machine, seams
-from ..engine.base.urls import require_local
+from ..engine.base import machine
 from ..errors import ConfigError
+from . import storage
 from .client import ObjectInfo
+from .urls import require_local
 
 _MAX_AGE_SECONDS = 60.0
 _RUN_VARIABLES = (
@@ -57,7 +58,7 @@ def share_listing(
         return list_store()
     run = [machine.read_environment_variable(name) for name in _RUN_VARIABLES]
     key = hashlib.blake2b(
-        json.dumps([run, machine.get_parent_pid(), *key_parts]).encode(), digest_size=12
+        json.dumps([run, storage.get_parent_pid(), *key_parts]).encode(), digest_size=12
     ).hexdigest()
     folder = get_default_cache() / "listings"
     with suppress(OSError):
@@ -65,14 +66,14 @@ def share_listing(
     path = folder / key
     if (listing := _read_recent(path)) is not None:
         return listing
-    with seams.world.disk.lock(_choose_lock_file(folder, key)) as locked:
+    with storage.world.disk.lock(_choose_lock_file(folder, key)) as locked:
         if locked and (listing := _read_recent(path)) is not None:
             return listing
         listing = list_store()
-        body = json.dumps([machine.read_wall_time(), machine.get_pid(), listing]).encode()
+        body = json.dumps([storage.read_wall_time(), machine.get_pid(), listing]).encode()
         with suppress(OSError):
             _delete_expired(folder)
-            seams.write_atomically(path, b"%08x" % zlib.crc32(body) + body)
+            storage.write_atomically(path, b"%08x" % zlib.crc32(body) + body)
         return listing
 
 
@@ -81,21 +82,21 @@ def _choose_lock_file(folder: Path, key: str) -> Path:
     path = folder / f"lock-{key[0]}"
     with suppress(OSError):
         if not path.exists():
-            seams.world.disk.write(path, b"")
+            storage.world.disk.write(path, b"")
     return path
 
 
 def _read_recent(path: Path) -> list[ObjectInfo] | None:
     """Return the listing that another process wrote within the last minute."""
     with suppress(OSError, ValueError, TypeError):
-        data = seams.world.disk.read(path)
+        data = storage.world.disk.read(path)
         if data[:8] != b"%08x" % zlib.crc32(data[8:]):
             return None
         content: Any = json.loads(data[8:])
         written, process, objects = content
         if (
             process != machine.get_pid()
-            and 0 <= machine.read_wall_time() - written <= _MAX_AGE_SECONDS
+            and 0 <= storage.read_wall_time() - written <= _MAX_AGE_SECONDS
         ):
             return [ObjectInfo(*fields) for fields in objects]
     return None
@@ -103,11 +104,13 @@ def _read_recent(path: Path) -> list[ObjectInfo] | None:
 
 def _delete_expired(folder: Path) -> None:
     """Delete listings older than a minute."""
-    for name in seams.world.disk.list(folder):
+    for name in storage.world.disk.list(folder):
         # Other processes delete too, and temporary files disappear.
         with suppress(OSError):
             mtime = (
-                0 if name.startswith("lock-") else seams.world.store.stat(str(folder / name)).mtime
+                0
+                if name.startswith("lock-")
+                else storage.world.store.stat(str(folder / name)).mtime
             )
-            if mtime and machine.read_wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
-                seams.world.disk.unlink(folder / name)
+            if mtime and storage.read_wall_time() * 1e9 - mtime > _MAX_AGE_SECONDS * 1e9:
+                storage.world.disk.unlink(folder / name)

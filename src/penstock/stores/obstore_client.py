@@ -11,7 +11,6 @@ from os.path import expanduser, isfile
 from typing import Any
 
 from ..engine.base import machine
-from ..engine.base.urls import get_scheme
 from .client import (
     NotFound,
     ObjectInfo,
@@ -23,6 +22,7 @@ from .client import (
     VersionMismatch,
     error_for_status,
 )
+from .urls import get_scheme
 
 SCHEMES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "azure")
 

@@ -11,8 +11,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Self, cast
 
-from ..engine.base import seams
-from ..engine.base.urls import (
+from ..errors import ConfigError
+from . import storage
+from .urls import (
     find_url_problem,
     get_scheme,
     is_glob,
@@ -23,7 +24,6 @@ from ..engine.base.urls import (
     split_digest,
     strip_digest,
 )
-from ..errors import ConfigError
 
 _LocalPath = type(Path())
 # A scheme, or a slash before an empty folder name.
@@ -76,7 +76,7 @@ class RemoteFile(io.RawIOBase):
 
     def size(self) -> int:
         """Return the size of the object in bytes."""
-        return seams.world.store.stat(self._path).size
+        return storage.world.store.stat(self._path).size
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset}.get(whence)
@@ -84,7 +84,7 @@ class RemoteFile(io.RawIOBase):
         return self._offset
 
     def read(self, size: int = -1, /) -> bytes:
-        data = seams.world.store.read(
+        data = storage.world.store.read(
             self._path,
             self._offset,
             None if size is None or size < 0 else size,  # pyright: ignore[reportUnnecessaryComparison]
@@ -157,7 +157,7 @@ class RemotePath(_LocalPath):
         return str(self)
 
     def __reduce__(self) -> Any:
-        get_state = getattr(seams.world.store, "known", None)
+        get_state = getattr(storage.world.store, "known", None)
         return _recreate_path, (str(self), None if get_state is None else get_state(str(self)))
 
     def absolute(self) -> RemotePath:
@@ -176,7 +176,7 @@ class RemotePath(_LocalPath):
         if _is_pattern(str(self)):
             return False
         try:
-            seams.world.store.stat(str(self))
+            storage.world.store.stat(str(self))
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             return False
         return True
@@ -184,7 +184,7 @@ class RemotePath(_LocalPath):
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
         if _is_pattern(str(self)) or get_scheme(str(self)) in ("http", "https"):
             return False
-        holds = getattr(seams.world.store, "holds", None)
+        holds = getattr(storage.world.store, "holds", None)
         return False if holds is None else holds(str(self))
 
     def open(
@@ -206,10 +206,10 @@ class RemotePath(_LocalPath):
     def glob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # pyright: ignore[reportIncompatibleMethodOverride]
         if get_scheme(str(self)) in ("http", "https"):
             return iter(())
-        return (RemotePath(entry.path) for entry in seams.world.store.list(self._child(pattern)))
+        return (RemotePath(entry.path) for entry in storage.world.store.list(self._child(pattern)))
 
     def rglob(self, pattern: str, **_: Any) -> Iterator[RemotePath]:  # pyright: ignore[reportIncompatibleMethodOverride]
-        entries = seams.world.store.list(self._child("**"))
+        entries = storage.world.store.list(self._child("**"))
         return (
             path
             for path in (RemotePath(entry.path) for entry in entries)
@@ -219,7 +219,7 @@ class RemotePath(_LocalPath):
 
 def _recreate_path(name: str, state: Any) -> RemotePath:
     """Recreate a path in another process, with what the sender knew of its URL."""
-    learn = getattr(seams.world.store, "learn", None)
+    learn = getattr(storage.world.store, "learn", None)
     if state is not None and learn is not None:
         learn(name, state)
     return RemotePath(name)
@@ -244,7 +244,7 @@ def parse_location(path: str | Path) -> Path:
         raise ConfigError(reason)
     name = make_public_name(text)
     if (
-        learn := getattr(seams.world.store, "learn_url", None)
+        learn := getattr(storage.world.store, "learn_url", None)
     ) is not None and name != restore_slashes(text):
         learn(name, restore_slashes(text))
     return RemotePath(name)
@@ -273,7 +273,7 @@ def resolve_beside(file: str | Path, path: str) -> str:
     base = parse_location(file).absolute()
     if not isinstance(base, RemotePath):
         return str(base.parent / path)
-    get_state = getattr(seams.world.store, "known", None)
+    get_state = getattr(storage.world.store, "known", None)
     root, host, *folders = str(base.parent).replace("://", ":/", 1).split("/")
     if get_state is not None and (entry := get_state(str(base))) is not None:
         host = re.split("[/?#]", entry.full.split("://", 1)[1], maxsplit=1)[0]

@@ -13,7 +13,6 @@ from typing import TypeVar
 from ..engine.base import machine, seams
 from ..engine.base.event_counts import EVENT_COUNTS
 from ..engine.base.thread_pool import is_abandoned
-from ..engine.base.urls import get_scheme, redact_urls
 from ..errors import GivenUpError, PenstockError
 from .client import (
     RETRY_SECONDS_VARIABLE,
@@ -27,6 +26,7 @@ from .client import (
     VersionMismatch,
     get_retry_seconds,
 )
+from .urls import get_scheme, redact_urls
 
 T = TypeVar("T")
 

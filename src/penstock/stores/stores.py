@@ -10,8 +10,6 @@ from typing import NamedTuple
 from weakref import finalize
 
 from ..engine.base import machine
-from ..engine.base.seams import FolderEntry, Stat, Store
-from ..engine.base.urls import get_glob_prefix, get_scheme, split_digest, strip_digest
 from ..errors import ConfigError
 from . import listings
 from .blocks import BlockCache
@@ -19,6 +17,8 @@ from .client import ObjectInfo
 from .prefetch import ByteRange, Prefetcher
 from .remote import is_remote
 from .retries import RetryingClients
+from .storage import FolderEntry, Stat, Store
+from .urls import get_glob_prefix, get_scheme, split_digest, strip_digest
 
 _MAX_FOLDER_CHECKS = 8  # with more matching folders, one recursive listing is cheaper
 

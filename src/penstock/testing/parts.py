@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.arguments import require_protocol
+from ..arguments import require_protocol
 from ..engine.mixing.rules import Invertible
 from ..sources.memory import Memory
 from ..types import Fold, Ints, Item, Mixing, Order, Part, Source

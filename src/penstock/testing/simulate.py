@@ -48,7 +48,7 @@ class _SimFile:
 
 
 class TornDisk:
-    """An in-memory file system that loses unsynced data (implements `seams.Disk`).
+    """An in-memory file system that loses unsynced data (implements `storage.Disk`).
 
     A write goes to the cache. `sync` of a file makes its bytes durable, `sync` of its folder its
     names (new files, renames, removals). `crash()` drops a random part of the rest: unsynced bytes
@@ -61,7 +61,7 @@ class TornDisk:
             and at every later effect until `crash()`.
 
     >>> from pathlib import Path
-    >>> from penstock.engine.base.seams import override_world, write_atomically
+    >>> from penstock.stores.storage import override_world, write_atomically
     >>> disk = TornDisk(seed=1)
     >>> with override_world(disk=disk):
     ...     write_atomically(Path("/run/state.json"), b"old")

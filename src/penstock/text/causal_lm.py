@@ -9,9 +9,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.arguments import check_choice
+from ..arguments import check_choice, check_int
 from ..engine.base.dtypes import cast_array
-from ..engine.base.integers import check_int
 from ..engine.packing.row import ADDED_COLUMNS
 from ..errors import ConfigError, DataError
 

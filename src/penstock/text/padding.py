@@ -8,6 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..arguments import check_int
 from ..engine.base.dtypes import (
     TOKEN_DTYPE,
     InexactError,
@@ -16,7 +17,7 @@ from ..engine.base.dtypes import (
     concatenate,
     make_exact_array,
 )
-from ..engine.base.integers import cast_scalar, check_int
+from ..engine.base.integers import cast_scalar
 from ..engine.base.tree import collate
 from ..engine.packing.options import DType, check_dtype
 from ..engine.packing.row import ADDED_COLUMNS

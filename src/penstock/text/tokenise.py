@@ -12,10 +12,8 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base import seams
+from ..arguments import check_int
 from ..engine.base.dtypes import TOKEN_DTYPE, cast_array, make_exact_array
-from ..engine.base.integers import check_int
-from ..engine.base.limits import TOKENIZER
 from ..errors import (
     ConfigError,
     DataError,
@@ -25,6 +23,7 @@ from ..errors import (
     make_missing_extra_error,
 )
 from ..stores import display_path, is_remote, parse_location
+from ..stores.limits import TOKENIZER, read_within
 
 TokenIds: TypeAlias = npt.NDArray[np.int32]
 
@@ -301,7 +300,7 @@ class Tokenise:
 
 def _read_file(path: Path) -> bytes:
     with convert_storage_errors(path):
-        return seams.read_within(str(path), TOKENIZER)
+        return read_within(str(path), TOKENIZER)
 
 
 def _load_tokenizer(name: str, path: Path) -> Any:

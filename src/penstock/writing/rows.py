@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base.progress import Progress
-from ..engine.base.seams import world, write_atomically
-from ..engine.base.urls import require_local
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
+from ..stores import storage
+from ..stores.storage import write_atomically
+from ..stores.urls import require_local
 from .lines import LineEncoder
 from .tables import conform_to_schema, decode_table, encode_table, iterate_tables, merge_schemas
 
@@ -80,7 +81,8 @@ def write_rows(
         )
     with sidecar.convert_storage_errors(folder):
         old_files = [
-            Path(entry.path) for entry in world.store.list(f"{escape(folder.as_posix())}/shard-*")
+            Path(entry.path)
+            for entry in storage.world.store.list(f"{escape(folder.as_posix())}/shard-*")
         ]
     if old_files and not overwrite:
         raise ConfigError(
@@ -91,11 +93,11 @@ def write_rows(
         files = save(progress.each(rows), folder, format, codec, max_bytes, counts)
     if not files:
         raise DataError("there are no rows to save", where=str(folder))
-    indexes = world.store.list(
+    indexes = storage.world.store.list(
         f"{escape(folder.as_posix())}/.*.penstock-files"
     )  # belong to the old files
     for old_file in {*old_files, *(Path(entry.path) for entry in indexes)} - set(files):
-        world.disk.unlink(old_file)
+        storage.world.disk.unlink(old_file)
     return files
 
 
@@ -104,7 +106,7 @@ def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     for kind in ("lines", "lengths"):
         with sidecar.convert_storage_errors(path):
             # The index of an earlier file of this name.
-            world.disk.unlink(sidecar.index_path(path, None, kind))
+            storage.world.disk.unlink(sidecar.index_path(path, None, kind))
     write_atomically(path, data)
     return path
 
@@ -173,7 +175,7 @@ def _write_table_files(
         schemas.append(table.schema)
     for number, schema in enumerate(schemas):
         if schema != common_schema:
-            table = decode_table(world.disk.read(files[number]), format)
+            table = decode_table(storage.world.disk.read(files[number]), format)
             _write_file(
                 folder,
                 number,

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.base.seams import write_atomically
+from ..stores.storage import write_atomically
 from .arrow import ArrowEncoder, Columns
 from .lines import LineEncoder
 from .tar import TarEncoder

@@ -14,20 +14,20 @@ from glob import escape
 from pathlib import Path
 from typing import Any
 
+from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
-from ..engine.base.arguments import check_choice, make_not_dataset_error, validate_arguments
-from ..engine.base.integers import check_int
 from ..engine.base.machine import detect_rank
-from ..engine.base.seams import world, write_atomically
-from ..engine.base.urls import require_local
 from ..engine.graph.digests import code_notes
 from ..engine.graph.indexed import require_indexed
 from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
-from ..errors import ConfigError, DataError, StorageError
+from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
+from ..stores import storage
+from ..stores.storage import write_atomically
+from ..stores.urls import require_local
 from .arrow import infer_columns
 from .shard import SHARD_FORMATS, ShardFormat, ShardWriter, WrittenFile
 
@@ -156,7 +156,7 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
     """Return the manifest of an earlier call for these shards, or begin a new one."""
     path = writer.folder / MANIFEST_NAME
     try:
-        manifest: dict[str, Any] = json.loads(world.disk.read(path))
+        manifest: dict[str, Any] = json.loads(storage.world.disk.read(path))
     except FileNotFoundError:
         if _list_files(writer, "shard-*"):
             raise ConfigError(
@@ -166,9 +166,7 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
         write_atomically(path, json.dumps(record).encode())
         return record
     except ValueError as error:
-        raise DataError(
-            f"the manifest is corrupted: delete the folder ({error})", where=str(path)
-        ) from error
+        raise _make_corrupted_error(path, error) from error
     before, after = (
         {name: content.get(name) for name in record if name != "code"}
         for content in (manifest, record)
@@ -178,9 +176,17 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
         raise ConfigError(
             f"{writer.folder} holds other shards:\n{differences}\ngive another folder, or delete this one"
         )
-    for note in code_notes(manifest["code"], record["code"]):
+    try:
+        notes = code_notes(manifest["code"], record["code"])
+    except MALFORMED_INPUT_ERRORS as error:
+        raise _make_corrupted_error(path, error) from error
+    for note in notes:
         logging.getLogger("penstock").warning("%s was begun earlier: %s", writer.folder, note)
     return manifest
+
+
+def _make_corrupted_error(path: Path, error: Exception) -> DataError:
+    return DataError(f"the manifest is corrupted: delete the folder ({error})", where=str(path))
 
 
 def _find_finished_shards(
@@ -190,7 +196,9 @@ def _find_finished_shards(
     finished: list[list[WrittenFile]] = manifest.get("shards", [])
     done = dict(enumerate(finished))
     for note in _list_files(writer, ".shard-*.json"):
-        done[int(note.name[len(".shard-") : -len(".json")])] = json.loads(world.disk.read(note))
+        done[int(note.name[len(".shard-") : -len(".json")])] = json.loads(
+            storage.world.disk.read(note)
+        )
     return {number: files for number, files in done.items() if _has_all_files(writer, files)}
 
 
@@ -198,7 +206,7 @@ def _has_all_files(writer: ShardWriter, files: Sequence[WrittenFile]) -> bool:
     """Return whether the files of a shard exist with the recorded sizes."""
     try:
         return all(
-            world.store.stat(str(writer.folder / file["file"])).size == file["bytes"]
+            storage.world.store.stat(str(writer.folder / file["file"])).size == file["bytes"]
             for file in files
         )
     except OSError:
@@ -207,7 +215,8 @@ def _has_all_files(writer: ShardWriter, files: Sequence[WrittenFile]) -> bool:
 
 def _list_files(writer: ShardWriter, pattern: str) -> list[Path]:
     return [
-        Path(entry.path) for entry in world.store.list(f"{escape(str(writer.folder))}/{pattern}")
+        Path(entry.path)
+        for entry in storage.world.store.list(f"{escape(str(writer.folder))}/{pattern}")
     ]
 
 
@@ -215,4 +224,4 @@ def _delete_temporary_files(writer: ShardWriter, *patterns: str) -> None:
     """Delete temporary files, including those of killed workers."""
     for pattern in patterns:
         for path in _list_files(writer, pattern):
-            world.disk.unlink(path)
+            storage.world.disk.unlink(path)

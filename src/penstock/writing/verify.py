@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.base.seams import world
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import ExecutorName
 from ..errors import PenstockError
@@ -20,6 +19,7 @@ from ..sources import open_files
 from ..sources.chain import JoinedFiles
 from ..sources.paths import find
 from ..sources.saved_dataset import MANIFEST_NAME, is_saved_dataset
+from ..stores import storage
 from ..types import Source
 
 _JOB_SAMPLES = 1_000
@@ -141,7 +141,7 @@ def verify(
     jobs = [(source, start) for source in sources for start in range(0, len(source), _JOB_SAMPLES)]
     job_problems = compute("read samples", "thousands", _check_job, jobs, executor, workers)
     problems += [problem for group in job_problems for problem in group]
-    size = sum(world.store.stat(str(path)).size for path in files)
+    size = sum(storage.world.store.stat(str(path)).size for path in files)
     listed = _keep_first_problems(problems)
     rows = sum(len(source) for source in sources)
     damage = tuple(_group_problems(problems))
@@ -191,7 +191,7 @@ def _open_or_report(
 def _read_recorded_digests(folder: Path) -> list[tuple[Path, str]]:
     """Return the files of a folder written by `penstock.write`, and their digests."""
     try:
-        manifest: dict[str, Any] = json.loads(world.disk.read(folder / MANIFEST_NAME))
+        manifest: dict[str, Any] = json.loads(storage.world.disk.read(folder / MANIFEST_NAME))
         shards: list[list[dict[str, Any]]] = manifest.get("shards") or []
         return [
             (folder / Path(str(file["file"])).name, str(file["digest"]))
@@ -206,9 +206,11 @@ def _check_digest(record: tuple[Path, str]) -> list[Problem]:
     path, digest = record
     hasher = hashlib.blake2b(digest_size=16)
     try:
-        size = world.store.stat(str(path)).size
+        size = storage.world.store.stat(str(path)).size
         for offset in range(0, size, _CHUNK_BYTES):
-            hasher.update(world.store.read(str(path), offset, min(_CHUNK_BYTES, size - offset)))
+            hasher.update(
+                storage.world.store.read(str(path), offset, min(_CHUNK_BYTES, size - offset))
+            )
     except OSError as error:
         return [Problem(str(path), None, f"{error.strerror or error}")]
     if hasher.hexdigest() == digest:

@@ -17,7 +17,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.progress import Progress
-from penstock.engine.base.seams import LocalScreen, TaskPool, override_world
+from penstock.engine.base.seams import LocalScreen, TaskPool
+from penstock.stores.storage import override_world
 from penstock.types import Ints, Json
 
 

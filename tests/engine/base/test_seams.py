@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.engine.base.machine import count_local_ranks, detect_installed_memory, detect_rank
-from penstock.engine.base.seams import LocalDisk
 from penstock.engine.runtime.setting import Setting
+from penstock.stores.storage import LocalDisk
 from signals import interrupted
 
 

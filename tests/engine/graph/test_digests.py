@@ -20,10 +20,9 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.digests import digest_memory
-from penstock.engine.base.seams import LocalStore
-from penstock.engine.graph.code import code_digest
 from penstock.engine.runtime.cursor import seal, unseal
+from penstock.sources.digests import digest_code, digest_memory
+from penstock.stores.storage import LocalStore
 
 
 def states(make: Callable[[], ps.Dataset], steps: int = 3) -> dict[str, Any]:
@@ -120,7 +119,7 @@ def test_of_objects_only_type_and_length_count() -> None:
 def test_an_array_larger_than_what_is_hashed_whole_is_known_by_blocks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("penstock.engine.base.digests.MAX_HASHED_BYTES", 1 << 20)
+    monkeypatch.setattr("penstock.sources.digests.MAX_HASHED_BYTES", 1 << 20)
     values = np.arange(4_000_000)
     assert digest_memory(values) == digest_memory(values.copy())
     assert digest_memory(values) != digest_memory(values + 1)
@@ -390,13 +389,13 @@ def test_c9_another_body_of_a_function_is_told() -> None:
 
 
 def test_c9_what_a_function_closes_over_and_what_partial_holds_count() -> None:
-    assert code_digest(plus(1)) == code_digest(plus(1)) != code_digest(plus(2))
-    assert code_digest(plus({"x": {"y": 1}})) != code_digest(plus({"x": {"y": 2}}))
+    assert digest_code(plus(1)) == digest_code(plus(1)) != digest_code(plus(2))
+    assert digest_code(plus({"x": {"y": 1}})) != digest_code(plus({"x": {"y": 2}}))
     within: dict[str, Any] = {}
     within["itself"] = within
-    assert code_digest(plus(within)) == code_digest(plus(within))
+    assert digest_code(plus(within)) == digest_code(plus(within))
     assert (
-        code_digest(partial(pow, 2)) == code_digest(partial(pow, 2)) != code_digest(partial(pow, 3))
+        digest_code(partial(pow, 2)) == digest_code(partial(pow, 2)) != digest_code(partial(pow, 3))
     )
 
     class Adds:
@@ -406,7 +405,7 @@ def test_c9_what_a_function_closes_over_and_what_partial_holds_count() -> None:
         def __call__(self, x: int) -> int:
             return x + self.n
 
-    assert code_digest(Adds(1)) == code_digest(Adds(1)) != code_digest(Adds(2))
+    assert digest_code(Adds(1)) == digest_code(Adds(1)) != digest_code(Adds(2))
 
 
 def test_c9_another_version_of_a_function_is_refused() -> None:

@@ -66,6 +66,7 @@ NOT_CHANGED = (
     "the end of the mixture",
     "shuffled as a whole, repeated by a slice",
     "the former lengths of",
+    "where a position up to",  # the pass would end before what was delivered
 )
 REFUSED = (
     "left out",
@@ -448,7 +449,9 @@ class Planned(RuleBasedStateMachine):
             packs = any(part[0] == "pack" for part in self.parts())
             # A mixture that is gone through again is not changed in a later pass, and an input of which samples are
             # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere.
-            passes = "repeat" in self.above() or (self.excluded and change == "grown") or moved
+            passes = (
+                "repeat" in self.above() or (self.excluded and change == "grown") or moved or packs
+            )
             allowed = (
                 *NOT_ADOPTED,
                 *["packed"] * packs,

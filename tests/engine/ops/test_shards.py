@@ -11,9 +11,9 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.base.digests import digest_value
 from penstock.engine.ops.shards import Sharded
 from penstock.engine.streams.step import Leaf
+from penstock.sources.digests import digest_value
 from penstock.sources.memory import Iterable
 
 
@@ -130,7 +130,7 @@ def test_few_samples_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
         seen.append(value)
         return digest_value(value)
 
-    monkeypatch.setattr("penstock.engine.ops.shards.digest_value", digest)
+    monkeypatch.setattr("penstock.sources.digests.digest_value", digest)
     list(ps.Loader(ps.from_iterable(seeded), lanes=1))
     assert len(seen) == 8 + 4
     list(ps.Loader(ps.from_iterable(seeded, identity=1), lanes=1))

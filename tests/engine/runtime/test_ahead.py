@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.ahead import Ahead
 from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.errors import StateError
+from penstock.stores.storage import override_world
 from penstock.testing import SimSched, assert_resumes
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.seams import override_world
 from penstock.engine.runtime.engine import compute
+from penstock.stores.storage import override_world
 from penstock.testing.simulate import SimSched
 
 

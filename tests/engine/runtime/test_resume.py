@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from helpers import numbers
 from oracle import endless
 from penstock.engine.runtime.session import Session
 from penstock.engine.runtime.setting import Setting
+from penstock.engine.runtime.states import SavedState
 from penstock.testing import assert_resumes, build, pipelines, recipes, show
 from penstock.types import Json
 
@@ -195,15 +197,16 @@ class Note:
     def to_json(self, session: Session) -> Json | None:
         return self.text
 
-    def load(self, state: Mapping[str, Any], session: Session, adopting: bool) -> Note:
-        if state.get("note") == "unreadable":
+    def load(self, state: SavedState, session: Session, adopting: bool) -> Note:
+        note: Any = state.sections.get("note")
+        if note == "unreadable":
             raise ps.StateError("the note cannot be read")
-        return Note(state.get("note"))
+        return Note(note)
 
-    def merge(self, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**state, "note": states[0].get("note")} for state in states]
+    def merge(self, states: Sequence[SavedState]) -> list[SavedState]:
+        return [replace(state, sections=states[0].sections) for state in states]
 
-    def open_items(self, state: Mapping[str, Any]) -> tuple[int, Sequence[tuple[int, int]]]:
+    def open_items(self, state: SavedState) -> tuple[int, Sequence[tuple[int, int]]]:
         return 1, []
 
 

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.seams import LocalSched, override_world
+from penstock.engine.base.seams import LocalSched
 from penstock.engine.runtime.watch import Watch
+from penstock.stores.storage import override_world
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
 EACH = [*EXECUTORS[:2], pytest.param("processes", 2, marks=pytest.mark.slow)]

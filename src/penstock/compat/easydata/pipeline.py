@@ -9,13 +9,13 @@ from typing import Any, Self, cast
 
 from ...dataset import Dataset
 from ...engine.base.machine import detect_rank
-from ...engine.base.urls import require_local
 from ...engine.graph.ends import endless
 from ...engine.graph.indexed import why_not
 from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import mix, read
 from ...loader import Loader
 from ...sources.paths import FormatName, detect_format
+from ...stores.urls import require_local
 from .collate import Padded
 from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig
 from .inputs import dataset_of

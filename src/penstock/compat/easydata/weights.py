@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from ...engine.base.weights import check_weights
 from ...errors import ConfigError
-from ...schedule import Interpolation, Schedule
+from ...schedule import Interpolation, Schedule, check_weights
 
 
 def check_sum(weights: Mapping[str, float], location: str) -> None:

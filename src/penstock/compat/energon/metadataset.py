@@ -11,10 +11,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ...engine.base.urls import strip_secrets
 from ...errors import ConfigError
 from ...sources import meta
 from ...sources.prepared import is_prepared
+from ...stores.urls import strip_secrets
 
 Bound = tuple[Fraction, bool]
 """A bound of a range, and whether it is a fraction of the samples instead of a count."""

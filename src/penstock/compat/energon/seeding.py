@@ -7,8 +7,8 @@ from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, TypeVar, overload
 
-from ...engine.base import machine
 from ...errors import Skip
+from ...sources.seeding import seed_globals
 from ...tasks import current_rng
 from .config import refuse
 
@@ -52,13 +52,13 @@ def _seeded(fn: Any) -> Any:
 
     @wraps(fn)
     def one(*args: Any, **options: Any) -> Any:
-        with machine.seed_globals(_seed()):
+        with seed_globals(_seed()):
             return fn(*args, **options)
 
     @wraps(fn)
     def several(*args: Any, **options: Any) -> Iterator[Any]:
         results, skipped = list[Any](), None
-        with machine.seed_globals(_seed()):
+        with seed_globals(_seed()):
             try:
                 results.extend(fn(*args, **options))
             except Skip as skip:  # keep the earlier results

@@ -13,7 +13,6 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ...dataset import Dataset
-from ...engine.base.integers import MAX_POSITION
 from ...engine.graph.nodes import Mix, Read, Reorder
 from ...engine.mixing.rules import By
 from ...engine.orders import Stride
@@ -22,7 +21,7 @@ from ...engine.steps.with_source import WithSource
 from ...errors import ConfigError, IndexedError
 from ...inputs import from_sequence
 from ...sources import Memory
-from ...types import Ints, Json, Order
+from ...types import MAX_POSITION, Ints, Json, Order
 from . import functions as f
 from .base import Base
 from .iter_dataset import IterDataset

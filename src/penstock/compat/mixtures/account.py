@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ...engine.base.urls import redact_urls
 from ...errors import ConfigError
 from ...mixture_files import Problem
 from ...mixture_files.reading import MixtureNode, join_key
+from ...stores.urls import redact_urls
 from .arithmetic import Call
 from .locations import MAPPED, Files, Hub
 

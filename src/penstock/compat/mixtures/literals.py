@@ -16,9 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from ...engine.base import seams
-from ...engine.base.limits import MIXTURE_FILE
 from ...errors import ConfigError
+from ...stores.limits import MIXTURE_FILE, read_within
 from .arithmetic import (
     ITEMS,
     KNOWN,
@@ -339,7 +338,7 @@ class Module:
 
 def _parsed(path: Path) -> ast.Module:
     try:
-        text = seams.read_within(str(path), MIXTURE_FILE).decode()
+        text = read_within(str(path), MIXTURE_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
     if len(text) > _MAX_CHARACTERS:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
-from ...engine.base import seams
-from ...engine.base.limits import MIXTURE_FILE
 from ...errors import ConfigError
 from ...mixture_files import MixtureFile
 from ...mixture_files.reading import MixtureNode
+from ...stores.limits import MIXTURE_FILE, read_within
 from . import marin, titan
 from .account import Account, nothing
 from .arithmetic import Call, Unknown
@@ -24,7 +23,7 @@ _READERS = {**marin.READERS, **titan.READERS}
 def read(path: Path) -> MixtureNode:
     """Return the text of a file, with its name."""
     try:
-        return MixtureNode(seams.read_within(str(path), MIXTURE_FILE).decode(), str(path), 1)
+        return MixtureNode(read_within(str(path), MIXTURE_FILE).decode(), str(path), 1)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
 

@@ -1,13 +1,12 @@
-"""Validation of cursors in states: positions, lists, lane numbers."""
+"""Validation of cursors in states: positions and lists."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ...errors import StateError
-from ...types import Json
+from ...types import MAX_POSITION, Json
 from .canonical_json import encode_canonical_json
-from .integers import MAX_POSITION
 
 
 def parse_cursor_int(cursor: Json, most: int = MAX_POSITION) -> int:
@@ -39,13 +38,3 @@ def make_cursor_error(cursor: Json, wanted: str) -> StateError:
         f"a cursor in the state is {str(cursor)[:80]!r} where {wanted} should be; it is of another "
         "pipeline or damaged"
     )
-
-
-def parse_lane_number(number: Any) -> int:
-    """Return the number of a lane, which is a string in JSON."""
-    if not isinstance(number, str) or not number.isdecimal():
-        raise StateError(
-            f"the state has a cursor for lane {number!r}, which is no number, so it is damaged; "
-            "load another state"
-        )
-    return int(number)

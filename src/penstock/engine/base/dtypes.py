@@ -12,12 +12,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...types import MAX_EXACT_FLOAT_INT
 from .integers import cast_scalar
 
 Array = npt.NDArray[Any]
-
-MAX_EXACT_FLOAT_INT = 1 << 53
-"""Limit up to which float64 represents every integer."""
 
 NUMERIC_KINDS = "biufcmM"
 """The kinds of dtypes that count as numbers."""

@@ -6,37 +6,20 @@ These functions ask the system directly; tests do not replace them.
 from __future__ import annotations
 
 import contextlib
-import copy
-import logging
 import os
-import selectors
 import sys
 import threading
 import time
-from collections.abc import Generator
-from functools import cache
-from pathlib import Path
 from typing import Any, Protocol, cast
 from weakref import WeakSet
 
 from ...errors import ConfigError
 
-_LARGE_ALLOCATION = 16 << 20
-_WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
 _LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),  # srun; a batch script, one process, has the first
 )
-
-
-@cache
-def keep_memory() -> None:
-    """Make the C library cache tens of MiB of freed memory, instead of returning it to the system.
-
-    The GNU C library adapts its threshold to the largest block that was freed.
-    """
-    bytes(_LARGE_ALLOCATION)  # never written to, so it uses no memory
 
 
 def detect_rank(complete: bool = False) -> tuple[int, int]:
@@ -98,61 +81,6 @@ def detect_dataloader_worker() -> tuple[int, int] | None:
     return None if info is None else (int(info.id), int(info.num_workers))
 
 
-_seeding_lock = threading.RLock()
-
-
-@contextlib.contextmanager
-def seed_globals(seed: int) -> Generator[None]:
-    """Seed the global generators for a block, and restore them afterwards.
-
-    It seeds `random`, `np.random` and, if torch is loaded, its CPU generator. One thread at a time
-    runs such a block. The seed is 0 to 2**32 - 1.
-    """
-    import random
-
-    import numpy as np
-
-    torch: Any = sys.modules.get("torch")
-    with _seeding_lock:
-        saved = random.getstate(), np.random.get_state(), torch.get_rng_state() if torch else None
-        try:
-            random.seed(seed)
-            np.random.seed(seed)
-            if torch:
-                torch.default_generator.manual_seed(seed)
-            yield
-        finally:
-            random.setstate(saved[0])
-            np.random.set_state(saved[1])
-            if torch:
-                torch.set_rng_state(saved[2])
-
-
-def create_like_generator(original: object) -> Any:
-    """Return a new random generator of the same type with seed 0, or None for other objects.
-
-    Types are `random.Random`, NumPy's generators, and torch's for the CPU.
-    """
-    import random
-
-    import numpy as np
-
-    torch: Any = sys.modules.get("torch")
-    if torch and isinstance(original, torch.Generator) and cast(Any, original).device.type == "cpu":
-        return torch.Generator().manual_seed(0)
-    if not isinstance(original, random.Random | np.random.Generator | np.random.RandomState):
-        return None
-    try:
-        generator: Any = copy.deepcopy(original)
-        if isinstance(generator, np.random.Generator):
-            generator.bit_generator.state = type(generator.bit_generator)(0).state
-        else:
-            generator.seed(0)
-    except Exception:  # a user's subclass that accepts no seed
-        return None
-    return generator
-
-
 def get_thread_id() -> int:
     """Return the id of this thread."""
     return threading.get_ident()
@@ -171,32 +99,9 @@ def read_cpu_seconds() -> float:
     return time.thread_time()
 
 
-def read_wall_time() -> float:
-    """Return the seconds since 1970, by the clock that all processes of a machine share."""
-    return time.time()
-
-
 def read_environment_variable(name: str) -> str | None:
     """Return a variable of the environment, or None if it is not set."""
     return os.environ.get(name)
-
-
-def resolve_host(host: str) -> list[str]:
-    """Resolve a host name to IP addresses."""
-    import socket
-
-    return [str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
-
-
-def is_unresolved(error: BaseException | None) -> bool:
-    """Return whether an error, or one of its causes, is a host name that does not resolve."""
-    import socket
-
-    for _ in range(20):  # chains of errors may have cycles
-        if error is None or isinstance(error, socket.gaierror):
-            break
-        error = error.__cause__ or error.__context__
-    return isinstance(error, socket.gaierror)
 
 
 def make_lock() -> contextlib.AbstractContextManager[Any]:
@@ -204,79 +109,14 @@ def make_lock() -> contextlib.AbstractContextManager[Any]:
     return threading.RLock()
 
 
-def lock_file(handle: int, path: Path) -> None:
-    """Lock an open file exclusively; after some seconds of waiting, log the holder of the lock."""
-    import fcntl
-
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        timer = threading.Timer(_WAIT_LOG_SECONDS, _log_lock_holder, (path,))
-        timer.daemon = True
-        timer.start()
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        finally:
-            timer.cancel()
-
-
-def _log_lock_holder(path: Path) -> None:
-    """Log the process that holds a lock, if the system knows it and it is another process."""
-    holder = "another process"
-    with contextlib.suppress(OSError, StopIteration):
-        locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
-        pid = next(
-            line.split()[4]
-            for line in locks.splitlines()
-            if "->" not in line and f":{number} " in line
-        )
-        if int(pid) == os.getpid():
-            return
-        holder = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
-    logging.getLogger("penstock").info(
-        "waiting for %s, which holds the lock of %s; processes that share files prepare them one "
-        "after the other",
-        holder,
-        path,
-    )
-
-
-def is_readable(connection: Any, seconds: float) -> bool:
-    """Return whether a socket has data, or was closed by the peer, within a time in seconds."""
-    if getattr(connection, "pending", int)():  # TLS has decrypted data
-        return True
-    with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        return bool(selector.select(seconds))
-
-
 def is_gil_enabled() -> bool:
     """Return whether the GIL is enabled, so that threads switch only at calls."""
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def is_root_in_foreign_folder(folder: Path) -> bool:
-    """Return whether this process runs as root and another user owns the folder."""
-    try:
-        return hasattr(os, "geteuid") and os.geteuid() == 0 != os.stat(folder).st_uid
-    except OSError:
-        return False
-
-
 def get_pid() -> int:
     """Return the id of this process, which changes at a fork."""
     return os.getpid()
-
-
-def is_running(process: int) -> bool:
-    """Return whether this machine runs a process with this id."""
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # a process of another user
-        return True
-    return True
 
 
 class ItemBuffer(Protocol):
@@ -300,11 +140,6 @@ def _clear_buffers() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_clear_buffers)
-
-
-def get_parent_pid() -> int:
-    """Return the id of the parent process."""
-    return os.getppid()
 
 
 def count_cores() -> int:

@@ -56,6 +56,10 @@ class Passes:
         epochs, every = zip(*found, strict=True)
         return Passes(epochs, every)
 
+    def to_json(self) -> list[list[int]]:
+        """Return pairs of a pass and the number of positions from there on."""
+        return [[*each] for each in zip(self.epochs, self.sizes, strict=True)]
+
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """The first position of each of `epochs`."""

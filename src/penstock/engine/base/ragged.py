@@ -8,11 +8,11 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...arguments import check_int, validate_arguments
 from ...errors import ConfigError, DataError
 from ...types import Ints
-from .arguments import validate_arguments
 from .dtypes import InexactError, concatenate, is_untyped, make_exact_array
-from .integers import cast_scalar, check_int
+from .integers import cast_scalar
 from .tree import collate
 
 Array = npt.NDArray[Any]

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...types import FileSource, Ints, RowFiles
+from ...types import FileSource, RowFiles
 
 
 def as_row_files(source: object) -> RowFiles | None:
@@ -28,31 +28,3 @@ def describe_row_location(source: object, index: int) -> str:
     """Return ": file, row n" for notes of errors; an empty string for sources without files."""
     location = locate_row(source, index)
     return f": {location[0]}, row {location[1]}" if location else ""
-
-
-class SampleKeys:
-    """The values of one column of a source, which name its samples; archives have `__key__`."""
-
-    def __init__(self, source: object, column: str) -> None:
-        self._column = column
-        self._source: Any = (
-            source.column_alone(column) if isinstance(source, FileSource) else source
-        )
-
-    def of(self, indices: Ints) -> list[str | None]:
-        """Return the keys of these rows; `None` for a row without the column."""
-        if self._source is None:
-            return [None] * len(indices)
-        unique, inverse = np.unique(indices, return_inverse=True)
-        rows = self._source.read(unique)
-        keys = [
-            _to_optional_text(cast("dict[str, Any]", row).get(self._column))
-            if isinstance(row, dict)
-            else None
-            for row in rows
-        ]
-        return [keys[number] for number in inverse.tolist()]
-
-
-def _to_optional_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else str(value)

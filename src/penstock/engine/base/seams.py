@@ -1,86 +1,26 @@
-"""Interfaces to the system: `Store` (ranged reads), `Disk` (durable writes), `Sched` and `Screen`.
+"""Interfaces to the system: `Sched` provides threads and time, `Screen` shows progress.
 
-`Sched` provides threads and time, `Screen` shows progress. All other code of a run is pure. The
-simulator in `penstock.testing` replaces these interfaces, so that the same code runs under torn
-writes, full disks, dead threads and reordered results. A lint test checks that no other module
-accesses the system.
+All other code of a run is pure; files are read by sources and stores. The simulator in
+`penstock.testing` replaces these interfaces, so that the same code runs under dead threads and
+reordered results. A lint test checks that no other module accesses the system.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import math
-import os
 import shutil
-import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-from ...errors import convert_storage_errors
-from .machine import detect_rank, get_thread_id, keep_memory, lock_file, read_environment_variable
+from ...types import DataComparison, Digests
+from .machine import detect_rank, read_environment_variable
 from .thread_pool import Task, ThreadPool
-from .urls import is_url
-
-_READ_CHUNK_BYTES = 1 << 20  # bytes read at once of a file whose size is limited
-_MAX_READ = 1 << 30  # bytes that the system returns at once
-
-
-class Stat(NamedTuple):
-    """Identity of a version of a file.
-
-    The size in bytes, the modification time in nanoseconds, the inode, and the time of the last
-    change of its metadata. An object in a store has a negative digest of its etag as time.
-    """
-
-    size: int
-    mtime: int
-    inode: int = 0
-    ctime: int = 0
-
-
-class FolderEntry(NamedTuple):
-    """Entry of a folder: its path, whether it is a file (or a link to one), and whether a link.
-
-    `special` describes an entry that is neither a file nor a folder.
-    """
-
-    path: str
-    file: bool
-    link: bool
-    special: str = ""
-
-
-class Store(Protocol):
-    """Read-only storage: listing, versions, and ranged reads."""
-
-    def list(self, pattern: str, /) -> list[FolderEntry]: ...
-    def stat(self, path: str, /) -> Stat: ...
-    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes: ...
-    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]: ...
-
-
-class Disk(Protocol):
-    """Writable storage for small files, replaced atomically."""
-
-    def list(self, folder: Path, /) -> list[str]: ...
-    def read(self, path: Path, limit: int | None = None, /) -> bytes: ...
-    def write(self, path: Path, data: bytes, /) -> None: ...
-    def sync(self, path: Path, /) -> None: ...
-    def replace(self, source: Path, target: Path, /) -> None: ...
-    def unlink(self, path: Path, /) -> None: ...
-    def touch(self, path: Path, /) -> None: ...
-    def free(self, path: Path, /) -> int: ...
-    def create(
-        self, target: Path, alone: bool, /
-    ) -> contextlib.AbstractContextManager[BinaryIO]: ...
-    def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]: ...
 
 
 class TaskPool(Protocol):
@@ -103,240 +43,6 @@ class Screen(Protocol):
 
     def every(self) -> float: ...
     def show(self, work: object, line: str, over: bool, /) -> None: ...
-
-
-class LocalStore:
-    """Files of this machine."""
-
-    def list(self, pattern: str, /) -> list[FolderEntry]:
-        """Return the sorted matches of a glob; folders are listed, but not entered."""
-        import fnmatch
-        import glob
-
-        above, name = os.path.split(pattern)
-        if name == "**":
-            above, name = pattern, "*"
-        folders = glob.glob(f"{above}/", recursive=True) if glob.has_magic(above) else [above]
-        entries = list[FolderEntry]()
-        for folder in folders:
-            with (
-                contextlib.suppress(FileNotFoundError, NotADirectoryError),
-                os.scandir(folder or ".") as inside,
-            ):
-                for item in inside:
-                    if fnmatch.fnmatch(item.name, name) and (name[0] == "." or item.name[0] != "."):
-                        path, link = os.path.join(folder, item.name), item.is_symlink()
-                        is_file, is_folder = _is_file_or_folder(item)
-                        special = "" if is_file or is_folder else describe_file_kind(path)
-                        entries.append(FolderEntry(path, is_file, link, special))
-        return sorted(entries)
-
-    def stat(self, path: str, /) -> Stat:
-        info = os.stat(path)
-        return Stat(info.st_size, info.st_mtime_ns, info.st_ino & (1 << 63) - 1, info.st_ctime_ns)
-
-    def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
-        with open(path, "rb") as file:
-            file.seek(start)
-            return file.read() if length is None else file.read(length)
-
-    def many(self, path: str, ranges: Iterable[tuple[int, int]], /) -> list[bytes]:
-        keep_memory()
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return [
-                os.pread(handle, size, at) if size <= _MAX_READ else self.read(path, at, size)
-                for at, size in ranges
-            ]
-        finally:
-            os.close(handle)
-
-
-def _is_file_or_folder(item: os.DirEntry[str]) -> tuple[bool, bool]:
-    try:
-        return item.is_file(), item.is_dir()
-    except OSError as error:
-        if error.errno != errno.ELOOP:
-            raise
-        return False, False
-
-
-def describe_file_kind(path: str) -> str:
-    """Describe a path that is no regular file, in words."""
-    try:
-        mode = os.stat(path).st_mode
-    except OSError as error:
-        return f"a link to {'itself' if error.errno == errno.ELOOP else 'nothing'}"
-    kinds = {stat.S_ISDIR: "a folder", stat.S_ISFIFO: "a pipe", stat.S_ISSOCK: "a socket"}
-    return next((kind for test, kind in kinds.items() if test(mode)), "a device")
-
-
-def read_within(path: str, limit: int) -> bytes:
-    """Read a file of a store or of this machine of at most `limit` bytes, else raise `OSError`."""
-    store = world.store
-    if isinstance(store, LocalStore) or not is_url(path):
-        return read_regular(Path(path), limit)
-    if (size := store.stat(path).size) > limit:
-        raise make_too_large_error(path, size, limit)
-    return store.read(path)
-
-
-def read_regular(path: Path, limit: int) -> bytes:
-    """Read a local file of at most `limit` bytes; pipes and devices raise without waiting."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise OSError(
-                errno.EINVAL, f"it is {describe_file_kind(str(path))}, not a file", str(path)
-            )
-        if info.st_size > limit:
-            raise make_too_large_error(str(path), info.st_size, limit)
-        data = bytearray()
-        while piece := file.read(_READ_CHUNK_BYTES):  # files of /proc report size 0
-            data += piece
-            if len(data) > limit:
-                raise make_too_large_error(str(path), len(data), limit)
-        return bytes(data)
-
-
-def make_too_large_error(path: str, size: int, limit: int) -> OSError:
-    """Return the error for a file that exceeds its limit."""
-    return OSError(
-        errno.EFBIG, f"it has {size:,} bytes, and at most {limit:,} are read of such a file", path
-    )
-
-
-class LocalDisk:
-    """The local file system, with durable writes."""
-
-    def list(self, folder: Path, /) -> list[str]:
-        """Return the sorted names in a folder; a missing folder is empty."""
-        try:
-            return sorted(os.listdir(folder))
-        except FileNotFoundError:
-            return []
-
-    def read(self, path: Path, limit: int | None = None, /) -> bytes:
-        return path.read_bytes() if limit is None else read_regular(path, limit)
-
-    def write(self, path: Path, data: bytes, /) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-    def sync(self, path: Path, /) -> None:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-    def replace(self, source: Path, target: Path, /) -> None:
-        os.replace(source, target)
-
-    def unlink(self, path: Path, /) -> None:
-        path.unlink(missing_ok=True)
-
-    def touch(self, path: Path, /) -> None:
-        os.utime(path)
-
-    def free(self, path: Path, /) -> int:
-        info = os.statvfs(path)
-        return info.f_bavail * info.f_frsize
-
-    @contextlib.contextmanager
-    def create(self, target: Path, alone: bool, /) -> Generator[BinaryIO]:
-        """Create a file that appears at `target` atomically and durably when the block ends.
-
-        Until then the file has no name, if the system supports that, so a crash leaves nothing
-        behind. `alone` promises that no other process creates the file now.
-        """
-        target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        name = target.with_name(f".{target.name}.{'' if alone else os.urandom(4).hex()}tmp")
-        if alone:
-            self.unlink(name)  # the leftover of a killed process
-        nameless = -1
-        with contextlib.suppress(OSError, AttributeError):
-            if os.path.isdir("/proc/self/fd"):
-                nameless = os.open(target.parent, os.O_TMPFILE | os.O_RDWR, 0o666)
-        try:
-            with open(name if nameless < 0 else nameless, "w+b") as file:
-                yield file
-                file.flush()
-                self.sync(name if nameless < 0 else Path(f"/proc/self/fd/{nameless}"))
-                if nameless < 0 or not _link_or_name(nameless, target, name):
-                    self.replace(name, target)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                self.unlink(name)
-            raise
-        self.sync(target.parent)
-
-    def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]:
-        """Lock a file or folder for one thread of one process of this machine.
-
-        The context value is False if the file system has no locks. The file or folder itself is
-        locked, so no lock file is needed, and the lock ends with its process.
-        """
-        return _FileLock(path)
-
-
-class _FileLock:
-    """Lock of a file or folder.
-
-    An interrupt just after locking, or just before unlocking, may leave the file locked while the
-    exception exists. A thread that locks the file again releases that lock first, as no thread
-    nests locks.
-    """
-
-    _taken: ClassVar[dict[tuple[str, int], _FileLock]] = {}
-
-    def __init__(self, path: Path) -> None:
-        self._path, self._key, self._handles = path, (str(path), get_thread_id()), list[int]()
-
-    def __enter__(self) -> bool:
-        if (leftover := self._taken.get(self._key)) is not None:
-            leftover._close()
-        self._taken[self._key] = self
-        try:
-            flags = os.O_RDONLY | os.O_NONBLOCK  # opening a pipe would block
-            # Opened and stored in one C call, which no interrupt can divide.
-            self._handles.extend(map(os.open, [self._path], [flags]))
-            lock_file(self._handles[0], self._path)
-            return True
-        except (OSError, ImportError):
-            self._close()
-            return False
-        except BaseException:
-            self._close()
-            raise
-
-    def _close(self) -> None:
-        if self._handles:
-            handle = self._handles[0]
-            with contextlib.suppress(ImportError):
-                import fcntl
-
-                fcntl.flock(handle, fcntl.LOCK_UN)  # a forked process shares the lock
-            empty = list[int]()
-            self._handles = empty  # no interrupt can come between this store and the close
-            os.close(handle)
-        self._taken.pop(self._key, None)
-
-    def __exit__(self, *_: object) -> None:
-        self._close()
-
-
-def _link_or_name(handle: int, target: Path, name: Path) -> bool:
-    """Link an unnamed file to `target`; if that exists, link it to `name` and return False."""
-    folder = os.open(target.parent, os.O_RDONLY)
-    try:
-        os.link(f"/proc/self/fd/{handle}", target.name, dst_dir_fd=folder)
-    except FileExistsError:
-        os.link(f"/proc/self/fd/{handle}", name.name, dst_dir_fd=folder)
-        return False
-    finally:
-        os.close(folder)
-    return True
 
 
 class LocalSched:
@@ -401,50 +107,12 @@ def _find_terminal() -> Any:
 
 @dataclass
 class World:
-    """The interfaces in use; `override_world` replaces them in tests."""
+    """The interfaces in use; tests replace them. `penstock.sources` sets `digests` and `data`."""
 
-    store: Store
-    disk: Disk
     sched: Sched
     screen: Screen
+    digests: Digests = field(init=False)
+    data: DataComparison = field(init=False)
 
 
-world = World(LocalStore(), LocalDisk(), LocalSched(), LocalScreen())
-
-
-@contextlib.contextmanager
-def override_world(
-    *,
-    store: Store | None = None,
-    disk: Disk | None = None,
-    sched: Sched | None = None,
-    screen: Screen | None = None,
-) -> Generator[None]:
-    """Run a block with other interfaces, such as a disk that tears writes."""
-    before = dict(vars(world))
-    seams = {"store": store, "disk": disk, "sched": sched, "screen": screen}
-    vars(world).update({name: seam for name, seam in seams.items() if seam is not None})
-    try:
-        yield
-    finally:
-        vars(world).update(before)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file atomically: after a crash the old or the new version exists, never a part.
-
-    The steps are: temporary file in the same folder, fsync, rename, fsync of the folder. After an
-    error the temporary file is removed.
-    """
-    disk = world.disk
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp")
-    with convert_storage_errors(path):
-        try:
-            disk.write(temporary, data)
-            disk.sync(temporary)
-            disk.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                disk.unlink(temporary)
-            raise
-        disk.sync(path.parent)
+world = World(LocalSched(), LocalScreen())

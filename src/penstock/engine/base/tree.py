@@ -239,37 +239,40 @@ def collate(samples: Sequence[Any]) -> Any:
 
 
 def _collate_values(values: Sequence[Any], path: str) -> Any:
+    try:
+        return _collate_column(values, path)
+    except InexactError as error:
+        sample = f"sample {error.index} in the batch"
+        at = f"{_describe_field(path)} of {sample}" if path else sample
+        message = f"{at}: {error}; change that in a map before, or use collate=list"
+        raise DataError(message, part=(error.index,)) from None
+
+
+def _collate_column(values: Sequence[Any], path: str) -> Any:
     if type(values[0]) is int or type(values[0]) is float:
         # Fast path: the dtype of one conversion shows if all values are numbers.
         try:
             numbers = make_exact_array(values)
-        except InexactError as error:
-            raise _make_inexact_error(path, error) from None
-        except ValueError:
-            numbers = None
-        if numbers is not None and numbers.ndim == 1 and numbers.dtype.kind in NUMERIC_KINDS:
-            return numbers
+            if numbers.ndim == 1 and numbers.dtype.kind in NUMERIC_KINDS:
+                return numbers
+        except ValueError:  # the values are not all numbers, or have no common dtype
+            pass
     kinds: set[type[Any]] = set(map(type, values))
     if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
-        try:
-            for place, value in enumerate(values):
-                require_unmasked(value, place)
-        except InexactError as error:
-            raise _make_inexact_error(path, error) from None
+        for place, value in enumerate(values):
+            require_unmasked(value, place)
     families = {_classify_type(kind) for kind in kinds}
     if len(families) > 1:
         for time in (np.datetime64, np.timedelta64):
             if kinds == {time, NoneType}:
-                return _collate_numbers(
-                    [time("NaT") if value is None else value for value in values], path
-                )
+                return _collate_numbers([time("NaT") if x is None else x for x in values])
         names = " and ".join(sorted(kind.__name__ for kind in kinds))
         raise DataError(
             f"{_describe_field(path)} mixes {names}: give every sample the same type, or use collate=list"
         )
     match families.pop():
         case "number":
-            return _collate_numbers(values, path)
+            return _collate_numbers(values)
         case "array":
             return _collate_arrays(values, path)
         case "tensor":
@@ -307,19 +310,9 @@ def _get_tensor_types() -> tuple[type[Any], ...]:
     return () if torch is None else (torch.Tensor,)
 
 
-def _collate_numbers(values: Sequence[Any], path: str) -> Any:
-    try:
-        numbers = make_exact_array(list(values))
-    except InexactError as error:
-        raise _make_inexact_error(path, error) from None
+def _collate_numbers(values: Sequence[Any]) -> Any:
+    numbers = make_exact_array(list(values))
     return numbers if numbers.dtype.kind in NUMERIC_KINDS else list(values)
-
-
-def _make_inexact_error(path: str, error: InexactError) -> DataError:
-    sample = f"sample {error.index} in the batch"
-    at = f"{_describe_field(path)} of {sample}" if path else sample
-    message = f"{at}: {error}; change that in a map before, or use collate=list"
-    return DataError(message, part=(error.index,))
 
 
 def _collate_arrays(values: Sequence[Any], path: str) -> Any:
@@ -327,10 +320,7 @@ def _collate_arrays(values: Sequence[Any], path: str) -> Any:
     if len({value.shape for value in values}) > 1:
         raise _make_ragged_error(path, [value.shape for value in values])
     if len({value.dtype for value in values}) > 1:
-        try:
-            values = cast_to_common_dtype(values)
-        except InexactError as error:
-            raise _make_inexact_error(path, error) from None
+        values = cast_to_common_dtype(values)
     if not shape:
         return np.stack(values)
     # Faster than numpy.stack, which creates a view of every array first.
@@ -342,8 +332,6 @@ def _collate_tensors(values: Sequence[Any], path: str) -> Any:
         raise _make_ragged_error(path, [tuple(value.shape) for value in values])
     try:
         return cast("Any", sys.modules["torch"]).stack(cast_tensors_exactly(values))
-    except InexactError as error:
-        raise _make_inexact_error(path, error) from None
     except (RuntimeError, NotImplementedError) as error:  # dense and sparse, or unsupported types
         message = (
             f"{_describe_field(path)} has tensors that do not stack: {str(error).splitlines()[0]}; "
@@ -419,12 +407,11 @@ def _collate_lists(values: Sequence[Any], path: str) -> Any:
     if kinds and _classify_type(kinds[0]) not in ("number", "array"):
         return list(values)
     try:
-        stacked = make_exact_array(list(values))
-    except InexactError as error:
-        raise _make_inexact_error(path, error) from None
+        return _collate_numbers(values)
+    except InexactError:
+        raise
     except ValueError:
         raise _make_ragged_error(path, [_compute_shape(value) for value in values]) from None
-    return stacked if stacked.dtype.kind in NUMERIC_KINDS else list(values)
 
 
 def _iter_scalars(values: Any) -> Iterator[Any]:

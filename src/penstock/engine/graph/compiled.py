@@ -6,12 +6,12 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from ...types import Json
+from ...types import Json, SourceFacts
 from ..base.canonical_json import compute_fingerprint
 from ..ops.op import Op
 from ..streams.clock import Clock
 from .build import Builder, Timing
-from .digests import Code, Facts, code_of, data_of
+from .digests import Code, code_of, data_of
 from .nodes import Flow
 from .recipe import identity, with_lengths
 
@@ -72,7 +72,7 @@ class Compiled:
         return compute_fingerprint(self.description)
 
     @cached_property
-    def data(self) -> dict[str, Facts]:
+    def data(self) -> dict[str, SourceFacts]:
         """The digests of the sources, taken at the first request, like the lengths in the ops."""
         return data_of(self.builder.leaves)
 

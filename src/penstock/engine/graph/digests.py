@@ -1,43 +1,31 @@
-"""The data of a state: what every source holds, and what a difference means. And the functions of a
-tree."""
+"""The data and the functions of a tree, as a state describes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from ...errors import StateError
-from ...types import (
-    Digest,
-    Growing,
-    Shards,
-    Source,
-    has_digest,
-    is_in_memory,
-    is_source,
-    is_unidentified,
-)
-from ..base.digests import (
-    UNKNOWN_DIGEST,
-    compare_row_digests,
-    copy_for_reading,
-    digest_few_rows,
-    digest_memory,
-    mask_varying_digests,
-)
+from ...types import UNKNOWN_DIGEST, SourceFacts, is_unidentified
+from ..base.seams import world
 from ..steps.function_step import FunctionStep, name_of
 from ..streams.step import Leaf
-from .code import code_digest
 from .nodes import Flow, Hold, Mix, Read
 
-Facts = Mapping[str, str | int]
-"""The length of a source, and digests by the name of what they tell of."""
+
+def data_of(leaves: Sequence[Leaf]) -> dict[str, SourceFacts]:
+    """Return the lengths and digests of the sources, by name."""
+    return world.data.describe_sources({leaf.name: leaf.source for leaf in leaves})
 
 
-def data_of(leaves: Sequence[Leaf]) -> dict[str, Facts]:
-    """What the sources hold, by name: their lengths and digests."""
-    return {leaf.name: {**_length(leaf), **_digest(leaf)} for leaf in leaves}
+def compared(
+    saved: Mapping[str, SourceFacts],
+    leaves: Sequence[Leaf],
+    now: Mapping[str, SourceFacts],
+    adopt: bool,
+) -> list[str]:
+    """Compare the data with that of a state; return notes on harmless differences."""
+    sources = {leaf.name: leaf.source for leaf in leaves}
+    return world.data.compare_sources(saved, sources, now, adopt)
 
 
 def unidentified(leaves: Sequence[Leaf]) -> list[str]:
@@ -45,120 +33,11 @@ def unidentified(leaves: Sequence[Leaf]) -> list[str]:
     return [leaf.name for leaf in leaves if is_unidentified(leaf.source)]
 
 
-def _length(leaf: Leaf) -> Facts:
-    return {"length": len(leaf.source)} if is_source(leaf.source) else {}
-
-
-def _digest(leaf: Leaf) -> Digest:
-    source = leaf.source
-    if has_digest(source):
-        found = source.digest()
-        if not found and is_in_memory(source):
-            return source.sample_digest()
-        return {"digest": found} if isinstance(found, str) else found
-    if is_source(source):
-        return _sample(source, len(source))
-    names = cast(Shards, source).names()
-    return {"shards": digest_memory([str(name).rpartition("/")[2] for name in names]) or ""}
-
-
-def compared(
-    saved: Any, leaves: Sequence[Leaf], now: Mapping[str, Facts], adopt: bool
-) -> list[str]:
-    """What is to be told about data that is not just as it was saved; other data is refused."""
-    if not isinstance(saved, Mapping) or (
-        not adopt and set(cast("Mapping[str, Any]", saved)) != set(now)
-    ):
-        raise StateError("the state does not describe its data; it is damaged, load an earlier one")
-    notes, refused = list[str](), list[str]()
-    for leaf in leaves:
-        name, mine = leaf.name, now[leaf.name]
-        told: Any = cast("dict[str, Any]", saved).get(name, mine)
-        then = cast("Facts", told if isinstance(told, Mapping) else {})
-        if not then or ("length" in mine) != ("length" in then):
-            raise StateError(
-                f"the state does not describe the data of {name!r}; it is damaged, load an "
-                "earlier one"
-            )
-        if adopt and then.get("length") != mine.get("length") and (grown := _grown(leaf, then)):
-            notes.append(grown)
-            continue
-        other, unknown = different(then, mine)
-        if (
-            "rows" in other
-            and "rows" in mine
-            and (is_in_memory(leaf.source) or not has_digest(leaf.source))
-        ):
-            mine = {
-                **mine,
-                "rows": mask_varying_digests(str(mine["rows"]), partial(_rows_again, leaf.source)),
-            }
-            other, unknown = different(then, mine)
-        if other:
-            refused.append(f"{name!r}: other {' and '.join(other)}")
-        elif unknown:
-            notes.append(
-                f"{name!r}: its rows were not compared, because they cannot be read or change "
-                "with every read"
-            )
-        elif then.get("files") != mine.get("files"):
-            notes.append(
-                f"{name!r}: its files differ from the files of the state (moved, re-sharded or "
-                "compressed again?); the number of rows and 64 of the rows were compared and are "
-                "equal"
-            )
-        elif then.get("fingerprint") != mine.get("fingerprint"):
-            notes.append(
-                f"{name!r}: its fingerprint differs from the fingerprint in the state (a function "
-                "that datasets cannot hash?); the number of rows and "
-                f"{len(str(mine['rows']).split())} of the rows were compared and are equal"
-            )
-    if not refused:
-        return notes
-    if adopt:
-        return [
-            *notes,
-            *(f"{line} than in the state; adopted anyway" for line in refused),
-        ]
-    raise StateError(
-        "the data differs from the data of the state, under the same names:\n"
-        + "\n".join(f"  {line}" for line in refused[:20])
-        + "\nread the data of the saved run (seed a shuffle that comes before Penstock, as in "
-        ".shuffle(seed=0)), or continue with this data by on_mismatch='adopt'"
-    )
-
-
-def _rows_again(source: Any) -> str:
-    """Digests of the few rows by which a source is known."""
-    return (
-        source.reread_digest()
-        if is_in_memory(source)
-        else str(_sample(source, len(source))["rows"])
-    )
-
-
-def _sample(source: Source, rows: int) -> Digest:
-    copy = copy_for_reading(source)
-    return {"rows": digest_few_rows(copy.read, rows, again=lambda: copy_for_reading(copy).read)}
-
-
 _HINTS = ("files", "fingerprint")
 """Parts that may differ where the rows are equal."""
 
 
-def different(then: Facts, now: Facts) -> tuple[list[str], bool]:
-    """The parts in which the data of a source differs, and whether its rows could not be
-    compared."""
-    parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
-    equal: bool | None = False
-    if "rows" in then and "rows" in now:
-        equal = compare_row_digests(then["rows"], now["rows"])
-        parts = [part for part in parts if part != "rows" or equal is False]
-    told = [part for part in parts if part not in _HINTS]
-    return told if told or equal else parts, equal is None
-
-
-def known_parts(facts: Facts) -> Facts:
+def known_parts(facts: SourceFacts) -> SourceFacts:
     """The parts by which the data of a source is the same on every rank, wherever each found its
     files."""
     return {
@@ -166,41 +45,6 @@ def known_parts(facts: Facts) -> Facts:
         for part, told in facts.items()
         if part not in _HINTS and UNKNOWN_DIGEST not in str(told).split()
     }
-
-
-def _grown(leaf: Leaf, then: Facts) -> str | None:
-    """Describe a source that has more rows than before; raise an error if its first rows differ."""
-    source, before = cast("Source", leaf.source), then["length"]
-    if type(before) is not int or before < 0:
-        raise StateError(
-            f"the state does not give the length of {leaf.name!r}; it is damaged, load an earlier "
-            "one"
-        )
-    if before >= len(source):
-        return None
-    grown = f"{leaf.name!r} has grown from {before} rows to {len(source)}"
-    found: Facts = {}
-    if isinstance(source, Growing):
-        found = source.digest_of(before)
-    elif not has_digest(leaf.source):
-        found = _sample(source, before)
-    if other := [
-        part for part, mine in found.items() if compare_row_digests(then.get(part), mine) is False
-    ]:
-        raise StateError(
-            f"{leaf.name!r} has grown from {before} rows to {len(source)}, but its first {before} "
-            f"rows differ from the rows of the state (other {' and '.join(other)}), so the run "
-            "cannot continue at its next sample; add rows at the end only, or rename the source "
-            "to start it from its first row"
-        )
-    if not found:
-        return f"{grown}; the first {before} were not compared, because the source has no digest"
-    many = len(str(found.get("rows")).split())
-    if not 1 < many < before:
-        return f"{grown}; the first {before} equal the rows of the state"
-    return (
-        f"{grown}; {many} of the first {before} rows were compared and equal the rows of the state"
-    )
 
 
 # ---------------------------------------------------------------- functions
@@ -216,7 +60,7 @@ def code_of(flow: Flow) -> Code:
     told, places, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
     for place, fn in enumerate(_functions(flow)):
         if id(fn) not in known:
-            known[id(fn)] = name_of(fn), code_digest(fn)
+            known[id(fn)] = name_of(fn), world.digests.digest_code(fn)
         first = places.setdefault(known[id(fn)], place)
         told.append(first if first < place else [*known[id(fn)]])
     return told
@@ -233,23 +77,11 @@ def _functions(flow: Flow) -> Iterator[Any]:
         yield flow.size.measure
 
 
-def code_notes(saved: Any, now: Code) -> list[str]:
+def code_notes(saved: list[Any], now: Code) -> list[str]:
     """Functions of equal names whose code is another one. Between versions of Python it cannot be
     compared."""
-    if not isinstance(saved, list) or len(cast("list[Any]", saved)) != len(now):
-        raise StateError(
-            "the state does not describe its functions; it is damaged, load an earlier one"
-        )
     notes = list[str]()
-    for then, (name, mine) in zip(_each(cast("list[Any]", saved)), _each(now), strict=True):
-        if (
-            not isinstance(then, list)
-            or len(cast("list[Any]", then)) != 2
-            or not isinstance(then[1], str)
-        ):
-            raise StateError(
-                "the state does not describe its functions; it is damaged, load an earlier one"
-            )
+    for then, (name, mine) in zip(_each(saved), _each(now), strict=True):
         if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
             notes.append(
                 f"the code of {name} has changed; give the function a version to make this an error"

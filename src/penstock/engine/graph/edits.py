@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
+from ...arguments import check_int, check_position
 from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Json
-from ..base.integers import check_int, check_position
 from ..base.passes import Passes
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
 from ..mixing.rules import By, Past, Weighted

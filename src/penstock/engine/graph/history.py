@@ -12,11 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import Schedule
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...schedule import Schedule, check_names
+from ...types import MAX_POSITION, Ints
 from ..base.random import derive_key
-from ..base.weights import check_names
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Changed, Past, Weighted
 from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput

@@ -8,11 +8,11 @@ from typing import Any
 
 from ...errors import IndexedError
 from ...types import is_source
+from ..base.seams import world
 from ..mixing.rules import Chain, Weighted
 from ..packing import SOURCE, Apart, has_independent_rows
 from ..steps.function_step import FunctionStep
 from ..steps.map import Map
-from .code import code_digest
 from .ends import endless
 from .nodes import Again, Batch, Flow, Head, Hold, Mix, Read, Reorder, Rest, fact
 from .tail import tail_of
@@ -111,5 +111,5 @@ def _known_as(counts: Any) -> tuple[str, str] | None:
     return (
         None
         if told is None
-        else (told, "" if getattr(counts, "lasting", True) else code_digest(counts))
+        else (told, "" if getattr(counts, "lasting", True) else world.digests.digest_code(counts))
     )

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+from ...arguments import check_int, check_position
 from ...errors import ConfigError
-from ...schedule import Schedule
-from ..base.integers import check_int, check_position
-from ..base.weights import convert_to_json_number
+from ...schedule import Schedule, convert_to_json_number
 from ..mixing import SetWeights
 from .build import Builder
 from .edits import Change, Edit, locate_mixture

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass
 
+from ...arguments import check_int
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json
-from ..base.integers import check_int
 
 Groups = list[list[Item]]
 

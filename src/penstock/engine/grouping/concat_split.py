@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
+from ...arguments import check_choice
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json, Part
-from ..base.arguments import check_choice
 from ..base.tree import join_batches, slice_batch
 
 Long: TypeAlias = Literal["split", "refuse", "truncate"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import isqrt
 
+from ...arguments import check_int
 from ...types import Carry, Item, Json
-from ..base.integers import check_int
 from ..base.random import draw_integer
 from ..base.tree import append_chunked, build_chunks
 

@@ -8,9 +8,9 @@ from itertools import compress
 from math import isqrt
 from typing import cast
 
+from ...arguments import check_int
 from ...errors import DataError
 from ...types import Carry, Item, Json, Part
-from ..base.integers import check_int
 from ..base.tree import append_chunked, build_chunks
 from .concat_split import (
     Long,

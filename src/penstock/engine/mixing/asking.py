@@ -15,13 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arguments import check_choice, join_first, suggest_names
 from ...errors import ConfigError
-from ...schedule import InterpolationSpan, Schedule
-from ...types import Ints
-from ..base.arguments import check_choice, join_first, suggest_names
-from ..base.integers import MAX_POSITION
+from ...schedule import InterpolationSpan, Schedule, check_names, check_weights
+from ...types import MAX_POSITION, Ints
 from ..base.random import hash_names
-from ..base.weights import check_names, check_weights
 from .events import Adopt, Event, Exhausted
 from .law import TokenClock
 from .timeline import STOPS, Rules, Stop

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints
 from ..base.random import Words
 from .exact import Phases, divided, muldiv
 from .segment import Segment, Tables

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...types import Ints
+from ...types import MAX_POSITION, Ints
 from ..base.bounded_dict import BoundedDict
-from ..base.integers import MAX_POSITION, find_distinct_values
+from ..base.integers import find_distinct_values
 from ..base.random import GOLDEN_GAMMA, Words, mix64
 from .law import Law, Meter, TokenClock
 from .shape import Floats

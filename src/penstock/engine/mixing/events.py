@@ -9,10 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from ...errors import StateError
-from ...schedule import Schedule
-from ...types import Json
-from ..base.integers import MAX_POSITION
-from ..base.weights import sort_by_name
+from ...schedule import Schedule, sort_by_name
+from ...types import MAX_POSITION, Json
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints
 from ..base.random import GOLDEN_GAMMA, Words, mix64
 
 

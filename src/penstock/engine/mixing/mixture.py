@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from ...arguments import make_position_error
 from ...errors import ConfigError
 from ...schedule import InterpolationSpan, Schedule
-from ...types import Ints
-from ..base.integers import MAX_POSITION, find_distinct_values, make_position_error
+from ...types import MAX_POSITION, Ints
+from ..base.integers import find_distinct_values
 from ..base.random import derive_tweak_keys, hash_names, mix64
 from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints
 from .exact import Phases, ceildiv, divided, muldiv
 from .shape import Floats, Shape
 

@@ -13,8 +13,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...schedule import InterpolationSpan
-from ...types import Ints
-from ..base.integers import MAX_POSITION, find_distinct_values
+from ...types import MAX_POSITION, Ints
+from ..base.integers import find_distinct_values
 from ..base.random import Words, derive_tweak_keys, mix64
 from .build import build, stair_weights
 from .clock import Clocked, clocked

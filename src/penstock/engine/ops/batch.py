@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from ...arguments import check_position
 from ...types import Ints
 from ..base.groups import NeighbourGroups
-from ..base.integers import check_position, find_distinct_values
+from ..base.integers import find_distinct_values
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..streams.feed import Positions, Upstream

@@ -7,9 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ...types import Ints
+from ...types import MAX_POSITION, Ints
 from ..base.bounded_dict import BoundedDict
-from ..base.integers import MAX_POSITION
 from ..base.rows import compute_bounds
 from ..orders import BucketShuffle
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals

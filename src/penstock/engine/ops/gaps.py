@@ -90,7 +90,9 @@ class SkipOp(OrderOp):
             lost[epoch] = lost.get(epoch, 0) + left_out - before
             before = left_out
         epochs = sorted({*below.epochs, *(at for epoch in lost for at in (epoch, epoch + 1))})
-        return Passes.of((epoch, below.size(epoch) - lost.get(epoch, 0)) for epoch in epochs)
+        return Passes.of(
+            (epoch, max(below.size(epoch) - lost.get(epoch, 0), 0)) for epoch in epochs
+        )
 
     @property
     def size(self) -> int | None:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...arguments import check_position
 from ...types import Ints
 from ..base.bounded_dict import BoundedDict
-from ..base.integers import check_position, find_distinct_values
+from ..base.integers import find_distinct_values
 from ..base.rows import ProvenanceRows, compute_bounds, join_rows
 from ..base.sizes import EmptyIndicator
 from .op import Op

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...arguments import check_position
 from ...types import Fold, Ints
 from ..base.bounded_dict import BoundedDict
-from ..base.integers import check_position, find_distinct_values
+from ..base.integers import find_distinct_values
 from ..base.passes import Passes
 from ..base.progress import Progress
 from ..base.random import derive_pass_key

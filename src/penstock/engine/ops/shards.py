@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from ...errors import StateError
-from ...types import Json, Shards, has_digest, is_unidentified
+from ...types import UNKNOWN_DIGEST, Json, Shards, has_digest, is_unidentified
 from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
-from ..base.digests import UNKNOWN_DIGEST, digest_value
 from ..base.rows import ProvenanceRows, make_empty_rows
+from ..base.seams import world
 from ..streams.clock import Clock
 from ..streams.opening import Opening
 from ..streams.reader import Laps
@@ -172,7 +172,7 @@ class Sharded:
         """A sample as a witness; refused where a cursor says that it was another one."""
         _, shard, row = place
         found, (expected, _) = (
-            Witness(row, digest_value(value)),
+            Witness(row, world.digests.digest_value(value)),
             self._expected.get(place, (UNKNOWN_DIGEST, 0)),
         )
         if UNKNOWN_DIGEST not in (expected, found.digest) and expected != found.digest:

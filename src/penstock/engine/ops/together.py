@@ -9,8 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints
 from ..base.random import MIN_FEISTEL_SIZE, permute, permute_each
 from ..base.rows import ProvenanceRows
 from ..orders import Repeat, Shuffle

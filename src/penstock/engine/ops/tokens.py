@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...types import Ints, Json, Sizes
+from ...types import MAX_POSITION, Ints, Json, Sizes
 from ..base.bounded_dict import BoundedDict
-from ..base.integers import MAX_POSITION
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import CappedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error

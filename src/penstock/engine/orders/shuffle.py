@@ -8,8 +8,9 @@ from math import isqrt
 
 import numpy as np
 
+from ...arguments import check_int
 from ...types import Carry, Ints, Item, Json
-from ..base.integers import check_int, find_distinct_values, require_finite
+from ..base.integers import find_distinct_values, require_finite
 from ..base.random import derive_pass_key, permute, unpermute
 from ..base.tree import append_chunked, build_chunks
 

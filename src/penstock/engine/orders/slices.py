@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...types import Ints, Json, Order
-from ..base.integers import MAX_POSITION, require_finite
+from ...types import MAX_POSITION, Ints, Json, Order
+from ..base.integers import require_finite
 
 
 class FixedSet(Order):

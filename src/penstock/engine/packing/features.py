@@ -8,9 +8,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...arguments import check_choice, check_int
 from ...errors import ConfigError, DataError
 from ...types import Fold, Item, Part
-from ..base.arguments import check_choice
 from ..base.dtypes import (
     TOKEN_DTYPE,
     InexactError,
@@ -18,7 +18,7 @@ from ..base.dtypes import (
     choose_packed_dtype,
     make_exact_array,
 )
-from ..base.integers import cast_scalar, check_int
+from ..base.integers import cast_scalar
 from ..grouping.bins import Bins, EndToEnd, FeatureCapacity, iter_row_documents, length_of
 from .options import METHODS, DType, Method, check_dtype
 from .row import Span

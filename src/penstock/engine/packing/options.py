@@ -8,11 +8,11 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
+from ...arguments import check_choice, check_int
 from ...errors import ConfigError, DataError
 from ...types import Fold, Json, Sizer
-from ..base.arguments import check_choice
 from ..base.dtypes import TOKEN_DTYPE
-from ..base.integers import cast_scalar, check_int
+from ..base.integers import cast_scalar
 from ..base.tree import collate
 from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart

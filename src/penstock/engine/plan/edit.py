@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
+from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
-from ..base.arguments import join_first, suggest_names
-from ..base.integers import check_int
 from ..ops.gaps import GapOp, SkipOp
 from ..ops.op import OneInput, Op
 from ..ops.packed import PackedOp

@@ -9,8 +9,7 @@ from contextlib import suppress
 import numpy as np
 
 from ...errors import ConfigError
-from ...types import Ints
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints
 from ..ops.batch import BatchOp
 from ..ops.fit import FitOp
 from ..ops.op import UNKNOWN, Op

@@ -8,10 +8,9 @@ from typing import Any, overload
 
 import numpy as np
 
+from ...arguments import check_int, check_position, join_first, suggest_names, validate_arguments
 from ...errors import ConfigError
 from ...types import Ints, is_source
-from ..base.arguments import join_first, suggest_names, validate_arguments
-from ..base.integers import check_int, check_position
 from ..base.rows import ProvenanceRows
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
@@ -24,9 +23,9 @@ from ..ops.op import Op
 from ..ops.packed import PackedOp
 from ..runtime.step_log import StepRecord
 from ..streams.journal import JournalEntry, SampleDraw
-from .audit import Audit, Walk
 from .records import Address, Sample, Samples, parse_uid
 from .replaced import Replaced
+from .step_samples import StepReader
 from .steps import log_of, rows_given, rows_op
 
 
@@ -157,37 +156,14 @@ class Located(Shows):
         """
         return self.at(slice(start, stop)).table()
 
-    def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
-        """List every sample of global steps: step, rank, row, source, epoch, index, key, file, row.
-
-        For packed rows each line also has its tokens. Ranks are those of loaders without
-        `balance=`. `.write(path)` and `.batches()` work in constant memory. A sample of a source
-        without files has neither file nor row.
-
-        Args:
-            steps: a range of global steps.
-            world_size: the number of ranks, for a plan without a run; 1 by default.
-            key: a column that names samples (`url`; in archives `__key__`). Reading it takes time.
-
-        Raises:
-            ConfigError: the steps are no ascending range, or endless.
-            IndexError: a step is negative.
-
-        >>> import penstock as ps
-        >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(1, 3), world_size=1)
-        >>> [(line["step"], line["rank"], line["index"]) for line in lines.table().to_pylist()]
-        [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
-        """
-        return Audit(self._walked(steps, world_size), self._builder.leaves, key)
-
-    def _walked(self, steps: range, world_size: int | None = None) -> Walk:
-        """Return the audit of global steps."""
+    def _read_steps(self, steps: range, world_size: int | None = None) -> StepReader:
+        """Return the traversal of a range of global steps, for an audit."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"plan.audit({steps!r}): give a range of steps, one by one")
         if steps.start < 0:
             raise IndexError(f"step {steps.start}: steps count from 0; give a step from 0 on")
         op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")
-        return Walk(
+        return StepReader(
             op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken
         )
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
+from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
-from ...types import Ints, Json
-from ..base.arguments import validate_arguments
-from ..base.cursors import parse_cursor_int
-from ..base.integers import MAX_POSITION, check_position
+from ...types import MAX_POSITION, Ints, Json
 from ..graph.compiled import Compiled
 from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..graph.indexed import tail_group
@@ -24,9 +22,8 @@ from ..graph.tail import below_tail, tail_of
 from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..orders import Gap
-from ..runtime.cursor import seal, unseal
-from ..runtime.saves import read_states
-from ..runtime.states import StateSection, entries_of, merged
+from ..runtime.cursor import seal
+from ..runtime.states import SavedState, StateSection, decode_state, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..streams.journal import journal_from_json, journal_to_json
 from .edit import by_source, reached, replanned_passes
@@ -70,20 +67,20 @@ class Plan(Questions, Generic[D]):
         base: Compiled,
         wrap: Callable[[Flow], D],
         edits: tuple[Edit, ...] = (),
-        body: Mapping[str, Any] | None = None,
+        body: SavedState | None = None,
         records: tuple[StepRecord, ...] | None = None,
         section: StateSection | None = None,
     ) -> None:
         super().__init__(
             base.of(changed(base.flow, edits)),
-            journal_from_json(entries_of(body or {}, "journal")),
-            records if body is None else records_from_json(body.get("records")),
+            journal_from_json(body.journal if body else []),
+            records if body is None else records_from_json(body.records),
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
         self._section = section
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Plan, (
+        return type(self), (
             self._base, self._wrap, self._edits, self._body, self._records, self._section
         )  # fmt: skip
 
@@ -91,60 +88,31 @@ class Plan(Questions, Generic[D]):
         self,
         base: Compiled,
         edits: tuple[Edit, ...],
-        body: Mapping[str, Any] | None,
+        body: SavedState | None,
         records: tuple[StepRecord, ...] | None = None,
-    ) -> Plan[D]:
-        return Plan(base, self._wrap, edits, body, records, self._section)
+    ) -> Self:
+        return type(self)(base, self._wrap, edits, body, records, self._section)
 
-    def for_state(
-        self,
-        state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
-        step: int | None = None,
-    ) -> Plan[D]:
-        """Return the plan of the run that saved a state, with its changes.
-
-        Later changes begin at the position of the run.
-
-        Args:
-            state: the result of `state_dict()`, a list with the states of all ranks, or the folder
-                given to `ps.save`.
-            step: the saved step to use, of a folder; the newest complete one by default.
-
-        Raises:
-            StateError: the state is corrupted, or belongs to another pipeline.
-
-        >>> import penstock as ps
-        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
-        >>> loader = ps.Loader(ds)
-        >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
-        >>> [ds.plan.for_state(loader.state_dict()).at(p)[0].source for p in range(5)]
-        ['a', 'a', 'a', 'a', 'a']
-        """
-        if isinstance(state, str | Path):
-            _, state = read_states(Path(state), step)
-        states = [state] if isinstance(state, Mapping) else state
-        bodies = [unseal(one) for one in states]
-        body, _ = merged(bodies, self._section)
-        base = self._base.remembered(body.get("pipeline"))
-        if body.get("pipeline") != base.description:
+    def _for_states(self, states: Sequence[Mapping[str, Any]]) -> Self:
+        """Return the plan of the run that saved states, one of each rank, with its changes."""
+        body, _ = merge_states([decode_state(state) for state in states], self._section)
+        base = self._base.remembered(body.pipeline)
+        if body.pipeline != base.description:
             lines = "\n".join(
-                f"  {line}" for line in difference(body.get("pipeline"), base.description)[:20]
+                f"  {line}" for line in difference(body.pipeline, base.description)[:20]
             )
             asked = "use the plan of the pipeline that saved it"
-            if not tail_of(base.flow).batches and "records" in body:
-                rows = records_from_json(body["records"])[-1].rows
+            if not tail_of(base.flow).batches and body.records is not None:
+                rows = records_from_json(body.records)[-1].rows
                 asked += (
                     f"; if its loader made the batches, use ds.batch(global_batch_size={rows}).plan"
                 )
             raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
-        edits = tuple(edit_from_json(edit) for edit in entries_of(body, "changes"))
-        noted = [entry for each in bodies for entry in entries_of(each, "journal")]
-        body["journal"] = journal_to_json(journal_from_json(noted))
-        return self._copy(base, edits, body)
+        edits = tuple(edit_from_json(edit) for edit in body.changes)
+        journal = journal_to_json(journal_from_json(body.journal))
+        return self._copy(base, edits, replace(body, journal=journal))
 
-    after = for_state  # the former name, which programs use
-
-    def replay(self, log: Iterable[Mapping[str, Json]]) -> Plan[D]:
+    def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
 
         `.dataset` repeats the run without the trainer.
@@ -175,7 +143,7 @@ class Plan(Questions, Generic[D]):
                 )
         return self._copy(self._base, (*edits, Change((), 0, event)), self._body, self._records)
 
-    def rows(self, world_size: int | None = None) -> Plan[D]:
+    def rows(self, world_size: int | None = None) -> Self:
         """Return the plan whose positions are rows: samples or packed rows before the last batches.
 
         Its steps are those of the run, or those of a new run on so many ranks.
@@ -206,14 +174,14 @@ class Plan(Questions, Generic[D]):
         """Return the first position that the run has not delivered; 0 without a run."""
         if self._body is None:
             return 0
-        items = -(-parse_cursor_int(self._body["at"]) // (tail_group(self._base.flow) or 1))
+        items = -(-self._body.position // (tail_group(self._base.flow) or 1))
         passes = self._op.passes
         return items if passes is None else passes.start(self._epoch) + items
 
     @property
     def _epoch(self) -> int:
         """Return the pass in which the run stands."""
-        return parse_cursor_int((self._body or {}).get("epoch", 0))
+        return self._body.epoch if self._body else 0
 
     @property
     def size(self) -> int | None:
@@ -227,7 +195,7 @@ class Plan(Questions, Generic[D]):
             return 0
         passes = self._rows_op.passes
         start = 0 if passes is None else passes.start(self._epoch)
-        return start + parse_cursor_int(self._body["at"])
+        return start + self._body.position
 
     @property
     def next_step(self) -> int:
@@ -238,7 +206,7 @@ class Plan(Questions, Generic[D]):
     @cached_property
     def _open_rows(self) -> Ints | None:
         section, body, passes = self._section, self._body, self._rows_op.passes
-        if section is None or body is None or section.key not in body:
+        if section is None or body is None or section.key not in body.sections:
             return None
         group, items = section.open_items(body)
         starts = [0 if passes is None else passes.start(epoch) for epoch, _ in items]
@@ -249,9 +217,9 @@ class Plan(Questions, Generic[D]):
 
     def _before(self, step: int | None) -> Sequence[tuple[Questions, RowsGiven, int]]:
         found = list[tuple[Questions, RowsGiven, int]]()
-        for given in given_before_from_json(entries_of(self._body or {}, "given_before")):
+        for given in given_before_from_json(self._body.given_before if self._body else []):
             if step is None or given.step <= step:
-                there = {**(self._body or {}), "epoch": given.epoch, "at": given.at}
+                there = self._body and replace(self._body, epoch=given.epoch, at=given.at)
                 plan = self._copy(self._base, self._edits[: given.changes], there)
                 found.append((plan, given.rows_given(plan._rows_op.passes), given.times))
         return found
@@ -283,14 +251,14 @@ class Plan(Questions, Generic[D]):
                 "from ds.plan.skip(...).dataset"
             )
         changes = {"changes": [edit.to_json() for edit in self._edits]} if self._edits else {}
-        return seal({**self._body, **changes})
+        return seal({**self._body.to_json(), **changes})
 
     @property
     def dataset(self) -> D:
         """Return the dataset with the changes of this plan, for a new run."""
         return self._wrap(self.flow)
 
-    def skip(self, positions: range | None = None, *, steps: range | None = None) -> Plan[D]:
+    def skip(self, positions: range | None = None, *, steps: range | None = None) -> Self:
         """Leave out positions that were not delivered yet, or global steps of a run.
 
         Later positions move up, and the pass of the positions becomes shorter. Without a run, every
@@ -344,7 +312,7 @@ class Plan(Questions, Generic[D]):
             )
         return self._edited(Skipped(low, high - low))
 
-    def _skip_in_each_pass(self, start: int, stop: int) -> Plan[D]:
+    def _skip_in_each_pass(self, start: int, stop: int) -> Self:
         """Leave out rows of every pass of a dataset."""
         if (passes := self._rows_op.passes) is not None and passes.at(start).epoch:
             raise ConfigError(
@@ -355,7 +323,7 @@ class Plan(Questions, Generic[D]):
         flow = below_tail(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
         return self._copy(self._base.of(flow), self._edits, None, self._records)
 
-    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Plan[D]:
+    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Self:
         """Exclude samples from the position of the run on.
 
         The next samples of the same source replace them.
@@ -423,5 +391,5 @@ class Plan(Questions, Generic[D]):
                 told.append(ask())
         return told
 
-    def _edited(self, *edits: Edit) -> Plan[D]:
+    def _edited(self, *edits: Edit) -> Self:
         return self._copy(self._base, (*self._edits, *edits), self._body, self._records)

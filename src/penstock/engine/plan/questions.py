@@ -9,11 +9,10 @@ from itertools import islice
 
 import numpy as np
 
+from ...arguments import check_choice, check_int, check_position, validate_arguments
 from ...errors import ConfigError
 from ...schedule import COUNTED_UNITS, CountedUnit
-from ...types import Ints, is_source
-from ..base.arguments import check_choice, validate_arguments
-from ..base.integers import MAX_POSITION, check_int, check_position
+from ...types import MAX_POSITION, Ints, is_source
 from ..base.progress import Progress
 from ..base.sizes import sum_lengths
 from ..graph.tokens import stored_dtypes

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from ...arguments import check_int, check_position
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.integers import check_int, check_position
 from ..graph.nodes import Flow
 from ..graph.tail import batches_of_rank, tail_of
 from ..ops.op import Op

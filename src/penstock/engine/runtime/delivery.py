@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,9 +16,33 @@ from ..streams.step import Leaf
 from ..streams.stream import Stream, Tap, joined
 from ..streams.trail import Chunk, Fixed, Offset
 from ..streams.work import Pace
-from .forms import Form
 
 _CACHED = 8 << 20
+
+
+class Form(Protocol):
+    """Output form of items, such as the tensors of a framework; integrations provide them."""
+
+    @property
+    def copies(self) -> bool:
+        """True if items are also copied in advance, to a device or to pinned memory."""
+        ...
+
+    @property
+    def implied_rank(self) -> tuple[int, int] | None:
+        """The rank and world size that the device layout implies, if it implies any."""
+        ...
+
+    def values(self, items: list[Any], /) -> list[Any]:
+        """Convert items in memory."""
+        ...
+
+    def copy(self, item: Any, /) -> Callable[[], Any]:
+        """Begin to copy an item, on the copying thread.
+
+        The result returns the copy, on the thread that receives it.
+        """
+        ...
 
 
 class Delivery:

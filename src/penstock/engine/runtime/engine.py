@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from ..base.integers import check_int
+from ...arguments import check_int
 from ..base.machine import count_cores
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows

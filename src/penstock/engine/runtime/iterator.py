@@ -6,16 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from weakref import finalize
 
+from ...arguments import validate_arguments
 from ...errors import ConfigError
-from ..base.arguments import validate_arguments
+from ..base.cursors import parse_cursor_int
 from ..base.machine import detect_dataloader_worker, get_pid
 from ..graph.compiled import Compiled
-from ..graph.shown import Shown, Shows, attempt
+from ..graph.ends import endless
+from ..graph.show import shown
+from ..graph.shown import Shown, Shows, attempt, counted
 from ..graph.tail import tail_of
 from .executors.threads import Threads
 from .session import Session
 from .setting import Setting
-from .show import shown_run
 from .states import OnMismatch
 
 
@@ -179,3 +181,23 @@ def refuse_copies(what: str) -> None:
             "the data itself was split"
         )
         raise error
+
+
+def shown_run(kind: str, session: Session, items: int | None, notes: Sequence[str] = ()) -> Shown:
+    """Describe a run for people: its kind, the items of a pass, notes and position, and its tree."""
+    stops = not attempt(lambda: endless(session.base), False)
+    most = f" of {counted(items, 'item')}" if items is not None else "" if stops else ", endless"
+    at = attempt(lambda: _describe_position(session), "")
+    return shown(
+        f"{kind}{most}" + "".join(f", {note}" for note in [*notes, at] if note), session.flow
+    )
+
+
+def _describe_position(session: Session) -> str:
+    if session.group:
+        item = parse_cursor_int(session.out.cursor()) // (
+            session.group * session.setting.world_size
+        )
+        return f"at item {item:,} of pass {session.epoch}"
+    given = counted(sum(session.samples.values()), "sample")
+    return f"{counted(session.lanes, 'lane')}, in pass {session.epoch}, {given} given since it was opened"

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...types import Ints, Json
-from ..base.digests import digest_memory
-from ..base.integers import MAX_POSITION
+from ...types import MAX_POSITION, Ints, Json
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
+from ..base.seams import world
 from ..graph.build import Builder
 from ..graph.ends import endless
 from ..graph.indexed import require_indexed
@@ -37,6 +36,7 @@ from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
 from ..streams.work import Hired, Work
 from .setting import Setting
+from .states import SavedState
 
 PACKED_AGAIN = (
     "the pass would end so early that delivered rows would be packed again, together with the rest"
@@ -111,20 +111,20 @@ class Opened:
         whole."""
         found = last_samples(came.op, came.position, ends)
         return {
-            self.builder.leaves[leaf].name: (digest_memory(each) or "")[:8]
+            self.builder.leaves[leaf].name: (world.digests.digest_memory(each) or "")[:8]
             for leaf, each in found.items()
         }
 
-    def require_same(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+    def require_same(self, epoch: int, cursor: Json, body: SavedState) -> None:
         """Refuse to go on where another item came last than a state tells."""
-        if any(body["last"].get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+        if any(body.last.get(lane) != key for lane, key in self.last(epoch, cursor).items()):
             raise StateError(
                 "the position in this state exists, but the samples before it differ from the "
                 "samples of the saved run, because the pipeline or the version of Penstock is "
                 "another; load the state into the pipeline and version that saved it"
             )
 
-    def require_last(self, epoch: int, cursor: Json, body: Mapping[str, Any]) -> None:
+    def require_last(self, epoch: int, cursor: Json, body: SavedState) -> None:
         """Refuse to adopt where something else came last, of all or of a source, than the digests
         in a state tell. A source may have another name now, and a window of whole documents that
         was given in full another order.
@@ -133,13 +133,13 @@ class Opened:
             self._require_next(epoch, cursor)
             if window_ends(self._rows, self._pass_start(epoch) + cursor):
                 return
-        names, known = {leaf.name for leaf in self.builder.leaves}, {*body["data"]}
+        names, known = {leaf.name for leaf in self.builder.leaves}, {*body.data}
         spellings = [
             dict[str, str](),
             *(dict.fromkeys(names - known, str(gone)) for gone in known - names),
         ]
         came = {lane: one for lane, one in self.came(epoch, cursor).items() if one}
-        last, was = body["last"], body["latest"]
+        last, was = body.last, body.latest
         other = any(
             one.rows is not None
             and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
@@ -184,7 +184,9 @@ class Opened:
     def _digest(self, rows: ProvenanceRows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         names = [called.get(name, name) for name in names]
-        return digest_memory([names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()])
+        return world.digests.digest_memory(
+            [names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()]
+        )
 
     @property
     def _rows(self) -> Op:

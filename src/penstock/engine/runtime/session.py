@@ -13,12 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
+from ...arguments import check_choice, check_int, check_position, join_first
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...types import Ints, Json, is_in_memory
-from ..base.arguments import check_choice, join_first
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
-from ..base.integers import check_int, check_position
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..graph.adopt import Places, Stand, adopted, standing
@@ -46,7 +45,7 @@ from ..streams.journal import (
 from ..streams.step import Leaf
 from ..streams.stream import Stream
 from ..streams.work import SINGLE, Hired
-from .cursor import seal, unseal
+from .cursor import seal
 from .delivery import Delivery
 from .opened import (
     Opened,
@@ -61,14 +60,13 @@ from .setting import Setting
 from .states import (
     MISMATCHES,
     OnMismatch,
+    SavedState,
     StateSection,
     check_lanes,
-    entries_of,
+    decode_state,
     logged_notes,
-    merged,
+    merge_states,
     of_another,
-    passes_from_json,
-    passes_to_json,
 )
 from .step_log import (
     GivenBefore,
@@ -98,7 +96,7 @@ class RunSection(StateSection, Protocol):
         """Return the content of the section now; None omits it from the state."""
         ...
 
-    def load(self, state: Mapping[str, Any], session: Session, adopting: bool) -> RunSection:
+    def load(self, state: SavedState, session: Session, adopting: bool) -> RunSection:
         """Return the section of this rank after a load.
 
         Args:
@@ -491,7 +489,7 @@ class Session:
             }
             log: dict[str, Any] = {
                 "records": [record.to_json() for record in records],
-                "passes": passes_to_json(opened.passes),
+                "passes": opened.passes and opened.passes.to_json(),
             }
             body |= section | (log if self.group else {"lanes": lanes})
             if given_before:
@@ -525,48 +523,40 @@ class Session:
 
     def _load(self, states: Any, adopt: bool) -> None:
         bodies = [
-            unseal(state)
+            decode_state(state)
             for state in (states if isinstance(states, list | tuple) else [states])  # pyright: ignore[reportUnknownVariableType]
         ]
         if not bodies:
             raise StateError(
                 "the list of states is empty; pass one state, or the states of all ranks"
             )
-        body, cursors = merged(bodies, self.section)
-        changes = tuple(edit_from_json(change) for change in entries_of(body, "changes"))
-        home = self._base.remembered(body["pipeline"])
+        body, cursors = merge_states(bodies, self.section)
+        changes = tuple(edit_from_json(change) for change in body.changes)
+        home = self._base.remembered(body.pipeline)
         base, adopting = home.flow, False
-        self.epoch, self.given, self.adopted = (
-            parse_cursor_int(body["epoch"]),
-            parse_cursor_int(body["given"]),
-            tuple(body["adopted"]),
-        )
-        if body["fingerprint"] != home.fingerprint or body["pipeline"] != home.description:
+        self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
+        if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
-                raise of_another(body["pipeline"], self.description)
-            found = adopted(
-                base, changes, body["mixtures"], self.epoch, self._places(body, cursors)
-            )
-            self.adopted += (str(body["fingerprint"]),)
+                raise of_another(body.pipeline, self.description)
+            found = adopted(base, changes, body.mixtures, self.epoch, self._places(body, cursors))
+            self.adopted += (body.fingerprint,)
             changes, rows, taken = (
                 found.edits,
                 laned(base),
-                Taken(found.streams, parse_cursor_int(body.get("lanes", 1))),
+                Taken(found.streams, body.lanes or 1),
             )
             cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
             adopting = True
-        if adopt and self.epoch and self.group and (saved := passes_from_json(body)) is not None:
+        if adopt and self.epoch and self.group and (saved := body.pass_sizes) is not None:
             now = home.of(tail_of(changed(base, changes)).flow).op.passes
             if now is None or not now.is_equal_before(saved, self.epoch):
                 changes = with_former(changes, saved, self.epoch)
-        notes = compared(body["data"], self.leaves, self._base.data, adopt)
-        notes += [] if adopt else code_notes(body["code"], self._base.code)
-        notes += whose_journals_are_missing(bodies)
+        notes = compared(body.data, self.leaves, self._base.data, adopt)
+        notes += [] if adopt else code_notes(body.code, self._base.code)
+        notes += whose_journals_are_missing([one.journal_of for one in bodies])
         self._base, self.changes = home, changes
         self.flow = self._changed(changes)
-        noted = journal_from_json(
-            [entry for each in bodies for entry in entries_of(each, "journal")]
-        )
+        noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
         cursor = self._cursor_in(body, cursors)
         if adopt:
@@ -581,10 +571,10 @@ class Session:
             start = 0 if opened.passes is None else opened.passes.start(self.epoch)
             position = start + parse_cursor_int(cursor)
             self.records = logged(
-                records_from_json(body["records"]), position, self._record, opened.passes
+                records_from_json(body.records), position, self._record, opened.passes
             )
-            self.given_before = given_before_from_json(entries_of(body, "given_before"))
-            if self.given_before and self.adopted != tuple(body["adopted"]):
+            self.given_before = given_before_from_json(body.given_before)
+            if self.given_before and self.adopted != tuple(body.adopted):
                 self.given_before = ()
                 notes.append(
                     "the run was adopted, so steps that it gave before it went back are no "
@@ -594,13 +584,13 @@ class Session:
         if self.section is not None:
             self.section = self.section.load(body, self, adopting)
         self._go_on(opened, out)
-        self._before = parse_cursor_int(body["step"]) - self.items
+        self._before = body.step - self.items
 
-    def _cursor_in(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Json:
+    def _cursor_in(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
         """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none
         takes the state's."""
-        if not self.group and self.setting.lanes is None and "lanes" in body:
-            self.lanes = parse_cursor_int(body["lanes"])
+        if not self.group and self.setting.lanes is None and body.lanes is not None:
+            self.lanes = body.lanes
         rank, ranks = self.lane_share
         mine = range(rank, 0 if self.group else self.lanes, ranks)
         check_lanes(body, cursors, self.lanes, mine)
@@ -608,18 +598,16 @@ class Session:
             return cursors[0]
         cursor: dict[str, Json] = {
             "at": {str(lane): cursors[lane] for lane in mine},
-            "turn": parse_cursor_int(body["turn"]),
-            "ended": sorted(
-                {lane for lane in entries_of(body, "ended") if lane in mine}
-            ),  # as they are written
+            "turn": body.items,
+            "ended": sorted({lane for lane in body.ended if lane in mine}),  # as they are written
         }
-        if "drawn" in body and (limit := laned(self.flow).limit) is not None:
-            cursor["drawn"] = len(range(rank, min(parse_cursor_int(body["drawn"]), limit), ranks))
+        if body.drawn is not None and (limit := laned(self.flow).limit) is not None:
+            cursor["drawn"] = len(range(rank, min(body.drawn, limit), ranks))
         return cursor
 
-    def _places(self, body: Mapping[str, Any], cursors: Mapping[int, Json]) -> Places:
+    def _places(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
         """Where the mixtures of a tree stand that goes on at these cursors."""
-        epoch = parse_cursor_int(body["epoch"])
+        epoch = body.epoch
 
         def places(flow: Flow) -> Mapping[Path, Stand]:
             if self.group:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...arguments import check_choice, check_int
 from ...errors import ConfigError
-from ..base.arguments import check_choice
-from ..base.integers import check_int
 from ..base.machine import (
     count_local_ranks,
     detect_installed_memory,
@@ -16,7 +15,7 @@ from ..base.machine import (
 from ..streams.balance import Cost
 from ..streams.deal import REMAINDERS, Remainder
 from ..streams.journal import POLICIES, OnError
-from .forms import Form
+from .delivery import Form
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ class Setting:
             self.remainder == "keep"
             and self.world_size > 1
             and self.form is not None
-            and self.form.place is not None
+            and self.form.implied_rank is not None
         ):
             raise ConfigError(
                 "remainder='keep' ends ranks at different steps, and a global batch needs all "
@@ -100,7 +99,7 @@ def place_of(
         raise ConfigError(
             f"rank={rank}, world_size={world_size}: one of them is missing; give both or neither"
         )
-    held = None if form is None else form.place
+    held = None if form is None else form.implied_rank
     if rank is None or world_size is None:
         return held or detect_rank(complete=True)
     if held not in (None, (rank, world_size)):

@@ -1,20 +1,22 @@
-"""What a saved state holds, read with care: the states of all ranks as one, and lanes."""
+"""Saved states, decoded once after their checksum: of one rank, and of all ranks as one."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
+from ...arguments import join_first
 from ...errors import StateError
-from ...types import Json
-from ..base.arguments import join_first
+from ...types import MAX_POSITION, Json
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json
-from ..base.cursors import parse_cursor_int, parse_lane_number
+from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
 from ..graph.digests import known_parts
 from ..graph.recipe import difference
+from .cursor import unseal
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
 
@@ -22,21 +24,163 @@ MISMATCHES: tuple[OnMismatch, ...] = get_args(OnMismatch)
 
 _LOG = logging.getLogger("penstock")
 
-NEEDED = (
-    "fingerprint", "pipeline", "epoch", "step", "adopted", "at", "last", "latest", "data", "code", "mixtures", "given",
-    "changes", "journal",
-)  # fmt: skip
-LANED = ("lanes", "turn", "ended")
-"""What every state has, and what one of a run in lanes has as well."""
 
-_KEYS = frozenset(
-    ("penstock", "version", "order", "check", "tables",
-     *NEEDED, *LANED, "records", "pass", "passes", "given_before", "journal_of", "drawn")
-)  # fmt: skip
-"""All keys of the engine."""
+@dataclass(frozen=True)
+class SavedState:
+    """The contents of a state, checked by `decode_state`.
 
-SHARED = ("fingerprint", "epoch", "lanes", "changes")
-"""What the states of all ranks have in common, wherever they found their data."""
+    In a run of positions, `at` is a position of a pass, `passes` has the lengths of passes, each
+    from a pass on, and `records` is set. In a run in lanes, `at` has a cursor by lane, and `items`
+    counts the items that were delivered; with a limit, `drawn` counts those of this rank. Lists and
+    mixtures stay JSON, which their modules decode. `sections` belong to packages outside the
+    engine.
+    """
+
+    fingerprint: str
+    pipeline: dict[str, Json]
+    epoch: int
+    step: int
+    adopted: list[str]
+    at: Any
+    last: dict[str, Json]
+    latest: dict[str, Any]
+    data: dict[str, dict[str, Any]]
+    code: list[Any]
+    mixtures: Any
+    given: int
+    changes: list[Any]
+    journal: list[Any]
+    records: list[Any] | None = None
+    passes: list[Any] | None = None
+    given_before: list[Any] = field(default_factory=list[Any])
+    journal_of: list[Any] | None = None
+    lanes: int | None = None
+    items: int = 0
+    ended: list[int] = field(default_factory=list[int])
+    drawn: int | None = None
+    sections: dict[str, Json] = field(default_factory=dict[str, Json])
+
+    @property
+    def position(self) -> int:
+        """The position in the pass, of a run of positions."""
+        return parse_cursor_int(self.at)
+
+    @property
+    def pass_sizes(self) -> Passes | None:
+        """The lengths of passes, of a run of positions that has some."""
+        if self.passes is None:
+            return None
+        epochs = [epoch for epoch, _ in self.passes]
+        if epochs[:1] != [0] or epochs != sorted({*epochs}):
+            raise _make_invalid_error(f"'passes' is {str(self.passes)[:80]}")
+        return Passes.of((epoch, size) for epoch, size in self.passes)
+
+    @property
+    def has_all_lanes(self) -> bool:
+        """True for a run in lanes whose cursors are all in this state."""
+        return self.lanes is not None and len(self.at) == self.lanes
+
+    @property
+    def differs_by_rank(self) -> bool:
+        """True if a load needs the states of all ranks: cursors of lanes, journals, sections."""
+        in_part = self.lanes is not None and not self.has_all_lanes
+        return in_part or self.journal_of is not None or bool(self.sections)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the contents, to be sealed."""
+        in_lanes = self.lanes is not None
+        left_out = {"sections", *(("records", "passes") if in_lanes else _OF_LANES)}
+        optional = {"given_before", "journal_of", "drawn"}
+        body = {
+            _JSON_NAME.get(name, name): value
+            for name, value in vars(self).items()
+            if name not in left_out and (value or name not in optional)
+        }
+        return body | self.sections
+
+
+_OF_LANES = ("lanes", "items", "ended")
+_JSON_NAME = {"items": "turn"}
+_SEAL = ("penstock", "version", "order", "check", "tables")
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < MAX_POSITION
+
+
+def _is_list_of(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(check, cast("list[Any]", value)))
+
+
+def _is_filled_dict(value: Any) -> bool:
+    return isinstance(value, dict) and bool(cast("dict[str, Any]", value))
+
+
+def _is_by_lane(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(str.isdecimal, map(str, cast("Any", value))))
+
+
+_CHECK_BY_ANNOTATION: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "int": ("a count", _is_count),
+    "str": ("a text", lambda value: isinstance(value, str)),
+    "list[Any]": ("a list", lambda value: isinstance(value, list)),
+    "list[str]": ("a list of texts", _is_list_of(lambda value: isinstance(value, str))),
+    "list[int]": ("a list of counts", _is_list_of(_is_count)),
+    "dict[str, Json]": ("an object", lambda value: isinstance(value, dict)),
+    "dict[str, Any]": ("an object", lambda value: isinstance(value, dict)),
+    "dict[str, dict[str, Any]]": (
+        "facts by source",
+        lambda value: (
+            isinstance(value, dict)
+            and all(map(_is_filled_dict, cast("dict[str, Any]", value).values()))
+        ),
+    ),
+    "Any": ("a value", lambda value: True),
+}
+
+
+_PARTS = [
+    (
+        part.name,
+        _JSON_NAME.get(part.name, part.name),
+        part.default is MISSING and part.default_factory is MISSING,
+        str(part.type).endswith(" | None"),
+        *_CHECK_BY_ANNOTATION[str(part.type).removesuffix(" | None")],
+    )
+    for part in fields(SavedState)[:-1]
+]
+"""Field, name in JSON, whether it is required, whether it may be null, description and check."""
+
+
+def decode_state(state: Any) -> SavedState:
+    """Check the seal of a state, and decode its contents.
+
+    Raises:
+        StateError: the state is corrupted, or has contents of other types.
+    """
+    body, values = unseal(state), dict[str, Any]()
+    if (rows := body.pop("pass", None)) is not None:  # as earlier versions say it
+        body["passes"] = [[0, rows]]
+    for part, name, required, optional, words, fits in _PARTS:
+        if name in body:
+            value = values[part] = body.pop(name)
+            if not fits(value) and not (optional and value is None):
+                raise _make_invalid_error(f"{name!r} is {str(value)[:80]}, not {words}")
+        elif required:
+            raise _make_invalid_error(f"it lacks {name!r}")
+    of_lanes = [name for name in _OF_LANES if name in values]
+    if of_lanes and len(of_lanes) < len(_OF_LANES):
+        raise _make_invalid_error(f"of a run in lanes, it has only {', '.join(of_lanes)}")
+    if not (_is_by_lane(values["at"]) if of_lanes else values["at"] is not None):
+        raise _make_invalid_error(f"its cursor is {str(values['at'])[:80]}")
+    return SavedState(**values, sections={name: body[name] for name in body if name not in _SEAL})
+
+
+def _make_invalid_error(problem: str) -> StateError:
+    return StateError(
+        f"the state is damaged, or is not the state of a run: {problem}; load an earlier state, or "
+        "pass the result of state_dict()"
+    )
 
 
 class StateSection(Protocol):
@@ -50,103 +194,58 @@ class StateSection(Protocol):
         """Name of the section in a state."""
         ...
 
-    def merge(self, states: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def merge(self, states: Sequence[SavedState]) -> list[SavedState]:
         """Return the states of all ranks, each moved to the furthest position."""
         ...
 
-    def open_items(self, state: Mapping[str, Any]) -> tuple[int, Sequence[tuple[int, int]]]:
+    def open_items(self, state: SavedState) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return the unfinished items below the position of a merged state: the number of rows in
         an item, and the pass and number of each item."""
         ...
 
 
-def foreign_keys(body: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names of the sections that packages outside the engine added to a state."""
-    return frozenset(body) - _KEYS
-
-
-def entries_of(body: Mapping[str, Any], name: str) -> Sequence[Any]:
-    """The list of this name, empty where there is none."""
-    found = body.get(name, [])
-    if not isinstance(found, list):
-        raise StateError(
-            f"the state's {name!r} is a {type(found).__name__}, not a list; the state is damaged, "
-            "load an earlier one"
-        )
-    return found  # pyright: ignore[reportUnknownVariableType]
-
-
-def ranks_differ(state: Any, ranks: int) -> bool:
-    """Return whether a load needs the states of all ranks: cursors of lanes, journals, sections."""
-    if ranks == 1 or not isinstance(state, Mapping):
-        return False
-    body = cast("Mapping[str, Any]", state)
-    return (
-        "journal_of" in body
-        or bool(foreign_keys(body))
-        or ("lanes" in body and not has_all_lanes(body))
-    )
-
-
-def has_all_lanes(body: Mapping[str, Any]) -> bool:
-    """Return whether a state has the cursors of all lanes: of one rank, or of ranks that each read
-    all lanes."""
-    return (
-        isinstance(body["at"], Mapping)
-        and len(cast("Mapping[str, Any]", body["at"])) == body["lanes"]
-    )
-
-
-def stand_of(body: Mapping[str, Any]) -> dict[str, Json]:
+def stand_of(state: SavedState) -> dict[str, Json]:
     """Return the position and data of a rank as small JSON, equal for all ranks of one step.
 
     The place is None where ranks may stand apart: with a section, or where lanes have ended. Where
     ranks differ, `share` says which share of the run it is, and `own` where that stands: processes
     of one share stand alike.
     """
-    sections = [cast("Json", body[key]) for key in sorted(foreign_keys(body))]
-    apart = bool(sections) or bool(body.get("ended"))
-    place = None if apart else [body.get("epoch"), body.get("turn" if "lanes" in body else "at")]
-    data = {name: compute_fingerprint(known_parts(facts)) for name, facts in body["data"].items()}
+    sections = [state.sections[key] for key in sorted(state.sections)]
+    in_lanes = state.lanes is not None
+    apart = bool(sections or state.ended)
     stand: dict[str, Json] = {
-        "place": place,
-        "step": body.get("step"),
-        "data": data,
-        "run": _run_of(body),
+        "place": None if apart else [state.epoch, state.items if in_lanes else state.at],
+        "step": state.step,
+        "data": {
+            name: compute_fingerprint(known_parts(facts)) for name, facts in state.data.items()
+        },
+        "run": _run_of(state),
     }
-    if "lanes" not in body and not sections:
+    if not in_lanes and not sections:
         return stand
-    at, section = cast("Json", body.get("at")), sections[0] if sections else None
-    share = (
-        sorted(at)
-        if isinstance(at, dict)
-        else section.get("of")
-        if isinstance(section, dict)
-        else None
-    )
+    section = sections[0] if sections else None
+    of = section.get("of") if isinstance(section, dict) else None
     return {
         **stand,
-        "share": compute_fingerprint(share),
-        "own": compute_fingerprint([body.get("epoch"), body.get("turn"), at, section]),
+        "share": compute_fingerprint(sorted(state.at) if in_lanes else of),
+        "own": compute_fingerprint(
+            [state.epoch, state.items if in_lanes else None, state.at, section]
+        ),
     }
 
 
-def _run_of(body: Mapping[str, Any]) -> dict[str, Json]:
+def _run_of(state: SavedState) -> dict[str, Json]:
     """Return what all ranks of a run have in common, each under the name that an error gives it."""
-    run: dict[str, Json] = {
-        name: compute_fingerprint(body.get(key)) for name, key in _OF_A_RUN.items()
-    }
-    records = entries_of(body, "records")
+    steps = ("rows", "ranks", "remainder", "batches")
+    last = state.records[-1] if state.records else None
     return {
-        **run,
-        "steps (ranks, batches, remainder)": compute_fingerprint(_kind_of_steps(records[-1]))
-        if records
-        else None,
+        "pipelines": compute_fingerprint(state.fingerprint),
+        "lanes": compute_fingerprint(state.lanes),
+        "changes (weights, skips, exclusions)": compute_fingerprint(state.changes),
+        "steps (ranks, batches, remainder)": last
+        and compute_fingerprint({name: last.get(name) for name in steps}),
     }
-
-
-def _kind_of_steps(record: Any) -> Json:
-    return {name: record.get(name) for name in ("rows", "ranks", "remainder", "batches")}
 
 
 def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
@@ -201,150 +300,94 @@ def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "r
             )
 
 
-_OF_A_RUN = {
-    "pipelines": "fingerprint",
-    "lanes": "lanes",
-    "changes (weights, skips, exclusions)": "changes",
-}
 _SHOWN = 8  # ranks that are named
 _PLURAL = {"rank": "ranks", "process": "processes"}
 
 
-def merged(
-    bodies: Sequence[dict[str, Any]], section: StateSection | None = None
-) -> tuple[dict[str, Any], dict[int, Json]]:
-    """One state out of those of all ranks. `section` merges the section that they may have."""
-    if len(bodies) > 1:
-        require_equal_stands({rank: stand_of(body) for rank, body in enumerate(bodies)})
-    keys = frozenset[str]().union(*map(foreign_keys, bodies))
+def merge_states(
+    states: Sequence[SavedState], section: StateSection | None = None
+) -> tuple[SavedState, dict[int, Json]]:
+    """Merge the states of all ranks; return the state of the run, and the cursors by lane.
+
+    A run of positions has one cursor, under 0. `section` merges the section that states may have.
+    """
+    if len(states) > 1:
+        require_equal_stands({rank: stand_of(state) for rank, state in enumerate(states)})
+    keys = frozenset[str]().union(*(state.sections for state in states))
     if section is not None and section.key in keys:
-        bodies, keys = section.merge(bodies), keys - {section.key}
+        states, keys = section.merge(states), keys - {section.key}
     if keys:
         raise StateError(
             f"the state has the sections {join_first(sorted(keys))}, which only a ps.Loader reads; "
             "load it into a loader of the pipeline that saved it"
         )
-    body = bodies[0]
-    cursors, last, latest = dict[int, Json](), dict[str, Json](), dict[str, Json]()
-    for other in bodies:
-        needed = (*NEEDED, *LANED) if any(name in other for name in LANED) else NEEDED
-        if missing := [name for name in needed if name not in other]:
-            raise StateError(f"the state lacks {missing}; it is damaged, load an earlier one")
-        if isinstance(other["last"], Mapping):
-            last |= other["last"]
-        if isinstance(other["latest"], Mapping):
-            latest |= other["latest"]
-        for name in SHARED:
-            if other.get(name) != body.get(name):
+    first = states[0]
+    for state in states:
+        for name in ("fingerprint", "epoch", "lanes", "changes"):
+            if (value := getattr(state, name)) != (expected := getattr(first, name)):
                 raise StateError(
-                    f"the states are from different positions or runs: {name} is {body.get(name)!r} "
-                    f"in one, {other.get(name)!r} in another; pass states that all ranks saved "
-                    "after the same step"
+                    f"the states are from different positions or runs: {name} is {expected!r} in "
+                    f"one, {value!r} in another; pass states that all ranks saved after the same "
+                    "step"
                 )
-        at = other.get("at")
-        if "lanes" in other:
-            if not isinstance(at, Mapping):
-                raise StateError(
-                    f"the state's cursors of lanes are {at!r}; the state is damaged, load an "
-                    "earlier one"
-                )
-            cursors |= {parse_lane_number(lane): cursor for lane, cursor in at.items()}  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
-        else:
-            cursors[0] = at
-    if not cursors or ("lanes" not in body and cursors[0] is None):
-        raise StateError(
-            "the state has no cursor; it is damaged, or is not the state of a run: pass the "
-            "result of state_dict()"
-        )
-    body = {
-        **body,
-        "last": last,
-        "latest": latest,
-        "step": max(parse_cursor_int(other["step"]) for other in bodies),
-    }
-    if "lanes" not in body:
-        return body, cursors
-    turns = [parse_cursor_int(other.get("turn")) for other in bodies]
-    ended = [lane for other in bodies for lane in entries_of(other, "ended")]
-    drawn = {"drawn": _drawn_by_all(bodies, max(turns))} if "drawn" in body else {}
-    return {**body, "turn": max(turns), "ended": ended, **drawn}, cursors
+    merged = replace(
+        first,
+        step=max(state.step for state in states),
+        last={lane: key for state in states for lane, key in state.last.items()},
+        latest={lane: keys for state in states for lane, keys in state.latest.items()},
+        journal=[entry for state in states for entry in state.journal],
+    )
+    if first.lanes is None:
+        return merged, {0: first.at}
+    cursors = {int(lane): cursor for state in states for lane, cursor in state.at.items()}
+    items = max(state.items for state in states)
+    ended = [lane for state in states for lane in state.ended]
+    drawn = None if first.drawn is None else _drawn_by_all(states, items)
+    return replace(merged, items=items, ended=ended, drawn=drawn), cursors
 
 
-def _drawn_by_all(bodies: Sequence[Mapping[str, Any]], turn: int) -> int:
+def _drawn_by_all(states: Sequence[SavedState], items: int) -> int:
     """Return how many items all ranks have drawn of a run with a limit.
 
-    Where the states of some ranks are missing, the turn tells it. That goes beyond the limit where
+    Where the states of some ranks are missing, the items of the run tell it. That goes beyond the limit where
     all of it is drawn.
     """
-    drawn = {
-        frozenset(cast("Mapping[str, Any]", body["at"])): parse_cursor_int(body.get("drawn"))
-        for body in bodies
-    }
+    drawn = {frozenset[str](state.at): state.drawn or 0 for state in states}
     known = len(frozenset[str]().union(*drawn))
-    return sum(drawn.values()) if known == bodies[0]["lanes"] else turn
+    return sum(drawn.values()) if known == states[0].lanes else items
 
 
-def moment_of(body: Mapping[str, Any]) -> str:
-    """Sixteen hex digits: eight of what the states of all ranks have in common, eight of where they
-    stand. Ranks whose
-    lanes end stand apart from then on: zeros, which go with every place.
+def moment_of(state: SavedState) -> str:
+    """Return sixteen hex digits: eight of what all ranks have in common, eight of their position.
+
+    Ranks whose lanes end stand apart from then on: zeros, which go with every place.
     """
-    place = (
-        "0" * 8
-        if body.get("ended")
-        else compute_fingerprint({"at": body["turn" if "lanes" in body else "at"]})[:8]
-    )
-    return compute_fingerprint({name: body.get(name) for name in SHARED})[:8] + place
+    shared = {name: getattr(state, name) for name in ("fingerprint", "epoch", "lanes", "changes")}
+    at = state.at if state.lanes is None else state.items
+    place = "0" * 8 if state.ended else compute_fingerprint({"at": at})[:8]
+    return compute_fingerprint(shared)[:8] + place
 
 
 def check_lanes(
-    body: Mapping[str, Any], cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]
+    state: SavedState, cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]
 ) -> None:
     """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has
     none of its own."""
-    found = parse_cursor_int(body.get("lanes", lanes))
-    if mine and "lanes" not in body:
+    if mine and state.lanes is None:
         raise StateError(
             "the run went from position to position, but this pipeline has no random access, so "
             "it is read in lanes; remove the step that prevents it, which ds.plan names"
         )
-    if found != lanes:
+    if state.lanes not in (None, lanes):
         raise StateError(
-            f"the run has {found} lanes and this loader {lanes}, but a run keeps its lanes; use "
-            f"Loader(..., lanes={found})"
+            f"the run has {state.lanes} lanes and this loader {lanes}, but a run keeps its lanes; "
+            f"use Loader(..., lanes={state.lanes})"
         )
     if missing := [lane for lane in mine if lane not in cursors]:
         raise StateError(
             f"the state has no cursor for lanes {missing[:8]}, so it belongs to another rank; "
             "pass the states of all ranks as a list"
         )
-
-
-def passes_to_json(passes: Passes | None) -> Json:
-    """Return the lengths of passes as they lie in a state: each from a pass on; None of an endless
-    run."""
-    if passes is None:
-        return None
-    return [[*each] for each in zip(passes.epochs, passes.sizes, strict=True)]
-
-
-def passes_from_json(body: Mapping[str, Any]) -> Passes | None:
-    """Return the lengths of passes in a state."""
-    saved = body.get("passes")
-    if saved is None and (rows := body.get("pass")) is not None:  # as earlier versions say it
-        saved = [[0, rows]]
-    if saved is None:
-        return None
-    try:
-        sizes = [(parse_cursor_int(epoch), parse_cursor_int(size)) for epoch, size in saved]
-        epochs = [epoch for epoch, _ in sizes]
-        if not epochs or epochs[0] or epochs != sorted({*epochs}):
-            raise ValueError(saved)
-    except (TypeError, ValueError) as error:
-        raise StateError(
-            f"the state's 'passes' are {str(saved)[:80]}; the state is damaged, load an earlier one"
-        ) from error
-    return Passes.of(sizes)
 
 
 def of_another(saved: Any, now: Json) -> StateError:

@@ -20,9 +20,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 import numpy as np
 
 from ...errors import StateError
-from ...types import Ints, Json
+from ...types import MAX_POSITION, Ints, Json
 from ..base.cursors import parse_cursor_int
-from ..base.integers import MAX_POSITION
 from ..base.passes import Passes
 from ..graph.nodes import Batch
 from ..graph.tail import Tail, least_rows, rows_given

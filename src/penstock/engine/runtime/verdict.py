@@ -74,7 +74,6 @@ def turns(facts: Facts) -> str:
     """That threads take turns, and what helps."""
     return (
         f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
-        f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
         f"{facts.cores} cores, because they hold the interpreter lock (GIL), so only one runs at "
         f"a time; Loader(executor='processes') may be up to {min(facts.workers, facts.cores)} "
         "times as fast"

@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
+from ...arguments import check_choice
 from ...errors import ConfigError
 from ...types import Ints
-from ..base.arguments import check_choice
 from ..base.random import derive_key, permute
 from ..base.rows import ProvenanceRows
 

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ...types import Ints, Json
+from ...types import MAX_POSITION, Ints, Json
 from ..base.cursors import make_cursor_error, parse_cursor_int
-from ..base.integers import MAX_POSITION
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .deal import Spread

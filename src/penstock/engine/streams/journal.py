@@ -119,9 +119,9 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
     return found
 
 
-def whose_journals_are_missing(bodies: Sequence[Mapping[str, Any]]) -> list[str]:
+def whose_journals_are_missing(saved: Sequence[Any]) -> list[str]:
     """Note that the states of some ranks are missing: their replacements are tried again."""
-    told = [parse_cursor_list(body["journal_of"]) for body in bodies if "journal_of" in body]
+    told = [parse_cursor_list(ranks) for ranks in saved if ranks is not None]
     of = max((parse_cursor_int(world, _MOST_RANKS) for _, world in told), default=0)
     missing = sorted(set(range(of)) - {parse_cursor_int(rank, of) for rank, _ in told})
     named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ...types import Json
-from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int, parse_lane_number
+from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
@@ -265,7 +265,7 @@ def _found(cursor: Any) -> _Found:
         return _Found(0, 0, {}, set())
     try:
         turn, drawn = parse_cursor_int(cursor["turn"]), parse_cursor_int(cursor.get("drawn", 0))
-        at = {parse_lane_number(lane): below for lane, below in cursor["at"].items()}
+        at = {int(lane): below for lane, below in cursor["at"].items()}
         return _Found(turn, drawn, at, set(map(parse_cursor_int, cursor.get("ended", []))))
     except (KeyError, TypeError, AttributeError) as error:
         raise make_cursor_error(cursor, "the cursors of lanes") from error

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...types import Ints, Json
+from ...types import MAX_POSITION, Ints, Json
 from ..base.cursors import make_cursor_error, parse_cursor_int
-from ..base.integers import MAX_POSITION, find_distinct_values
+from ..base.integers import find_distinct_values
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import ProvenanceRows, make_empty_rows
 from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, locate_in_pass, pass_size

@@ -7,13 +7,12 @@ from typing import Any, cast
 
 from ...dataset import Dataset
 from ...engine.base.machine import detect_dataloader_worker
-from ...engine.base.sized import hide_unknown_length
 from ...engine.graph.ends import endless
 from ...engine.graph.going import going_on
 from ...engine.runtime.session import Session
 from ...engine.runtime.setting import Setting, place_of
 from ...engine.streams.deal import Remainder
-from ...errors import ConfigError, StateError, make_missing_extra_error
+from ...errors import ConfigError, StateError, hide_unknown_length, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
+from ...arguments import check_int
 from ...dataset import Dataset
-from ...engine.base.integers import check_int
 from ...engine.base.machine import get_pid
 from ...engine.graph.indexed import require_indexed
 from ...engine.runtime.setting import place_of

@@ -19,13 +19,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...engine.base import seams
-from ...engine.base.arguments import check_choice
+from ...arguments import check_choice, check_int
 from ...engine.base.columnar import import_arrow
-from ...engine.base.integers import check_int
-from ...engine.base.limits import METADATA
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError
+from ...stores import storage
+from ...stores.limits import METADATA, read_within
 from ...types import Ints
 from .. import sidecar
 from ..paths import TOKEN_TYPES, TokenType
@@ -162,11 +161,11 @@ def _find_ends_file(path: Path) -> Path | None:
 def _read_plain_layout(path: Path, size: int, ids: TokenIdOptions) -> TokenLayout:
     """Return the layout of a NumPy array or of raw tokens; both use `.npy` and `.bin`."""
     with sidecar.convert_storage_errors(path):
-        head = seams.world.store.read(
+        head = storage.world.store.read(
             str(path), 0, HEAD_BYTES if path.suffix == ".npy" else _LLMC_HEADER_BYTES
         )
         if head.startswith(_NPY_MAGIC) and len(head) < min(HEAD_BYTES, size):
-            head = seams.world.store.read(str(path), 0, HEAD_BYTES)
+            head = storage.world.store.read(str(path), 0, HEAD_BYTES)
     if head.startswith(_NPY_MAGIC):
         return _read_npy_layout(path, size, head)
     if (form := _read_llmc_layout(path, size, head[:_LLMC_HEADER_BYTES])) is not None:
@@ -275,7 +274,7 @@ def _read_npy_layout(path: Path, size: int, head: bytes) -> TokenLayout:
 
 def _read_megatron_layout(path: Path, size: int, index: Path) -> TokenLayout:
     with sidecar.convert_storage_errors(index):
-        head = seams.world.store.read(str(index), 0, _MEGATRON_HEADER.size)
+        head = storage.world.store.read(str(index), 0, _MEGATRON_HEADER.size)
     if len(head) < _MEGATRON_HEADER.size or not head.startswith(_MEGATRON_MAGIC):
         raise DataError(
             "it is no index of Megatron, but lies beside a token file (.bin): remove it, or rename "
@@ -341,7 +340,7 @@ def _read_datatrove_layout(path: Path, size: int, index: Path, ids: TokenIdOptio
             f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index)
         )
     with sidecar.convert_storage_errors(index):
-        last = seams.world.store.read(str(index), length - 8, 8) if length else bytes(8)
+        last = storage.world.store.read(str(index), length - 8, 8) if length else bytes(8)
     count, dtype = (
         int.from_bytes(last, "little"),
         _require_little_endian(ids.dtype or _read_datatrove_dtype(path)),
@@ -369,7 +368,7 @@ def _read_datatrove_dtype(path: Path) -> TokenType:
             "dtype='uint16', or dtype='uint32' for vocabularies over 65,536"
         )
     with sidecar.convert_storage_errors(beside):
-        line = seams.world.store.read(str(beside), 0, HEAD_BYTES).partition(b"\n")[0]
+        line = storage.world.store.read(str(beside), 0, HEAD_BYTES).partition(b"\n")[0]
     names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
     if (width := line.rpartition(b"|")[2]) not in names:
         raise DataError(
@@ -381,7 +380,7 @@ def _read_datatrove_dtype(path: Path) -> TokenType:
 
 def _read_datatrove_ends(index: Path, count: int) -> Ints:
     with sidecar.convert_storage_errors(index):
-        ends = np.frombuffer(seams.world.store.read(str(index)), "<u8")
+        ends = np.frombuffer(storage.world.store.read(str(index)), "<u8")
     if ends.size and int(ends.max()) > count:
         raise DataError("a document ends after the last token: it is damaged", where=str(index))
     return _require_ascending(ends.astype(np.int64), index)
@@ -395,7 +394,7 @@ def _read_olmo_ends(table: Path, path: Path, count: int) -> Ints:
     csv: Any = import_arrow("pyarrow.csv")
     try:
         with sidecar.convert_storage_errors(table):
-            packed = seams.read_within(str(table), METADATA)
+            packed = read_within(str(table), METADATA)
         if not packed:
             raise EOFError("it is empty")
         with gzip.open(io.BytesIO(packed)) as unpacked:
@@ -461,7 +460,7 @@ def _find_eos_ends(path: Path, form: TokenLayout, eos: int) -> Ints:
         for start in range(0, form.tokens, step):
             count = min(step, form.tokens - start)
             with sidecar.convert_storage_errors(path):
-                data = seams.world.store.read(
+                data = storage.world.store.read(
                     str(path), form.begin + start * dtype.itemsize, count * dtype.itemsize
                 )
             if len(data) != count * dtype.itemsize:

@@ -17,11 +17,10 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.base import seams
 from ...engine.base.progress import Progress
 from ...engine.base.sizes import EndOffsetLengths
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, make_missing_extra_error
-from ...stores import is_remote, parse_location
+from ...stores import is_remote, parse_location, storage
 from ...types import Ints, Sizes
 from .. import meta, sidecar
 from ..chain import FilesOutline, IndexedFile, JoinedFiles
@@ -181,12 +180,14 @@ def _read_document_ends(folder: Path, rows: int) -> Ints:
     return offsets[1:]
 
 
-def _list_chunk_entries(folder: Path) -> list[seams.FolderEntry]:
+def _list_chunk_entries(folder: Path) -> list[storage.FolderEntry]:
     return [
         entry
         for name in ("data", "offsets")
         for pattern in ("zarr.json", "c/*")
-        for entry in seams.world.store.list(f"{folder.as_posix()}/{_TOKEN_FIELD}/{name}/{pattern}")
+        for entry in storage.world.store.list(
+            f"{folder.as_posix()}/{_TOKEN_FIELD}/{name}/{pattern}"
+        )
     ]
 
 

@@ -9,10 +9,9 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.base import seams
 from ...engine.base.dtypes import TOKEN_DTYPE, cast_array
 from ...errors import ConfigError, DataError
-from ...stores import ByteRange, CompositeStore
+from ...stores import ByteRange, CompositeStore, storage
 from ...types import DataLocation, Digest, Ints, Json
 from .. import sidecar
 from ..cached_integers import load_or_make_integers
@@ -121,7 +120,7 @@ class Windows:
 
     def prefetch(self, indices: Ints, /, now: bool = False) -> bool:
         """Prefetch the bytes of windows that are read soon, or `now`; return false if full."""
-        store = seams.world.store
+        store = storage.world.store
         if not self.prefetch_capacity("process") or not isinstance(store, CompositeStore):
             return True
         first = indices * self._length

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....errors import ConfigError
-from ....types import Ints, Json
+from ....types import MAX_POSITION, Ints, Json
 from ...base.cursors import parse_cursor_int
-from ...base.integers import MAX_POSITION
 from ...base.rows import compute_bounds
 from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 

@@ -14,10 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.arguments import (
-    _CHECK_BY_ANNOTATION,  # pyright: ignore[reportPrivateUsage]
-    validate_arguments,
-)
+from penstock.arguments import _CHECK_BY_ANNOTATION, validate_arguments
 
 
 def numbers() -> ps.Dataset:

@@ -1,5 +1,4 @@
-"""Items as JAX takes them: arrays on a device, or global arrays, made of the rows that each process
-has."""
+"""Items as arrays of JAX: on a device, or global arrays of the rows of all processes."""
 
 from __future__ import annotations
 
@@ -10,28 +9,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ....errors import ConfigError, DataError, make_missing_extra_error
-from ...base.tree import iter_leaves, map_leaves
+from ..engine.base.tree import iter_leaves, map_leaves
+from ..errors import ConfigError, DataError, make_missing_extra_error
 
 if TYPE_CHECKING:
     from jax.sharding import NamedSharding
 
 
-class Held(NamedTuple):
-    """The rows of a global batch in a process: share `rank` of `world_size`, in `pieces` of equal
-    size.
-    """
+class _ProcessRows(NamedTuple):
+    """The rows of a global batch in a process: share `rank` of `world_size`, in equal `pieces`."""
 
     rank: int
     world_size: int
     pieces: int
 
 
-def share_of(sharding: NamedSharding) -> Held:
+def share_of(sharding: NamedSharding) -> _ProcessRows:
     """Return the rows of this process in batches of a layout.
 
     Processes with equal rows (over axes of the model) have one rank. The first entry of the layout
     names the mesh axes over which rows are split.
+
+    Args:
+        sharding: the layout of batches.
+
+    Raises:
+        ConfigError: if processes share some rows but not all.
     """
     jax = _jax()
     over = sharding.spec[0] if len(sharding.spec) else None
@@ -57,15 +60,37 @@ def share_of(sharding: NamedSharding) -> Held:
             "must hold the same rows or none in common, and equally many: split the rows over "
             "other axes, or order the devices of the mesh so that a process holds whole pieces"
         )
-    return Held(shares.index(tuple(sorted(mine))), len(shares), len(mine))
+    return _ProcessRows(shares.index(tuple(sorted(mine))), len(shares), len(mine))
+
+
+def make_form(device: Any, pin_memory: bool | None) -> JaxForm:
+    """Return the form of `Loader(to="jax")`.
+
+    Args:
+        device: a device or a layout, as of `JaxForm`.
+        pin_memory: must not be true, as JAX pins memory by itself.
+
+    Raises:
+        ConfigError: if an argument is invalid.
+    """
+    if pin_memory:
+        raise ConfigError(
+            "pin_memory=True is for to='torch', because JAX pins by itself; leave it out"
+        )
+    return JaxForm(device)
 
 
 class JaxForm:
-    """Columns of numbers as arrays: on a device, or, by a layout, global arrays of all processes'
-    rows. What is no column of numbers stays as it is.
+    """Converts columns of numbers to arrays on a device, or to global arrays; others stay.
+
+    Args:
+        device: a `jax.Device`, a `NamedSharding` of batches, or None for the default device.
+
+    Raises:
+        ConfigError: if the device is of another type.
     """
 
-    copies = True
+    copies = True  # of every item
 
     def __init__(self, device: Any) -> None:
         jax = self._jax = _jax()
@@ -79,13 +104,27 @@ class JaxForm:
             )
 
     @property
-    def place(self) -> tuple[int, int] | None:
+    def implied_rank(self) -> tuple[int, int] | None:
+        """The rank and world size that a layout of all processes implies."""
         return self._share and self._share[:2]
 
     def values(self, items: list[Any], /) -> list[Any]:
+        """Return the items as they are: JAX converts arrays while it copies them.
+
+        Args:
+            items: the items.
+        """
         return items
 
     def copy(self, item: Any, /) -> Callable[[], Any]:
+        """Copy the columns of an item to their devices.
+
+        Args:
+            item: a batch.
+
+        Raises:
+            DataError: if JAX would change a value, or rows cannot be split evenly.
+        """
         for path, column in iter_leaves(item, lists=False):
             if self._numbers(column):
                 self._check(path or "the batch", column)

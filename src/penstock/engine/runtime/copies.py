@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 from weakref import finalize
 
-from ...base.seams import world
-from ...base.thread_pool import Task
-from ..delivery import Delivery
+from ..base.seams import world
+from ..base.thread_pool import Task
+from .delivery import Delivery
 
 _PATIENCE = 0.5  # seconds that closing waits for a copy under way
 _AHEAD = 2  # items beside the one that is given: one on its way while another waits

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.base.outputs import open_output
 from penstock.errors import ConfigError
+from penstock.stores.outputs import open_output
 
 
 def test_a_file_is_there_whole_or_as_it_was(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.engine.base import digests
-from penstock.engine.base.digests import digest_memory, digest_value
+from penstock.sources import digests
+from penstock.sources.digests import digest_memory, digest_value
 
 
 class Color(Enum):
@@ -144,7 +144,7 @@ def test_a_list_of_objects_in_another_order_is_another_list() -> None:
 
 
 def test_many_objects_are_known_by_some_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.base.digests.MAX_HASHED_BYTES", 1 << 22)
+    monkeypatch.setattr("penstock.sources.digests.MAX_HASHED_BYTES", 1 << 22)
     documents = [Document(str(i)) for i in range(5_000)]
     assert digest_memory(documents) == digest_memory([*documents]) != digest_memory(documents[::-1])
 
@@ -256,10 +256,10 @@ def test_a_large_item_is_looked_through_whole() -> None:
 
 def test_bytes_count_as_what_is_hashed(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed = list[int]()
-    monkeypatch.setattr("penstock.engine.base.digests.MAX_HASHED_BYTES", 1 << 20)
+    monkeypatch.setattr("penstock.sources.digests.MAX_HASHED_BYTES", 1 << 20)
     original = digests.digest_memory
     monkeypatch.setattr(
-        "penstock.engine.base.digests.digest_memory", lambda x: [hashed.append(1), original(x)][1]
+        "penstock.sources.digests.digest_memory", lambda x: [hashed.append(1), original(x)][1]
     )
     digests._hash_items(digests.HashBuilder(), [bytes(10_000)] * 10_000)  # pyright: ignore[reportPrivateUsage]
     assert len(hashed) < 2_000

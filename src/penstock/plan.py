@@ -1,26 +1,28 @@
-"""Every sample of a range of global steps, one line each: its rank, file, row and tokens."""
+"""Plans with files: the states of a folder, and audits, one line for every sample of some steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self, TypeVar, cast
 
 import numpy as np
 
-from ...types import Flags, Ints
-from ..base.columnar import import_arrow
-from ..base.progress import Progress
-from ..base.row_files import SampleKeys, as_row_files
-from ..base.rows import ProvenanceRows, compute_bounds
-from ..base.urls import require_local
-from ..ops.op import Op
-from ..runtime.step_log import DealtSteps, StepRecord
-from ..streams.step import Leaf
-from .lines import writer
-from .steps import rows_dealt
+from .arguments import validate_arguments
+from .engine.base.columnar import import_arrow
+from .engine.base.progress import Progress
+from .engine.base.row_files import as_row_files
+from .engine.base.rows import compute_bounds
+from .engine.plan import Plan as EnginePlan
+from .engine.plan.step_samples import StepReader, StepSamples
+from .engine.streams.step import Leaf
+from .saves import read_states
+from .stores.outputs import writer
+from .stores.urls import require_local
+from .types import FileSource, Flags, Ints
+
+D = TypeVar("D")
 
 COLUMNS = (
     "step",
@@ -37,18 +39,32 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class Taken:
-    """The samples of some steps, one entry for a sample or part, by rank and row."""
+class SampleKeys:
+    """The values of one column of a source, which name its samples; archives have `__key__`."""
 
-    step: Ints
-    rank: Ints
-    row: Ints
-    leaf: Ints
-    epoch: Ints
-    index: Ints
-    start: Ints | None
-    stop: Ints | None
+    def __init__(self, source: object, column: str) -> None:
+        self._column = column
+        self._source: Any = (
+            source.column_alone(column) if isinstance(source, FileSource) else source
+        )
+
+    def of(self, indices: Ints) -> list[str | None]:
+        """Return the keys of these rows; `None` for a row without the column."""
+        if self._source is None:
+            return [None] * len(indices)
+        unique, inverse = np.unique(indices, return_inverse=True)
+        rows = self._source.read(unique)
+        keys = [
+            _to_optional_text(cast("dict[str, Any]", row).get(self._column))
+            if isinstance(row, dict)
+            else None
+            for row in rows
+        ]
+        return [keys[number] for number in inverse.tolist()]
+
+
+def _to_optional_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else str(value)
 
 
 class Audit:
@@ -62,13 +78,13 @@ class Audit:
     {'step': 2, 'row': 1, 'source': 'letters', 'index': 5}
     """
 
-    def __init__(self, walk: Walk, leaves: list[Leaf], key: str | None) -> None:
-        self._walk, self._leaves, self._key = walk, leaves, key
+    def __init__(self, reader: StepReader, leaves: list[Leaf], key: str | None) -> None:
+        self._reader, self._leaves, self._key = reader, leaves, key
 
     @property
     def steps(self) -> range:
         """The global steps of the audit."""
-        return self._walk.steps
+        return self._reader.steps
 
     @cached_property
     def schema(self) -> Any:
@@ -85,12 +101,12 @@ class Audit:
         >>> sum(len(batch) for batch in ps.from_sequence("abcdef").plan.audit(range(6)).batches())
         6
         """
-        for taken in self._walk.stretches():
+        for taken in self._reader.stretches():
             yield self._batch(taken)
 
-    def stretches(self) -> Iterator[Taken]:
+    def stretches(self) -> Iterator[StepSamples]:
         """The samples as columns of numbers, some steps at a time."""
-        return self._walk.stretches()
+        return self._reader.stretches()
 
     def table(self) -> Any:
         """Return all lines as a `pyarrow.Table`.
@@ -120,7 +136,7 @@ class Audit:
             writer(require_local(path), self.schema) as write,
             Progress("audit", len(self.steps), "steps") as progress,
         ):
-            for taken in self._walk.stretches(progress.more):
+            for taken in self._reader.stretches(progress.more):
                 write(self._batch(taken))
                 lines += len(taken.step)
         return lines
@@ -142,7 +158,7 @@ class Audit:
     def _keys(self) -> list[SampleKeys]:
         return [SampleKeys(leaf.source, self._key) for leaf in self._leaves] if self._key else []
 
-    def _batch(self, taken: Taken) -> Any:
+    def _batch(self, taken: StepSamples) -> Any:
         pa = import_arrow()
         file, row = self._lying(taken)
         gone = file < 0
@@ -172,7 +188,7 @@ class Audit:
     def _paths(self) -> Any:
         return import_arrow().array(self._files[1] or [""], import_arrow().string())
 
-    def _lying(self, taken: Taken) -> tuple[Ints, Ints]:
+    def _lying(self, taken: StepSamples) -> tuple[Ints, Ints]:
         """Return the file number (-1 if unknown) and the row in the file of each line."""
         known, _, first = self._files
         file, row = np.full(len(taken.leaf), -1), np.zeros(len(taken.leaf), np.int64)
@@ -182,7 +198,7 @@ class Audit:
                 file[mine] = part + first[leaf]
         return file, row
 
-    def _keys_of(self, taken: Taken) -> Any:
+    def _keys_of(self, taken: StepSamples) -> Any:
         if not self._keys:
             return import_arrow().nulls(len(taken.step), import_arrow().string())
         out: Any = np.full(len(taken.step), None, object)
@@ -204,40 +220,59 @@ def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
         yield int(leaf[mine[0]]), mine
 
 
-@dataclass(frozen=True, eq=False)
-class Walk:
-    """A traversal of global steps: `located` gives the samples of rows, `parted` their tokens."""
+@validate_arguments
+class Plan(EnginePlan[D]):
+    __doc__ = EnginePlan.__doc__
 
-    op: Op
-    log: tuple[StepRecord, ...]
-    steps: range
-    located: Callable[[Ints], ProvenanceRows]
-    parted: Callable[[ProvenanceRows], tuple[Ints | None, Ints | None]]
+    def for_state(
+        self,
+        state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
+        step: int | None = None,
+    ) -> Self:
+        """Return the plan of the run that saved a state, with its changes.
 
-    def stretches(self, done: Callable[[int], object] | None = None) -> Iterator[Taken]:
-        """The samples of all steps, some steps at a time; `done` is told of how many more."""
-        for dealt in rows_dealt(self.op, self.log, self.steps):
-            yield self._taken(dealt)
-            if done is not None:
-                done(len(dealt.steps))
+        Later changes begin at the position of the run.
 
-    def _taken(self, dealt: DealtSteps) -> Taken:
-        rows, ranks = dealt.rows.ravel(), dealt.ranks
-        order = np.argsort(rows, kind="stable") if len(ranks) and ranks[-1] else None
-        found = self.located(rows if order is None else rows[order])
-        if order is not None:
-            back = np.empty_like(order)
-            back[order] = np.arange(len(order))
-            found = found.take(back)
-        many = np.diff(found.firsts())
-        start, stop = self.parted(found)
-        return Taken(
-            np.repeat(np.repeat(dealt.steps, len(ranks)), many),
-            np.repeat(np.tile(ranks, len(dealt.steps)), many),
-            np.repeat(np.tile(dealt.places, len(dealt.steps)), many),
-            found.leaf,
-            found.epoch,
-            found.index,
-            start,
-            stop,
-        )
+        Args:
+            state: the result of `state_dict()`, a list with the states of all ranks, or the folder
+                given to `ps.save`.
+            step: the saved step to use, of a folder; the newest complete one by default.
+
+        Raises:
+            StateError: the state is corrupted, or belongs to another pipeline.
+
+        >>> import penstock as ps
+        >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})
+        >>> loader = ps.Loader(ds)
+        >>> _ = next(iter(loader)), loader.set_weights({"a": 1, "b": 0})
+        >>> [ds.plan.for_state(loader.state_dict()).at(p)[0].source for p in range(5)]
+        ['a', 'a', 'a', 'a', 'a']
+        """
+        if isinstance(state, str | Path):
+            _, state = read_states(Path(state), step)
+        return self._for_states([state] if isinstance(state, Mapping) else state)
+
+    after = for_state  # the former name, which programs use
+
+    def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
+        """List every sample of global steps: step, rank, row, source, epoch, index, key, file, row.
+
+        For packed rows each line also has its tokens. Ranks are those of loaders without
+        `balance=`. `.write(path)` and `.batches()` work in constant memory. A sample of a source
+        without files has neither file nor row.
+
+        Args:
+            steps: a range of global steps.
+            world_size: the number of ranks, for a plan without a run; 1 by default.
+            key: a column that names samples (`url`; in archives `__key__`). Reading it takes time.
+
+        Raises:
+            ConfigError: the steps are no ascending range, or endless.
+            IndexError: a step is negative.
+
+        >>> import penstock as ps
+        >>> lines = ps.from_sequence("abcdef", name="letters").batch(2).plan.audit(range(1, 3), world_size=1)
+        >>> [(line["step"], line["rank"], line["index"]) for line in lines.table().to_pylist()]
+        [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
+        """
+        return Audit(self._read_steps(steps, world_size), self._builder.leaves, key)

@@ -1,23 +1,57 @@
-"""Lines of answers into files, a record batch at a time: a file is there whole, or not at all."""
+"""Output files of commands and audits, written atomically; pipes, devices and links keep working.
+
+Record batches are written in the format that the name of the file ends in.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os.path
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...errors import ConfigError
-from ..base.columnar import import_arrow
-from ..base.outputs import open_output
-from ..base.urls import require_local
+from ..engine.base.columnar import import_arrow
+from ..errors import ConfigError, convert_storage_errors
+from . import storage
+from .storage import describe_file_kind
+from .urls import require_local
+
+
+@contextlib.contextmanager
+def open_output(path: Path) -> Generator[BinaryIO]:
+    """Open an output path for writing.
+
+    A file appears atomically, and durably, when the block ends without error. The target of a link
+    is written, and the link stays. Pipes and devices are written directly.
+    """
+    with convert_storage_errors(path := require_local(path)), _open_atomically(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _open_atomically(path: Path) -> Generator[BinaryIO]:
+    # Renaming a temporary file would replace the device, or the link, itself.
+    if path.exists() and not path.is_file():
+        if path.is_dir():
+            raise ConfigError(
+                f"{path}: the output is {describe_file_kind(str(path))}; name a file to write"
+            )
+        with path.open("wb") as file:
+            yield file
+        return
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with storage.world.disk.create(target, False) as file:
+        yield file
+
 
 ENDINGS = (".parquet", ".arrow", ".csv", ".jsonl")
 Write = Callable[[Any], None]
 
 
-@contextmanager
+@contextlib.contextmanager
 def writer(path: Path, schema: Any) -> Generator[Write]:
     """Writes record batches to a file, in the form that its name ends in."""
     path = require_local(path)
@@ -30,7 +64,7 @@ def writer(path: Path, schema: Any) -> Generator[Write]:
         yield write
 
 
-@contextmanager
+@contextlib.contextmanager
 def written(file: BinaryIO, schema: Any, form: str) -> Generator[Write]:
     """Writes record batches to an open file."""
     pa = import_arrow()

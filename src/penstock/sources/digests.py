@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ...types import Ints
+from ..engine.base.random import hash64
+from ..types import UNKNOWN_DIGEST, Ints, Source
 from .canonical_values import Speller
-from .machine import create_like_generator, seed_globals
-from .random import hash64
+from .function_code import describe_code
+from .seeding import create_like_generator, seed_globals
 
 MAX_HASHED_BYTES = 256 << 20
 """Largest data in memory, in bytes, that is hashed in full; of larger data blocks are hashed."""
-
-UNKNOWN_DIGEST = "-"
-"""Replaces the digest of a row that cannot be read, or that differs between reads."""
 
 _BLOCK_BYTES = 1 << 20
 _SAMPLED_BLOCKS = 64
@@ -147,6 +146,17 @@ def digest_value(value: Any) -> str:
         return UNKNOWN_DIGEST
 
 
+def digest_code(fn: Any) -> str:
+    """Digest the code of a function as far as it can be read, with the version of Python.
+
+    >>> digest_code(lambda x: x + 1) == digest_code(lambda x: x + 1), digest_code(len).startswith("3.")
+    (True, True)
+    """
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    parts = describe_code(fn, 8)
+    return f"{version}:{digest_memory(parts) if parts else ''}"
+
+
 def sample_fixed_indices(n: int, count: int) -> Ints:
     """Return up to `count` fixed pseudo-random indices below `n`, one per equal stretch."""
     if n <= count:
@@ -188,18 +198,10 @@ def digest_few_rows(
     )
 
 
-def mask_varying_digests(digests: str, read: Callable[[], str], times: int = 4) -> str:
-    """Return row digests, with `-` for rows whose digest differs in further samples.
-
-    Random values may be equal twice by chance: a coin flip is, in half of all cases.
-
-    >>> mask_varying_digests("1 2 -", iter(["1 2 3", "1 4 3", "1 2 3", "1 2 3"]).__next__)
-    '1 - -'
-    """
-    samples = [digests.split(), *(read().split() for _ in range(times))]
-    return " ".join(
-        row[0] if len({*row}) == 1 else UNKNOWN_DIGEST for row in zip(*samples, strict=True)
-    )
+def digest_source(source: Source, rows: int) -> str:
+    """Return the digests of a few of the first rows of a source, read from copies of it."""
+    copy = copy_for_reading(source)
+    return digest_few_rows(copy.read, rows, again=lambda: copy_for_reading(copy).read)
 
 
 def _digest_row(read: Callable[[Ints], list[Any]], row: int) -> str:
@@ -256,21 +258,3 @@ def _copy_plain_object(value: Any, depth: int) -> Any:
 
 def _has_slots(value_type: type) -> bool:
     return bool(value_type.__dict__.get("__slots__"))
-
-
-def compare_row_digests(left: object, right: object) -> bool | None:
-    """Return whether two samples of row digests agree.
-
-    The result is `None` if no row is readable in both.
-    """
-    left_digests, right_digests = str(left).split(), str(right).split()
-    if len(left_digests) != len(right_digests):
-        return False
-    comparable = [
-        pair for pair in zip(left_digests, right_digests, strict=True) if UNKNOWN_DIGEST not in pair
-    ]
-    return (
-        all(left_digest == right_digest for left_digest, right_digest in comparable)
-        if comparable or not left_digests
-        else None
-    )

@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
+
+from . import storage
+from .storage import make_too_large_error, read_regular
+from .urls import is_url
 
 MIXTURE_FILE: Final = 8 << 20
 """Bytes of a mixture file, of a file that it includes, and of a configuration that is converted."""
@@ -63,3 +68,13 @@ OBJECT: Final = 1 << 50
 
 ANSWER: Final = 8 << 20
 """Bytes of a complete response of a web server without range requests."""
+
+
+def read_within(path: str, limit: int) -> bytes:
+    """Read a file of a store or of this machine of at most `limit` bytes, else raise `OSError`."""
+    store = storage.world.store
+    if not is_url(path):
+        return read_regular(Path(path), limit)
+    if (size := store.stat(path).size) > limit:
+        raise make_too_large_error(path, size, limit)
+    return store.read(path)

@@ -8,12 +8,14 @@ from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import CO_VARKEYWORDS, isfunction
 from numbers import Real
+from operator import index
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
 
-from ...errors import ConfigError
+from .errors import ConfigError
+from .types import MAX_POSITION, Ints
 
 T = TypeVar("T", bound=Callable[..., Any])
 Part = TypeVar("Part")
@@ -280,3 +282,73 @@ def _suggest_argument(word: str, names: Sequence[str]) -> str:
     if matches := synonyms or ([] if remedy else get_close_matches(word, names, 1)):
         return f"did you mean {matches[0]}=?"
     return remedy or f"its arguments are {join_first(name for name in names if name != 'self')}"
+
+
+# ---------------------------------------------------------------- integers
+
+
+def check_int(value: Any, where: str, least: int | None = None, most: int | None = None) -> int:
+    """Return an argument that must be an integer between `least` and `most`.
+
+    NumPy integers are valid, bools are not. `where` names the argument, with `{}` for the value.
+
+    >>> check_int(np.int32(3), "batch({})", 1)
+    3
+    >>> check_int(2.5, "limit({})", 0)
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: limit(2.5): a whole number of at least 0
+    """
+    try:
+        number = None if isinstance(value, bool) else index(value)
+    except TypeError:
+        number = None
+    large = most is not None and number is not None and number > most
+    if number is None or large or (least is not None and number < least):
+        bound = f" of at most {most}" if large else "" if least is None else f" of at least {least}"
+        raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
+    return number
+
+
+def check_indices(values: Any, where: str) -> Ints:
+    """Return indices as a vector, from a list, a range, or an array of any integer dtype.
+
+    >>> check_indices([3, 1], "select({})").tolist()
+    [3, 1]
+    >>> check_indices([True, False], "select({})")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: select([True, False]): this is a mask; give indices, np.flatnonzero(mask)
+    """
+    array = np.asarray(values) if hasattr(values, "ndim") else np.asarray(values, object)
+    kinds: set[type] = set(map(type, array.flat)) if array.dtype == object else {array.dtype.type}
+    if array.size and kinds <= {bool, np.bool_}:
+        problem = "this is a mask; give indices, np.flatnonzero(mask)"
+    elif array.ndim == 1 and (
+        not array.size or all(issubclass(kind, int | np.integer) for kind in kinds)
+    ):
+        for extreme in (array.min(initial=0), array.max(initial=0)):
+            check_position(int(extreme))
+        return array.astype(np.int64)
+    else:
+        problem = "give a vector of whole numbers, such as [3, 1]"
+    raise ConfigError(f"{where.format(repr(values)[:60])}: {problem}")
+
+
+def check_position(position: int, each: int = 1) -> None:
+    """Raise `IndexError` if a position, times `each`, exceeds the limit of positions.
+
+    >>> check_position(1 << 40)
+    >>> check_position(1 << 58, 8)
+    Traceback (most recent call last):
+    ...
+    IndexError: position 288230376151711744 of 8 samples each: positions are counted up to 2^60
+    """
+    if not abs(position) * each < MAX_POSITION:
+        raise make_position_error(position, each)
+
+
+def make_position_error(position: int, each: int = 1) -> IndexError:
+    """Return the error for a position beyond the limit."""
+    groups = f" of {each} samples each" if each > 1 else ""
+    return IndexError(f"position {position}{groups}: positions are counted up to 2^60")

@@ -27,7 +27,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .machine import create_like_generator
+from .seeding import create_like_generator
 
 _MAX_DEPTHS = 12, 4, 2  # nesting depths to examine; the smaller ones if there are too many values
 _VALUES, _FEWEST = 1 << 18, 1 << 9  # values to examine in all items with cycles, and in each

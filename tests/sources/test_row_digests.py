@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.digests import compare_row_digests, copy_for_reading, digest_few_rows
+from penstock.sources.comparison import compare_row_digests
+from penstock.sources.digests import copy_for_reading, digest_few_rows
 from penstock.sources.memory import Memory
 from penstock.types import Ints
 

@@ -19,29 +19,28 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from ...errors import (
+from .arguments import check_int, validate_arguments
+from .engine.runtime.opened import lane_share
+from .engine.runtime.states import (
+    OnMismatch,
+    SavedState,
+    decode_state,
+    moment_of,
+    require_equal_stands,
+    stand_of,
+)
+from .errors import (
     ConfigError,
     StateError,
     StorageError,
     convert_storage_errors,
     make_storage_error,
 )
-from ..base.arguments import validate_arguments
-from ..base.cursors import parse_cursor_int
-from ..base.integers import MAX_POSITION, check_int
-from ..base.limits import RANKS, STATE
-from ..base.seams import world, write_atomically
-from ..base.urls import require_local
-from .cursor import unseal
-from .opened import lane_share
-from .states import (
-    OnMismatch,
-    foreign_keys,
-    has_all_lanes,
-    moment_of,
-    require_equal_stands,
-    stand_of,
-)
+from .stores import storage
+from .stores.limits import RANKS, STATE
+from .stores.storage import write_atomically
+from .stores.urls import require_local
+from .types import MAX_POSITION
 
 T = TypeVar("T")
 
@@ -216,21 +215,17 @@ def write_state(
 ) -> int:
     """Write the state of a rank, and remove the files that it replaces."""
     keep = None if keep is None else check_int(keep, "keep={}", 1)
-    body = unseal(state)
-    if ranks > 1 and foreign_keys(body):
+    body = decode_state(state)
+    if ranks > 1 and body.sections:
         raise StateError(
             f"items were delivered out of order on {ranks} ranks, and each rank is at another "
             "position, so a folder cannot show which of their states are of one moment; gather "
             "the state_dict() of all ranks, and load the list"
         )
-    step = (
-        parse_cursor_int(body["step"])
-        if step is None
-        else check_int(step, "step={}", 0, MAX_POSITION)
-    )
+    step = body.step if step is None else check_int(step, "step={}", 0, MAX_POSITION)
     moment = _Moment(step, moment_of(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
-    if ranks > 1 and any("files" not in facts for facts in body["data"].values()):
+    if ranks > 1 and any("files" not in facts for facts in body.data.values()):
         _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
     if (current := _current(folder)) is not None and step > current:
         _remove_left(folder, moment)
@@ -258,30 +253,30 @@ def read_states(
         moment = _chosen(folder, held, step)
         files = held[moment]
         first = _read(folder / files[0])
-        others = _needed(moment.ranks, first, share)
+        others = _needed(moment.ranks, decode_state(first), share)
         return moment.step, [first, *(_read(folder / files[rank]) for rank in others)]
 
     return _looked(folder, look)
 
 
-def _needed(ranks: int, first: Mapping[str, Any], share: tuple[int, int] | None) -> list[int]:
+def _needed(ranks: int, first: SavedState, share: tuple[int, int] | None) -> list[int]:
     """Return the ranks whose states a rank needs, beside rank 0 as the reference.
 
     They are the ranks that share lanes with it; all ranks if it reads all lanes.
     """
     rank, ranks_now = share or (0, 1)
-    if "journal_of" not in first and "lanes" in first:
-        if has_all_lanes(first):
+    if first.journal_of is None and first.lanes is not None:
+        if first.has_all_lanes:
             return []
-        rank, ranks_now = lane_share(parse_cursor_int(first["lanes"]), rank, ranks_now)
-    common = 1 if share is None or "journal_of" in first else gcd(ranks_now, ranks)
+        rank, ranks_now = lane_share(first.lanes, rank, ranks_now)
+    common = 1 if share is None or first.journal_of is not None else gcd(ranks_now, ranks)
     return [other for other in range(1, ranks) if (other - rank) % common == 0]
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Read a state from its file; name the file if it is truncated or foreign."""
     try:
-        data = world.disk.read(path, STATE)
+        data = storage.world.disk.read(path, STATE)
     except FileNotFoundError:  # another rank may have removed it
         raise
     except OSError as error:
@@ -293,7 +288,7 @@ def _read(path: Path) -> dict[str, Any]:
             f"{path}: the JSON file is incomplete or is not a state ({error}); use an earlier step"
         ) from error
     try:
-        unseal(state)
+        decode_state(state)
     except StateError as error:
         raise StateError(f"{path}: {error}") from error
     return state
@@ -317,7 +312,7 @@ def _held(folder: Path) -> _Held:
     """Return the files by position and rank."""
     held = dict[_Moment, dict[int, str]]()
     try:
-        names = world.disk.list(folder)
+        names = storage.world.disk.list(folder)
     except NotADirectoryError as error:
         raise ConfigError(
             f"{folder} is a file; give the folder that ps.save was given, or pass the state in "
@@ -363,7 +358,7 @@ def _current(folder: Path) -> int | None:
     """Return the step that a run went back to; None if the newest is the current one."""
     try:
         return check_int(
-            json.loads(world.disk.read(folder / _CURRENT, 1 << 12))["step"],
+            json.loads(storage.world.disk.read(folder / _CURRENT, 1 << 12))["step"],
             "step={}",
             0,
             MAX_POSITION,
@@ -390,7 +385,7 @@ def _make_current(folder: Path, step: int) -> None:
         _LOG.info("%s: step %d is the current one; open later steps with step=...", folder, step)
     elif not later:
         with suppress(FileNotFoundError):
-            world.disk.unlink(folder / _CURRENT)
+            storage.world.disk.unlink(folder / _CURRENT)
 
 
 def _lacking(held: _Held, step: int | None) -> str:
@@ -420,16 +415,16 @@ def _is_contradictory(files_by_moment: _Held, step: int) -> bool:
     return len({*chain(*here.values())}) >= max(ranks) and len({m.digest for m in here}) > 1
 
 
-def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> None:
+def _refuse(folder: Path, held: _Held, body: SavedState, step: int) -> None:
     """Raise `StateError` for the folder of another run, or for a step before its newest."""
     if not (done := _up_to_current(folder, _complete(held))):
         return
     last = max(done)
     try:
-        there = unseal(_read(folder / held[last][0]))["fingerprint"]
+        there = decode_state(_read(folder / held[last][0])).fingerprint
     except StateError:  # a damaged file is no reason to write none
-        there = body["fingerprint"]
-    if there not in (body["fingerprint"], *body["adopted"]):
+        there = body.fingerprint
+    if there not in (body.fingerprint, *body.adopted):
         raise StateError(
             f"{folder} holds the states of another pipeline (step {last.step}); save into another "
             "folder, or restore that run with on_mismatch='adopt'"
@@ -443,11 +438,11 @@ def _refuse(folder: Path, held: _Held, body: Mapping[str, Any], step: int) -> No
 
 
 def _require_equal_data(
-    folder: Path, files: Mapping[int, str], body: Mapping[str, Any], rank: int
+    folder: Path, files: Mapping[int, str], body: SavedState, rank: int
 ) -> None:
     """Raise `StateError` if ranks read different data, compared with the first writer."""
     if others := sorted(files.keys() - {rank}):
-        bodies = {rank: body, others[0]: unseal(_read(folder / files[others[0]]))}
+        bodies = {rank: body, others[0]: decode_state(_read(folder / files[others[0]]))}
         require_equal_stands(
             {number: {**stand_of(bodies[number]), "place": 0} for number in sorted(bodies)}
         )
@@ -467,16 +462,16 @@ def _remove_left(folder: Path, moment: _Moment) -> None:
         for rank in range(other.ranks)
     ]
     for name in names:
-        world.disk.unlink(folder / name)
+        storage.world.disk.unlink(folder / name)
     if names:
-        world.disk.sync(folder)
+        storage.world.disk.sync(folder)
 
 
 def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
     """Remove the states that a complete step replaces, and those older than the oldest to keep."""
-    found = [name for name in map(_NAME.fullmatch, world.disk.list(folder)) if name]
+    found = [name for name in map(_NAME.fullmatch, storage.world.disk.list(folder)) if name]
     replaced = [name for name in found if int(name[1]) == step and name[0] not in whole]
     for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
-        world.disk.unlink(folder / name[0])
+        storage.world.disk.unlink(folder / name[0])
     if replaced:
-        world.disk.sync(folder)
+        storage.world.disk.sync(folder)

@@ -1,5 +1,4 @@
-"""Items as torch takes them: arrays as tensors over the same memory, pinned or on a device where
-that is asked for."""
+"""Items as tensors of torch: over the same memory, pinned, or on a device."""
 
 from __future__ import annotations
 
@@ -10,9 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from ....errors import ConfigError, make_missing_extra_error
-from ...base.ragged import Jagged
-from ...base.tree import iter_leaves, map_leaves
+from ..engine.base.ragged import Jagged
+from ..engine.base.tree import iter_leaves, map_leaves
+from ..errors import ConfigError, make_missing_extra_error
 
 try:
     import torch
@@ -24,9 +23,17 @@ _writeable = attrgetter("flags.writeable")
 
 
 class TorchForm:
-    """NumPy arrays as tensors, over the same memory where torch can share it. What is read-only,
-    lies backwards or in another byte order is copied; what torch has no dtype for (objects,
-    strings, dates, records) stays as it is, and so does whatever is no array.
+    """Converts NumPy arrays to tensors, over the same memory if torch can share it.
+
+    Arrays that are read-only, reversed or in another byte order are copied. Arrays without a dtype
+    of torch (objects, strings, dates, records) stay, like all other values.
+
+    Args:
+        device: the device to copy to, by the name or object of torch.
+        pin_memory: whether to copy to pinned memory; by default for CUDA devices.
+
+    Raises:
+        ConfigError: if this machine has no such device, or no accelerator for pinned memory.
     """
 
     def __init__(self, device: object, pin_memory: bool | None) -> None:
@@ -47,19 +54,30 @@ class TorchForm:
             self._module = _torch.get_device_module(self._device)
             self._stream = self._module.Stream(self._device)
 
-    place = None
+    implied_rank = None
 
     @property
     def copies(self) -> bool:
+        """True if items are copied, to a device or to pinned memory."""
         return self._pin or self._device is not None
 
     def values(self, items: list[Any], /) -> list[Any]:
+        """Convert the arrays of items to tensors.
+
+        Args:
+            items: the items.
+        """
         if {*map(type, items)} == {np.ndarray} and all(map(_writeable, items)):
             with suppress(TypeError, ValueError):
                 return [*map(_torch.from_numpy, items)]  # a call for each item costs as much again
         return [map_leaves(_tensor, item) for item in items]
 
     def copy(self, item: Any, /) -> Callable[[], Any]:
+        """Begin to copy the tensors of an item, on a stream of the device.
+
+        Args:
+            item: an item of `values`.
+        """
         if self._pin:
             item = _each_tensor(lambda tensor: tensor.pin_memory(), item)
         if self._device is None:
@@ -76,20 +94,20 @@ class TorchForm:
             current.wait_event(done)
             for _, leaf in iter_leaves(moved):
                 if isinstance(leaf, _torch.Tensor):
-                    leaf.record_stream(
-                        current
-                    )  # its memory is the side stream's, which could use it again too soon
+                    # Its memory belongs to the side stream, which could reuse it too soon.
+                    leaf.record_stream(current)
             return moved
 
         return taken
 
 
+make_form = TorchForm
+
 _WITHOUT_STREAMS = ("cpu", "mps")
 
 
 def _numbered(given: object) -> Any:
-    """The device with its number: which one is current is another matter on the thread that
-    copies."""
+    """Return the device with its number, as the copying thread may have another current device."""
     try:
         device = _torch.device(given)
         there = device.type == "cpu" or _torch.get_device_module(device).is_available()
@@ -112,15 +130,15 @@ def _each_tensor(fn: Callable[[Any], Any], item: Any) -> Any:
     return map_leaves(lambda leaf: fn(leaf) if isinstance(leaf, _torch.Tensor) else leaf, item)
 
 
-def _tensor(leaf: Any) -> Any:
-    if isinstance(leaf, Jagged):
-        values = _tensor(leaf.values)
+def _tensor(value: Any) -> Any:
+    if isinstance(value, Jagged):
+        values = _tensor(value.values)
         if not isinstance(values, _torch.Tensor):
-            return leaf
-        return _torch.nested.nested_tensor_from_jagged(values, _tensor(leaf.offsets))
-    if not isinstance(leaf, np.ndarray) or isinstance(leaf, np.ma.MaskedArray):
-        return cast("Any", leaf)
-    array = cast("np.ndarray[Any, Any]", leaf)
+            return value
+        return _torch.nested.nested_tensor_from_jagged(values, _tensor(value.offsets))
+    if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
+        return cast("Any", value)
+    array = cast("np.ndarray[Any, Any]", value)
     try:
         if array.flags.writeable:
             with suppress(ValueError):

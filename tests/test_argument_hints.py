@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.base.arguments import join_first, suggest_names
+from penstock.arguments import join_first, suggest_names
 
 DS: Any = ps.from_sequence(range(12), name="numbers")
 PS: Any = ps

@@ -30,7 +30,7 @@ class Copied:
 class StandIn:
     """A device whose copies take a set time each, one after the other on a thread of its own."""
 
-    copies, place = True, None
+    copies, implied_rank = True, None
 
     def __init__(
         self, takes: float = 0.0, fails: Callable[[Any], bool] = lambda item: False
@@ -59,7 +59,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., StandIn]]:
 
     def use(*args: Any) -> StandIn:
         made.append(StandIn(*args))
-        monkeypatch.setattr("penstock.loader.form_of", lambda *_: made[-1])
+        monkeypatch.setattr("penstock.loader._load_form", lambda *_: made[-1])
         return made[-1]
 
     yield use
@@ -143,7 +143,7 @@ def test_whatever_is_done_to_it_it_gives_what_one_without_copies_gives(
     form = StandIn()
     plain = ps.Loader(FLOWS["mixed"]())
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.loader.form_of", lambda *_: form)
+        patch.setattr("penstock.loader._load_form", lambda *_: form)
         loader = ps.Loader(FLOWS["mixed"](), workers=workers)
     with loader:
         items, others = iter(loader), iter(plain)
@@ -234,7 +234,7 @@ def test_a_forked_child_does_not_wait_for_a_thread_that_is_not_there(device: Any
 def steps_with(form: StandIn, steps: int) -> float:
     """The middle time of a step of work and of fetching what the next one works on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("penstock.loader.form_of", lambda *_: form)
+        patch.setattr("penstock.loader._load_form", lambda *_: form)
         loader = ps.Loader(ps.from_sequence(range(64)).batch(4, collate=list).repeat())
     times = list[float]()
     with loader:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import islice
 from pathlib import Path
@@ -20,8 +21,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.seams import override_world
-from penstock.engine.runtime.saves import _needed, read_states, write_state  # pyright: ignore[reportPrivateUsage]
+from penstock.engine.runtime.states import decode_state
+from penstock.saves import _needed, read_states, write_state
+from penstock.stores.storage import override_world
 from penstock.testing import Crash, TornDisk
 
 HERE = Path("/run/data")
@@ -564,7 +566,8 @@ def test_a_rank_reads_what_it_needs_and_all_together_read_all(
     saved: int, now: int, times: int
 ) -> None:
     lanes = saved * now * times
-    first = {"lanes": lanes, "at": {str(lane): None for lane in range(0, lanes, saved)}}
+    state = decode_state(ps.Loader(indexed()).state_dict())
+    first = replace(state, lanes=lanes, at={str(lane): None for lane in range(0, lanes, saved)})
     read = [{0, *_needed(saved, first, (rank, now))} for rank in range(now)]
     for rank in range(now):
         assert {lane % saved for lane in range(rank, lanes, now)} <= read[rank]
@@ -572,7 +575,7 @@ def test_a_rank_reads_what_it_needs_and_all_together_read_all(
     assert sum(map(len, read)) <= 2 * saved * now
     if saved == now:
         assert all(one == {0, rank} for rank, one in enumerate(read))
-    alone = {"lanes": saved, "at": {"0": None}}  # which other ranks may not share out
+    alone = replace(state, lanes=saved, at={"0": None})  # which other ranks may not share out
     assert saved % now == 0 or all(
         {0, *_needed(saved, alone, (rank, now))} == {*range(saved)} for rank in range(now)
     )
@@ -869,7 +872,7 @@ def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(
     kind: str, tmp_path: Path
 ) -> None:
     """Processes; one of them dies by SIGKILL at an effect on the folder, and others, more or fewer, go on."""
-    command = [sys.executable, Path(__file__).parents[2] / "saving_ranks.py", tmp_path, kind]
+    command = [sys.executable, Path(__file__).parent / "saving_ranks.py", tmp_path, kind]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.engine.base.tree import iter_leaves
-from penstock.engine.runtime.forms.torch import TorchForm
+from penstock.integrations.torch_form import TorchForm
 from shared_processes import shared_processes
 
 FORM = TorchForm(None, False)
@@ -238,7 +238,7 @@ def test_copies_to_cuda_come_from_pinned_memory_unless_told_otherwise(
     device: str, asked: bool | None, pins: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a GPU: its module is stubbed, up to where a copy to it would begin."""
-    from penstock.engine.runtime.forms.torch import TorchForm
+    from penstock.integrations.torch_form import TorchForm
 
     class Module:
         Stream = staticmethod(lambda device: object())  # pyright: ignore[reportUnknownLambdaType, reportUnknownVariableType]

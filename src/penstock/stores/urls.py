@@ -7,7 +7,7 @@ import hashlib
 import re
 from pathlib import Path
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 
 _URL_PATTERN = re.compile(r"([A-Za-z][\w+.:-]+:/+)(?:[^/]*@)?([^?#]*).*", re.DOTALL)
 _CHAIN_SEPARATOR = re.compile(

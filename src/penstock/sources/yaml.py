@@ -5,8 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ...errors import make_missing_extra_error
-from .limits import YAML_DEPTH, YAML_VALUES
+from ..errors import make_missing_extra_error
+from ..stores.limits import YAML_DEPTH, YAML_VALUES
 
 
 def import_yaml(purpose: str) -> Any:

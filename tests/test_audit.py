@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.base.passes import Passes
 from penstock.engine.graph.nodes import Batch
-from penstock.engine.plan.lines import ENDINGS
 from penstock.engine.runtime.step_log import StepRecord, rows_of_step, rows_of_steps
 from penstock.engine.streams.deal import REMAINDERS
+from penstock.stores.outputs import ENDINGS
 
 Flow = Callable[[], ps.Dataset]
 
