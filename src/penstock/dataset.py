@@ -66,7 +66,6 @@ from .engine.packing import (
     Overflow,
     Packing,
     Rebatch,
-    build_feature_packing,
     join_parts,
 )
 from .engine.plan import Plan
@@ -84,6 +83,7 @@ from .errors import ConfigError, DataError, IndexedError
 from .posttraining.in_flight import InFlight
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
+from .text.feature_rows import build_feature_packing
 from .types import Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")

@@ -20,7 +20,6 @@ from ..grouping.concat_split import (
 )
 from ..grouping.grouped_by_key import SOURCE, Apart, get_group, get_inner_fold
 from ..grouping.whole_documents import BestFit, FirstFit
-from .features import FeatureRows, build_feature_packing
 from .layout import GroupLayout
 from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
 from .plan import (
@@ -31,7 +30,7 @@ from .plan import (
     plan_groups,
     split_documents,
 )
-from .row import Missing, build_row
+from .row import Missing, RowBuilder, build_row
 from .window import WindowPlanner, has_independent_rows
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "BestFit",
     "ConcatSplit",
     "DType",
-    "FeatureRows",
     "FirstFit",
     "GroupLayout",
     "Long",
@@ -55,9 +53,9 @@ __all__ = [
     "PieceColumns",
     "PlannedPieces",
     "Rebatch",
+    "RowBuilder",
     "WindowPlanner",
     "adjust_group_count",
-    "build_feature_packing",
     "build_row",
     "check_dtype",
     "count_settled_documents",

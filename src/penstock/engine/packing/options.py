@@ -18,7 +18,7 @@ from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow,
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit
 from .batches import build_plain
-from .row import ADDED_COLUMNS, build_row
+from .row import ADDED_COLUMNS, RowBuilder, build_row
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
 
@@ -28,7 +28,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 @dataclass(frozen=True)
-class Packing:
+class Packing(RowBuilder):
     """Options of packing documents into rows of `length` tokens.
 
     `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`

@@ -26,6 +26,13 @@ CACHED_RAMP = np.arange(1 << 16, dtype=np.int32)
 CACHED_RAMP.setflags(write=False)
 
 
+class RowBuilder:
+    """Function that builds a row from the pieces that a fold grouped."""
+
+    def __call__(self, parts: Sequence[Piece], /) -> dict[str, Any]:
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
 class Missing:
     """Placeholder of an unreadable document: its size, and another document with its form."""

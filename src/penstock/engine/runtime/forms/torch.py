@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 
 from ....errors import ConfigError, make_missing_extra_error
-from ...base.ragged import Jagged
+from ...base.columnar import Jagged
 from ...base.tree import iter_leaves, map_leaves
 
 try:
