@@ -128,7 +128,7 @@ class PackedOp(Groups):
             for i in range(a, b):
                 if i not in found and shown is None:
                     shown = self._another(rows.slice(i, i + 1))
-                values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
+                values.append(found[i] if i in found else Missing(shown))
         return values
 
     @cached_property
@@ -153,10 +153,6 @@ class PackedOp(Groups):
                 return None
             found.append(spans)
         return join_spans(found, order)
-
-    def _length(self, rows: ProvenanceRows, i: int) -> int:
-        flat = rows.firsts()[i]
-        return int(self.lengths.by_leaf[int(rows.leaf[flat])][rows.index[flat]])
 
     def _another(self, rows: ProvenanceRows) -> Any:
         """Another document of a source, to show the form of one that cannot be read."""

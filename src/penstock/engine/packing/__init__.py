@@ -30,7 +30,7 @@ from .plan import (
     plan_groups,
     split_documents,
 )
-from .row import Missing, RowBuilder, build_row
+from .row import Missing, RowBuilder, RowFormat, build_rows
 from .window import WindowPlanner, has_independent_rows
 
 __all__ = [
@@ -54,9 +54,10 @@ __all__ = [
     "PlannedPieces",
     "Rebatch",
     "RowBuilder",
+    "RowFormat",
     "WindowPlanner",
     "adjust_group_count",
-    "build_row",
+    "build_rows",
     "check_dtype",
     "count_settled_documents",
     "get_group",
