@@ -19,7 +19,7 @@ from ..streams.stream import Stream
 from ..streams.trail import Chunk, Every, Fixed, Last
 from ..streams.work import Work
 from .op import UNKNOWN, Before, Groups, Op, Standing
-from .tally import Tally
+from .tally import Tally, split_passes
 
 
 class Batches(Upstream):
@@ -140,15 +140,12 @@ class BatchOp(Groups):
             or start // size == stop // size
         ):
             return flow.count(tally, self.begins(start), self.begins(stop), times)
-        first, last = start // size, stop // size
-        flow.count(tally, self.begins(start), first * below + size * n, times)
-        if flow.steady and not tally.by_document:
-            flow.count(tally, 0, size * n, times * (last - first - 1))
-        else:
-            tally.look_at_passes(last - first, below)
-            for epoch in range(first + 1, last):
-                flow.count(tally, epoch * below, epoch * below + size * n, times)
-        flow.count(tally, last * below, self.begins(stop), times)
+        alike = flow.steady and not tally.by_document
+        if not alike:
+            tally.look_at_passes(stop // size - start // size, below)
+        for epoch, first, last, passes in split_passes(start, stop, size, alike):
+            begin = epoch * below
+            flow.count(tally, begin + first * n, begin + last * n, times * passes)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.flow, self.begins(position), ahead)

@@ -9,7 +9,7 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
-from ...types import Fold, Ints
+from ...types import Fold, Ints, Sizer
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import check_position, find_distinct_values
 from ..base.progress import Progress
@@ -29,9 +29,10 @@ from ..packing import (
     plan_groups,
 )
 from .op import OneInput, Op
-from .packed import Counted, PackedOp, ranks
+from .packed import PackedOp, ranks
 from .passes import PassesOp
-from .tally import Tally, spend_search
+from .tally import Tally, spend_search, split_passes
+from .tokens import Lengths
 
 _SAMPLED = 1 << 14  # documents
 _LOCATED = 1 << 22  # documents looked up at a time
@@ -63,9 +64,16 @@ class PackOp(PackedOp):
     """
 
     def __init__(
-        self, flow: Op, fold: Fold, key: int, counted: Counted, node: int, names: Sequence[str]
+        self,
+        flow: Op,
+        fold: Fold,
+        key: int,
+        lengths: Lengths,
+        sizer: Sizer | None,
+        node: int,
+        names: Sequence[str],
     ) -> None:
-        super().__init__(flow, counted, node)
+        super().__init__(flow, lengths, sizer, node)
         self.fold, self.key = fold, key
         inner = get_inner_fold(fold)
         self.row_length = (
@@ -74,8 +82,8 @@ class PackOp(PackedOp):
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
-        if has_independent_rows(fold) and not isinstance(fold, ConcatSplit):
-            self.together = WindowPlanner(fold, self.multiple, self._apart).rows
+        if has_independent_rows(fold):
+            self.together = WindowPlanner(fold, self.multiple, self._apart).together
 
     @property
     def size(self) -> int:
@@ -109,7 +117,7 @@ class PackOp(PackedOp):
                 parts.append(self.flow.locate(places + epoch * samples))
                 progress.more(len(places))
         rows = join_rows(parts)
-        sizes = self.lengths.of(rows) + self.extra
+        sizes = self.lengths.of(rows)
         groups, key = self._group(rows), self._key(epoch)
         if epoch == self._reference:
             return Pass(
@@ -148,14 +156,10 @@ class PackOp(PackedOp):
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry
         alone."""
-        return derive_pass_key(self.key, epoch) if self._in_windows else self.key
-
-    @property
-    def _in_windows(self) -> bool:
-        return has_independent_rows(self.fold) and not isinstance(self.fold, ConcatSplit)
+        return derive_pass_key(self.key, epoch) if self.together else self.key
 
     def under_way(self, position: int) -> bool:
-        return self._in_windows and position % self.size > 0
+        return self.together > 0 and position % self.size > 0
 
     @property
     def is_large(self) -> bool:
@@ -168,7 +172,7 @@ class PackOp(PackedOp):
             return self.locate(places)
         places = np.arange(_SAMPLED)
         documents = self.flow.locate(places)
-        sizes = self.lengths.of(documents) + self.extra
+        sizes = self.lengths.of(documents)
         made = plan_groups(
             self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
         )
@@ -189,7 +193,7 @@ class PackOp(PackedOp):
             return (epoch + 1) * samples
         of = self._group(made.rows)
         return epoch * samples + count_settled_documents(
-            self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
+            self.fold, made.sizes, self.key, place, self.multiple, of, self._apart
         )
 
     def locate(self, positions: Ints) -> ProvenanceRows:
@@ -228,26 +232,16 @@ class PackOp(PackedOp):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         """A document counts in the row in which it begins, its tokens where they are."""
         size = self.size
-
-        def part(a: int, b: int, epoch: int, times: int = times) -> None:
-            rows, _, made, _ = self.planned(epoch)
-            pieces = slice(int(made.bounds[a]), int(made.bounds[b]))
+        # Whole documents: every pass of the same documents has as many of each.
+        whole = isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.flow.alike
+        if not whole and stop // size > start // size:
+            tally.look_at_passes(stop // size - start // size, self.flow.size or 0)
+        for epoch, first, last, passes in split_passes(start, stop, size, whole):
+            rows, _, made, _ = (
+                self.planned(epoch) if last - first < size or not whole else self._first
+            )
+            pieces = slice(int(made.bounds[first]), int(made.bounds[last]))
             leaf, taken = rows.leaf[made.item[pieces]], made.stop[pieces] - made.start[pieces]
             begun = leaf[made.start[pieces] == 0]
-            tally.samples += np.bincount(begun, minlength=len(tally.samples)) * times
-            np.add.at(tally.tokens, leaf, taken * times)
-
-        first, last = start // size, stop // size
-        if first == last:
-            return part(start - first * size, stop - first * size, first)
-        part(start - first * size, size, first)
-        if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.flow.alike:
-            part(
-                0, size, 0, times * (last - first - 1)
-            )  # documents stay whole: every pass has as many of each
-        else:
-            tally.look_at_passes(last - first, self.flow.size or 0)
-            for epoch in range(first + 1, last):
-                part(0, size, epoch)
-        if stop > last * size:
-            part(0, stop - last * size, last)
+            tally.samples += np.bincount(begun, minlength=len(tally.samples)) * (times * passes)
+            np.add.at(tally.tokens, leaf, taken * (times * passes))
