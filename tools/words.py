@@ -108,8 +108,8 @@ BANNED_FUNCTIONS = frozenset(
 
 BANNED_CLASSES = frozenset(
     """
-    Adopted Again AgainOp By Chain Corrected CutOp Cycle Deadly Each FitOp Head Hold HoldOp Holding
-    JoinedOp Later Ledger Lessons Lines MadeUp Mark Member Note Opened Opening PackOp Reader Rest
+    Adopted Again AgainOp By Chain Corrected Cycle Deadly Each Head Hold HoldOp Holding
+    Later Ledger Lessons Lines MadeUp Mark Member Note Opened Opening PackOp Reader Rest
     Sent Share Spread StandingOf Taken Tally Tap Together Trail Without WithoutOp
     """.split()
 )

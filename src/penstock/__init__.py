@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .dataset import Dataset
-    from .engine.base.ragged import jagged, pad
     from .engine.runtime.iterator import DatasetIterator
     from .errors import (
         ConfigError,
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from .mixture_files import dump, load
     from .saves import restore, save
     from .schedule import Schedule
+    from .text.ragged import jagged, pad
     from .tuning import autotune
     from .writing import write
 
@@ -80,7 +80,6 @@ __all__ = [
 # The module that defines each public name, imported at the first use of the name. So a command
 # that prints its version, or a program that uses one function, imports nothing else.
 _HOMES = {
-    "engine.base.ragged": ("jagged", "pad"),
     "dataset": ("Dataset",),
     "errors": (
         "ConfigError",
@@ -99,6 +98,7 @@ _HOMES = {
     "engine.runtime.iterator": ("DatasetIterator",),
     "saves": ("restore", "save"),
     "schedule": ("Schedule",),
+    "text.ragged": ("jagged", "pad"),
     "tuning": ("autotune",),
     "writing": ("write",),
 }

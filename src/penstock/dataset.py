@@ -85,7 +85,6 @@ from .engine.packing import (
     Overflow,
     Packing,
     Rebatch,
-    build_feature_packing,
     join_parts,
 )
 from .engine.runtime.iterator import DatasetIterator
@@ -104,6 +103,7 @@ from .posttraining.in_flight import InFlight
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .stores.limits import BATCH
+from .text.feature_rows import build_feature_packing
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part
 
 P = ParamSpec("P")

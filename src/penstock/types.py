@@ -397,4 +397,5 @@ class Sizer:
         Args:
             lengths: lengths as the source knows them.
         """
-        return -(-(lengths + self.extra) // self.multiple) * self.multiple
+        sizes = lengths + self.extra
+        return sizes if self.multiple == 1 else -(-sizes // self.multiple) * self.multiple

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.packing import build_row
+from penstock.engine.packing import Packing
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from penstock.text import CausalLM, Padded, pad_columns, pad_rows
@@ -28,11 +28,7 @@ def test_a_padded_row_is_a_packed_row_with_one_document(
     width = -(-max(sizes) // multiple) * multiple
     assert batch["tokens"].shape == (len(docs), width) and batch["tokens"].dtype == np.int32
     for i, doc in enumerate(docs):
-        row = (
-            build_row([Item(0, len(doc), doc)] if width else [], width, pad=pad)
-            if len(doc)
-            else None
-        )
+        row = Packing(width, pad=pad).build([Item(0, len(doc), doc)]) if len(doc) else None
         if row is not None:
             assert all(np.array_equal(batch[name][i], row[name]) for name in row)
             assert {name: batch[name].dtype for name in row} == {

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.ragged import Jagged
+from ..engine.base.columnar import Jagged
 from ..engine.base.tree import iter_leaves, map_leaves
 from ..errors import ConfigError, make_missing_extra_error
 

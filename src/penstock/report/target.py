@@ -271,11 +271,7 @@ class Target:
     @cached_property
     def all_tokens(self) -> dict[str, int]:
         """Tokens of each source with known lengths, including those that packing adds."""
-        known, extra = (
-            (self._pack.lengths, self._pack.extra)
-            if self._pack
-            else (self.plan.compiled.builder.lengths, 0)
-        )
+        known = self._pack.lengths if self._pack else self.plan.compiled.builder.lengths
         out = dict[str, int]()
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):
@@ -284,9 +280,7 @@ class Target:
                     if self.sizes[leaf.name] < len(lengths)
                     else None
                 )
-                out[leaf.name] = (
-                    sum_lengths(lengths) if part is None else part
-                ) + extra * self.sizes[leaf.name]
+                out[leaf.name] = sum_lengths(lengths) if part is None else part
         return out
 
     def tokens(self, steps: int) -> dict[str, int]:

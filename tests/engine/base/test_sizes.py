@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from example_counts import examples
 from penstock.engine.base.sizes import (
-    CappedLengths,
     ConcatenatedLengths,
-    EmptyIndicator,
+    DerivedLengths,
     EndOffsetLengths,
     LengthsByIndex,
     OffsetLengths,
@@ -35,8 +34,7 @@ def test_all_are_indexed_like_arrays(one: list[int], two: list[int], data: st.Da
         (spans, first),
         (ends, second),
         (ConcatenatedLengths((spans, ends)), both),
-        (CappedLengths(spans, 4), np.minimum(first, 4)),
-        (EmptyIndicator(ends), (second == 0).astype(np.int64)),
+        (DerivedLengths(spans, lambda sizes: np.minimum(sizes, 4)), np.minimum(first, 4)),
     ]
     for sizes, array in cases:
         assert len(sizes) == len(array) and sum_lengths(sizes) == array.sum()

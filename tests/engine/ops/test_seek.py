@@ -11,6 +11,7 @@ import penstock as ps
 from penstock.engine.graph.build import Builder
 from penstock.engine.ops.seek import NEAR, BlockMeter, Metered
 from penstock.engine.ops.tokens import Lengths
+from penstock.types import Sizer
 
 
 def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:
@@ -74,7 +75,8 @@ def test_tokens_that_every_document_has_besides_are_counted(extra: int) -> None:
         .flow
     )
     builder = Builder(flow)
-    meter = Metered(builder.op(flow), builder.lengths, extra)
+    lengths = builder.lengths.count_by(Sizer(len, extra))
+    meter = Metered(builder.op(flow), lengths)
     known = np.cumsum([0, *meter.lengths(0, 900)])
     assert known[300] == sizes.sum() + 300 * extra
     assert [meter.tokens(document) for document in range(0, 900, 7)] == known[:900:7].tolist()

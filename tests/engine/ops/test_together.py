@@ -45,7 +45,7 @@ def test_samples_and_tokens_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -
         found, want = (each.locate(positions) for each in (op, wanted))
         for column in ("leaf", "epoch", "index", "part"):
             assert np.array_equal(getattr(found, column), getattr(want, column)), (at, column)
-        for each in (lengths, lengths.nearly, lengths.about):
+        for each in (lengths, lengths.about):
             for position in (at, at + 777):
                 out, by_each = np.zeros((2, len(SIZES)), np.int64)
                 op.tokens(position, each, out)

@@ -15,9 +15,8 @@ import penstock as ps
 import penstock.engine.graph.build as builder
 from example_counts import examples
 from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.cut import CutOp
-from penstock.engine.ops.fit import FitOp
 from penstock.engine.ops.pack import PackOp
+from penstock.engine.ops.pack_windows import WindowPackOp
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from trees import Grown, assert_plan_tells_packs, build, delivered, other_order, show, woven
@@ -52,7 +51,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
         if planned:
             patch.setattr(builder, "has_independent_rows", lambda fold: False)
         packed = build(flow.tree).pack(length, **options)
-        assert isinstance(Compiled(packed.flow).op.inputs[0], PackOp if planned else FitOp | CutOp)
+        assert isinstance(Compiled(packed.flow).op.inputs[0], PackOp if planned else WindowPackOp)
         return [
             {name: column.tolist() for name, column in row.items()}
             for row in islice(packed.repeat(), 2 * (packed.plan.size or 0))
@@ -126,7 +125,9 @@ def test_a_row_is_of_one_source(
 def test_every_pass_has_every_token_once(flow: Grown, how: dict[str, Any]) -> None:
     note(show(flow.tree))
     packed = flow.ds.pack(6, **how, group_by=SOURCE, pad=-1)
-    if not (size := packed.plan.size) or not isinstance(Compiled(packed.flow).op.inputs[0], FitOp):
+    if not (size := packed.plan.size) or not isinstance(
+        Compiled(packed.flow).op.inputs[0], WindowPackOp
+    ):
         return
     added = {how.get("bos"), how.get("eos"), -1}
     for epoch in range(2):

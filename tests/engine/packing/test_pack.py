@@ -26,7 +26,6 @@ from penstock.engine.packing import (
     Packing,
     Rebatch,
     adjust_group_count,
-    build_row,
     join_parts,
     plan_groups,
 )
@@ -580,11 +579,11 @@ def test_lengths_of_other_data_are_noticed() -> None:
         DataError,
         match=r"segment 2 of a row: the document has 2 tokens, but was measured as 4.*lengths",
     ):
-        build_row([Item(0, 1, [1]), Part(Item(0, 0, [1, 2]), 0, 4)], 8)
+        Packing(8).build([Item(0, 1, [1]), Part(Item(0, 0, [1, 2]), 0, 4)])
     with pytest.raises(DataError, match="has 3 tokens, but was measured as 2"):
-        build_row([Item(0, 2, [1, 2, 3])], 8)
+        Packing(8).build([Item(0, 2, [1, 2, 3])])
     with pytest.raises(DataError, match="have 9 tokens, a row has room for 8"):
-        build_row([Item(0, 9, [0] * 9)], 8)
+        Packing(8).build([Item(0, 9, [0] * 9)])
 
 
 @pytest.mark.parametrize(
@@ -781,27 +780,24 @@ def test_grain_a_scalar_feature_is_named_not_broadcast() -> None:
         packed([{"ids": [1, 2], "weight": 0.5}], 4)
 
 
-def test_planned_rows_that_are_no_neighbours_are_built_one_by_one() -> None:
+def test_planned_rows_that_are_no_neighbours_are_built_together() -> None:
     """Behind a change of weights the next row may come from an earlier place of the plan, or from another plan."""
-    from penstock.engine.packing.batches import build_plain
     from penstock.engine.packing.plan import PieceColumns, PlannedPieces
 
-    def columns() -> PieceColumns:
-        return PieceColumns([np.arange(4)] * 3, np.zeros(3, np.int64), np.full(3, 4))
+    def columns(first: int) -> PieceColumns:
+        documents = [np.arange(4) + 10 * i for i in range(first, first + 3)]
+        return PieceColumns(documents, np.zeros(3, np.int64), np.full(3, 4))
 
-    one, other = columns(), columns()
-    neighbours = build_plain(
-        [PlannedPieces(one, 0, 1), PlannedPieces(one, 1, 2)], 4, None, 0, 1, [2]
-    )
-    assert neighbours is not None and neighbours[0]["tokens"].shape == (2, 4)
-    assert (
-        build_plain([PlannedPieces(one, 2, 3), PlannedPieces(one, 0, 1)], 4, None, 0, 1, [2])
-        is None
-    )
-    assert (
-        build_plain([PlannedPieces(one, 0, 1), PlannedPieces(other, 1, 2)], 4, None, 0, 1, [2])
-        is None
-    )
+    one, other = columns(0), columns(3)
+    for rows in (
+        [PlannedPieces(one, 0, 1), PlannedPieces(one, 1, 2)],
+        [PlannedPieces(one, 2, 3), PlannedPieces(one, 0, 1)],
+        [PlannedPieces(one, 0, 1), PlannedPieces(other, 1, 2)],
+    ):
+        found = Packing(4).many(list(rows))
+        assert [row["tokens"].tolist() for row in found] == [
+            row[0].item.value.tolist() for row in rows
+        ]
 
 
 # ---------------------------------------------------------------- packs over several passes

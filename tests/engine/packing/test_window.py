@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.base.random import derive_pass_key
 from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.fit import FitOp
+from penstock.engine.ops.pack_windows import WindowPackOp
 from penstock.engine.packing import (
     BestFit,
     GroupLayout,
@@ -71,7 +71,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
     store = ps.from_tokens(np.arange(offsets[-1]), offsets, name="some")
     ds = store.shuffle(seed=seed).pack(length, "best_fit", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
     (op,) = Compiled(ds.flow).op.inputs
-    assert isinstance(op, FitOp)
+    assert isinstance(op, WindowPackOp)
     fold = BestFit(length, overflow="split", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
     shuffled = op.flow.locate(np.arange(len(sizes))).index
     made = plan_groups(fold, np.asarray(sizes)[shuffled], derive_pass_key(op.key, 0))

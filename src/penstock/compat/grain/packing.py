@@ -11,10 +11,10 @@ import numpy as np
 from ...dataset import Dataset
 from ...engine.base.random import permute
 from ...engine.graph.nodes import Hold
-from ...engine.grouping import Bins, EndToEnd, FeatureCapacity
-from ...engine.packing import FeatureRows
 from ...engine.steps.map import Map
 from ...errors import ConfigError
+from ...text.feature_folds import Bins, EndToEnd, FeatureCapacity
+from ...text.feature_rows import FeatureRows
 from ...types import Fold, Item, Json, Part
 from .iter_dataset import IterDataset
 from .transforms import BOSHandling

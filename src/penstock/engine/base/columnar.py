@@ -9,6 +9,8 @@ from functools import cache
 from itertools import chain
 from typing import Any, TypeAlias
 
+import numpy.typing as npt
+
 from ...types import Ints
 
 ColumnStacker: TypeAlias = Callable[[Sequence[Any], str], Any]
@@ -56,6 +58,26 @@ def join_samples(parts: Sequence[Sequence[Any]], order: Ints) -> list[Any]:
     for position, sample in zip(order.tolist(), chain.from_iterable(parts), strict=True):
         ordered[position] = sample
     return ordered
+
+
+class Jagged:
+    """Concatenated field of many samples: sample `i` is `values[offsets[i]:offsets[i + 1]]`."""
+
+    __slots__ = ("offsets", "values")
+
+    def __init__(self, values: npt.NDArray[Any], offsets: Ints) -> None:
+        self.values, self.offsets = values, offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> npt.NDArray[Any]:
+        return self.values[self.offsets[:-1][i] : self.offsets[1:][i]]
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of values and offsets."""
+        return self.values.nbytes + self.offsets.nbytes
 
 
 class ColumnwiseFunction:

@@ -114,33 +114,6 @@ class ConcatenatedLengths:
 
 
 @dataclass(frozen=True)
-class CappedLengths:
-    """Lengths capped at `most`."""
-
-    sizes: Sizes
-    most: int
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, indices: Any, /) -> Any:
-        return np.minimum(self.sizes[indices], self.most)
-
-
-@dataclass(frozen=True)
-class EmptyIndicator:
-    """Indicator of empty samples: 1 if a length is 0, else 0."""
-
-    sizes: Sizes
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __getitem__(self, indices: Any, /) -> Any:
-        return (self.sizes[indices] == 0).astype(np.int64)
-
-
-@dataclass(frozen=True)
 class DerivedLengths:
     """Lengths computed from other lengths at access.
 

@@ -24,7 +24,7 @@ class DocumentSpans(Sequence[Array]):
     """Document `i` is `stores[which[i]][begins[i]:ends[i]]`.
 
     >>> two = DocumentSpans([np.arange(9)], np.array([0, 0]), np.array([1, 4]), np.array([4, 6]))
-    >>> two[1], two.parts(slice(0, 2), np.array([1, 0]), np.array([3, 1]))
+    >>> two[1], two.cut(np.array([1, 0]), np.array([3, 1]))
     (array([4, 5]), [array([2, 3]), array([4])])
     """
 
@@ -42,20 +42,21 @@ class DocumentSpans(Sequence[Array]):
     def __getitem__(self, index: slice) -> list[Array]: ...
     def __getitem__(self, index: int | slice) -> Array | list[Array]:
         if isinstance(index, slice):
-            return self.parts(
-                index, np.zeros_like(self.begins[index]), (self.ends - self.begins)[index]
-            )
+            some = self.some(index)
+            return some.cut(np.zeros_like(some.begins), some.ends - some.begins)
         return self.stores[int(self.which[index])][int(self.begins[index]) : int(self.ends[index])]
 
-    def parts(self, some: slice, starts: Ints, stops: Ints) -> list[Array]:
-        """Return the tokens `starts:stops` of some documents, limited by their ends."""
-        begins = self.begins[some]
-        lows = (begins + starts).tolist()
-        highs = np.minimum(begins + stops, self.ends[some]).tolist()
+    def some(self, part: slice) -> DocumentSpans:
+        """Return the spans of some documents."""
+        return DocumentSpans(self.stores, self.which[part], self.begins[part], self.ends[part])
+
+    def cut(self, starts: Ints, stops: Ints) -> list[Array]:
+        """Return the tokens `starts:stops` of every document."""
+        lows, highs = (self.begins + starts).tolist(), (self.begins + stops).tolist()
         if len(self.stores) == 1:
             store = self.stores[0]
             return [store[a:b] for a, b in zip(lows, highs, strict=True)]
-        stores = map(self.stores.__getitem__, self.which[some].tolist())
+        stores = map(self.stores.__getitem__, self.which.tolist())
         return [store[a:b] for store, a, b in zip(stores, lows, highs, strict=True)]
 
     @property

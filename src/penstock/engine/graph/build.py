@@ -22,23 +22,21 @@ from ..base.rows import ProvenanceRows
 from ..mixing.rules import By, Turns, Weighted
 from ..ops.again import AgainOp
 from ..ops.batch import BatchOp
-from ..ops.cut import CutOp
 from ..ops.eras import FormerPassesOp
-from ..ops.fit import FitOp
 from ..ops.hold import HoldOp
 from ..ops.limit import LimitOp, RestOp
 from ..ops.mix import MixOp
 from ..ops.op import Op
 from ..ops.ordered import ordered
 from ..ops.pack import PackOp
-from ..ops.packed import Counted
+from ..ops.pack_windows import WindowPackOp
 from ..ops.read import ReadOp
 from ..ops.seek import BlockMeter
 from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import Gaps, WithoutOp
-from ..packing import Apart, ConcatSplit, has_independent_rows
+from ..packing import Apart, has_independent_rows
 from ..steps.function_step import FunctionStep
 from ..steps.random_map import RandomMap
 from ..streams.barren import EndlessSearch
@@ -252,14 +250,12 @@ class Builder:
                     return HoldOp(inner, fold, size, key, names)
                 if isinstance(fold, Apart) and len(inner.leaves) == 1:
                     fold = fold.fold
-                counted, mark = Counted.by(size, self.lengths), self.mark(flow, path)
+                lengths, mark = self.lengths, self.mark(flow, path)
                 if has_independent_rows(fold) and (inner.size is None or inner.alike):
-                    self._refuse_empty(inner, counted.added)
-                    if isinstance(fold, ConcatSplit):
-                        return CutOp(inner, fold.length, counted, mark)
-                    return FitOp(inner, fold, key, counted, mark, names)
+                    self._refuse_empty(inner, lengths.count_by(size))
+                    return WindowPackOp(inner, fold, key, lengths, size, mark, names)
                 replanned = () if path else sorted(self._replanned)
-                return PackOp(inner, fold, key, counted, mark, names, replanned)
+                return PackOp(inner, fold, key, lengths, size, mark, names, replanned)
 
     def _search(self, flow: Flow, op: Op) -> Callable[[int], EndlessSearch]:
         """Make what a lane of so many notes where a step drops samples of an endless flow."""
@@ -355,9 +351,9 @@ class Builder:
             case _:
                 return None
 
-    def _refuse_empty(self, flow: Op, extra: int) -> None:
+    def _refuse_empty(self, flow: Op, lengths: Lengths) -> None:
         """Refuse to look for ever for a token that never comes."""
-        if flow.size is None and not extra and not any(map(self.lengths.any_token, flow.leaves)):
+        if flow.size is None and not any(map(lengths.any_token, flow.leaves)):
             names = " or ".join(repr(self.leaves[leaf].name) for leaf in flow.leaves)
             raise DataError(
                 f"pack: no document of {names} has a token, so an endless pass has no row; "

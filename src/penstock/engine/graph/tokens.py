@@ -12,7 +12,7 @@ from ...errors import ConfigError
 from ...types import Path, TokenSource
 from ..mixing.rules import Weighted
 from ..orders import FixedSet
-from ..packing import FeatureRows, PackedBatches, Packing
+from ..packing import PackedBatches, RowBuilder
 from ..steps.function_step import FunctionStep
 from ..steps.map import Map
 from .nodes import (
@@ -35,7 +35,7 @@ def stored_dtypes(flow: Flow) -> dict[str, np.dtype[Any]]:
     """Return the dtype in which each source below the packing of a flow gives tokens, where that is
     known."""
     match flow:
-        case Map(Hold(Hold(below)), PackedBatches()) | Map(Hold(below), Packing() | FeatureRows()):
+        case Map(Hold(Hold(below)), PackedBatches()) | Map(Hold(below), RowBuilder()):
             return {
                 name: dtype
                 for name, source in _sources(below, ())

@@ -2,10 +2,9 @@
 
 A carry is plain lists and dicts of items. `step` copies what it changes, so a cursor can store any
 carry at any time. Folds use `.size` and `.number` of items only, so they can be planned from
-lengths; `Bins` and `EndToEnd`, which measure several features, also use `.value`.
+lengths.
 """
 
-from .bins import Bins, EndToEnd, FeatureCapacity
 from .by_length import BatchByTokens, BucketByLength
 from .concat_split import ConcatSplit, Rebatch
 from .grouped_by_key import SOURCE, Apart
@@ -17,11 +16,8 @@ __all__ = [
     "Apart",
     "BatchByTokens",
     "BestFit",
-    "Bins",
     "BucketByLength",
     "ConcatSplit",
-    "EndToEnd",
-    "FeatureCapacity",
     "FirstFit",
     "Rebatch",
     "ShuffleBuffer",

@@ -45,7 +45,7 @@ class BucketSums(Sums):
         lie."""
         op, order = self.op, self.op.order
         source, described = op.known() or (None, None)
-        key = {"order": described, "most": self.lengths.most}
+        key = {"order": described, "sizes": self.lengths.described}
         found = load_or_make_totals(source, key, self._looked_up, order.together)
         self.lengths.least[op.leaves[0]] = found.least
         assert len(found) == -(-self.span // order.rows)

@@ -15,7 +15,7 @@ from ..orders import AllBut, Pick, Portion, Replay, Slice, WindowShuffle
 from .op import UNKNOWN, Before, OneInput, Op
 from .read import ReadOp
 from .seek import At, Metered, holding
-from .tally import Tally, by_lap, laps_of
+from .tally import Tally, laps_of, split_passes
 from .tokens import Lengths
 
 
@@ -223,15 +223,13 @@ class RoundOp(PassOp):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         period, first, _ = self.around
 
-        def part(a: int, b: int, times: int) -> None:
-            if self.forwards:
-                self.flow.count(tally, first + a, first + b, times)
-            else:
-                tally.one_by_one(self, a, b, times)
-
         if self.flow.leaf is not None:
             return self.flow.count(tally, start, stop, times)
-        by_lap(start, stop, period, times, part)
+        for _, a, b, laps in split_passes(start, stop, period, alike=True):
+            if self.forwards:
+                self.flow.count(tally, first + a, first + b, times * laps)
+            else:
+                tally.one_by_one(self, a, b, times * laps)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         period, first, _ = self.around

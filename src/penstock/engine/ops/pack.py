@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arguments import check_position
-from ...types import Fold, Ints
+from ...types import Fold, Ints, Sizer
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.passes import Passes
@@ -32,8 +32,9 @@ from ..packing import (
     plan_groups,
 )
 from .op import Op
-from .packed import Counted, PackedOp, ranks
+from .packed import PackedOp, ranks
 from .tally import Tally, spend_search
+from .tokens import Lengths
 
 _SAMPLED = 1 << 14  # documents
 _LOCATED = 1 << 22  # documents looked up at a time
@@ -63,12 +64,13 @@ class PackOp(PackedOp):
         flow: Op,
         fold: Fold,
         key: int,
-        counted: Counted,
+        lengths: Lengths,
+        sizer: Sizer | None,
         node: int,
         names: Sequence[str],
         replanned: Sequence[int] = (),
     ) -> None:
-        super().__init__(flow, counted, node)
+        super().__init__(flow, lengths, sizer, node)
         self.fold, self.key, self._replanned = fold, key, replanned
         inner = get_inner_fold(fold)
         self.row_length = (
@@ -78,8 +80,8 @@ class PackOp(PackedOp):
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
         self._first = BoundedDict[int, Pass](2)
-        if has_independent_rows(fold) and not isinstance(fold, ConcatSplit):
-            self.together = WindowPlanner(fold, self.multiple, self._apart).rows
+        if has_independent_rows(fold):
+            self.together = WindowPlanner(fold, self.multiple, self._apart).together
 
     @property
     def passes(self) -> Passes:
@@ -127,7 +129,7 @@ class PackOp(PackedOp):
                 parts.append(self.flow.locate(places + first))
                 progress.more(len(places))
         rows = join_rows(parts)
-        return rows, self.lengths.of(rows) + self.extra
+        return rows, self.lengths.of(rows)
 
     def _planned(self, epoch: int) -> Pass:
         replanned = sorted({*self._below.epochs, *self._replanned})
@@ -165,14 +167,10 @@ class PackOp(PackedOp):
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry
         alone."""
-        return derive_pass_key(self.key, epoch) if self._in_windows else self.key
-
-    @property
-    def _in_windows(self) -> bool:
-        return has_independent_rows(self.fold) and not isinstance(self.fold, ConcatSplit)
+        return derive_pass_key(self.key, epoch) if self.together else self.key
 
     def under_way(self, position: int) -> bool:
-        return self._in_windows and self.passes.at(position).start != position
+        return self.together > 0 and self.passes.at(position).start != position
 
     @property
     def is_large(self) -> bool:
@@ -185,7 +183,7 @@ class PackOp(PackedOp):
             return self.locate(places)
         places = np.arange(_SAMPLED)
         documents = self.flow.locate(places)
-        sizes = self.lengths.of(documents) + self.extra
+        sizes = self.lengths.of(documents)
         made = plan_groups(
             self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
         )
@@ -206,7 +204,7 @@ class PackOp(PackedOp):
             return first + self._below.size(found.epoch)
         of = self._group(made.rows)
         return first + count_settled_documents(
-            self.fold, made.sizes, self.key, made.plan, place, self.multiple, of, self._apart
+            self.fold, made.sizes, self.key, place, self.multiple, of, self._apart
         )
 
     def locate(self, positions: Ints) -> ProvenanceRows:

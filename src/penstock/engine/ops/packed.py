@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from ...errors import DataError
 from ...types import Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ProvenanceRows
-from ..base.sizes import DerivedLengths
 from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Missing, PieceColumns, PlannedPieces
 from ..streams.step import Failed, listed
@@ -26,43 +25,17 @@ from .tokens import Lengths
 _FEW = 16  # documents of each source
 
 
-class Counted(NamedTuple):
-    """The counting of packed documents: lengths plus `extra` tokens, rounded up to multiples of
-    `multiple`.
+class PackedOp(Groups):
+    """Groups of parts of documents. `node` numbers it among the ops that leave marks.
 
-    Without padding they have the `plain` lengths, and `added` tokens more.
+    Documents have the sizes `lengths`; without padding and truncation they have `unpadded`.
     """
 
-    lengths: Lengths
-    extra: int
-    multiple: int
-    plain: Lengths
-    added: int
-
-    @classmethod
-    def by(cls, size: Sizer | None, lengths: Lengths) -> Counted:
-        """As a sizer says."""
-        extra, multiple = (size.extra, size.multiple) if size else (0, 1)
-        if size is None or multiple == 1:
-            return cls(lengths, extra, 1, lengths, extra)
-        return cls(
-            Lengths([DerivedLengths(each, size.counted) for each in lengths.by_leaf]),
-            0,
-            multiple,
-            lengths,
-            extra,
-        )
-
-
-class PackedOp(Groups):
-    """Groups of parts of documents. `node` numbers it among the ops that leave marks."""
-
-    def __init__(self, flow: Op, counted: Counted, node: int) -> None:
+    def __init__(self, flow: Op, lengths: Lengths, sizer: Sizer | None, node: int) -> None:
         super().__init__(flow)
-        (self.lengths, self.extra, self.multiple, self.plain, self.extra_each), self.node = (
-            counted,
-            node,
-        )
+        self.lengths, self.node = lengths.count_by(sizer), node
+        self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
+        self.multiple = sizer.multiple if sizer else 1
 
     def drawn(self, position: int) -> int:
         """Return the number of samples below that determine the groups before a position."""
@@ -79,12 +52,6 @@ class PackedOp(Groups):
     def sampled(self) -> ProvenanceRows:
         """A window of its rows, the first of the first pass, without packing the whole."""
         raise NotImplementedError
-
-    def plain_tokens(self, documents: int) -> int:
-        """The tokens of the first so many documents, without padding."""
-        out = np.zeros(len(self.plain.by_leaf), np.int64)
-        self.flow.tokens(documents, self.plain, out)
-        return int(out.sum()) + documents * self.extra_each
 
     def parts(
         self, documents: ProvenanceRows, start: Ints, stop: Ints, bounds: Ints
@@ -127,7 +94,7 @@ class PackedOp(Groups):
             for i in range(a, b):
                 if i not in found and shown is None:
                     shown = self._another(rows.slice(i, i + 1))
-                values.append(found[i] if i in found else Missing(self._length(rows, i), shown))
+                values.append(found[i] if i in found else Missing(shown))
         return values
 
     @cached_property
@@ -153,10 +120,6 @@ class PackedOp(Groups):
             found.append(spans)
         return join_spans(found, order)
 
-    def _length(self, rows: ProvenanceRows, i: int) -> int:
-        flat = rows.firsts()[i]
-        return int(self.lengths.by_leaf[int(rows.leaf[flat])][rows.index[flat]])
-
     def _another(self, rows: ProvenanceRows) -> Any:
         """Another document of a source, to show the form of one that cannot be read."""
         size = len(self.lengths.by_leaf[int(rows.leaf[0])])
@@ -172,7 +135,7 @@ class PackedOp(Groups):
 
     def with_tokens(self, leaf: int, index: Ints) -> Ints:
         """Leave out documents without tokens: no row holds them."""
-        if self.extra or leaf not in self.leaves:
+        if leaf not in self.leaves:
             return index
         return index[np.asarray(self.lengths.by_leaf[leaf][index]) > 0]
 

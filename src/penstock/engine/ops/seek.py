@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
 from ...types import Ints
 from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
-from .tally import Tally
 from .tokens import At, Lengths, Summed
 
 NEAR = 1024  # documents looked at one by one
@@ -24,26 +22,9 @@ _TOGETHER = 256  # documents of a block that is remembered
 _CACHED_BLOCKS = 64  # threads look at neighbouring positions
 
 
-class Sought(Summed, Protocol):
-    """What can also be counted."""
-
-    def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None: ...
-
-
-def searched(
-    tokens: Callable[[int, Lengths], int], lengths: Lengths, token: int, mean: float
-) -> At:
-    """A document that begins at a token or not long before it, found from how long documents are on
-    average."""
-    guess = int(token / mean)
-    for each in (lengths.about, lengths.nearly):
-        guess = _roughly(lambda document, each=each: tokens(document, each), token, guess, mean)
-    return _search(lambda document: tokens(document, lengths), token, guess, mean)
-
-
-def _roughly(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> int:
+def _roughly(tokens: Callable[[int], int], token: int, mean: float) -> int:
     """Estimate the position with rough sums: a few documents are not added up again."""
-    last, usual = At(0, 0), mean
+    guess, last, usual = int(token / mean), At(0, 0), mean
     for _ in range(_TRIES):
         at = At(guess, tokens(guess))
         if (
@@ -82,10 +63,10 @@ def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -
 
 
 class Metered:
-    """Positions of the tokens of a flow. Each sample has `extra` tokens more than its length."""
+    """Positions of the tokens of a flow."""
 
-    def __init__(self, flow: Sought, lengths: Lengths, extra: int = 0) -> None:
-        self.flow, self._lengths, self.extra = flow, lengths, extra
+    def __init__(self, flow: Summed, lengths: Lengths) -> None:
+        self.flow, self._lengths = flow, lengths
 
     @cached_property
     def mean(self) -> float:
@@ -102,10 +83,6 @@ class Metered:
         lengths = self._lengths if lengths is None else lengths
         out = np.zeros(len(lengths.by_leaf), np.int64)
         self.flow.tokens(document, lengths, out)
-        if self.extra:
-            tally = Tally(len(out))
-            self.flow.count(tally, 0, document)
-            out += tally.samples * self.extra
         return out
 
     def lengths(self, start: int, stop: int, /) -> Ints:
@@ -116,15 +93,11 @@ class Metered:
         """What documents are, and their tokens."""
         positions = np.arange(start, stop)
         rows = self.flow.locate(positions)
-        return rows, self._lengths.of(rows) + self.extra
+        return rows, self._lengths.of(rows)
 
     def near(self, token: int, /) -> At:
         """A document that begins at a token or not long before it."""
-        if not self.extra:
-            return self.flow.holding(token, self._lengths)
-        return searched(
-            lambda k, lengths: int(self.by_leaf(k, lengths).sum()), self._lengths, token, self.mean
-        )
+        return self.flow.holding(token, self._lengths)
 
 
 class BlockMeter(Metered):
@@ -132,7 +105,7 @@ class BlockMeter(Metered):
     neighbourhood.
     """
 
-    def __init__(self, flow: Sought, lengths: Lengths) -> None:
+    def __init__(self, flow: Summed, lengths: Lengths) -> None:
         super().__init__(flow, lengths)
         self._blocks = BoundedDict[int, tuple[Ints, Ints]](_CACHED_BLOCKS)
 
@@ -159,12 +132,13 @@ class BlockMeter(Metered):
         return sizes
 
 
-def holding(flow: Sought, token: int, lengths: Lengths) -> At:
+def holding(flow: Summed, token: int, lengths: Lengths) -> At:
     """A position of a flow at which a token begins, or one not long before."""
     meter = Metered(flow, lengths)
     if (mean := lengths.means.get(id(flow))) is None:
         mean = lengths.means[id(flow)] = meter.mean
-    found = searched(lambda k, each: int(meter.by_leaf(k, each).sum()), lengths, token, mean)
+    guess = _roughly(lambda k: int(meter.by_leaf(k, lengths.about).sum()), token, mean)
+    found = _search(meter.tokens, token, guess, mean)
     if found.document > NEAR:
         lengths.means[id(flow)] = max(
             found.token / found.document, 1.0

@@ -4,7 +4,7 @@ order mixes sources.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -142,17 +142,24 @@ class Tally:
         self.samples += np.bincount(rows.leaf[begun], minlength=len(self.samples)) * times
 
 
-def by_lap(
-    start: int, stop: int, period: int, times: int, part: Callable[[int, int, int], None]
-) -> None:
-    """A stretch of laps that are all the same: the end of one, whole ones, the beginning of one."""
+def split_passes(
+    start: int, stop: int, period: int, alike: bool
+) -> Iterator[tuple[int, int, int, int]]:
+    """Split a stretch at the ends of passes: pass, start and stop in it, and number of such passes.
+
+    >>> list(split_passes(7, 33, 10, True)), len(list(split_passes(7, 33, 10, False)))
+    ([(0, 7, 10, 1), (1, 0, 10, 2), (3, 0, 3, 1)], 4)
+    """
     first, last = start // period, stop // period
     if first == last:
-        return part(start - first * period, stop - first * period, times)
-    part(start - first * period, period, times)
-    if last - first > 1:
-        part(0, period, times * (last - first - 1))
-    part(0, stop - last * period, times)
+        yield first, start - first * period, stop - first * period, 1
+        return
+    yield first, start - first * period, period, 1
+    if alike and last - first > 1:
+        yield first + 1, 0, period, last - first - 1
+    yield from ((epoch, 0, period, 1) for epoch in range(first + 1, last) if not alike)
+    if stop > last * period:
+        yield last, 0, stop - last * period, 1
 
 
 def laps_of(place: Ints, period: int, low: int, high: int) -> Ints:

@@ -16,7 +16,7 @@ from ..orders import Repeat, Shuffle
 from .op import Op
 from .order import OrderOp, PassOp
 from .read import ReadOp
-from .tokens import Between, Lengths, Means, Sums
+from .tokens import Lengths, Means, Sums
 
 _WORTH = 4  # sources
 _EACH = 128  # positions of a source; from more on it is as well to look at each by itself
@@ -66,24 +66,12 @@ class Together:
         drawn, each = drawn[self.mine], [lengths.sums(op) for op in self._ops]
         epoch = drawn // self._sizes
         place = drawn - epoch * self._sizes
-        if isinstance(each[0], Sums):
-            found = self._exactly(
-                [some for some in each if isinstance(some, Sums)], epoch, place, lengths
-            )
+        sums = [some for some in each if isinstance(some, Sums)]
+        if sums:
+            found = self._exactly(sums, epoch, place, lengths)
         else:
-            whole = np.asarray([some.whole for some in each if isinstance(some, Means | Between)])
-            found = whole * epoch
-            if isinstance(each[0], Means):
-                found += (whole / self._sizes * place).astype(
-                    np.int64
-                )  # which is what a mean is good for
-            else:
-                near = zip(each, epoch.tolist(), place.tolist(), strict=True)
-                found += [
-                    int(some.sums.nearly(e, p)[0])
-                    for some, e, p in near
-                    if isinstance(some, Between)
-                ]
+            whole = np.asarray([some.whole for some in each if isinstance(some, Means)])
+            found = whole * epoch + (whole / self._sizes * place).astype(np.int64)
         out[self._leaves] += found * times
 
     def _exactly(self, sums: Sequence[Sums], epoch: Ints, place: Ints, lengths: Lengths) -> Ints:

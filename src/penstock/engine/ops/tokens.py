@@ -7,16 +7,16 @@ those of all passes before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from ...types import MAX_POSITION, Ints, Json, Sizes
+from ...types import MAX_POSITION, Ints, Json, Sizer, Sizes
 from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
-from ..base.sizes import CappedLengths, iter_chunks
+from ..base.sizes import DerivedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
 from .tally import require_countable_passes
@@ -51,11 +51,16 @@ class Summed(Protocol):
 
 
 class Lengths:
-    """The length of every sample of every leaf, and the sums made of them."""
+    """The length of every sample of every leaf, and the sums made of them.
 
-    def __init__(self, by_leaf: Sequence[Sizes], most: int | None = None) -> None:
-        self.by_leaf, self.most = tuple(by_leaf), most
+    `described` tells lengths that are derived from those of the sources from these.
+    """
+
+    def __init__(self, by_leaf: Sequence[Sizes], described: str = "") -> None:
+        self.by_leaf, self.described = tuple(by_leaf), described
+        self.extra = 0  # tokens that every sample has in any case
         self.least = dict[int, int]()  # the least length of a leaf, where it is known
+        self._derived = dict[str, Lengths]()
         self.means = dict[int, float]()  # of ops that were searched in
         self._ends = dict[int, Ints]()
         self._sums = dict[int, Sums]()
@@ -98,14 +103,15 @@ class Lengths:
         if leaf not in self._ends:
             parts, start = [np.zeros(0, np.int64)], 0
             for part in iter_chunks(self.by_leaf[leaf]):
-                if (least := int(part.argmin())) >= 0 and part[least] < 0:
-                    raise make_negative_size_error(start + least, int(part[least]))
+                least = int(part.argmin())
+                if part[least] < self.extra:
+                    raise make_negative_size_error(start + least, int(part[least]) - self.extra)
                 parts.append(np.add.reduceat(part, np.arange(0, len(part), _BLOCK), dtype=np.int64))
                 start += len(part)
             self._ends[leaf] = compute_bounds(np.concatenate(parts))
         return self._ends[leaf]
 
-    def sums(self, op: Summed) -> Adding:
+    def sums(self, op: Summed) -> Means | Sums:
         """The sums over an op that tells none."""
         return self.exactly(op)
 
@@ -122,23 +128,27 @@ class Lengths:
         """
         return _About(self)
 
-    @cached_property
-    def nearly(self) -> Lengths:
-        """Sums that take the mean length of the neighbours for each sample, without looking lengths
-        up.
-        """
-        return _Nearly(self)
+    def derive(self, name: str, make: Callable[[Ints], Ints]) -> Lengths:
+        """Return the lengths that a function makes of these; the name identifies the function."""
+        if name not in self._derived:
+            derived = [DerivedLengths(lengths, make) for lengths in self.by_leaf]
+            self._derived[name] = Lengths(derived, f"{self.described} {name}".strip())
+        return self._derived[name]
 
-    def cut(self, most: int) -> Lengths:
-        """The same of samples that keep so many tokens at most."""
-        return Lengths([CappedLengths(lengths, most) for lengths in self.by_leaf], most)
+    def count_by(self, sizer: Sizer | None) -> Lengths:
+        """Return the sizes of samples by a sizer that measures lengths."""
+        if sizer is None or (sizer.extra, sizer.multiple) == (0, 1):
+            return self
+        sizes = self.derive(f"plus {sizer.extra}, in {sizer.multiple}s", sizer.counted)
+        sizes.extra = sizer.extra
+        return sizes
 
     def none_empty(self, leaf: int) -> bool:
         """Whether every sample of a leaf has a token."""
-        if leaf not in self.least:
+        if not self.extra and leaf not in self.least:
             parts = (int(part.min(initial=1)) for part in iter_chunks(self.by_leaf[leaf]))
             self.least[leaf] = min(parts, default=1)
-        return self.least[leaf] > 0
+        return self.extra > 0 or self.least[leaf] > 0
 
     def any_token(self, leaf: int) -> bool:
         """Whether any sample of a leaf has one."""
@@ -157,31 +167,17 @@ class _About(Lengths):
     """Lengths whose sums are means."""
 
     def __init__(self, exact: Lengths) -> None:
-        super().__init__(exact.by_leaf, exact.most)
+        super().__init__(exact.by_leaf, exact.described)
         self.exact = exact
         self._means = dict[int, Means]()
 
     def _blocks(self, leaf: int) -> Ints:
         return self.exact._blocks(leaf)
 
-    def sums(self, op: Summed) -> Adding:
+    def sums(self, op: Summed) -> Means | Sums:
         if id(op) not in self._means:
             self._means[id(op)] = Means(op, self.exact)
         return self._means[id(op)]
-
-
-class _Nearly(_About):
-    """Lengths whose sums are exact at every so many samples only."""
-
-    def sums(self, op: Summed) -> Adding:
-        return Between(self.exact.exactly(op))
-
-
-class Adding(Protocol):
-    """Sums, however exact."""
-
-    def before(self, position: int, out: Ints, times: int) -> None: ...
-    def within(self, epoch: int, place: int, out: Ints, times: int) -> None: ...
 
 
 class Means:
@@ -209,28 +205,6 @@ class Means:
         """Add the tokens before a place of a pass."""
         for leaf, whole in self._whole:
             out[leaf] += whole * place // self.span * times
-
-
-class Between:
-    """About as many tokens of an op as the sums around a position let expect."""
-
-    def __init__(self, sums: Sums) -> None:
-        self.sums = sums
-
-    @property
-    def whole(self) -> int:
-        """The tokens of a pass, where all are alike."""
-        return int(self.sums.whole().sum())
-
-    def before(self, position: int, out: Ints, times: int) -> None:
-        """Add the tokens before a position, counted over all passes."""
-        epoch, place = divmod(position, self.sums.span)
-        self.sums.until(epoch, out, times)
-        self.within(epoch, place, out, times)
-
-    def within(self, epoch: int, place: int, out: Ints, times: int) -> None:
-        """Add the tokens before a place of a pass."""
-        out[self.sums.leaves] += self.sums.nearly(epoch, place) * times
 
 
 class Sums:
@@ -268,15 +242,6 @@ class Sums:
             out[self.leaves] += self.edge(epoch, block) * times
             self.lengths.between(self.op, start, epoch * self.span + place, out, times)
 
-    def nearly(self, epoch: int, place: int) -> Ints:
-        """About as many, on a straight line between two sums."""
-        block, over = divmod(place, self.grain)
-        near = self.edge(epoch, block)
-        if over:
-            more = self.edge(epoch, block + 1) - near
-            near = near + more * over // min(self.grain, self.span - block * self.grain)
-        return near
-
     def holding(self, epoch: int, token: int) -> tuple[int, int]:
         """Return the last place with a sum before a token of a pass, and the tokens before that
         place.
@@ -311,7 +276,8 @@ class Sums:
     def _added_up(self, epoch: int) -> BlockTotals:
         """Add up lengths one by one, on all cores; cache the sums if they belong to a source."""
         source, order = self.op.known() or (None, None)
-        key = {"order": order, "pass": epoch, "grain": self.grain, "most": self.lengths.most}
+        sizes = self.lengths.described
+        key = {"order": order, "pass": epoch, "grain": self.grain, "sizes": sizes}
         found = load_or_make_totals(source, key, lambda: self._looked_up(epoch))
         for leaf in self.op.leaves if len(self.op.leaves) == 1 else ():
             self.lengths.least[leaf] = found.least

@@ -20,8 +20,6 @@ from ..grouping.concat_split import (
 )
 from ..grouping.grouped_by_key import SOURCE, Apart, get_group, get_inner_fold
 from ..grouping.whole_documents import BestFit, FirstFit
-from .features import FeatureRows, build_feature_packing
-from .layout import GroupLayout
 from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
 from .plan import (
     PieceColumns,
@@ -29,10 +27,9 @@ from .plan import (
     adjust_group_count,
     count_settled_documents,
     plan_groups,
-    split_documents,
 )
-from .row import Missing, build_row
-from .window import WindowPlanner, has_independent_rows
+from .row import Missing, RowBuilder, RowFormat, build_rows
+from .window import GroupLayout, WindowPlanner, has_independent_rows
 
 __all__ = [
     "METHODS",
@@ -42,7 +39,6 @@ __all__ = [
     "BestFit",
     "ConcatSplit",
     "DType",
-    "FeatureRows",
     "FirstFit",
     "GroupLayout",
     "Long",
@@ -55,10 +51,11 @@ __all__ = [
     "PieceColumns",
     "PlannedPieces",
     "Rebatch",
+    "RowBuilder",
+    "RowFormat",
     "WindowPlanner",
     "adjust_group_count",
-    "build_feature_packing",
-    "build_row",
+    "build_rows",
     "check_dtype",
     "count_settled_documents",
     "get_group",
@@ -66,5 +63,4 @@ __all__ = [
     "has_independent_rows",
     "join_parts",
     "plan_groups",
-    "split_documents",
 ]

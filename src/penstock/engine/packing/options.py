@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
@@ -17,8 +18,7 @@ from ..base.tree import collate
 from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit
-from .batches import build_plain
-from .row import ADDED_COLUMNS, build_row
+from .row import ADDED_COLUMNS, RowBuilder, RowFormat, build_rows
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
 
@@ -28,7 +28,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 @dataclass(frozen=True)
-class Packing:
+class Packing(RowBuilder):
     """Options of packing documents into rows of `length` tokens.
 
     `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`
@@ -259,42 +259,33 @@ class Packing:
     def __call__(self, parts: Sequence[Piece]) -> dict[str, Any]:
         return self.build(parts)
 
-    def many(self, groups: list[Sequence[Piece]]) -> list[dict[str, Any]]:
-        """Build the rows of many groups; faster than `build` of each for plain arrays."""
-        if (stacked := self.stacked(groups, [1] * len(groups))) is None:
-            return [self.build(group) for group in groups]
-        return [{name: column[0] for name, column in row.items()} for row in stacked]
+    def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
+        """Build the row of these parts."""
+        return self.many([parts])[0]
 
-    def stacked(
+    def many(self, groups: Sequence[Sequence[Piece]]) -> list[dict[str, Any]]:
+        """Build the rows of many groups; faster than `build` of each for plain documents."""
+        if (stacks := self.stack(groups, [1] * len(groups))) is None:
+            return [self.build(group) for group in groups]
+        return [{name: column[0] for name, column in row.items()} for row in stacks]
+
+    def stack(
         self, groups: Sequence[Sequence[Piece]], sizes: Sequence[int]
     ) -> list[dict[str, Any]] | None:
-        """Build stacks of `sizes` rows if documents are plain, else return None."""
-        dtype: Any = self.dtype
-        plain = (
-            self.features is None
-            and not self._listed
-            and not self.extra
-            and not isinstance(dtype, Mapping)
-        )
-        pad = self.pad.get("tokens", 0) if isinstance(self.pad, dict) else self.pad
-        if not groups or not plain:
-            return None
-        return build_plain(
-            groups, self.length, cast("Any", dtype), pad, self.pad_to_multiple, sizes
-        )
+        """Build stacks of `sizes` rows, see `build_rows`."""
+        return build_rows(groups, self._format, sizes)
 
-    def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
-        """Build the row of these parts, see `build_row`."""
-        return build_row(
-            parts,
+    @cached_property
+    def _format(self) -> RowFormat:
+        return RowFormat(
             self.length,
-            features=self.features,
-            unpacked=self._listed,
-            pad=self.pad,
-            bos=self.bos,
-            eos=self.eos,
-            dtype=self.dtype,
-            multiple=self.pad_to_multiple,
+            self.features,
+            self._listed,
+            self.pad,
+            self.bos,
+            self.eos,
+            self.dtype,
+            self.pad_to_multiple,
         )
 
     def describe(self) -> Json:
@@ -312,8 +303,17 @@ class PackedBatches:
     packing: Packing
 
     def __call__(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
-        if (stacked := self.packing.stacked(groups, [len(groups)])) is not None:
-            return stacked[0]
+        return self.many([groups])[0]
+
+    def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
+        """Build the batches of many lists of groups."""
+        groups, sizes = [group for batch in batches for group in batch], [*map(len, batches)]
+        stacks = self.packing.stack(groups, sizes) if len(groups) > 1 else None
+        if stacks is None or any(isinstance(column, list) for column in stacks[0].values()):
+            return [self._collate(batch) for batch in batches]
+        return stacks
+
+    def _collate(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
         rows = list[dict[str, Any]]()
         for row, group in enumerate(groups):
             try:
@@ -322,14 +322,6 @@ class PackedBatches:
                 error.part = (row, *error.part)
                 raise
         return collate(rows)
-
-    def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
-        """Build the batches of many lists of groups."""
-        groups = [group for batch in batches for group in batch]
-        stacked = self.packing.stacked(groups, [len(batch) for batch in batches])
-        return (
-            [collate(self.packing.many(batch)) for batch in batches] if stacked is None else stacked
-        )
 
 
 def _apply_default(value: int | None, default: int) -> int:

@@ -12,21 +12,18 @@ import numpy.typing as npt
 from ...errors import DataError
 from ...types import Carry, Fold, Ints, Item, Part
 from ..base.progress import Progress
-from ..grouping.concat_split import ConcatSplit, Piece, make_negative_size_error
+from ..grouping.concat_split import ConcatSplit, Piece
 from ..grouping.grouped_by_key import Apart, get_inner_fold
 from ..grouping.whole_documents import BestFit, FirstFit
-from .layout import GroupLayout
-from .window import WindowPlanner, has_independent_rows
+from .window import GroupLayout, WindowPlanner, has_independent_rows
 
 _PROGRESS_CHUNK = 1 << 14  # documents between two reports of progress
-_SPLIT_CHUNK = 1 << 22  # documents split at a time
 
 
 def count_settled_documents(
     fold: Fold,
     lengths: Ints,
     key: int,
-    made: GroupLayout,
     rows: int,
     multiple: int = 1,
     of: Ints | None = None,
@@ -38,14 +35,12 @@ def count_settled_documents(
 
     >>> from penstock.engine.packing import FirstFit
     >>> sizes = np.array([5, 6, 3, 8])
-    >>> count_settled_documents(FirstFit(8), sizes, 0, plan_groups(FirstFit(8), sizes), 1)
+    >>> count_settled_documents(FirstFit(8), sizes, 0, 1)
     3
     """
     if rows <= 0:
         return 0
     if has_independent_rows(fold):
-        if isinstance(fold, ConcatSplit):
-            return int(made.item[made.bounds[rows] - 1]) + 1
         return WindowPlanner(fold, multiple, groups).count_settled(lengths, rows)
     carry, emitted = fold.init(key), 0
     for number, size in enumerate(lengths.tolist()):
@@ -147,8 +142,6 @@ def plan_groups(
     """
     sizes = np.asarray(lengths, np.int64)
     if has_independent_rows(fold):
-        if isinstance(fold, ConcatSplit):
-            return _plan_concat(fold.length, sizes)
         return WindowPlanner(fold, multiple, groups).planned(
             sizes, key, of if isinstance(fold, Apart) else None
         )
@@ -182,39 +175,6 @@ def _step_fold(
     if isinstance(fold, Apart) and of is not None:
         return fold.take(carry, item, f"{of[item.number]:09}")
     return fold.step(carry, item)
-
-
-def _plan_concat(length: int, lengths: Ints) -> GroupLayout:
-    if (bad := np.flatnonzero(lengths < 0)).size:
-        raise make_negative_size_error(int(bad[0]), int(lengths[bad[0]]))
-    number = np.flatnonzero(lengths)
-    ends = np.cumsum(lengths[number])
-    starts = ends - lengths[number]
-    # A document has a part in every row from the row of its first token to the row of its last.
-    parts = [np.zeros((4, 0), np.int64)]
-    with Progress("cut documents into rows", len(number), "documents") as progress:
-        for a in range(0, len(number), _SPLIT_CHUNK):
-            progress.tell(a)
-            chunk = slice(a, a + _SPLIT_CHUNK)
-            parts.append(split_documents(length, number[chunk], starts[chunk], ends[chunk]))
-    row, item, start, stop = np.concatenate(parts, axis=1)
-    rows = int(row[-1]) + 1 if len(row) else 0
-    return GroupLayout(np.searchsorted(row, np.arange(rows + 1)), item, start, stop)
-
-
-def split_documents(length: int, number: Ints, starts: Ints, ends: Ints) -> Ints:
-    """Split documents at multiples of `length`: row, document, start, stop of each part."""
-    first = starts // length
-    counts = (ends - 1) // length - first + 1
-    row = np.repeat(first - np.cumsum(counts) + counts, counts)
-    row += np.arange(len(row))
-    start, stop = row * length, (row + 1) * length
-    np.minimum(stop, np.repeat(ends, counts), out=stop)
-    origin = np.repeat(starts, counts)
-    start -= origin
-    stop -= origin
-    np.maximum(start, 0, out=start)
-    return np.stack([row, np.repeat(number, counts), start, stop])
 
 
 class PlannedPieces(Sequence[Part]):

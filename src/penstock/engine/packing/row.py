@@ -1,162 +1,281 @@
-"""Building of packed rows: one copy of the tokens, and no Python code per token."""
+"""Building of packed rows: one copy of the tokens, and no Python code per token.
+
+`build_rows` makes every row, of any documents and any packing; it is the only place that does.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from itertools import accumulate, pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ...types import Part
+from ...types import Ints, Part
 from ..base.dtypes import InexactError, cast_array, choose_packed_dtype, make_exact_array
 from ..base.integers import cast_scalar
+from ..base.spans import DocumentSpans, are_alike
 from ..grouping.concat_split import Piece
+from .plan import PlannedPieces
 
 Array: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]
+Inserts: TypeAlias = list[tuple[int, Array]]
+"""Arrays to insert among pieces, in order: at `2 * i` before piece `i`, at `2 * i + 1` after it."""
 
 ADDED_COLUMNS = frozenset({"segment_ids", "positions"})
 """The columns that packing adds to a row."""
 
-CACHED_RAMP = np.arange(1 << 16, dtype=np.int32)
-CACHED_RAMP.setflags(write=False)
+_BLOCK_TOKENS = (
+    1 << 15
+)  # tokens in one array; larger arrays would be freshly mapped memory each time
+_RAMP = np.arange(1 << 16, dtype=np.int32)
+_RAMP.setflags(write=False)
+
+
+class RowBuilder:
+    """Function that builds a row from the pieces that a fold grouped."""
+
+    def __call__(self, parts: Sequence[Piece], /) -> dict[str, Any]:
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class Missing:
-    """Placeholder of an unreadable document: its size, and another document with its form."""
+    """Placeholder of an unreadable document; `like` is a document of the same form."""
 
-    size: int
     like: Any
 
 
-def build_row(
-    parts: Sequence[Piece],
-    length: int,
-    *,
-    features: Sequence[str] | None = None,
-    unpacked: Sequence[str] = (),
-    pad: Any = 0,
-    bos: Any = None,
-    eos: Any = None,
-    dtype: Any = None,
-    multiple: int = 1,
-) -> dict[str, Any]:
-    """Copy the documents of one row into arrays of `length`; the options are those of `Packing`.
+@dataclass(frozen=True)
+class RowFormat:
+    """Length and contents of rows; the options are those of `Packing`."""
+
+    length: int
+    features: Sequence[str] | None = None
+    unpacked: Sequence[str] = ()
+    pad: Any = 0
+    bos: Any = None
+    eos: Any = None
+    dtype: Any = None
+    multiple: int = 1
+
+    @property
+    def extra(self) -> int:
+        """The number of tokens that BOS and EOS add to a document."""
+        return (self.bos is not None) + (self.eos is not None)
+
+
+class Pieces(NamedTuple):
+    """Pieces of documents, row after row.
+
+    Piece `i` has the tokens `starts[i]:stops[i]` of `documents[i]`, with BOS and EOS. `sizes` has
+    the measured sizes of documents, 0 if only a plan knows them. Row `r` has the pieces
+    `bounds[r]:bounds[r + 1]`. `missing` marks the documents that cannot be read.
+    """
+
+    documents: Sequence[Any]
+    sizes: Ints
+    starts: Ints
+    stops: Ints
+    bounds: Ints
+    missing: npt.NDArray[np.bool_]
+
+
+def build_rows(
+    groups: Sequence[Sequence[Piece]], form: RowFormat, sizes: Sequence[int]
+) -> list[dict[str, Any]] | None:
+    """Copy the documents of rows into stacks of `sizes` rows: arrays `[rows, length, ...]`.
+
+    An unpacked feature is a list with a list for each row. An unreadable document becomes padding.
+
+    Returns:
+        The columns of each stack; None if several rows must be built one by one, because they could
+        differ in their dtypes or because one of them is invalid. The dtypes of a row depend on its
+        own documents only.
+
+    Raises:
+        DataError: if a single row cannot be built.
 
     >>> from penstock.types import Item, Part
-    >>> row = build_row([Item(0, 3, [7, 8, 9]), Part(Item(1, 5, [1, 2, 3, 4, 5]), 3, 5)], 6)
-    >>> row["tokens"].tolist(), row["segment_ids"].tolist(), row["positions"].tolist()
-    ([7, 8, 9, 4, 5, 0], [1, 1, 1, 2, 2, 0], [0, 1, 2, 3, 4, 0])
+    >>> row = [Item(0, 3, [7, 8, 9]), Part(Item(1, 5, [1, 2, 3, 4, 5]), 3, 5)]
+    >>> [stack] = build_rows([row], RowFormat(6), [1])
+    >>> stack["tokens"].tolist(), stack["segment_ids"].tolist(), stack["positions"].tolist()
+    ([[7, 8, 9, 4, 5, 0]], [[1, 1, 1, 2, 2, 0]], [[0, 1, 2, 3, 4, 0]])
     """
-    docs: list[Any] = []
-    known: list[int] = []
-    takes: list[int] = []
-    spans: list[Span] = []
-    for part in parts:
-        item, start, stop = part if isinstance(part, Part) else (part, 0, part.size)
-        docs.append(item.value)
-        known.append(item.size)
-        takes.append(stop - start)
-        spans.append((start, stop))
-    rest = length - sum(takes)
-    if rest < 0:
-        raise DataError(f"these parts have {length - rest} tokens, a row has room for {length}")
-    holes = [i for i, doc in enumerate(docs) if isinstance(doc, Missing)]
-    shown = [doc.like if isinstance(doc, Missing) else doc for doc in docs] if holes else docs
-    columns, row = _collect_columns(shown, features, unpacked)
-    _fill_holes(columns, docs, holes)
-    lead, sizes, extra = "", known, (bos is not None) + (eos is not None)
-    counts, tails = list[int](), list[int]()
-    for name, values in columns.items():
-        lengths = _measure_lengths(name, values)
-        if not lead:
-            lead, sizes = name, lengths
-            if lengths != known:
-                _check_sizes(lengths, spans, known, extra, multiple)
-            counts = [
-                min(stop, size + extra) - start
-                for (start, stop), size in zip(spans, sizes, strict=True)
-            ]
-            tails = [take - count for take, count in zip(takes, counts, strict=True)]
-            tails[-1] += rest
-        elif lengths != sizes:
-            raise _make_length_error(name, lengths, lead, sizes)
-        fill = _get_feature_setting(pad, name, 0)
-        ends = (
-            _resolve_end_token(bos, name, fill, name == lead),
-            _resolve_end_token(eos, name, fill, name == lead),
-        )
-        row[name] = _pack_feature(
-            name,
-            values,
-            spans,
-            sizes,
-            length,
-            tails,
-            fill,
-            ends,
-            _get_feature_setting(dtype, name, None),
-        )
-    ramps = [
-        _slice_ramp(start, start + count) for (start, _), count in zip(spans, counts, strict=True)
+    if not groups:
+        return []
+    blocks = _split_into_blocks(sizes, form.length)
+    try:
+        columns = _build_columns(groups, form, [0, *accumulate(edges[-1] for edges in blocks)])
+    except DataError:
+        if len(groups) == 1:
+            raise
+        return None  # the error of a single row names its segment
+    if columns is None:
+        return None
+    return [
+        {name: column[number][a:b] for name, column in columns.items()}
+        for number, edges in enumerate(blocks)
+        for a, b in pairwise(edges)
     ]
-    row["segment_ids"] = _build_segment_ids(len(parts)).repeat(
-        [count for pair in zip(counts, tails, strict=True) for count in pair]
-    )
-    if any(tails):
-        ramps = [
-            part
-            for ramp, tail in zip(ramps, tails, strict=True)
-            for part in (ramp, np.zeros(tail, np.int32))
-        ]
-    row["positions"] = np.concatenate(ramps)
-    if holes:
-        _mask_holes(
-            row, {name: _get_feature_setting(pad, name, 0) for name in columns}, holes, takes
+
+
+def _split_into_blocks(sizes: Sequence[int], length: int) -> list[list[int]]:
+    """Return the row offsets of stacks, in blocks of similar numbers of tokens."""
+    blocks = list[list[int]]()
+    for size in sizes:
+        if not blocks or blocks[-1][-1] * length >= _BLOCK_TOKENS:
+            blocks.append([0])
+        blocks[-1].append(blocks[-1][-1] + size)
+    return blocks
+
+
+def _build_columns(
+    groups: Sequence[Sequence[Piece]], form: RowFormat, blocks: list[int]
+) -> dict[str, list[Any]] | None:
+    """Build the columns of blocks of rows; `blocks` has the row offsets of blocks."""
+    pieces = _gather_pieces(groups)
+    _, _, starts, stops, bounds, missing = pieces
+    takes = stops - starts
+    room = form.length - np.add.reduceat(takes, bounds[:-1])
+    if room.min() < 0:
+        raise DataError(
+            f"these parts have {form.length - int(room.min())} tokens, a row has room for "
+            f"{form.length}"
         )
-    return row
+    any_missing = bool(missing.any())
+    columns, listed = _collect_columns(pieces, form)
+    out = {name: [rows[a:b] for a, b in pairwise(blocks)] for name, rows in listed.items()}
+    lead, lengths, counts, tails = "", takes, takes, takes
+    for name, values in columns.items():
+        measured = _measure_lengths(name, values)
+        if any_missing:
+            measured[missing] = 0
+        if not lead:
+            lead, lengths = name, measured
+            _check_sizes(lengths, pieces, form)
+            counts = np.minimum(stops, lengths + form.extra) - starts
+            if any_missing:
+                counts[missing] = 0
+            tails = takes - counts
+            tails[bounds[1:] - 1] += room
+        elif not np.array_equal(measured, lengths):
+            raise _make_length_error(name, measured, lead, lengths)
+        column = _build_feature(
+            name, values, pieces, lengths, tails, form, blocks, is_lead=name == lead
+        )
+        if column is None:
+            return None
+        out[name] = column
+    longest = int(stops.max())
+    ramp = _RAMP if longest <= len(_RAMP) else np.arange(longest, dtype=np.int32)
+    ramps = [ramp[a:b] for a, b in zip(starts.tolist(), (starts + counts).tolist(), strict=True)]
+    # The number of a document in its row: the number over all rows, minus the documents before.
+    number = np.cumsum(~missing, dtype=np.int32)
+    number -= np.repeat(number[bounds[:-1]] - ~missing[bounds[:-1]], np.diff(bounds))
+    pads = _pad_after(tails, np.zeros(int(tails.max()), np.int32))
+    if len(after := np.flatnonzero(tails) + 1):
+        number, counts = np.insert(number, after, 0), np.insert(counts, after, tails[after - 1])
+    ends = bounds + np.searchsorted(after, bounds, side="right")
+    shape = (-1, form.length)
+    out["segment_ids"] = [
+        number[a:b].repeat(counts[a:b]).reshape(shape) for a, b in pairwise(ends[blocks].tolist())
+    ]
+    out["positions"] = _join_pieces(ramps, pads, pieces.bounds, blocks, shape, ramp.dtype)
+    return out
 
 
-def _fill_holes(columns: dict[str, list[Any]], docs: list[Any], holes: list[int]) -> None:
-    """Put documents of the right length and form into holes; `_mask_holes` removes their content."""
-    for values in columns.values():
-        for i in holes:
-            shown = np.asarray(values[i])
-            values[i] = np.resize(shown, (docs[i].size, *shown.shape[1:]))
+def _pad_after(tails: Ints, padding: Array) -> Inserts:
+    """Return the padding of `tails` entries after pieces."""
+    after = np.flatnonzero(tails)
+    counts = tails[after].tolist()
+    return [(2 * i + 1, padding[:n]) for i, n in zip(after.tolist(), counts, strict=True)]
 
 
-def _mask_holes(
-    row: dict[str, Any], fills: dict[str, Any], holes: list[int], takes: list[int]
-) -> None:
-    """Replace missing documents by padding, and renumber the other segments."""
-    ends = np.cumsum(takes)
-    for i in holes:
-        hole = slice(ends[i] - takes[i], ends[i])
-        for name, fill in (*fills.items(), ("segment_ids", 0), ("positions", 0)):
-            row[name][hole] = cast_scalar(fill, row[name].dtype)
-        row["segment_ids"][ends[i] :] -= row["segment_ids"][ends[i] :] > 0
-    for name, listed in row.items():
-        if isinstance(listed, list):
-            entries = cast("list[Any]", listed)
-            row[name] = [entry for i, entry in enumerate(entries) if i not in holes]
+def _join_pieces(
+    pieces: list[Array],
+    inserts: Inserts,
+    bounds: Ints,
+    blocks: list[int],
+    shape: tuple[int, ...],
+    kind: np.dtype[Any],
+) -> list[Array]:
+    """Join the pieces of each block of rows, and the arrays inserted between them."""
+    out, arrays, done = list[Array](), list[Array](), 0
+    for place, array in inserts:
+        after = (place + 1) // 2
+        arrays += pieces[done:after]
+        arrays.append(array)
+        done = after
+    arrays += pieces[done:]
+    ends = bounds + np.searchsorted([place for place, _ in inserts], 2 * bounds)
+    for (first, last), (a, b) in zip(
+        pairwise(blocks), pairwise(ends[blocks].tolist()), strict=True
+    ):
+        joined = np.empty(((last - first) * shape[1], *shape[2:]), kind)
+        np.concatenate(arrays[a:b], out=joined, casting="same_kind")
+        out.append(joined.reshape(shape))
+    return out
+
+
+def _gather_pieces(groups: Sequence[Sequence[Piece]]) -> Pieces:
+    """Return the pieces of rows; neighbours of one plan need no Python code for each."""
+    first, last = groups[0], groups[-1]
+    if isinstance(first, PlannedPieces) and isinstance(last, PlannedPieces):
+        planned = [
+            group
+            for group in groups
+            if isinstance(group, PlannedPieces) and group.columns is first.columns
+        ]
+        # After a change of weights the next row may be of another plan, or earlier in this one.
+        if len(planned) == len(groups) and all(a.stop == b.start for a, b in pairwise(planned)):
+            values, starts, stops = first.columns
+            part = slice(first.start, last.stop)
+            documents = values.some(part) if isinstance(values, DocumentSpans) else values[part]
+            bounds = np.asarray([*(row.start for row in planned), last.stop]) - first.start
+            sizes = np.zeros(last.stop - first.start, np.int64)
+            return Pieces(
+                documents, sizes, starts[part], stops[part], bounds, _find_missing(documents)
+            )
+    documents, spans, bounds = list[Any](), list[tuple[int, int, int]](), [0]
+    for group in groups:
+        for piece in group:
+            item, start, stop = piece if isinstance(piece, Part) else (piece, 0, piece.size)
+            documents.append(item.value)
+            spans.append((item.size, start, stop))
+        bounds.append(len(documents))
+    sizes, starts, stops = np.asarray(spans, np.int64).reshape(-1, 3).T
+    return Pieces(documents, sizes, starts, stops, np.asarray(bounds), _find_missing(documents))
+
+
+def _find_missing(documents: Sequence[Any]) -> npt.NDArray[np.bool_]:
+    if isinstance(documents, DocumentSpans):
+        return np.zeros(len(documents), np.bool_)
+    return np.fromiter((type(doc) is Missing for doc in documents), np.bool_, len(documents))
 
 
 def _collect_columns(
-    docs: list[Any], features: Sequence[str] | None, unpacked: Sequence[str]
-) -> tuple[dict[str, list[Any]], dict[str, Any]]:
+    pieces: Pieces, form: RowFormat
+) -> tuple[dict[str, Sequence[Any]], dict[str, Any]]:
     """Return documents by column: the features to pack, and the features to list."""
-    first = docs[0]
+    docs, features, unpacked = pieces.documents, form.features, form.unpacked
+    if isinstance(docs, DocumentSpans):
+        first: Any = None
+    else:
+        docs = [doc.like if type(doc) is Missing else doc for doc in docs]
+        first = docs[0]
     # Checked first: isinstance(array, Mapping) takes as long as copying the array.
     if isinstance(first, np.ndarray) or not isinstance(first, Mapping):
         if features is not None or unpacked:
             raise DataError(
                 "features= and unpacked= name entries of mappings, but a document is a "
-                f"{_get_type_name(first)}"
+                f"{_get_type_name(docs[0])}"
             )
         return {"tokens": docs}, {}
     keys = list(cast("Mapping[str, Any]", first))
@@ -178,72 +297,93 @@ def _collect_columns(
         )
     try:
         if max([len(doc) for doc in docs]) == len(wanted):
-            listed = {name: [doc[name] for doc in docs] for name in unpacked}
+            rows = [range(a, b) for a, b in pairwise(pieces.bounds.tolist())]
+            there = ~pieces.missing
+            listed = {
+                name: [[docs[i][name] for i in row if there[i]] for row in rows]
+                for name in unpacked
+            }
             return {name: [doc[name] for doc in docs] for name in names}, listed
     except (KeyError, TypeError, IndexError):
         pass
     raise _make_keys_error(docs, wanted, features is None)
 
 
-def _measure_lengths(name: str, values: list[Any]) -> list[int]:
+def _measure_lengths(name: str, values: Sequence[Any]) -> Ints:
+    if isinstance(values, DocumentSpans):
+        return values.ends - values.begins
     try:
-        return [len(value) for value in values]
+        return np.fromiter(map(len, values), np.int64, len(values))
     except TypeError:
         raise _make_unpackable_error(name, values) from None
 
 
-def _check_sizes(
-    sizes: list[int], spans: list[Span], known: list[int], extra: int, multiple: int
-) -> None:
-    for segment, (size, (_, stop), expected) in enumerate(zip(sizes, spans, known, strict=True)):
-        # The size is 0 in plans from lengths alone.
-        size = -(-(size + extra) // multiple) * multiple
-        if stop > size or expected not in (0, size):
-            raise _make_segment_error(
-                f"the document has {size} tokens, but was measured as {max(stop, expected)}; check "
-                "that the stored lengths belong to this data",
-                segment,
-            )
-
-
-def _pack_feature(
-    name: str,
-    values: list[Any],
-    spans: list[Span],
-    sizes: list[int],
-    length: int,
-    tails: list[int],
-    pad: Any,
-    ends: tuple[Any, Any],
-    dtype: Any,
-) -> Array:
-    """Build one feature of the row: the pieces of all documents, and the padding."""
-    try:
-        lead = ends[0] is not None
-        pieces = [
-            _slice_piece(name, i, value, spans[i], sizes[i], lead) for i, value in enumerate(values)
-        ]
-        typed = (
-            pieces if any(map(len, pieces)) else [make_exact_array(value[:1]) for value in values]
+def _check_sizes(lengths: Ints, pieces: Pieces, form: RowFormat) -> None:
+    """Raise `DataError` if a document does not have the size that it was packed by."""
+    sizes = -(-(lengths + form.extra) // form.multiple) * form.multiple
+    known, stops = pieces.sizes, pieces.stops
+    wrong = (stops > sizes) | ((known != 0) & (known != sizes))
+    wrong[pieces.missing] = False
+    if wrong.any():
+        segment = int(wrong.argmax())
+        raise _make_segment_error(
+            f"the document has {sizes[segment]} tokens, but was measured as "
+            f"{max(stops[segment], known[segment])}; check that the stored lengths belong to this "
+            "data",
+            segment,
         )
-        kind = choose_packed_dtype(typed, dtype)
+
+
+def _build_feature(
+    name: str,
+    values: Sequence[Any],
+    pieces: Pieces,
+    lengths: Ints,
+    tails: Ints,
+    form: RowFormat,
+    blocks: list[int],
+    *,
+    is_lead: bool,
+) -> list[Array] | None:
+    """Build one feature of all rows; None if rows could have different dtypes."""
+    rows, there = len(pieces.bounds) - 1, ~pieces.missing
+    pad = _get_feature_setting(form.pad, name, 0)
+    bos = _resolve_end_token(form.bos, name, pad, is_lead)
+    eos = _resolve_end_token(form.eos, name, pad, is_lead)
+    starts = np.maximum(pieces.starts - (bos is not None), 0)
+    stops = np.maximum(np.minimum(pieces.stops - (bos is not None), lengths), starts)
+    try:
+        arrays, alike = _slice_documents(name, values, starts, stops)
+        filled = stops > starts
+        if rows > 1 and not (alike and filled.all()):
+            return None
+        typed: Sequence[Array] = arrays
+        if alike and filled[0]:
+            typed = arrays[:1]
+        elif not filled.any():
+            typed = [make_exact_array(value[:1]) for value in values]
+        kind = choose_packed_dtype(typed, _get_feature_setting(form.dtype, name, None))
         if kind.kind not in "biufc":
             raise TypeError(f"{kind} is no dtype of numbers")
-        shape = next((piece for piece in typed if len(piece)), typed[0]).shape[1:]
-        parts = [
-            [_cast_piece(name, i, piece, kind)] if len(piece) else []
-            for i, piece in enumerate(pieces)
-        ]
-        if ends != (None, None):
-            before, after = (
-                None if end is None else np.full((1, *shape), cast_scalar(end, kind), kind)
-                for end in ends
-            )
-            parts = _add_end_tokens(parts, spans, sizes, before, after)
-        if any(tails):
-            parts = _add_padding(parts, tails, np.full((1, *shape), cast_scalar(pad, kind), kind))
-        out = np.empty((length, *shape) if shape else length, kind)
-        np.concatenate([part for pieces in parts for part in pieces], out=out, casting="same_kind")
+        shape = next((array for array in typed if len(array)), typed[0]).shape[1:]
+        inserts: Inserts = []
+        if eos is not None:
+            end = np.full((1, *shape), cast_scalar(eos, kind), kind)
+            ended = there & (pieces.stops > lengths + (bos is not None))
+            inserts += [(2 * i + 1, end) for i in np.flatnonzero(ended).tolist()]
+        if tails.any():
+            padding = np.full((int(tails.max()), *shape), cast_scalar(pad, kind), kind)
+            inserts += _pad_after(tails, padding)
+        if bos is not None:
+            begin = np.full((1, *shape), cast_scalar(bos, kind), kind)
+            begun = there & (pieces.starts == 0)
+            inserts += [(2 * i, begin) for i in np.flatnonzero(begun).tolist()]
+        inserts.sort(key=itemgetter(0))  # stable: EOS comes before padding
+        if not filled.all():
+            arrays = [array if len(array) else np.empty((0, *shape), kind) for array in arrays]
+        arrays = _cast_pieces(name, arrays, kind)
+        shape = (-1, form.length, *shape)
+        return _join_pieces(arrays, inserts, pieces.bounds, blocks, shape, kind)
     except InexactError as error:
         raise _make_segment_error(
             f"feature {name!r}: {error}; give all sources one type, or pass dtype=", error.index
@@ -252,18 +392,38 @@ def _pack_feature(
         raise
     except (TypeError, ValueError, KeyError, OverflowError) as error:
         raise _make_unpackable_error(name, values, error) from error
-    return out
 
 
-def _slice_piece(name: str, segment: int, value: Any, span: Span, size: int, lead: bool) -> Array:
-    """Return the part of a document in a row, without BOS and EOS; `lead` says if BOS is added."""
-    start, stop = max(span[0] - lead, 0), min(span[1] - lead, size)
-    try:
-        return make_exact_array(
-            value if stop - start >= size else value[start:stop] if start < stop else value[:0]
-        )
-    except InexactError as error:
-        raise _make_segment_error(f"feature {name!r}: {error}", segment) from None
+def _slice_documents(
+    name: str, values: Sequence[Any], starts: Ints, stops: Ints
+) -> tuple[list[Array], bool]:
+    """Slice documents; return also whether all are integers, or of one dtype, and of one shape."""
+    if isinstance(values, DocumentSpans) and values.plain:
+        return values.cut(starts, stops), True
+    spans = zip(starts.tolist(), stops.tolist(), strict=True)
+    arrays = list[Array]()
+    if set(map(type, values)) == {np.ndarray}:
+        arrays = [value[start:stop] for value, (start, stop) in zip(values, spans, strict=True)]
+        return arrays, are_alike(arrays)
+    for segment, (value, (start, stop)) in enumerate(zip(values, spans, strict=True)):
+        is_whole = stop - start == len(value)
+        try:
+            arrays.append(make_exact_array(value if is_whole else value[start:stop]))
+        except InexactError as error:
+            raise _make_segment_error(f"feature {name!r}: {error}", segment) from None
+    return arrays, are_alike(arrays)
+
+
+def _cast_pieces(name: str, pieces: list[Array], kind: np.dtype[Any]) -> list[Array]:
+    """Convert pieces to the dtype of the row where NumPy alone could change a number."""
+    dtypes = {piece.dtype for piece in pieces}
+    if dtypes == {kind} or (kind.kind in "iu" and all(np.can_cast(one, kind) for one in dtypes)):
+        return pieces
+    if len(dtypes) == 1 and len(pieces) > 1:
+        with suppress(OverflowError):  # the error of a single piece names its segment
+            joined = cast_array(np.concatenate(pieces), kind)
+            return np.split(joined, np.cumsum([*map(len, pieces[:-1])]))
+    return [_cast_piece(name, i, piece, kind) for i, piece in enumerate(pieces)]
 
 
 def _cast_piece(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> Array:
@@ -276,30 +436,6 @@ def _cast_piece(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> A
         raise _make_segment_error(
             f"feature {name!r}: {error}; pass dtype={wide!r} to pack", segment
         ) from None
-
-
-def _add_end_tokens(
-    parts: list[list[Array]],
-    spans: list[Span],
-    sizes: list[int],
-    before: Array | None,
-    after: Array | None,
-) -> list[list[Array]]:
-    """Add BOS and EOS to the pieces of documents; a split document has each of them once."""
-    extended: list[list[Array]] = []
-    for pieces, (start, stop), size in zip(parts, spans, sizes, strict=True):
-        first = [before] if before is not None and start == 0 else []
-        last = [after] if after is not None and stop > (before is not None) + size else []
-        extended.append([*first, *pieces, *last])
-    return extended
-
-
-def _add_padding(pieces: list[list[Any]], tails: list[int], padding: Array) -> list[Any]:
-    """Add `tails` entries of padding after the pieces of documents."""
-    return [
-        [*parts, padding.repeat(tail, axis=0)] if tail else parts
-        for parts, tail in zip(pieces, tails, strict=True)
-    ]
 
 
 def _resolve_end_token(setting: Any, name: str, pad: Any, lead: bool) -> Any:
@@ -316,27 +452,11 @@ def _get_feature_setting(setting: Any, name: str, default: Any) -> Any:
     )
 
 
-def _slice_ramp(start: int, stop: int) -> Array:
-    return (
-        CACHED_RAMP[start:stop]
-        if stop <= len(CACHED_RAMP)
-        else np.arange(start, stop, dtype=np.int32)
-    )
-
-
-@lru_cache(maxsize=1024)
-def _build_segment_ids(segments: int) -> npt.NDArray[np.int32]:
-    """Return 1, 0, 2, 0, ...: the number of each document, and 0 for the padding after it."""
-    ids = np.zeros(2 * segments, np.int32)
-    ids[::2] = np.arange(1, segments + 1)
-    return ids
-
-
 # ---------------------------------------------------------------- errors of documents
 
 
 def _make_unpackable_error(
-    name: str, values: list[Any], error: Exception | None = None
+    name: str, values: Sequence[Any], error: Exception | None = None
 ) -> DataError:
     """Return the error for a feature that cannot be packed."""
     for segment, value in enumerate(values):
@@ -358,15 +478,15 @@ def _make_unpackable_error(
     return DataError(f"feature {name!r} does not fit into one row (see dtype= and pad=): {error}")
 
 
-def _make_length_error(name: str, lengths: list[int], lead: str, sizes: list[int]) -> DataError:
-    segment = next(i for i, (a, b) in enumerate(zip(lengths, sizes, strict=True)) if a != b)
+def _make_length_error(name: str, lengths: Ints, lead: str, sizes: Ints) -> DataError:
+    segment = int((lengths != sizes).argmax())
     message = f"feature {name!r} has {lengths[segment]} entries, {lead!r} has {sizes[segment]}: "
     return _make_segment_error(
         message + "name a feature that is no sequence of tokens in unpacked=", segment
     )
 
 
-def _make_keys_error(docs: list[Any], wanted: set[str], guessed: bool) -> DataError:
+def _make_keys_error(docs: Sequence[Any], wanted: set[str], guessed: bool) -> DataError:
     for segment, doc in enumerate(docs):
         if not isinstance(doc, Mapping):
             return _make_segment_error(f"a {_get_type_name(doc)} among mappings", segment)

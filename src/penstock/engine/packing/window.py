@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeGuard
 
 import numpy as np
@@ -17,12 +18,33 @@ from ...types import Ints
 from ..base.integers import find_distinct_values
 from ..base.random import permute
 from ..base.rows import compute_bounds
-from ..grouping.concat_split import ConcatSplit
+from ..grouping.concat_split import ConcatSplit, make_negative_size_error
 from ..grouping.grouped_by_key import Apart, get_inner_fold
 from ..grouping.whole_documents import BestFit, choose_window_rows, make_too_long_error
-from .layout import GroupLayout
 
 _ROWS_PER_GROUP = 64  # in a window, so that the partial row of a group costs little
+
+
+@dataclass(frozen=True, eq=False)
+class GroupLayout:
+    """Groups in int64 columns: group `r` has the parts `bounds[r]:bounds[r + 1]`.
+
+    A part is `item[start:stop]`. `len(layout)` is the number of groups.
+    """
+
+    bounds: Ints
+    item: Ints
+    start: Ints
+    stop: Ints
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    def pieces(self, groups: Ints) -> tuple[Ints, Ints]:
+        """Return the offsets of some groups in their concatenation, and the parts of all of them."""
+        starts = self.bounds[groups]
+        bounds = compute_bounds(self.bounds[groups + 1] - starts)
+        return bounds, np.repeat(starts - bounds[:-1], np.diff(bounds)) + np.arange(int(bounds[-1]))
 
 
 def has_independent_rows(fold: object) -> TypeGuard[ConcatSplit | BestFit | Apart]:
@@ -49,7 +71,9 @@ class WindowPlanner:
     (25, 2, 6)
     """
 
-    def __init__(self, fold: BestFit | Apart, multiple: int = 1, groups: int = 1) -> None:
+    def __init__(
+        self, fold: ConcatSplit | BestFit | Apart, multiple: int = 1, groups: int = 1
+    ) -> None:
         inner = get_inner_fold(fold)
         assert isinstance(inner, BestFit | ConcatSplit)
         self.length, self.multiple, self.groups = inner.length, multiple, groups
@@ -66,14 +90,24 @@ class WindowPlanner:
                     f"of at least {2 * groups + 2} rows"
                 )
         self.span = (self.rows - groups) * self.length + groups * multiple
+        self.in_order = isinstance(fold, ConcatSplit)
+        if self.in_order:
+            self.rows, self.span = 1, self.length
+
+    @property
+    def together(self) -> int:
+        """The number of rows that depend on each other; 0 if each has its own tokens."""
+        return 0 if self.in_order else self.rows
 
     def many(self, tokens: int) -> int:
         """Return the number of windows of a pass, given its tokens."""
-        return max(tokens // self.span, 1)
+        return max(-(-tokens // self.span) if self.in_order else tokens // self.span, 1)
 
     def last(self, tokens: int, least: Callable[[], int]) -> int:
         """Return the rows of the last window; a single window takes `least()` rows, by best fit."""
         windows = self.many(tokens)
+        if self.in_order:
+            return 1
         if windows == 1:
             return least()
         tokens -= (windows - 1) * self.span  # an earlier document may take up to a row of these
@@ -110,19 +144,26 @@ class WindowPlanner:
         number: int,
         of: Ints | None = None,
     ) -> GroupLayout:
-        """Return the rows of a window in random order; `of` has the group of each document.
+        """Return the rows of a window, in random order if they depend on each other.
 
-        Best fit creates rows with long documents first, which is a bad order for training.
+        Best fit creates rows with long documents first, which is a bad order for training. `of` has
+        the group of each document.
         """
         item, start, sizes = pieces
-        if of is None:
+        if self.in_order:
+            layout = cut_rows(self.length, sizes)
+        elif of is None:
             layout = fill_rows(sizes, self.length, rows, self.multiple)
         else:
             layout = self._by_group(sizes, of[item], rows)
-        bounds, parts = layout.pieces(permute(np.arange(rows), rows, key, number))
-        piece = layout.item[parts]
-        begins, ends = start[piece] + layout.start[parts], start[piece] + layout.stop[parts]
-        return GroupLayout(bounds, item[piece], begins, ends)
+        if not self.in_order:
+            bounds, parts = layout.pieces(permute(np.arange(rows), rows, key, number))
+            columns = (column[parts] for column in (layout.item, layout.start, layout.stop))
+            layout = GroupLayout(bounds, *columns)
+        offset = start[layout.item]
+        return GroupLayout(
+            layout.bounds, item[layout.item], offset + layout.start, offset + layout.stop
+        )
 
     def _by_group(self, sizes: Ints, of: Ints, rows: int) -> GroupLayout:
         """Pack pieces into rows of one group each."""
@@ -172,6 +213,8 @@ class WindowPlanner:
 
     def planned(self, sizes: Ints, key: int, of: Ints | None = None) -> GroupLayout:
         """Pack all windows of a pass; `of` has the group of each document."""
+        if self.in_order:
+            return cut_rows(self.length, sizes)
         if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)
         begins = compute_bounds(sizes)
@@ -202,6 +245,8 @@ class WindowPlanner:
         if self.long == "truncate":
             sizes = np.minimum(sizes, self.length)
         begins = compute_bounds(sizes)
+        if self.in_order:
+            return int(np.searchsorted(begins, rows * self.length))
         window = min(-(-rows // self.rows), self.many(int(begins[-1])))
         if window == self.many(int(begins[-1])):
             return len(sizes)
@@ -210,6 +255,34 @@ class WindowPlanner:
 
 def _get_columns(layout: GroupLayout) -> tuple[Ints, Ints, Ints, Ints]:
     return layout.bounds, layout.item, layout.start, layout.stop
+
+
+def cut_rows(length: int, sizes: Ints) -> GroupLayout:
+    """Cut concatenated documents into rows of `length` tokens.
+
+    >>> cut_rows(4, np.array([3, 6])).stop.tolist()
+    [3, 1, 5, 6]
+    """
+    if (bad := np.flatnonzero(sizes < 0)).size:
+        raise make_negative_size_error(int(bad[0]), int(sizes[bad[0]]))
+    number = np.flatnonzero(sizes)
+    ends = np.cumsum(sizes[number])
+    starts = ends - sizes[number]
+    # A document has a part in every row from the row of its first token to the row of its last.
+    first = starts // length
+    counts = (ends - 1) // length - first + 1
+    row = np.repeat(first - np.cumsum(counts) + counts, counts)
+    row += np.arange(len(row))
+    start, stop = row * length, (row + 1) * length
+    np.minimum(stop, np.repeat(ends, counts), out=stop)
+    origin = np.repeat(starts, counts)
+    start -= origin
+    stop -= origin
+    np.maximum(start, 0, out=start)
+    rows = int(row[-1]) + 1 if len(row) else 0
+    return GroupLayout(
+        np.searchsorted(row, np.arange(rows + 1)), np.repeat(number, counts), start, stop
+    )
 
 
 def fill_rows(sizes: Ints, length: int, rows: int, multiple: int = 1) -> GroupLayout:

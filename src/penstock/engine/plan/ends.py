@@ -11,8 +11,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...types import MAX_POSITION, Ints
 from ..ops.batch import BatchOp
-from ..ops.fit import FitOp
 from ..ops.op import UNKNOWN, Op
+from ..ops.pack_windows import WindowPackOp
 from ..ops.tally import Tally, Uncountable
 from .records import Exhaustion
 
@@ -98,7 +98,7 @@ def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
     while op.tail:
         rows *= op.n if isinstance(op, BatchOp) else 1
         (op,) = op.inputs
-    if not isinstance(op, FitOp):
+    if not isinstance(op, WindowPackOp) or not op.together:
         return position
     for window in (op.around(position * rows), op.around(position * rows + rows - 1)):
         tally = Tally(leaves, [op.node])

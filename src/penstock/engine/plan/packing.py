@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ops.fit import FitOp
 from ..ops.pack import PackOp
+from ..ops.pack_windows import WindowPackOp
 from ..ops.packed import PackedOp
+from ..ops.seek import Metered
 from ..packing import BestFit, FirstFit, get_inner_fold
 
 
@@ -39,11 +40,11 @@ class PackedShares:
 def packing_of(op: PackedOp) -> PackedShares:
     """Return the statistics of the first rows, from lengths alone."""
     rows, size = op.sampled(), op.flow.size
-    tokens = None if size is None else op.plain_tokens(size)
+    tokens = None if size is None else Metered(op.flow, op.unpadded).tokens(size)
     if not len(rows):
         return PackedShares(0, tokens, 0.0, 0.0, 0.0, 0)
     start, stop = rows.marks[op.node], rows.marks[~op.node]
-    whole = op.plain.of(rows) + op.extra_each
+    whole = op.unpadded.of(rows)
     there, firsts = np.minimum(stop, whole) - start, rows.firsts()
     counts = np.diff(firsts)
     length = op.row_length
@@ -69,7 +70,7 @@ def packing_of(op: PackedOp) -> PackedShares:
 
 def _cuts(op: PackedOp) -> bool:
     """Return whether documents longer than a row lose their ends."""
-    if isinstance(op, FitOp):
+    if isinstance(op, WindowPackOp):
         return op.windows.long == "truncate"
     fold = get_inner_fold(op.fold) if isinstance(op, PackOp) else None
     return isinstance(fold, FirstFit | BestFit) and fold.long == "truncate"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.cut import CutOp
+from penstock.engine.ops import block_totals
 from penstock.engine.ops.op import Op
+from penstock.engine.ops.pack_windows import WindowPackOp
 from penstock.engine.ops.seek import Metered
 from penstock.engine.ops.tokens import Lengths
 from trees import Grown, assert_plan_tells_packs, build, show, woven
@@ -32,8 +34,8 @@ def op_of(ds: ps.Dataset) -> Op:
     return Compiled(ds.flow).op
 
 
-def cut_of(ds: ps.Dataset) -> CutOp:
-    (found,) = [op for op in (op_of(ds), *op_of(ds).inputs) if isinstance(op, CutOp)]
+def cut_of(ds: ps.Dataset) -> WindowPackOp:
+    (found,) = [op for op in (op_of(ds), *op_of(ds).inputs) if isinstance(op, WindowPackOp)]
     return found
 
 
@@ -141,3 +143,22 @@ def test_lengths_that_are_nothing_like_their_mean_are_found_as_well() -> None:
     for row in (0, 29, 30, 31, 100, 180, 209, 210, total // 1000, 10**9):
         token = row * 1000 % total
         assert ds[row]["tokens"].tolist() == [(token + i) % total for i in range(1000)]
+
+
+def test_cached_sums_of_lengths_are_told_apart_by_what_packing_makes_of_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Rows with `pad_to_multiple` were cut by the cached sums of lengths without padding."""
+    monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 100)
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    sizes = np.random.default_rng(0).integers(1, 6, 4000)
+    np.save(tmp_path / "tokens.npy", np.zeros(int(sizes.sum()), np.uint16))
+    np.save(tmp_path / "offsets.npy", np.concatenate([[0], np.cumsum(sizes)]))
+    tokens, offsets = (
+        np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in ("tokens", "offsets")
+    )
+    ds = ps.from_tokens(tokens, offsets, name="a").shuffle(seed=1)
+    assert len(ds.pack(64)) == -(-int(sizes.sum()) // 64)
+    padded = int((-(-sizes // 8) * 8).sum())
+    assert len(ds.pack(64, pad_to_multiple=8)) == -(-padded // 64)
+    assert len(ds.pack(64, eos=0)) == -(-int((sizes + 1).sum()) // 64)

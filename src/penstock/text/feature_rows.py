@@ -8,20 +8,20 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...arguments import check_choice, check_int
-from ...errors import ConfigError, DataError
-from ...types import Fold, Item, Part
-from ..base.dtypes import (
+from ..arguments import check_choice, check_int
+from ..engine.base.dtypes import (
     TOKEN_DTYPE,
     InexactError,
     cast_array,
     choose_packed_dtype,
     make_exact_array,
 )
-from ..base.integers import cast_scalar
-from ..grouping.bins import Bins, EndToEnd, FeatureCapacity, iter_row_documents, length_of
-from .options import METHODS, DType, Method, check_dtype
-from .row import Span
+from ..engine.base.integers import cast_scalar
+from ..engine.packing.options import METHODS, DType, Method, check_dtype
+from ..engine.packing.row import RowBuilder, Span
+from ..errors import ConfigError, DataError
+from ..types import Fold, Item, Part
+from .feature_folds import Bins, EndToEnd, FeatureCapacity, iter_row_documents, length_of
 
 
 def build_feature_packing(
@@ -91,7 +91,7 @@ def _expand_setting(
     return tuple(setting.get(name, default) for name in capacity.names)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType, reportUnknownArgumentType]
 
 
-class FeatureRows:
+class FeatureRows(RowBuilder):
     """Builder of a row's arrays from the pieces of a group.
 
     Features in `meta` are packed without segments and positions, or listed if the row has no room

@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
-from ...arguments import check_int
-from ...errors import DataError
-from ...types import Carry, Item, Json, Part
+from ..arguments import check_int
+from ..errors import DataError
+from ..types import Carry, Item, Json, Part
 
 Row = list[Item | Part]
 Span = tuple[int, int]

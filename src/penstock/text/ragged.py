@@ -8,12 +8,12 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...arguments import check_int, validate_arguments
-from ...errors import ConfigError, DataError
-from ...types import Ints
-from .dtypes import InexactError, concatenate, is_untyped, make_exact_array
-from .integers import cast_scalar
-from .tree import collate
+from ..arguments import check_int, validate_arguments
+from ..engine.base.columnar import Jagged
+from ..engine.base.dtypes import InexactError, concatenate, is_untyped, make_exact_array
+from ..engine.base.integers import cast_scalar
+from ..engine.base.tree import collate
+from ..errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]
 
@@ -94,26 +94,6 @@ def jagged(fields: Sequence[str]) -> Callable[[list[Any]], dict[str, Any]]:
     if not names:
         raise ConfigError("jagged([]): name at least one field")
     return _JaggedCollate(names)
-
-
-class Jagged:
-    """Concatenated field of many samples: sample `i` is `values[offsets[i]:offsets[i + 1]]`."""
-
-    __slots__ = ("offsets", "values")
-
-    def __init__(self, values: Array, offsets: Ints) -> None:
-        self.values, self.offsets = values, offsets
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    def __getitem__(self, i: int) -> Array:
-        return self.values[self.offsets[:-1][i] : self.offsets[1:][i]]
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of values and offsets."""
-        return self.values.nbytes + self.offsets.nbytes
 
 
 class _PadCollate:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.fit import FitOp
+from penstock.engine.ops.pack_windows import WindowPackOp
 from penstock.engine.packing import BestFit, Packing
 from trees import Grown, assert_plan_tells_packs, build, show, woven
 
@@ -27,9 +27,9 @@ def store(sizes: Any, name: str) -> ps.Dataset:
     return ps.from_tokens(np.arange(offsets[-1]), offsets, name=name)
 
 
-def fit_of(ds: ps.Dataset) -> FitOp:
+def fit_of(ds: ps.Dataset) -> WindowPackOp:
     op = Compiled(ds.flow).op
-    (found,) = [each for each in (op, *op.inputs) if isinstance(each, FitOp)]
+    (found,) = [each for each in (op, *op.inputs) if isinstance(each, WindowPackOp)]
     return found
 
 
@@ -76,7 +76,9 @@ def test_every_pass_has_every_token_once_and_as_many_rows(
 ) -> None:
     note(show(flow.tree))
     ds = flow.ds.pack(length, "best_fit", rows=rows)
-    if (size := ds.plan.size) is None or not isinstance(Compiled(ds.flow).op.inputs[0], FitOp):
+    if (size := ds.plan.size) is None or not isinstance(
+        Compiled(ds.flow).op.inputs[0], WindowPackOp
+    ):
         return
     for epoch in range(2):
         documents = (
@@ -155,10 +157,10 @@ def test_a_row_far_away_takes_a_few_sums_and_one_window(monkeypatch: pytest.Monk
     }
     ds = ps.mix(flows, {"a": 5, "b": 3, "c": 1}, seed=3).pack(2048, "best_fit")
     fit, packed = fit_of(ds), list[Any]()
-    inner = fit._packed
-    monkeypatch.setattr(fit, "_packed", lambda *which: packed.append(which) or inner(*which))
+    inner = fit._pack
+    monkeypatch.setattr(fit, "_pack", lambda *which: packed.append(which) or inner(*which))
     fit.locate(np.arange(10**12, 10**12 + 3))
-    assert packed == [(0, 10**12 // 256)]
+    assert packed == [(0, 10**12 // 256, 10**12 // 256 + 1)]
 
 
 def test_long_documents_are_refused_or_cut_where_asked() -> None:
