@@ -33,11 +33,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 23_300,
+    "engine code lines": 20_250,
     "largest file of the engine": 530,
     "small files of the engine": 27,
-    "protocol members": 35,
-    "overrides": 179,
+    "protocol members": 36,
+    "overrides": 210,
     "comparisons of kinds": 49,
     "checks of step classes": 258,
 }
