@@ -155,9 +155,10 @@ def split_passes(
         yield first, start - first * period, stop - first * period, 1
         return
     yield first, start - first * period, period, 1
-    if alike and last - first > 1:
+    if not alike:
+        yield from ((epoch, 0, period, 1) for epoch in range(first + 1, last))
+    elif last - first > 1:
         yield first + 1, 0, period, last - first - 1
-    yield from ((epoch, 0, period, 1) for epoch in range(first + 1, last) if not alike)
     if stop > last * period:
         yield last, 0, stop - last * period, 1
 
