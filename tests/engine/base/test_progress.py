@@ -296,7 +296,6 @@ def test_everything_long_tells_how_far_it_is(tmp_path: Path) -> None:
         ("choose rows by n of d.parquet", lambda: ps.read(tmp_path / "d.parquet", where={"n": {"min": 50}})),
         ("read rows to know the data by", lambda: iter(ps.read(tmp_path / "d.parquet")).state_dict()),
         ("look up the documents to pack", lambda: len(tokens.pack(8, "first_fit"))),
-        ("cut documents into rows", lambda: len(ps.mix({"a": tokens}, max_epochs=0.5).pack(8))),
         ("add up lengths", lambda: tokens.shuffle().repeat().pack(8)[30]),
         ("pack lengths", lambda: len(tokens.pack(8, "best_fit", overflow="never"))),
         ("read up to an item", seek),
