@@ -432,7 +432,7 @@ def test_a10_another_size_function_is_refused() -> None:
 RANK = """
 import json, sys, time
 import penstock as ps
-from penstock.engine.base.seams import LocalStore
+from penstock.stores.storage import LocalStore
 from penstock.sources import columnar
 
 counts = {"read": 0, "footers": 0, "rank": sys.argv[3]}

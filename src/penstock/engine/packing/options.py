@@ -11,7 +11,7 @@ import numpy as np
 
 from ...arguments import check_choice, check_int
 from ...errors import ConfigError, DataError
-from ...types import Fold, Json, Sizer
+from ...types import MAX_POSITION, Fold, Json, Sizer
 from ..base.dtypes import TOKEN_DTYPE
 from ..base.integers import cast_scalar
 from ..base.tree import collate
@@ -163,6 +163,7 @@ class Packing(RowBuilder):
             )
 
     def _check_length(self) -> None:
+        check_int(self.length, "pack({})", 1, MAX_POSITION)
         multiple = check_int(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
         if self.length % multiple:
             raise ConfigError(
