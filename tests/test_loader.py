@@ -710,7 +710,7 @@ def state_of(make: Any) -> dict[str, Any]:
         (lambda s: {**s, "epoch": 7}, "damaged"),
         (lambda s: {**s, "check": "0"}, "damaged"),
         (lambda s: [], "list of states is empty"),
-        (lambda s: _sealed({**s, "epoch": -1}), "-1.*position"),
+        (lambda s: _sealed({**s, "epoch": -1}), "'epoch' is -1, not a count"),
         (lambda s: _sealed({**s, "at": "here"}), "here"),
     ],
 )
