@@ -336,7 +336,7 @@ def test_a16_a_global_batch_is_kept_on_any_world_size_and_may_change() -> None:
 
 
 def test_weights_set_after_the_short_step_of_a_pass_hold_from_the_next_one() -> None:
-    """Where a pass ends the next one begins."""
+    """Weights that are set at the end of a pass begin with the next one."""
     flows = {"a": numbers(2), "b": numbers(10)}
     ds = ps.mix(flows, {"a": 1, "b": 1}, stop="first_exhausted").batch(2, collate=list)
     with ps.Loader(ds) as run:

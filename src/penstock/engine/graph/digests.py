@@ -23,13 +23,13 @@ def compared(
     now: Mapping[str, SourceFacts],
     adopt: bool,
 ) -> list[str]:
-    """Compare the data with that of a state; return notes on harmless differences."""
+    """Compare the data with a state; return notes on harmless differences."""
     sources = {leaf.name: leaf.source for leaf in leaves}
     return world.data.compare_sources(saved, sources, now, adopt)
 
 
 def unidentified(leaves: Sequence[Leaf]) -> list[str]:
-    """The names of the sources of which nothing tells in which order they give their samples."""
+    """Return the names of the sources whose order of samples is unknown."""
     return [leaf.name for leaf in leaves if is_unidentified(leaf.source)]
 
 

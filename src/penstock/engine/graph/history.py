@@ -49,7 +49,7 @@ class History:
     made: MadeUp | None = None
 
     known: Changed | None = None
-    """What was worked out of the first of the events."""
+    """The mixtures after the first of the events, worked out earlier."""
 
     @cached_property
     def changed(self) -> Changed:
@@ -69,7 +69,7 @@ class History:
 
     @property
     def goes_on(self) -> bool:
-        """Whether every input goes on where it was wherever a mixture took over."""
+        """True if every input continued at its next draw wherever a mixture took over."""
         return all(
             era.epoch != later.epoch
             or not later.place
@@ -186,7 +186,7 @@ def _history(
 
 
 def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:
-    """The op of a mixture, with its eras. Each input goes on where the era before left it."""
+    """Return the op of a mixture, with its eras. Each input continues at its next draw."""
     if found.made is not None:
         return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
     ops, eras = dict(zip(found.mixture.names, inputs, strict=True)), list[Era]()

@@ -51,7 +51,7 @@ class Without:
 @dataclass(frozen=True)
 class FormerPasses:
     """The passes of a run that began with other data: before pass `until` they had `sizes` rows,
-    each from a pass on, which nobody can tell any more.
+    each from a pass on. The samples in them are unknown.
     """
 
     sizes: tuple[tuple[int, int], ...]

@@ -20,8 +20,8 @@ from .tokens import Lengths
 
 
 class Era(NamedTuple):
-    """From position `offset` of pass `epoch` on, samples are drawn by `mix`, of which this is the first
-    pass."""
+    """From position `offset` of pass `epoch` on, samples are drawn by `mix`. That pass is its
+    first."""
 
     epoch: int
     offset: int
@@ -231,12 +231,11 @@ class FormerPassesOp(OneInput):
         super().__init__(rows)
         below = rows.passes
         assert below is not None, "only passes that end have another length"
-        later = [(epoch, size) for epoch, size in zip(below.epochs, below.sizes, strict=True)]
         self._passes = Passes.of(
             [
                 *(each for each in sizes if each[0] < until),
                 (until, below.size(until)),
-                *(each for each in later if each[0] > until),
+                *((epoch, size) for epoch, size in below.to_json() if epoch > until),
             ]
         )
         self._first, self._until = self._passes.start(until), until

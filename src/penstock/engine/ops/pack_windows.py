@@ -334,7 +334,7 @@ class WindowPackOp(PackedOp):
 
     @cached_property
     def _empty(self) -> Lengths | None:
-        """Which documents have no tokens, and are in no row: 1 for each."""
+        """Lengths of 1 for each document without tokens, which is in no row."""
         if all(map(self.lengths.none_empty, self.leaves)):
             return None
         return self.lengths.derive("empty", lambda lengths: (lengths == 0).astype(np.int64))

@@ -42,7 +42,7 @@ class StepReader:
     parted: Callable[[ProvenanceRows], tuple[Ints | None, Ints | None]]
 
     def stretches(self, done: Callable[[int], object] | None = None) -> Iterator[StepSamples]:
-        """The samples of all steps, some steps at a time; `done` is told of how many more."""
+        """Yield the samples of all steps, some steps at a time; `done` receives the number of steps."""
         for steps in rows_dealt(self.rows, self.log, self.steps):
             yield self._locate(steps)
             if done is not None:

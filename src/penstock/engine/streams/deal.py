@@ -166,8 +166,8 @@ class Spread:
         return each.positions(-(-at // self.group), epoch, epoch * (groups or 0), groups, many)
 
     def valid(self, at: int, first: int, rows: int | None) -> Flags:
-        """Which of our rows of the step at `at` are no padding, in a pass that begins with row
-        `first`."""
+        """Return a mask of our rows of the step at `at` that are no padding, in a pass that begins
+        with row `first`."""
         mine = range(self.rank * self.group, (self.rank + 1) * self.group)
         offsets = dealt(np.asarray([at + first]), self.size, mine)[0]
         return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows

@@ -42,7 +42,7 @@ class Hired:
     paired: bool = False
     """Whether the items become partners in a zip of streams."""
     stage: int = 0
-    """How many functions over streams are above."""
+    """The number of functions over streams above."""
     clock: Clock | None = None
     """What times the work, if somebody asks."""
     witnesses: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
