@@ -125,6 +125,13 @@ def test_inputs_of_mixtures_are_checked() -> None:
         "less than one sample",
     )
     refused(lambda: ps.mix({"a": stream()}, temperature=2), "temperature", "['a']", "give weights")
+    odd = numbers(9).filter(lambda x: x % 2)
+    mixed = {"a": odd, "b": numbers(3)}
+    refused(lambda: ps.mix(mixed, temperature=2), "['a']", "filter()", "give weights")
+    refused(
+        lambda: ps.mix(mixed, max_epochs={"b": 1.5}), "'b'", "an input", "whole number of passes"
+    )
+    assert len(list(ps.mix(mixed, max_epochs={"a": 1, "b": 2}))) == 4 + 6
     refused(lambda: ps.mix({"a": numbers(3)}, unit="tokens"), "unit='tokens'", "'a'", "int")
 
 

@@ -739,7 +739,10 @@ def test_a_foreign_pipeline_is_refused_with_the_differences():
     ("options", "message"),
     [
         ({"workers": -1}, "workers=-1"),
-        ({"timeout": 3.0}, "timeout=3.0: give more than 0 seconds"),
+        (
+            {"timeout": 3.0},
+            "timeout=3.0: give more than 0 seconds, and workers=1 at least with the executor 'threads'",
+        ),
         (
             {"timeout": 0.0, "workers": 2, "executor": "processes"},
             "timeout=0.0: give more than 0 seconds",
@@ -1149,3 +1152,23 @@ def test_seek_to_what_no_cursor_tells_is_refused() -> None:
             assert loader.state_dict()["step"] == 1
     with pytest.raises(IndexError, match="positions are counted up to"):
         iter(a.repeat()).seek(1 << 60)
+
+
+def test_the_remedy_for_another_pipeline_works() -> None:
+    def half(x: int) -> float:
+        return x / 2
+
+    rows = ps.from_sequence(range(20), name="rows")
+    saved = ps.Loader(rows.shuffle(seed=1))
+    first = next(iter(saved))
+    state = saved.state_dict()
+    other = ps.Loader(rows.shuffle(seed=2))
+    with pytest.raises(ps.StateError, match="with other mixtures and functions, but not .* seeds"):
+        other.load_state_dict(state)
+    with pytest.raises(ps.StateError, match="adopt: .*shuffle"):
+        other.load_state_dict(state, on_mismatch="adopt")
+    halves = ps.Loader(rows.shuffle(seed=1).map(half))
+    with pytest.raises(ps.StateError, match="with other mixtures and functions"):
+        halves.load_state_dict(state)
+    halves.load_state_dict(state, on_mismatch="adopt")
+    assert sorted([first, *(2 * x for x in halves)]) == [*range(20)]

@@ -194,6 +194,11 @@ def test_figures_that_cannot_be_are_refused(options: Any, said: str) -> None:
         ps.autotune(numbers(light), **options)
 
 
+def test_a_loader_is_no_dataset_to_measure() -> None:
+    with pytest.raises(ps.ConfigError, match="Loader is not a dataset; give the dataset"):
+        ps.autotune(ps.Loader(numbers(light)))  # pyright: ignore[reportArgumentType]
+
+
 def wrong(x: int) -> int:
     raise ValueError("no")
 

@@ -297,7 +297,7 @@ def check_int(value: Any, where: str, least: int | None = None, most: int | None
     >>> check_int(2.5, "limit({})", 0)
     Traceback (most recent call last):
     ...
-    penstock.errors.ConfigError: limit(2.5): a whole number of at least 0
+    penstock.errors.ConfigError: limit(2.5): give a whole number of at least 0
     """
     try:
         number = None if isinstance(value, bool) else index(value)
@@ -306,7 +306,7 @@ def check_int(value: Any, where: str, least: int | None = None, most: int | None
     large = most is not None and number is not None and number > most
     if number is None or large or (least is not None and number < least):
         bound = f" of at most {most}" if large else "" if least is None else f" of at least {least}"
-        raise ConfigError(f"{where.format(repr(value))}: a whole number{bound}")
+        raise ConfigError(f"{where.format(repr(value))}: give a whole number{bound}")
     return number
 
 

@@ -323,7 +323,7 @@ class Dataset(Shows):
                 warn_of_full_shuffle(leaf.source, leaf.name)
             return self._with(Reorder(self.flow, Shuffle(), self._seed_of(seed), name))
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
-            raise ConfigError(f"shuffle(block={block!r}): a pair, (rows, window)")
+            raise ConfigError(f"shuffle(block={block!r}): give a pair, (rows, window)")
         rows, window = (
             check_int(number, f"{{}} in shuffle(block={block})", 1, MAX_POSITION)
             for number in block

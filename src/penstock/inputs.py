@@ -14,6 +14,7 @@ import numpy.typing as npt
 from .arguments import (
     check_choice,
     check_int,
+    join_first,
     make_not_dataset_error,
     require_protocol,
     validate_arguments,
@@ -390,6 +391,12 @@ def mix(
         # Compile now, so that bad weights, empty inputs and unknown rules raise here.
         dataset.compiled.builder.op(flow)
         return dataset
+    if temperature is not None and temperature > 0 and weights is None:
+        streams = [name for name in names if why_not(datasets[name].flow) is not None]
+        raise ConfigError(
+            f"mix(temperature={temperature!r}): the sizes of {join_first(streams)} are not known, "
+            f"because {why_not(flow)}; give weights instead"
+        )
     history(weighted, names, (None,) * len(names), ())
     draws_of(flow, ())
     return Dataset(flow)

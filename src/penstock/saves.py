@@ -427,7 +427,8 @@ def _refuse(folder: Path, held: _Held, body: SavedState, step: int) -> None:
     if there not in (body.fingerprint, *body.adopted):
         raise StateError(
             f"{folder} holds the states of another pipeline (step {last.step}); save into another "
-            "folder, or restore that run with on_mismatch='adopt'"
+            "folder, or continue that run with a changed mixture by "
+            "ps.restore(on_mismatch='adopt')"
         )
     if last.step > step:
         raise StateError(

@@ -149,3 +149,9 @@ def test_a_setting_that_is_no_value_is_named(value: str, mixture: Path, penstock
         "simulate", mixture, "--set", f"seed={value} http://u:kanarie@host/x?sig=kanarie"
     )
     assert done.exit_code == 2 and "kanarie" not in done.output, done.output
+
+
+def test_headings_are_readable_in_a_narrow_terminal(mixture: Path, penstock: Penstock) -> None:
+    done = penstock("simulate", mixture, "--weight", "code=0.9")
+    assert done.exit_code == 0, done.output
+    assert "samples now" in done.output and "share changed" in done.output

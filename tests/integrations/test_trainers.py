@@ -291,6 +291,24 @@ def test_a_loader_made_before_the_ranks_were_known_is_refused() -> None:
     require_ranks(ps.Loader(rows, rank=0, world_size=1), 2)  # peers of one data-parallel group
 
 
+@pytest.mark.parametrize("take", [AllRanks, EvalLoader, lambda loader: require_ranks(loader, 1)])
+@pytest.mark.parametrize("given", [ps.from_sequence(range(3)), [1, 2]])
+def test_an_object_that_is_no_loader_is_named(take: Any, given: Any) -> None:
+    with pytest.raises(
+        ps.ConfigError, match=r"(Dataset|list) is not a loader; give a? ?ps\.Loader"
+    ):
+        take(given)
+
+
+def test_lightning_takes_a_function_that_makes_a_loader() -> None:
+    lightning = pytest.importorskip("penstock.integrations.lightning")
+    with pytest.raises(ps.ConfigError, match=r"give a function .* TrainLoader\(lambda: ps.Loader"):
+        lightning.TrainLoader(ps.Loader(ps.from_sequence(range(3))))
+    made = lightning.TrainLoader(lambda: ps.from_sequence(range(3)))
+    with pytest.raises(ps.ConfigError, match="Dataset is not a loader"):
+        made.setup(SimpleNamespace(world_size=1), None, "fit")
+
+
 def test_ray_train_begins_killed_workers_anew(tmp_path: Path) -> None:
     pytest.importorskip("ray.train", exc_type=ImportError)
     done = subprocess.run(

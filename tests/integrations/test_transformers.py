@@ -130,6 +130,15 @@ def test_a_loader_is_predicted_as_a_whole_pass(tmp_path: Path) -> None:
         assert model.batches == expected
 
 
+@pytest.mark.parametrize("name", ["train_loader", "eval_loader"])
+def test_a_dataset_is_no_loader(name: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = {name: batches(mixture("all_exhausted"))}
+    with pytest.raises(ps.ConfigError, match=f"{name}: Dataset is not a loader; give ps.Loader"):
+        OnLoaders(Model(), arguments(tmp_path), **options)
+    with pytest.raises(ps.ConfigError, match="eval_loader, a: Dataset is not a loader"):
+        OnLoaders(Model(), arguments(tmp_path), eval_loader={"a": options[name]})
+
+
 def test_samples_without_names_and_loaders_are_refused_as_hf_datasets() -> None:
     with pytest.raises(ps.DataError, match="sample 0 is of type int"):
         next(iter(hf_dataset(ps.from_sequence([1]))))

@@ -191,7 +191,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     [
         ({"field": ["text"]}, r"field=\['text'\].*: give the name of one field"),
         ({"field": None}, "the name of one field"),
-        ({"bos": "<s>"}, r"bos='<s>'\): a whole number"),
+        ({"bos": "<s>"}, r"bos='<s>'\): give a whole number"),
         ({"eos": 1 << 40}, "does not fit into the 32 bits"),
     ],
 )

@@ -26,7 +26,7 @@ def test_a_stream_is_written_in_its_order(format: Any, tmp_path: Path) -> None:
     files = write_rows(ds, tmp_path / "out", format, max_bytes=1_000)
     assert len(files) > 3
     assert list(ps.read(tmp_path / "out")) == list(ds)
-    with pytest.raises(ps.ConfigError, match="overwrite=True takes them away"):
+    with pytest.raises(ps.ConfigError, match="overwrite=True, which deletes them"):
         write_rows(ds, tmp_path / "out", format)
 
 

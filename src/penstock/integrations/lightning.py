@@ -30,6 +30,9 @@ class TrainLoader(_Callback):
     Args:
         make: makes the loader; called once the trainer knows the ranks.
 
+    Raises:
+        ConfigError: for an object that is not a function.
+
     >>> import penstock as ps
     >>> from lightning.pytorch import Trainer
     >>> train = TrainLoader(lambda: ps.Loader(ps.from_sequence(range(10)).shuffle().batch(4)))
@@ -38,6 +41,11 @@ class TrainLoader(_Callback):
     """
 
     def __init__(self, make: Callable[[], Loader]) -> None:
+        if not callable(make):
+            raise ConfigError(
+                f"TrainLoader: a {type(make).__name__} is made before the ranks are known; give a "
+                "function that makes the loader, as in TrainLoader(lambda: ps.Loader(ds))"
+            )
         self._make = make
         self._loader: Loader | None = None
         self._fitting = False

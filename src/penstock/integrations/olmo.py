@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from ..errors import make_missing_extra_error
 from ..loader import Loader
-from .trainers import AllRanks, iter_rest_or_next
+from .trainers import AllRanks, iter_rest_or_next, require_loader
 
 
 def data_loader(loader: Loader, work_dir: str | Path, global_batch_size: int) -> Any:
@@ -31,7 +31,9 @@ def data_loader(loader: Loader, work_dir: str | Path, global_batch_size: int) ->
     >>> train = data_loader(ps.Loader(rows), "/tmp/olmo", global_batch_size=4096)  # doctest: +SKIP
     >>> TrainerConfig(save_folder="checkpoints").build(train_module, train).fit()  # doctest: +SKIP
     """
-    return _define_loader_class()(loader, work_dir, global_batch_size)
+    return _define_loader_class()(
+        require_loader(loader, "data_loader"), work_dir, global_batch_size
+    )
 
 
 @cache

@@ -14,6 +14,7 @@ import numpy as np
 from ..engine.base.machine import make_lock
 from ..errors import ConfigError, make_missing_extra_error
 from ..loader import Loader
+from .trainers import require_loader
 
 
 class TensorFlowData:
@@ -48,7 +49,8 @@ class TensorFlowData:
         then: Callable[[Any], Any] | None = None,
     ) -> None:
         self._tf = _import_tensorflow()
-        self._loader, self._prefetch, self._then = loader, prefetch, then
+        self._loader = require_loader(loader, "TensorFlowData")
+        self._prefetch, self._then = prefetch, then
         self._spec = _infer_next_spec(self._tf, loader) if spec is None else spec
         self._lock, self._run = make_lock(), 0
         self._in_flight = deque[Callable[[], dict[str, Any]]]()  # states after the items in flight

@@ -7,11 +7,38 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..dataset import Dataset
 from ..engine.graph.ends import endless
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import decode_state, require_equal_stands, stand_of
 from ..errors import ConfigError, StateError, hide_unknown_length
 from ..loader import Loader
+
+
+def require_loader(loader: object, where: str) -> Loader:
+    """Return an argument that must be a `Loader`.
+
+    Args:
+        loader: the argument.
+        where: name of the argument in the message.
+
+    Raises:
+        ConfigError: for another object, such as a dataset.
+
+    >>> import penstock as ps
+    >>> require_loader(ps.from_sequence(range(3)), "EvalLoader")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: EvalLoader: Dataset is not a loader; give ps.Loader(ds)
+    """
+    if isinstance(loader, Loader):
+        return loader
+    remedy = (
+        "give ps.Loader(ds)"
+        if isinstance(loader, Dataset)
+        else "give a ps.Loader of the process's rank"
+    )
+    raise ConfigError(f"{where}: {type(loader).__name__} is not a loader; {remedy}")
 
 
 def gather_states(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any]]:
@@ -109,7 +136,7 @@ class AllRanks:
     """
 
     def __init__(self, loader: Loader) -> None:
-        self._loader = loader
+        self._loader = require_loader(loader, "AllRanks")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the states of all ranks, plain JSON."""
@@ -165,12 +192,12 @@ def require_ranks(loader: Loader, world_size: int) -> None:
         world_size: number of processes of the trainer.
 
     Raises:
-        ConfigError: if the loader detected another world size by itself.
+        ConfigError: if the loader detected another world size by itself, or is no loader.
 
     >>> import penstock as ps
     >>> require_ranks(ps.Loader(ps.from_sequence(range(10))), 1)
     """
-    detected = loader.world_size
+    detected = require_loader(loader, "the loader of the training").world_size
     if not loader._placed and detected != world_size:  # pyright: ignore[reportPrivateUsage]
         raise ConfigError(
             f"the loader has world_size={detected}, but the trainer has {world_size} processes: "
@@ -189,7 +216,7 @@ class EvalLoader:
         loader: yields the items of an evaluation. This object takes it over.
 
     Raises:
-        ConfigError: for a loader whose passes never end.
+        ConfigError: for a loader whose passes never end, and for an object that is no loader.
 
     >>> import penstock as ps
     >>> loader = EvalLoader(ps.Loader(ps.from_sequence(range(3))))
@@ -198,7 +225,7 @@ class EvalLoader:
     """
 
     def __init__(self, loader: Loader) -> None:
-        session = loader._session  # pyright: ignore[reportPrivateUsage]
+        session = require_loader(loader, "EvalLoader")._session  # pyright: ignore[reportPrivateUsage]
         if loader._epoch_length is None and endless(session.base):  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "the dataset of the eval loader is endless, and an evaluation is a whole pass: "

@@ -18,7 +18,13 @@ from ..engine.runtime.setting import Setting
 from ..errors import DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
-from .trainers import EvalLoader, gather_states, iter_rest_or_next, require_ranks
+from .trainers import (
+    EvalLoader,
+    gather_states,
+    iter_rest_or_next,
+    require_loader,
+    require_ranks,
+)
 
 try:
     from torch import Generator
@@ -53,7 +59,8 @@ class FromLoader(_Trainer):
         kwargs: arguments of the Trainer.
 
     Raises:
-        ConfigError: for loaders made before the ranks were known, and for endless evaluations.
+        ConfigError: for loaders made before the ranks were known, for endless evaluations, and for
+            objects that are no loaders.
 
     >>> import penstock as ps
     >>> from transformers import Trainer
@@ -73,6 +80,13 @@ class FromLoader(_Trainer):
         if isinstance(kwargs.get("train_dataset"), Loader):
             train_loader = kwargs.pop("train_dataset")
         data = kwargs.get("eval_dataset") if eval_loader is None else eval_loader
+        if eval_loader is not None and not isinstance(eval_loader, Mapping | EvalLoader):
+            require_loader(eval_loader, "eval_loader")
+        for name, part in eval_loader.items() if isinstance(eval_loader, Mapping) else ():
+            if not isinstance(part, EvalLoader):
+                require_loader(part, f"eval_loader, {name}")
+        if train_loader is not None:
+            require_loader(train_loader, "train_loader")
         if isinstance(data, Mapping):
             data = {
                 name: _wrap_for_eval(part) for name, part in cast("Mapping[str, Any]", data).items()

@@ -203,7 +203,7 @@ def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
     made.add_column("source")
     for head in ("samples", "share", "epochs"):
         for when in ("now", "changed"):
-            made.add_column(f"{head}, {when}", justify="right")
+            made.add_column(f"{head} {when}", justify="right")
     for a, b in zip(one, two, strict=True):
         changed = abs(a.share - b.share) > 1e-4 or abs(a.epochs - b.epochs) > 0.01
         made.add_row(

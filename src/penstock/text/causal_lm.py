@@ -100,7 +100,7 @@ class CausalLM:
     ) -> None:
         if isinstance(fields, str) or not fields:
             raise ConfigError(
-                f"CausalLM(fields={fields!r}): a tuple of names, such as ('input_ids', 'labels')"
+                f"CausalLM(fields={fields!r}): give a tuple of names, such as ('input_ids', 'labels')"
             )
         for field in fields:
             check_choice(field, get_args(Field), "CausalLM(fields: {})")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base.progress import Progress
+from ..engine.graph.shown import counted
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from ..stores import storage
@@ -86,7 +87,8 @@ def write_rows(
         ]
     if old_files and not overwrite:
         raise ConfigError(
-            f"{folder} holds {len(old_files)} files of an earlier save: overwrite=True takes them away"
+            f"{folder} holds {counted(len(old_files), 'file')} of an earlier save: give another "
+            "folder, or overwrite=True, which deletes them"
         )
     with Progress("save rows", total, "rows") as progress:
         save = _write_line_files if format == "jsonl" else _write_table_files

@@ -353,14 +353,16 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
 @pytest.mark.parametrize(
     ("ask", "needle"),
     [
-        (lambda plan: plan.counts("x"), "the plan before position 'x': a whole number"),
+        (lambda plan: plan.counts("x"), "the plan before position 'x': give a whole number"),
         (lambda plan: plan.counts(1.5), "the plan before position 1.5"),
         (lambda plan: plan.at("x"), "plan.at('x')"),
+        (lambda plan: plan.at(range(3)), "plan.at(range(0, 3)) takes a position or a slice"),
         (lambda plan: plan.find("letters", "x"), "the index 'x'"),
         (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): give a range"),
         (lambda plan: plan.skip(3), "plan.skip(3): give a range"),
+        (lambda plan: plan.diff(ps.from_sequence(range(3))), "plan.diff: a Dataset is not a plan"),
         (lambda plan: plan.exclude(["letters"]), "'letters' is not a key"),
-        (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: a whole number"),
+        (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: give a whole number"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(ask: Any, needle: str) -> None:

@@ -296,9 +296,10 @@ def test_partners_in_a_zip_of_streams_are_never_shifted() -> None:
     a, b = (ps.from_iterable(lambda: iter(range(30)), name=name) for name in "ab")
     with (
         loader(a.map(refuse_sevens).zip(b), lanes=1) as run,
-        pytest.raises(ValueError, match="no sevens"),
+        pytest.raises(ValueError, match="no sevens") as raised,
     ):
         list(run)
+    assert "(pass 0); in a zip of streams" in raised.value.__notes__[0]
     with loader(a.zip(b).map(lambda pair: refuse_sevens(pair[0])), lanes=1) as run:
         assert list(run) == [x for x in range(30) if x % 7]
 

@@ -252,9 +252,9 @@ class Packing(RowBuilder):
         except TypeError:
             pass
         raise DataError(
-            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: name the "
-            "features to pack in features=, the one that counts the tokens first, or the others in "
-            "unpacked="
+            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: tokenise it in "
+            "a map before pack (penstock.text.Tokenise), or name it in unpacked= to keep it beside "
+            "the tokens of other features"
         )
 
     def __call__(self, parts: Sequence[Piece]) -> dict[str, Any]:

@@ -125,7 +125,7 @@ class Located(Shows):
             return self._samples(self._places(position))
         if isinstance(position, str):
             position = self._place_of(parse_uid(position, "plan.at({!r})"))
-        place = check_int(position, "plan.at({})")
+        place = check_int(position, "plan.at({}) takes a position or a slice")
         check_position(place)
         return tuple(self._samples(np.asarray([place])))
 

@@ -360,7 +360,7 @@ class Questions(Located):
             within: the positions to compare, `range(start, stop)`.
 
         Raises:
-            ConfigError: the range has a step, or negative positions.
+            ConfigError: the range has a step, or negative positions; or `other` is no plan.
 
         >>> import penstock as ps
         >>> flows = {"a": ps.from_sequence("a" * 8), "b": ps.from_sequence("b" * 8)}
@@ -371,6 +371,10 @@ class Questions(Located):
           a  4  2  -2
           b  4  6  +2
         """
+        if not isinstance(other, Questions):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"plan.diff: a {type(other).__name__} is not a plan; give the plan of a dataset, ds.plan"
+            )
         if within is None:
             within = range(
                 min([size for size in (self.size, other.size) if size is not None], default=_FAR)

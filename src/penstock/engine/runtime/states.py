@@ -398,7 +398,8 @@ def of_another(saved: Any, now: Json) -> StateError:
     )
     return StateError(
         f"the state is of another pipeline:\n{shown}\n"
-        "load it into the pipeline that saved it, or continue with this one by on_mismatch='adopt'"
+        "load it into the pipeline that saved it; on_mismatch='adopt' continues with other "
+        "mixtures and functions, but not with other seeds, shuffles or limits within a pass"
     )
 
 

@@ -256,7 +256,7 @@ class Quarantine:
         if self.journal.policy == "raise":
             return "; on_error='quarantine' replaces it with another sample"
         return (
-            "in a zip of streams a sample cannot be replaced without its partners"
+            "; in a zip of streams a sample cannot be replaced without its partners"
             if self.paired
             else None
         )

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from ...errors import make_missing_extra_error
 from ...loader import Loader
+from ..trainers import require_loader
 
 try:
     from torchdata import nodes  # pyright: ignore[reportMissingImports, reportMissingTypeStubs, reportUnknownVariableType]
@@ -35,7 +36,7 @@ class LoaderNode(_TorchBaseNode):
 
     def __init__(self, loader: Loader) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
-        self._loader = loader
+        self._loader = require_loader(loader, "LoaderNode")
 
     def reset(self, initial_state: dict[str, Any] | None = None) -> None:
         """Begin at a state, or with the next pass.

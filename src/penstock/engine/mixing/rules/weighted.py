@@ -243,8 +243,8 @@ def caps_of(rule: Weighted, names: Sequence[str]) -> tuple[int | None, ...]:
         cap = asked.get(name)
         if cap is not None and cap != int(cap):
             raise ConfigError(
-                f"max_epochs of {name!r} is {cap}, but its length is not known beforehand (see "
-                "its steps); give a whole number of passes"
+                f"max_epochs of {name!r} is {cap}, but an input of the mixture has no random "
+                "access, so parts of a pass cannot be counted; give a whole number of passes"
             )
         out.append(None if cap is None else int(cap))
     return tuple(out)

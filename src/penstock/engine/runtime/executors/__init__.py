@@ -21,9 +21,9 @@ def hired(
     """So many workers; None where there are none. `room` is how many bytes may be made ahead."""
     if timeout is not None and (timeout <= 0 or not workers):
         raise ConfigError(
-            f"timeout={timeout}: give more than 0 seconds, and workers=1 at least; a worker of "
-            "'processes' or 'ray' that takes longer is replaced, and a worker of 'threads' is "
-            "reported"
+            f"timeout={timeout}: give more than 0 seconds, and workers=1 at least with the executor "
+            "'threads', 'processes' or 'ray'; a thread that takes longer is reported, another "
+            "worker is replaced"
         )
     if not workers:
         return None
