@@ -661,7 +661,7 @@ WRONG_TYPES: list[tuple[Callable[[Any], Any], Any, str]] = [
     (lambda x: numbers(9).shard(x, 2), "0", "shard('0', ...)"),
     (lambda x: numbers(9).shuffle(seed=x), 1.5, "seed=1.5"),
     (lambda x: numbers(9).shuffle(window=x), "3", "shuffle(window='3')"),
-    (lambda x: numbers(9).shuffle(block=x), 3, "shuffle(block=3): a pair"),
+    (lambda x: numbers(9).shuffle(block=x), 3, "shuffle(block=3): give a pair"),
     (lambda x: numbers(9).shuffle_buffer(x), "3", "shuffle_buffer(n='3')"),
     (lambda x: numbers(9).seed(x), "x", "seed('x')"),
     (lambda x: numbers(9).bucket_by_length(x, 2), 3, "bucket_by_length(3)"),
