@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
-from .arguments import check_int, validate_arguments
+from .arguments import check_int, make_not_dataset_error, validate_arguments
 from .dataset import Dataset
 from .engine.base.machine import measure_resident_memory
 from .engine.base.seams import world
@@ -104,6 +104,8 @@ def autotune(
     limit = check_int(max_workers, "autotune(max_workers={})", 1)
     budget = None if ram_budget is None else check_int(ram_budget, "autotune(ram_budget={})", 1)
     make = partial(Loader, dataset) if isinstance(dataset, Dataset) else dataset
+    if not callable(make):
+        raise make_not_dataset_error("autotune", dataset)
     return _OptionSearch(make, seconds, budget, limit, state).choose()
 
 
