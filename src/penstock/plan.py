@@ -254,7 +254,7 @@ class Plan(EnginePlan[D]):
             with convert_storage_errors(folder):
                 _, state = read_states(folder, step)
         states = [state] if isinstance(state, Mapping) else state
-        if not (isinstance(states, Sequence) and states):
+        if not (isinstance(states, Sequence) and states):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"plan.for_state({state!r:.60}): give loader.state_dict(), a list with the states of "
                 "all ranks, or the folder given to ps.save"

@@ -588,7 +588,8 @@ def _as_table(seq: Any) -> Any:
     """
     if not (type(seq).__module__.startswith("pyarrow") and hasattr(seq, "column_names")):
         return seq
-    if repeated := [name for name, count in Counter(seq.column_names).items() if count > 1]:
+    names: list[str] = seq.column_names
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise ConfigError(
             f"{_get_qualified_name(seq)} has the column {repeated[0]!r} more than once, so a row "
             "would lose a value: rename one with table.rename_columns(...)"

@@ -374,7 +374,7 @@ class Questions(Located):
           a  4  2  -2
           b  4  6  +2
         """
-        if not isinstance(other, Questions):
+        if not isinstance(other, Questions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"plan.diff: {type(other).__name__} is no plan; give the plan of a dataset, ds.plan"
             )
