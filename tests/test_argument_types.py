@@ -15,6 +15,7 @@ import pytest
 
 import penstock as ps
 from penstock.arguments import _CHECK_BY_ANNOTATION, validate_arguments
+from penstock.text.padding import Padded
 
 
 def numbers() -> ps.Dataset:
@@ -62,6 +63,42 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "none of none": (
         lambda: ps.read("a.jsonl", where={"x": []}),
         "'x' has an empty list of values",
+    ),
+    "no padding": (
+        lambda: ps.pad({"ids": cast("Any", None)}),
+        "pad: None: a padding value is a number; a tokenizer may have none, so choose one",
+    ),
+    "padding of a text": (
+        lambda: Padded({"ids": "0"}),
+        "Padded(pad='0'): a padding value is a number",
+    ),
+    "padding of features": (
+        lambda: numbers().pack_features({"ids": 4}, pad=[0]),
+        "pack_features(pad=[0]): a padding value is a number",
+    ),
+    "loader to tune": (
+        lambda: ps.autotune(ps.Loader(numbers())),
+        "autotune: Loader is not a dataset; give the dataset that it reads",
+    ),
+    "features by name": (
+        lambda: numbers().pack(4, features={"ids": 1}),
+        "pack: features and unpacked are tuples of names",
+    ),
+    "dataset for its plan": (
+        lambda: numbers().plan.diff(numbers()),
+        "plan.diff: Dataset is no plan; give the plan of a dataset, ds.plan",
+    ),
+    "loader for its state": (
+        lambda: numbers().plan.for_state(ps.Loader(numbers())),
+        "give loader.state_dict()",
+    ),
+    "no states": (
+        lambda: numbers().plan.for_state([]),
+        "plan.for_state([]): give loader.state_dict()",
+    ),
+    "horizon": (
+        lambda: numbers().plan.exhaustion(horizon="3"),
+        "plan.exhaustion(horizon='3'): a whole number of at least 0",
     ),
     "no axis": (lambda: ps.from_sequence(np.array(2)), "an array without an axis"),
 }
@@ -131,5 +168,8 @@ def test_a_url_is_no_folder_of_this_machine(
         numbers().plan.audit(range(2)).write("gs://bucket/steps.csv")
     ps.save("~/run", run)
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
+    assert len(numbers().plan.for_state("~/run").at(slice(0, 8))) == 8
+    with pytest.raises(ps.ConfigError, match="s3://bucket/run is not on this machine"):
+        numbers().plan.for_state("s3://bucket/run")
     again = iter(numbers())
     assert ps.restore("~/run", again) == 1 and next(again) == 1

@@ -82,19 +82,28 @@ GOOD: dict[str, Any] = {
         "tokens": [1, 2],
         "offsets": [0, 2],
     },
-    **{"points": [(0, {"a": 1.0})], "path": "a.yaml", "folder": "out", "lengths": {"x": 4}},
+    **{"points": [(0, {"a": 1.0})], "path": "a.yaml", "folder": "out"},
+    **{"lengths": {"x": 4, "y": 4}},
 }
 STEPS: dict[str, Callable[[], ps.Dataset]] = {
     **dict.fromkeys(
         ("pack", "batch_by_tokens", "bucket_by_length"), lambda: ps.from_sequence(DOCUMENTS)
     ),
-    **dict.fromkeys(("pack_features", "rename"), lambda: ps.from_sequence(ROWS)),
+    "pack_features": lambda: ps.from_sequence([{"x": [1, 2], "y": [3]}] * 20),
+    "rename": lambda: ps.from_sequence(ROWS),
 }
 AS_LISTS_DO = {
     "slice",
 }  # an index that is no number is Python's own TypeError, as it is of a list
 # autotune runs for seconds; what fold and pipe are given is the user's own code.
 LEFT_OUT = {"autotune", "fold", "pipe", "compiled", "plan", *AS_LISTS_DO}
+QUESTIONS = {
+    "for_state",
+    "after",
+    "diff",
+    "exhaustion",
+    "exhausts",
+}  # of a plan: other questions take positions, and answer as lists do
 
 
 def numbers() -> ps.Dataset:
@@ -115,12 +124,19 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 (lambda *args, _m=method, _d=make, **given: _m(_d(), *args, **given)),
                 {},
             )
+    for name in QUESTIONS:
+        state, other = ps.Loader(numbers()).state_dict(), numbers().plan
+        found[f"plan.{name}"] = (
+            (lambda *args, _n=name, **given: getattr(numbers().plan, _n)(*args, **given)),
+            {"state": state, "other": other},
+        )
     return {name: what for name, what in found.items() if name.removeprefix("ds.") not in LEFT_OUT}
 
 
 def parameters(name: str, fn: Callable[..., Any]) -> list[inspect.Parameter]:
-    step = name.startswith("ds.")
-    there = inspect.signature(getattr(ps.Dataset, name[3:]) if step else fn).parameters.values()
+    owners = {"ds": ps.Dataset, "plan": type(numbers().plan)}
+    owner, _, method = name.rpartition(".")
+    there = inspect.signature(getattr(owners[owner], method) if owner else fn).parameters.values()
     return [each for each in there if each.name != "self" and each.kind is not each.VAR_KEYWORD]
 
 

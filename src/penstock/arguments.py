@@ -310,6 +310,22 @@ def check_int(value: Any, where: str, least: int | None = None, most: int | None
     return number
 
 
+def check_padding(values: Iterable[Any], where: str) -> None:
+    """Raise `ConfigError` unless all padding values are numbers.
+
+    >>> check_padding([None], "pad({})")
+    Traceback (most recent call last):
+    ...
+    penstock.errors.ConfigError: pad(None): a padding value is a number; a tokenizer may have none, so choose one
+    """
+    for value in values:
+        if not isinstance(value, Real | np.bool_):
+            raise ConfigError(
+                f"{where.format(repr(value))}: a padding value is a number"
+                + ("; a tokenizer may have none, so choose one" if value is None else "")
+            )
+
+
 def check_indices(values: Any, where: str) -> Ints:
     """Return indices as a vector, from a list, a range, or an array of any integer dtype.
 

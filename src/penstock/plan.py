@@ -17,6 +17,7 @@ from .engine.base.rows import compute_bounds
 from .engine.plan import Plan as EnginePlan
 from .engine.plan.step_samples import StepReader, StepSamples
 from .engine.streams.step import Leaf
+from .errors import ConfigError, convert_storage_errors
 from .saves import read_states
 from .stores.outputs import writer
 from .stores.urls import require_local
@@ -249,8 +250,16 @@ class Plan(EnginePlan[D]):
         ['a', 'a', 'a', 'a', 'a']
         """
         if isinstance(state, str | Path):
-            _, state = read_states(Path(state), step)
-        return self._for_states([state] if isinstance(state, Mapping) else state)
+            folder = require_local(state)
+            with convert_storage_errors(folder):
+                _, state = read_states(folder, step)
+        states = [state] if isinstance(state, Mapping) else state
+        if not (isinstance(states, Sequence) and states):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"plan.for_state({state!r:.60}): give loader.state_dict(), a list with the states of "
+                "all ranks, or the folder given to ps.save"
+            )
+        return self._for_states(states)
 
     after = for_state  # the former name, which programs use
 

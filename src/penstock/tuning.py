@@ -103,9 +103,9 @@ def autotune(
         raise ConfigError(f"autotune(seconds={seconds}): give more than 0 seconds")
     limit = check_int(max_workers, "autotune(max_workers={})", 1)
     budget = None if ram_budget is None else check_int(ram_budget, "autotune(ram_budget={})", 1)
-    if not isinstance(dataset, Dataset) and not callable(dataset):
-        raise make_not_dataset_error("autotune", dataset)
     make = partial(Loader, dataset) if isinstance(dataset, Dataset) else dataset
+    if not callable(make):
+        raise make_not_dataset_error("autotune", dataset)
     return _OptionSearch(make, seconds, budget, limit, state).choose()
 
 

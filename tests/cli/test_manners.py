@@ -7,6 +7,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -375,6 +376,21 @@ def test_output_to_a_full_disk_is_an_error_with_a_remedy(
         done = subprocess.run(command, stdout=full, stderr=-1, text=True, check=False)
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "penstock: plan: No space left on device: free some space" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_error(closed: str, world: dict[str, str], tmp_path: Path) -> None:
+    """Some daemons close the standard streams. The dump then got the descriptor of one of them."""
+    out = tmp_path / "keys.jsonl"
+    run = ["run", world["FILE"], "--steps", "3", "--workers", "1", "--dump", str(out)]
+    for words in (["plan", world["FILE"]], ["audit", world["FILE"], "--steps", "0:3"], run):
+        command = shlex.join([sys.executable, "-m", "penstock", *words])
+        done = subprocess.run(
+            f"{command} {closed}", shell=True, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0 and "Traceback" not in done.stderr
+        assert bool(done.stdout) == (">&-" not in closed.replace("2>&-", ""))
+    assert [json.loads(line)["step"] for line in out.read_text().splitlines()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("name", ["plan.svg", "report.html"])

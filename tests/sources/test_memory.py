@@ -141,6 +141,24 @@ def test_tables_give_rows() -> None:
     assert [row["n"] for row in pickle.loads(pickle.dumps(source)).read(ORDER)] == ORDER.tolist()
 
 
+def test_record_batches_give_rows() -> None:
+    """Their `[i]` is a column, so two columns came as two samples."""
+    pa: Any = pytest.importorskip("pyarrow")
+    batch = pa.record_batch({"n": list(range(10)), "m": list(range(10, 20))})
+    source = Memory(batch)
+    assert source.read(ORDER) == pa.Table.from_batches([batch]).take(ORDER).to_pylist()
+    assert pickle.loads(pickle.dumps(source)).read(ORDER) == source.read(ORDER)
+    assert source.digest_of(3) == Memory(pa.Table.from_batches([batch])).digest_of(3)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    pa: Any = pytest.importorskip("pyarrow")
+    arrays, names = [pa.array([1]), pa.array([2])], ["a", "a"]
+    for table in (pa.table(arrays, names), pa.record_batch(arrays, names)):
+        with pytest.raises(ConfigError, match=r"has the column 'a' more than once.*rename"):
+            Memory(table)
+
+
 @pytest.mark.parametrize(
     ("thing", "reason"),
     [

@@ -7,6 +7,7 @@ A command parses arguments, asks the library, and prints text or JSON. The comma
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from penstock.errors import make_missing_extra_error
@@ -14,6 +15,7 @@ from penstock.errors import make_missing_extra_error
 
 def main() -> None:
     """Run the command line (entry point of the script `penstock`)."""
+    _open_closed_streams()
     try:
         from .app import app
     except ImportError as error:
@@ -25,3 +27,14 @@ def main() -> None:
     if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
         stdout.reconfigure(errors="backslashreplace")
     app()
+
+
+def _open_closed_streams() -> None:
+    """Connect closed standard streams, as some daemons leave them, to the null device.
+
+    Python sets such a stream to `None`, and the next file that is opened gets its descriptor, so
+    that output of a worker process would land in a data file.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # gets the lowest free descriptor

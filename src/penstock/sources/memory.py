@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, pairwise
@@ -13,6 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..engine.base.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..engine.base.sizes import LengthsByIndex, OffsetLengths
 from ..engine.base.spans import DocumentSpans
@@ -47,7 +49,7 @@ class Memory:
 
     - Ranges and one-dimensional arrays return Python scalars; other arrays return views of rows.
     - Hugging Face datasets, and others with `__getitems__`, read many rows at once.
-    - pyarrow tables return rows as dicts.
+    - pyarrow tables and record batches return rows as dicts.
     - Tensors and array stores (with `shape` and `dtype`) take a list of indices.
 
     Lengths are known if the object has `lengths` (an array or a method), or `length_of`, which takes an
@@ -82,7 +84,7 @@ class Memory:
             )
             raise ConfigError(f"{_get_qualified_name(seq)} is no sequence of samples: {reason}")
         _refuse_mask(seq)
-        self._seq = seq
+        self._seq = seq = _as_table(seq)
         self._read = _choose_reader(seq)
         self._rows = len(seq)
         self._digest: Digest | None = None
@@ -576,6 +578,23 @@ def _read_by_index_list(seq: Any, indices: Ints) -> list[Any]:
             where=_get_qualified_name(seq),
         )
     return [samples[number] for number in inverse.tolist()]
+
+
+def _as_table(seq: Any) -> Any:
+    """Return a record batch as a table, because its `[i]` is a column; other objects as they are.
+
+    Raises:
+        ConfigError: Two columns have one name.
+    """
+    if not (type(seq).__module__.startswith("pyarrow") and hasattr(seq, "column_names")):
+        return seq
+    names: list[str] = seq.column_names
+    if repeated := [name for name, count in Counter(names).items() if count > 1]:
+        raise ConfigError(
+            f"{_get_qualified_name(seq)} has the column {repeated[0]!r} more than once, so a row "
+            "would lose a value: rename one with table.rename_columns(...)"
+        )
+    return seq if hasattr(seq, "to_batches") else import_arrow().Table.from_batches([seq])
 
 
 def _make_table_reader(table: Any) -> _ReadRows:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..arguments import check_choice, check_int
+from ..arguments import check_choice, check_int, check_padding
 from ..engine.base.dtypes import (
     TOKEN_DTYPE,
     InexactError,
@@ -57,6 +57,7 @@ def build_feature_packing(
     for feature_dtype in _expand_setting("dtype", dtype, capacity, None):
         check_dtype(feature_dtype, step)
     padding = _expand_setting("pad", pad, capacity, 0)
+    check_padding(padding, step + "(pad={})")
     rows = FeatureRows(
         capacity,
         unpacked,

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..arguments import check_int
+from ..arguments import check_int, check_padding
 from ..engine.base.dtypes import (
     TOKEN_DTYPE,
     InexactError,
@@ -58,6 +58,7 @@ class Padded:
         multiple: int = 1,
         dtype: DType | dict[str, DType] = None,
     ) -> None:
+        check_padding(pad.values() if isinstance(pad, Mapping) else [pad], "Padded(pad={})")
         self.pad, self.multiple, self.dtype = (
             pad,
             check_int(multiple, "Padded(multiple={})", 1),

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..arguments import check_int, validate_arguments
+from ..arguments import check_int, check_padding, validate_arguments
 from ..engine.base.columnar import Jagged
 from ..engine.base.dtypes import InexactError, concatenate, is_untyped, make_exact_array
 from ..engine.base.integers import cast_scalar
@@ -65,6 +65,7 @@ def pad(
             f"pad({dict(fields)}, mask={mask!r}): name at least one field, and give the mask "
             "another name"
         )
+    check_padding(fields.values(), "pad: {}")
     return _PadCollate(dict(fields), length, check_int(multiple, "pad(multiple={})", 1), mask)
 
 

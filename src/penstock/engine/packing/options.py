@@ -88,7 +88,7 @@ class Packing(RowBuilder):
             )
         self.fold()
         self._check_length()
-        if isinstance(self.features, str) or isinstance(self.unpacked, str):
+        if isinstance(self.features, str | Mapping) or isinstance(self.unpacked, str | Mapping):
             raise ConfigError(
                 "pack: features and unpacked are tuples of names, such as ('input_ids',), not one "
                 "name"

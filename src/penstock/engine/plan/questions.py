@@ -334,6 +334,9 @@ class Questions(Located):
         {'a': Exhaustion(repeats=12, ends=None), 'b': Exhaustion(repeats=4, ends=8)}
         """
 
+        if horizon is not None:
+            horizon = check_int(horizon, "plan.exhaustion(horizon={})", 0)
+
         def sums(position: int, most: int | None) -> Ints:
             tally = self._tally(position, most)
             return np.stack((tally.samples, tally.tokens if self._marks else tally.samples))
@@ -373,7 +376,7 @@ class Questions(Located):
         """
         if not isinstance(other, Questions):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"plan.diff: a {type(other).__name__} is not a plan; give the plan of a dataset, ds.plan"
+                f"plan.diff: {type(other).__name__} is no plan; give the plan of a dataset, ds.plan"
             )
         if within is None:
             within = range(
