@@ -98,7 +98,7 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "horizon": (
         lambda: numbers().plan.exhaustion(horizon="3"),
-        "plan.exhaustion(horizon='3'): a whole number of at least 0",
+        "plan.exhaustion(horizon='3'): give a whole number of at least 0",
     ),
     "no axis": (lambda: ps.from_sequence(np.array(2)), "an array without an axis"),
 }

@@ -115,8 +115,9 @@ class UnifiedSchema:
     def _require_columns(self, widest: int, chosen: bool) -> None:
         widest_schema, missing = self._schemas[widest], dict[str, Path]()
         for file_schema, path in zip(self._schemas, self._paths, strict=True):
-            absent = [field for field in widest_schema if field.name not in file_schema.names]
-            extra = set(file_schema.names) - set(widest_schema.names)
+            own = set(file_schema.names)
+            absent = [field for field in widest_schema if field.name not in own]
+            extra = own - set(widest_schema.names)
             no_columns = not chosen and not file_schema.names
             if extra or no_columns or any(not field.nullable for field in absent):
                 raise DataError(
@@ -275,25 +276,26 @@ class SchemaConverter:
 
     def __init__(self, file_schema: Any, schema: Any | None, path: Path) -> None:
         pa, self._path = import_arrow(), path
-        self.names: list[str] = (
-            file_schema.names
-            if schema is None
-            else [name for name in schema.names if name in file_schema.names]
-        )
+        # Each access of `schema.names` builds a list, which takes long for thousands of columns.
+        own = {field.name: field for field in file_schema}
+        common = own if schema is None else {field.name: field for field in schema}
+        self._own = frozenset(own)
+        self.names = [name for name in common if name in own]
         types = {} if schema is None else find_required_casts(file_schema, schema)
-        self._casts: Mapping[str, Any] = {
-            name: choose_readable_type(types.get(name, file_schema.field(name).type))
-            for name in self.names
-            if name in types
-            or choose_readable_type(file_schema.field(name).type) != file_schema.field(name).type
+        readable = {
+            name: choose_readable_type(types.get(name, own[name].type)) for name in self.names
         }
-        fields = list[Any]()
-        for field in file_schema if schema is None else schema:
-            is_unchanged = field.name in file_schema.names and field.name not in self._casts
-            column_type = self._casts.get(field.name) or choose_readable_type(field.type)
-            fields.append(
-                file_schema.field(field.name) if is_unchanged else pa.field(field.name, column_type)
-            )
+        self._casts: Mapping[str, Any] = {
+            name: type_
+            for name, type_ in readable.items()
+            if name in types or type_ != own[name].type
+        }
+        fields = [
+            own[name]
+            if name in own and name not in self._casts
+            else pa.field(name, self._casts.get(name) or choose_readable_type(field.type))
+            for name, field in common.items()
+        ]
         self.schema = pa.schema(fields)
         self.changes = bool(self._casts) or len(self.names) < len(fields)
 
@@ -308,7 +310,7 @@ class SchemaConverter:
         return batch_type.from_arrays(columns, schema=self.schema)
 
     def _of(self, batch: Any, name: str) -> Any:
-        return batch.column(name) if name in self.names else None
+        return batch.column(name) if name in self._own else None
 
     def column(self, name: str, column: Any, rows: int) -> Any:
         """Return one column, of nulls if the file lacks it."""

@@ -360,7 +360,7 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
         (lambda plan: plan.find("letters", "x"), "the index 'x'"),
         (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): give a range"),
         (lambda plan: plan.skip(3), "plan.skip(3): give a range"),
-        (lambda plan: plan.diff(ps.from_sequence(range(3))), "plan.diff: a Dataset is not a plan"),
+        (lambda plan: plan.diff(ps.from_sequence(range(3))), "plan.diff: Dataset is no plan"),
         (lambda plan: plan.exclude(["letters"]), "'letters' is not a key"),
         (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: give a whole number"),
     ],
