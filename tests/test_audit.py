@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from penstock.engine.base.passes import Passes
 from penstock.engine.graph.nodes import Batch
-from penstock.engine.runtime.step_log import StepRecord, rows_of_step, rows_of_steps
+from penstock.engine.runtime.step_log import StepLog, StepRecord
 from penstock.engine.streams.deal import REMAINDERS
 from penstock.stores.outputs import ENDINGS
 
@@ -169,16 +169,17 @@ def test_many_steps_are_what_each_of_them_is(data: st.DataObject) -> None:
     number = lambda most: data.draw(st.integers(1, most))  # noqa: E731
     sizes = data.draw(st.lists(st.integers(8, 60), max_size=4))
     passes = Passes.of(enumerate(sizes)) if sizes else None
-    log, step, row = list[StepRecord](), 0, 0
+    records, step, row = list[StepRecord](), 0, 0
     for _ in range(number(4)):
         ranks, batch = number(4), Batch(number(2), data.draw(st.booleans()))
         remainder = data.draw(st.sampled_from(REMAINDERS))
-        log.append(StepRecord(step, row, ranks * batch.n, ranks, remainder, (batch,)))
+        records.append(StepRecord(step, row, ranks * batch.n, ranks, remainder, (batch,)))
         step, row = step + number(9), row + number(90)
     first = data.draw(st.integers(0, 40))
     steps = range(first, first + number(40))
-    starts, stops, _ = rows_of_steps(log, steps, passes)
-    each = [rows_of_step(log, step, passes) for step in steps]
+    log = StepLog(tuple(records), passes)
+    starts, stops, _ = log.padded_rows_of(steps)
+    each = [log.padded_rows(step) for step in steps]
     assert [range(a, max(a, b)) for a, b in zip(starts.tolist(), stops.tolist(), strict=True)] == [
         range(one.start, max(one.start, one.stop)) for one in each
     ]

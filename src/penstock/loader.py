@@ -22,7 +22,6 @@ from .engine.graph.going import going_on
 from .engine.graph.indexed import require_indexed, why_not
 from .engine.graph.shown import Shown, Shows, attempt, counted
 from .engine.graph.tail import rows_of_rank, shared_by_ranks, shares_batches, tail_of
-from .engine.plan.steps import rows_of, rows_op
 from .engine.runtime.copies import Copies
 from .engine.runtime.delivery import Delivery, Form
 from .engine.runtime.executors import EXECUTORS, ExecutorName, hired
@@ -448,8 +447,7 @@ class Loader(Shows):
                     "new loader"
                 )
             require_indexed(session.base, f"seek({step})", "load a state that was saved there")
-            rows = rows_of(rows_op(session.compiled.op), session.records, step)
-            session.go(step, rows.start, counted)
+            session.go(step, session.step_log.rows(step).start, counted)
 
         self._alone(change)
 

@@ -99,7 +99,7 @@ def replay(
         missing = [step for step in step_range if step not in expected]
         # `penstock run` writes a step of several ranks in the order of positions; the audit lists
         # it rank by rank.
-        order = sorted if any(record.ranks > 1 for record in target.log) else list
+        order = sorted if any(record.ranks > 1 for record in target.log.records) else list
         different = [
             step
             for step in step_range

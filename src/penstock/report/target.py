@@ -16,7 +16,6 @@ import numpy.typing as npt
 from penstock import __version__
 from penstock.dataset import Dataset
 from penstock.engine.base.canonical_json import compute_fingerprint
-from penstock.engine.base.passes import Passes
 from penstock.engine.base.row_files import as_row_files
 from penstock.engine.base.sizes import sum_lengths
 from penstock.engine.graph.digests import data_of
@@ -32,7 +31,7 @@ from penstock.engine.ops.op import OneInput, Op
 from penstock.engine.ops.packed import PackedOp
 from penstock.engine.ops.tokens import Lengths
 from penstock.engine.plan import Exhaustion
-from penstock.engine.runtime.step_log import StepRecord, record_of
+from penstock.engine.runtime.step_log import StepLog
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
@@ -68,14 +67,14 @@ class Target:
     note: str = ""
 
     @property
-    def log(self) -> tuple[StepRecord, ...]:
-        """Records of the run's steps, one per range with constant batch and ranks."""
-        return self.rows.records
+    def log(self) -> StepLog:
+        """The global steps of the run."""
+        return self.rows.step_log
 
     @property
     def rows_of_step(self) -> int:
         """Rows of a global step at the current position."""
-        return self.log[-1].rows
+        return self.log.records[-1].rows
 
     def fingerprint(self, data: bool = False) -> dict[str, str]:
         """Return fingerprints of the run.
@@ -96,22 +95,17 @@ class Target:
         """Unit of steps: training steps, or samples drawn."""
         return "step" if self.indexed else "sample"
 
-    @property
-    def _passes(self) -> Passes | None:
-        return self.rows.compiled.op.passes
-
     def row(self, step: int) -> int:
         """Return the first row of a step, counted over all passes."""
-        return record_of(self.log, step).first_row(step, self._passes)[0]
+        return self.log.first_row(step)
 
     def step(self, row: int) -> int:
         """Return the step of a row, or the last step if the row completes none."""
-        record = next(record for record in reversed(self.log) if record.row <= row)
-        return max(0, record.steps_to(row + 1, self._passes) - 1)
+        return max(0, self.log.step_of(row))
 
     def holds(self, step: int, row: int) -> bool:
         """Return True if a row is part of a step; the last rows of a pass may fill none."""
-        return row < self.row(step) + record_of(self.log, step).rows
+        return row < self.row(step) + self.log.record_of(step).rows
 
     def horizon(self, steps: int | None) -> int:
         """Return the length of the run: `steps`, at most to its end.
@@ -129,12 +123,9 @@ class Target:
     @cached_property
     def last(self) -> int | None:
         """Number of steps of a run that ends; approximate if rows are packed during the run."""
-        if (passes := self._passes) is not None:
+        if (passes := self.log.passes) is not None:
             size = passes.size(0)
-            first_pass = next(
-                record for record in reversed(self.log) if not record.row or record.row < size
-            )
-            return first_pass.steps_to(size, passes) if size else 0
+            return self.log.step_of(size - 1) + 1 if size else 0
         steps = count_steps(self.model)
         if self.indexed or steps is None or not lengths_known(self.plan.flow):
             return None
@@ -371,7 +362,7 @@ def open_target(
                     )
                 plan = plan.for_state(_read_state(state))
             rows = plan.rows(None if state else begins_on if indexed else 1)
-            note = "" if state is None else _describe_other_steps(path, model, rows.records)
+            note = "" if state is None else _describe_other_steps(path, model, rows.step_log)
             return Target(path, model, dataset, plan, rows, indexed, note)
         except IndexedError:
             if (below := only_input(flow)) is None:
@@ -379,12 +370,12 @@ def open_target(
             flow = below
 
 
-def _describe_other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord, ...]) -> str:
+def _describe_other_steps(path: Path, model: MixtureFile, log: StepLog) -> str:
     """Return the notice that the run took steps with other ranks or batches than its file says."""
     batch = model.batch
     if batch is None or all(
         record.rows == model.rows_of_step and (batch.over_ranks or record.ranks == batch.ranks)
-        for record in log
+        for record in log.records
     ):
         return ""
     asked = f"{counted(batch.ranks, 'rank')} with {counted(batch.size, 'row')} each"
@@ -392,7 +383,7 @@ def _describe_other_steps(path: Path, model: MixtureFile, log: tuple[StepRecord,
     told = [
         f"{counted(record.ranks, 'rank')} with {counted(record.group, 'row')} each from step "
         f"{record.step:,} on"
-        for record in log[-_MAX_RECORDS:]
+        for record in log.records[-_MAX_RECORDS:]
     ]
     return f"{path} says {asked}, and the run had {', '.join(told)}; answers are those of the run"
 

@@ -18,15 +18,15 @@ from ..graph.indexed import require_indexed
 from ..graph.nodes import Flow
 from ..graph.show import length, shown
 from ..graph.shown import Shown, Shows
-from ..graph.tail import tail_of
+from ..graph.tail import batches_of_rank, tail_of
 from ..ops.op import Op
 from ..ops.packed import PackedOp
-from ..runtime.step_log import StepRecord
+from ..runtime.step_log import StepLog, StepRecord, first_record
+from ..streams.deal import spread_of
 from ..streams.journal import JournalEntry, SampleDraw
 from .records import Address, Sample, Samples, parse_uid
 from .replaced import Replaced
 from .step_samples import StepReader
-from .steps import log_of, rows_given, rows_op
 
 
 @validate_arguments
@@ -162,9 +162,9 @@ class Located(Shows):
             raise ConfigError(f"plan.audit({steps!r}): give a range of steps, one by one")
         if steps.start < 0:
             raise IndexError(f"step {steps.start}: steps count from 0; give a step from 0 on")
-        op, log = self._rows_op, log_of(self.flow, self._records, world_size, "audit")
+        op, log = self._rows_op, self._log_for("audit", world_size)
         return StepReader(
-            op, log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken
+            log, steps, lambda rows: self._replaced.locate(rows, op), self._tokens_taken
         )
 
     # ------------------------------------------------------------ inside
@@ -235,13 +235,37 @@ class Located(Shows):
 
     @cached_property
     def _rows_op(self) -> Op:
-        return rows_op(self._op)
+        """The part of the tree below the last batches, which gives the rows of a run."""
+        op = self._op
+        while op.tail:
+            (op,) = op.inputs
+        return op
+
+    @property
+    def step_log(self) -> StepLog:
+        """The global steps of the run; without a run, those of one rank."""
+        return self._log_for("records", None)
+
+    def _log_for(self, method: str, world_size: int | None) -> StepLog:
+        """Return the log of the run, or of a new run on these ranks; errors name the method."""
+        return StepLog(self._records_for(method, world_size), self._rows_op.passes)
+
+    def _records_for(self, method: str, world_size: int | None) -> tuple[StepRecord, ...]:
+        if self._records is not None and world_size is not None:
+            raise ConfigError(
+                f"plan.{method}: the run stores the number of ranks of its steps; leave out "
+                "world_size"
+            )
+        if self._records is not None:
+            return self._records
+        where = f"plan.{method.partition('(')[0]}(world_size={{}})"
+        ranks = 1 if world_size is None else check_int(world_size, where, 1)
+        tail = tail_of(batches_of_rank(self.flow, ranks, drop=True))
+        return (first_record(spread_of(0, ranks, tail.group, "drop"), tail),)
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """Return the samples of a global step, with the positions of their items."""
-        rows = rows_given(
-            self._rows_op, log_of(self.flow, self._records, world_size, "at(step=)"), step
-        )
+        rows = self._log_for("at(step=)", world_size).rows_given(step)
         return self._samples_of(self._replaced.locate(rows, self._rows_op), self._items_of(rows))
 
     def _items_of(self, rows: Ints) -> Ints:

@@ -29,7 +29,6 @@ from ..streams.journal import journal_from_json, journal_to_json
 from .edit import by_source, reached, replanned_passes
 from .questions import Questions
 from .records import Sample
-from .steps import log_of, rows_of
 
 D = TypeVar("D")
 
@@ -156,9 +155,9 @@ class Plan(Questions, Generic[D]):
         >>> plan.size, plan.rows().size, [sample.index for sample in plan.rows(world_size=2).at(step=0)]
         (3, 6, [0, 1, 2, 3])
         """
-        log = log_of(self._base.flow, self._records, world_size, "rows")
+        records = self._records_for("rows", world_size)
         return self._copy(
-            self._base.of(tail_of(self._base.flow).flow), self._edits, self._body, log
+            self._base.of(tail_of(self._base.flow).flow), self._edits, self._body, records
         )
 
     @property
@@ -167,7 +166,7 @@ class Plan(Questions, Generic[D]):
 
         Without a run, they are the steps of one rank.
         """
-        return log_of(self._base.flow, self._records, None)
+        return self.step_log.records
 
     @property
     def position(self) -> int:
@@ -200,8 +199,7 @@ class Plan(Questions, Generic[D]):
     @property
     def next_step(self) -> int:
         """Return the first global step that the run has not made; 0 without a run."""
-        log = self.records
-        return log[-1].steps_to(max(self._row, log[-1].row), self._rows_op.passes)
+        return self.step_log.next_step(self._row)
 
     @cached_property
     def _open_rows(self) -> Ints | None:
@@ -287,7 +285,7 @@ class Plan(Questions, Generic[D]):
         if not asked:
             return self
         first, last = (
-            (self._rows_at(end) if steps is None else rows_of(self._rows_op, self.records, end))
+            (self._rows_at(end) if steps is None else self.step_log.rows(end))
             for end in (asked[0], asked[-1])
         )
         passes, low, high = self._rows_op.passes, first.start, last.stop

@@ -18,13 +18,12 @@ from ..base.sizes import sum_lengths
 from ..graph.tokens import stored_dtypes
 from ..ops.op import Op
 from ..ops.tally import Tally, Uncountable, limited_search
-from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
+from ..runtime.step_log import RowsGiven
 from .ends import exhaustions, far
 from .located import Located, packs_of
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen, seen_in_all
-from .steps import log_of, rows_of
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
@@ -77,9 +76,7 @@ class Questions(Located):
         [True, True, True]
         """
         if steps is not None:
-            return self._steps_of(
-                source, index, steps, within, log_of(self.flow, self._records, world_size, "find")
-            )
+            return self._steps_of(source, index, steps, within, world_size)
         if within is None and self.size is None:
             return list(islice(self.iter_find(source, index), 1))
         leaf, index = self._sample(source, index)
@@ -429,9 +426,10 @@ class Questions(Located):
         index: int,
         steps: range,
         within: range | None,
-        log: tuple[StepRecord, ...],
+        world_size: int | None,
     ) -> list[int]:
-        """Yield the steps that deliver a sample."""
+        """Return the steps that deliver a sample."""
+        log = self._log_for("find", world_size)
         if within is not None:
             raise ConfigError("plan.find: give positions or steps, not both")
         if not isinstance(steps, range) or steps.step != 1 or steps.start < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -441,13 +439,13 @@ class Questions(Located):
         op, (leaf, index) = self._rows_op, self._sample(source, index)
         if not steps:
             return []
-        first, stop = rows_of(op, log, steps.start).start, rows_of(op, log, steps[-1]).stop
+        first, stop = log.rows(steps.start).start, log.rows(steps[-1]).stop
         if op.passes:  # the beginning of a pass may fill up its last step
             first = op.passes.at(first).start
         found = op.find(leaf, np.asarray([index]), first, stop)
         if self._entries:
             found = self._replaced_rows.find(leaf, index, found, range(first, stop))
-        taken = {step for row in found.tolist() for step in steps_of_row(log, row, op.passes)}
+        taken = {step for row in found.tolist() for step in log.steps_of_row(row)}
         return sorted(step for step in taken if step in steps)
 
     @property
@@ -462,9 +460,7 @@ class Questions(Located):
 
     def _settled(self) -> RowsGiven:
         """Count what is settled in a run with leases."""
-        given = rows_given_in(
-            log_of(self.flow, self._records, None), range(self._row), self._rows_op.passes
-        )
+        given = self.step_log.given_in(range(self._row))
         open_rows = np.zeros(0, np.int64) if self._open_rows is None else self._open_rows
         return given._replace(left_out=np.concatenate([given.left_out, open_rows]))
 
@@ -473,13 +469,9 @@ class Questions(Located):
         return []
 
     def _rows_before(self, step: int, world_size: int | None, asked: str) -> RowsGiven:
-        """Return the number of rows in the steps before a step."""
-        op, log = self._rows_op, log_of(self.flow, self._records, world_size, f"{asked}(step=)")
-        step = check_int(step, f"plan.{asked}(step={{}})", 0)
-        record = record_of(log, step)
-        stop = record.row if record.step == step else record.first_row(step, op.passes)[0]
-        check_position(stop)
-        return rows_given_in(log, range(stop), op.passes)
+        """Return the rows that the steps before a step delivered."""
+        log = self._log_for(f"{asked}(step=)", world_size)
+        return log.given_before(check_int(step, f"plan.{asked}(step={{}})", 0))
 
     def _given_in_steps(self, rows: RowsGiven) -> Tally:
         tally, replaced = Tally(len(self.sources), self._marks), self._replaced_rows

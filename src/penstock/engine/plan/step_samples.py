@@ -9,9 +9,7 @@ import numpy as np
 
 from ...types import Ints
 from ..base.rows import ProvenanceRows
-from ..ops.op import Op
-from ..runtime.step_log import DealtSteps, StepRecord
-from .steps import rows_dealt
+from ..runtime.step_log import DealtSteps, StepLog
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +33,14 @@ class StepReader:
     `located` gives the samples of rows, `parted` their tokens.
     """
 
-    rows: Op
-    log: tuple[StepRecord, ...]
+    log: StepLog
     steps: range
     located: Callable[[Ints], ProvenanceRows]
     parted: Callable[[ProvenanceRows], tuple[Ints | None, Ints | None]]
 
     def stretches(self, done: Callable[[int], object] | None = None) -> Iterator[StepSamples]:
         """Yield the samples of all steps, some steps at a time; `done` receives the number of steps."""
-        for steps in rows_dealt(self.rows, self.log, self.steps):
+        for steps in self.log.deal(self.steps):
             yield self._locate(steps)
             if done is not None:
                 done(len(steps.steps))

@@ -70,15 +70,12 @@ from .states import (
 )
 from .step_log import (
     GivenBefore,
+    StepLog,
     StepRecord,
     first_record,
     given_before_from_json,
-    joined_equal,
-    log_beyond,
-    log_from,
-    logged,
+    merge_equal,
     records_from_json,
-    records_within,
 )
 
 T = TypeVar("T")
@@ -380,22 +377,27 @@ class Session:
             self._log_jump(row)
         self.epoch = epoch
         self._go_on(*self._reached(place))
-        self._before = self.records[-1].steps_to(row, passes) - self.items
+        self._before = self.step_log.next_step(row) - self.items
+
+    @property
+    def step_log(self) -> StepLog:
+        """The global steps of a run of positions."""
+        return StepLog(self.records, self._run.passes)
 
     def _log_jump(self, row: int) -> None:
-        """Note which rows are jumped over on the way to one, or are given again."""
-        now, log, passes = self.row, self.records, self._run.passes
+        """Log that rows are skipped, or that the run goes back and delivers some again."""
+        now, log = self.row, self.step_log
         if row > now:
-            self.records = log_beyond(log, now, row, self._record, passes)
+            self.records = log.skip(self._record, now, row).records
         if row >= now:
             return
-        self.records = log_from(log, row, self._record, passes)
-        step = self.records[-1].steps_to(row, passes)
+        self.records = log.go_back(self._record, row).records
+        step = self.step_log.next_step(row)
         before = [replace(one, step=min(one.step, step)) for one in self.given_before]
-        if records := records_within(log, row, now):
+        if records := log.records_within(row, now):
             at = now - self.pass_start
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
-        self.given_before = joined_equal(before)
+        self.given_before = merge_equal(before)
 
     def _changed(self, changes: Sequence[Edit]) -> Flow:
         """Return the tree with changes. Streams draw by the mixture of the pass they are in."""
@@ -421,7 +423,7 @@ class Session:
             self.spread = replace(self.spread, remainder="keep", whole=True)
             self._go_on(*self._reached(cursor))
             record = replace(self._record, gives="items")
-            self.records = logged(self.records, self.row, record, self._run.passes)
+            self.records = self.step_log.continue_with(record, self.row).records
 
         self._change(change)
 
@@ -570,9 +572,8 @@ class Session:
         if self.group:
             start = 0 if opened.passes is None else opened.passes.start(self.epoch)
             position = start + parse_cursor_int(cursor)
-            self.records = logged(
-                records_from_json(body.records), position, self._record, opened.passes
-            )
+            log = StepLog(records_from_json(body.records), opened.passes)
+            self.records = log.continue_with(self._record, position).records
             self.given_before = given_before_from_json(body.given_before)
             if self.given_before and self.adopted != tuple(body.adopted):
                 self.given_before = ()

@@ -1,24 +1,25 @@
-"""The log of a run's global steps: which rows each took, and which rank had which of them.
+"""The global steps of a run: the rows that each took, and the rank that received each row.
 
-Ranks, batches and what becomes of a last, short step may change during a run. The state
-keeps a list of records, one for each stretch of steps of one kind, and every answer about a step
-comes from it. So it says which steps a `seek` jumped over, and which rows `lease` gave item by item.
-Rows are counted over all passes.
+Ranks, batches and the handling of a short last step may change during a run. The state stores a
+`StepRecord` for each range of steps of one kind, and every answer about a step comes from these
+records: also which steps `seek` skipped, and which rows `lease` delivered item by item. Rows are
+counted over all passes.
 
-When a run goes back, its step numbers restart from there. What it gave before is kept as a
-`GivenBefore`.
+When a run goes back, its step numbers restart from there, and a `GivenBefore` stores what it had
+delivered.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
 import numpy as np
 
+from ...arguments import check_position
 from ...errors import StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..base.cursors import parse_cursor_int
@@ -29,10 +30,10 @@ from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
 
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
 
-_ROWS = 1 << 16  # rows that are dealt out together
+_ROWS = 1 << 16  # rows that are dealt together
 
 
-class PassSteps(NamedTuple):
+class _EqualPasses(NamedTuple):
     """Passes of `rows` rows and `steps` steps each, from a step that begins at row `row` on."""
 
     step: int
@@ -43,14 +44,18 @@ class PassSteps(NamedTuple):
 
 @dataclass(frozen=True)
 class StepRecord:
-    """From `step` on, which begins at `row`, a step takes `rows` rows, as many on each of `ranks`.
+    """Steps of one kind: from `step` on, which begins at `row`, a step has `rows` rows.
 
-    `batches` are those that a rank makes of its rows, innermost first. What is left at the end of a
-    pass and fills no step is left out ("drop"), filled up from the beginning of the pass ("pad"),
-    or dealt out as it is ("keep").
-
-    `gives` is "steps" of a `for`; "items" where `lease` gave all items of a pass, whole; "nothing"
-    of steps that a `seek` jumped over.
+    Args:
+        step: the first step.
+        row: the first row of that step.
+        rows: the rows of a step, equally many on each rank.
+        ranks: the number of ranks.
+        remainder: the handling of rows at the end of a pass that fill no step: they are left out
+            ("drop"), filled up from the beginning of the pass ("pad"), or a short step ("keep").
+        batches: the batches that a rank makes of its rows, innermost first.
+        gives: "steps" of a loop; "items" if `lease` delivered all items of a pass, each whole;
+            "nothing" if `seek` skipped the steps.
     """
 
     step: int
@@ -68,8 +73,7 @@ class StepRecord:
 
     @cached_property
     def least(self) -> int:
-        """The fewest rows at the end of a pass that make a step; 0 where any number does, as it is
-        filled up."""
+        """The fewest rows at the end of a pass that make a step; 0 if a short step is filled up."""
         return {"drop": self.rows, "pad": 0, "keep": least_rows(self.batches)}[self.remainder]
 
     def is_of(self, other: StepRecord) -> bool:
@@ -77,7 +81,7 @@ class StepRecord:
         return replace(self, step=0, row=0) == replace(other, step=0, row=0)
 
     def to_json(self) -> dict[str, Json]:
-        """The record as it lies in a state."""
+        """Return the record as a state stores it."""
         return {
             "step": self.step,
             "row": self.row,
@@ -88,281 +92,346 @@ class StepRecord:
             **({} if self.gives == "steps" else {"gives": self.gives}),
         }
 
-    # ------------------------------------------------------------ steps and rows
-
-    def in_pass(self, rows: int) -> int:
-        """The steps that so many rows up to the end of a pass give."""
+    def count_steps(self, rows: int) -> int:
+        """Return the number of steps in rows up to the end of a pass."""
         whole, left = divmod(rows, self.rows)
         return whole + (left >= max(self.least, 1))
 
-    def stretches(self, passes: Passes | None) -> list[PassSteps]:
-        """Return the steps of this kind: the rest of the pass in which they begin, and the passes
-        after it."""
+    def equal_passes(self, passes: Passes | None) -> list[_EqualPasses]:
+        """Return the rest of the pass in which the steps begin, and the passes after it."""
         if passes is None:
-            return [PassSteps(self.step, self.row, MAX_POSITION, MAX_POSITION)]
-        here, out = passes.at(self.row), list[PassSteps]()
+            return [_EqualPasses(self.step, self.row, MAX_POSITION, MAX_POSITION)]
+        here, out = passes.at(self.row), list[_EqualPasses]()
         step, left = self.step, here.stop - self.row
-        out.append(PassSteps(step, self.row, left, self.in_pass(left)))
-        step += self.in_pass(left)
+        out.append(_EqualPasses(step, self.row, left, self.count_steps(left)))
+        step += self.count_steps(left)
         epochs = [here.epoch + 1, *(epoch for epoch in passes.epochs if epoch > here.epoch + 1)]
         for epoch, later in zip(epochs, [*epochs[1:], None], strict=True):
             size = passes.size(epoch)
-            out.append(PassSteps(step, passes.start(epoch), size, self.in_pass(size)))
-            step += self.in_pass(size) * ((later or epoch) - epoch)
+            out.append(_EqualPasses(step, passes.start(epoch), size, self.count_steps(size)))
+            step += self.count_steps(size) * ((later or epoch) - epoch)
         return out
 
     def first_row(self, step: int, passes: Passes | None) -> tuple[int, int]:
-        """Return the row at which a step begins, and the end of its pass."""
-        found = self.stretches(passes)
+        """Return the row at which a step begins, and the end of its pass; for a step of any size."""
+        found = self.equal_passes(passes)
         first, row, size, each = found[bisect_right(found, step, key=lambda one: one.step) - 1]
         if not each:
-            raise self._no_step(step, size)
+            raise self._make_no_step_error(step, size)
         epoch, place = divmod(step - first, each)
         return row + epoch * size + place * self.rows, row + (epoch + 1) * size
 
     def first_rows(self, steps: Ints, passes: Passes | None) -> tuple[Ints, Ints]:
-        """Return the same of many steps."""
-        first, row, size, each = np.asarray(self.stretches(passes), np.int64).T
+        """Return the row at which each step begins, and the end of its pass."""
+        first, row, size, each = np.asarray(self.equal_passes(passes), np.int64).T
         i = np.searchsorted(first, steps, side="right") - 1
         if (none := each[i] == 0).any():
-            raise self._no_step(int(steps[none][0]), int(size[-1]))
+            raise self._make_no_step_error(int(steps[none][0]), int(size[i][none][0]))
         epoch, place = np.divmod(steps - first[i], each[i])
         begin = row[i] + epoch * size[i]
         return begin + place * self.rows, begin + size[i]
 
-    def _no_step(self, step: int, rows: int) -> IndexError:
+    def _make_no_step_error(self, step: int, rows: int) -> IndexError:
         return IndexError(
             f"step {step}: a pass has {rows} rows, fewer than a step of {self.rows}; ask by position"
         )
 
-    def steps_to(self, row: int, passes: Passes | None) -> int:
-        """The steps up to a row, a begun one included."""
-        found = self.stretches(passes)
+    def step_at(self, row: int, passes: Passes | None) -> int:
+        """Return the first step that begins at a row or after it."""
+        found = self.equal_passes(passes)
         step, start, size, each = found[
             max(bisect_right(found, row, key=lambda one: one.row) - 1, 0)
         ]
         epoch, place = divmod(row - start, max(size, 1))
         return step + epoch * each + min(-(-place // self.rows), each)
 
-    def dealt(self, starts: Ints, rows: int) -> tuple[Ints, Ints]:
-        """The offsets of the rows that come to be in an item, of steps of `rows` rows that begin at
-        `starts`: rank after rank, each rank's in ascending order, int64[steps, rows]; and the rank
-        of each of these places.
+    def deal(self, starts: Ints, rows: int) -> tuple[Ints, Ints]:
+        """Deal the rows of steps to the ranks.
+
+        Args:
+            starts: the first row of each step.
+            rows: the number of rows in each of them.
+
+        Returns:
+            The offsets of the rows that become part of an item, int64[steps, n]: rank after rank,
+            ascending on each rank. And the rank of each of the n columns.
         """
         offsets, ranks = dealt_to_all(starts, rows, self.group)
         if rows == self.rows:
             return offsets, ranks
-        mine = np.bincount(ranks, minlength=1)  # batches may drop what fills none of them
+        mine = np.bincount(ranks, minlength=1)  # batches may drop rows that fill none of them
         kept = np.asarray(
             [rows_given(self.batches, n) if n < self.group else n for n in mine.tolist()]
         )
-        given = np.flatnonzero(_within(ranks) < kept[ranks])
+        given = np.flatnonzero(_count_within(ranks) < kept[ranks])
         return offsets[:, given], ranks[given]
 
 
 def first_record(spread: Spread, tail: Tail) -> StepRecord:
-    """The record of a run that begins on these ranks."""
+    """Return the record of a run that begins on these ranks."""
     batches = tuple(Batch(batch.n, batch.drop_remainder) for batch in tail.batches)
     return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, batches)
 
 
-def logged(
-    log: Sequence[StepRecord], row: int, now: StepRecord, passes: Passes | None
-) -> tuple[StepRecord, ...]:
-    """The log of a run that goes on from a row with steps of another kind."""
-    last = log[-1]
-    if last.is_of(now) and not _splits_step(log, row, passes):
-        return tuple(log)
-    row = max(row, last.row)
-    if last.row == row:
-        before = tuple(log[:-1])
-        if before and before[-1].is_of(now) and logged(before, row, now, passes) == before:
-            return before
-        return (*before, replace(now, step=last.step, row=row))
-    return (*log, replace(now, step=last.steps_to(row, passes), row=row))
-
-
-def _splits_step(log: Sequence[StepRecord], row: int, passes: Passes | None) -> bool:
-    """Return whether no step can begin with a row: the pass was changed when its last step was a
-    short one."""
-    last = log[-1]
-    if (step := last.steps_to(row, passes) - 1) < last.step:
-        return False
-    made = rows_of_step(log, step, passes)
-    end = made.stop if passes is None else min(made.stop, passes.at(made.start).stop)
-    return made.start < row < end
-
-
-def record_of(log: Sequence[StepRecord], step: int) -> StepRecord:
-    """The record that tells of a step."""
-    return next(record for record in reversed(log) if record.step <= step)
-
-
-def rows_of_step(log: Sequence[StepRecord], step: int, passes: Passes | None) -> range:
-    """The rows of a step. Where it was filled up they go beyond the end of the pass: on from its
-    beginning."""
-    record = record_of(log, step)
-    first, end = record.first_row(step, passes)
-    if passes is not None and not record.least:
-        return range(first, first + record.rows)
-    later = next((later.row for later in log if later.step > step), end)
-    return range(first, min(first + record.rows, end, later))
-
-
-def rows_of_steps(
-    log: Sequence[StepRecord], steps: range, passes: Passes | None
-) -> tuple[Ints, Ints, Ints]:
-    """Return the first and last row of many steps, and the number of their record."""
-    found = [_rows_of_steps(log, number, steps, passes) for number in range(len(log))]
-    starts, stops, records = (np.concatenate(column) for column in zip(*found, strict=True))
-    return starts, stops, records
-
-
-def _rows_of_steps(
-    log: Sequence[StepRecord], number: int, steps: range, passes: Passes | None
-) -> tuple[Ints, Ints, Ints]:
-    """Return the same for steps of one record."""
-    record, later = log[number], log[number + 1] if number + 1 < len(log) else None
-    low = max(record.step, steps.start)
-    high = steps.stop if later is None else min(later.step, steps.stop)
-    asked = np.arange(low, max(low, high), dtype=np.int64)
-    if not len(asked):
-        return asked, asked, asked
-    first, end = record.first_rows(asked, passes)
-    stop = first + record.rows
-    if passes is None or record.least:
-        stop = np.minimum(stop, end if later is None else np.minimum(end, later.row))
-    return first, stop, np.full(len(first), number)
-
-
-# ------------------------------------------------------------ who had which row
-
-
 class DealtSteps(NamedTuple):
-    """The rows of some steps that are dealt alike: `rows[i]` are those of `steps[i]`, rank after
-    rank.
+    """Rows of steps that are dealt alike: `rows[i]` are those of `steps[i]`, rank after rank.
 
-    `starts` are the rows at which the steps begin. `ranks` and `places` say, for each column of
-    `rows`, the rank and which row of the rank's item it is. Rows that fill up the last step of a
-    pass lie beyond its end: see `wrapped`.
+    `ranks` and `places` say, for each column of `rows`, the rank and the row of the rank's item.
     """
 
     steps: Ints
-    starts: Ints
     rows: Ints
     ranks: Ints
     places: Ints
 
 
-def dealt_steps(
-    log: Sequence[StepRecord], steps: range, passes: Passes | None
-) -> Iterator[DealtSteps]:
-    """Yield the rows of steps as they are given to the ranks, some steps at a time; none of steps
-    that gave nothing."""
-    most = max(1, _ROWS // max(record.rows for record in log))
-    for low in range(steps.start, steps.stop, most):
-        starts, stops, records = rows_of_steps(log, range(low, min(low + most, steps.stop)), passes)
-        sizes = stops - starts
-        kinds = np.flatnonzero(np.diff(records) | np.diff(sizes)) + 1
-        for some in np.split(np.arange(len(starts)), kinds):
-            if log[int(records[some[0]])].gives == "nothing":
-                continue
-            offsets, ranks = log[int(records[some[0]])].dealt(starts[some], int(sizes[some[0]]))
-            yield DealtSteps(
-                low + some, starts[some], starts[some, None] + offsets, ranks, _within(ranks)
-            )
-
-
-def _within(ranks: Ints) -> Ints:
-    """Which of its rank's rows each is."""
-    return np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
-
-
-def wrapped(dealt: Ints, starts: Ints, passes: Passes | None) -> Ints:
-    """Rows of steps that begin at `starts`: what lies beyond the end of the pass comes from its
-    beginning."""
-    if passes is None:
-        return dealt
-    epoch, place = passes.split(starts)
-    begin = starts - place
-    return (dealt - begin) % np.maximum(passes.sizes_of(epoch), 1) + begin
-
-
 class RowsGiven(NamedTuple):
-    """The rows that a stretch of a run gave: some stretches of rows, but for those that were
-    `left_out`, and with some `repeated`.
-    """
+    """Rows that a part of a run delivered: `stretches` without `left_out`, and `repeated` again."""
 
     stretches: list[range]
     left_out: Ints
     repeated: Ints
 
 
-def rows_given_in(log: Sequence[StepRecord], within: range, passes: Passes | None) -> RowsGiven:
-    """Return what was given of the rows in a range, which begins with a step."""
-    stretches, left_out, repeated = list[range](), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for record, later in zip(log, [*log[1:], None], strict=True):
-        stop = within.stop if later is None else min(within.stop, later.row)
-        stretch = range(max(within.start, record.row), stop)
-        if not stretch or record.gives == "nothing":
-            continue
-        stretches.append(stretch)
-        for each in passes.within(stretch.start, stop) if passes else ():
-            if each.stop > stop:
-                break
-            # What lies before the end of the pass and fills no step or item.
-            if record.gives == "items":
-                given = each.start + rows_given(record.batches, each.size)
-                left_out.append(np.arange(max(given, stretch.start), each.stop))
-                continue
-            short = (each.stop - max(record.row, each.start)) % record.rows
-            first = np.asarray([each.stop - short])
-            if not short:
-                continue
-            if short < max(record.least, 1):
-                left_out.append(np.arange(each.stop - short, each.stop))
-            elif record.remainder == "pad":
-                beyond = np.arange(each.stop, each.stop - short + record.rows)
-                repeated.append(wrapped(beyond, first, passes))
-            else:
-                offsets, _ = record.dealt(first, short)
-                left_out.append(np.setdiff1d(np.arange(short), offsets[0]) + each.stop - short)
-    return RowsGiven(stretches, np.concatenate(left_out), np.concatenate(repeated))
+@dataclass(frozen=True)
+class StepLog:
+    """The records of a run, each until the next begins, and the passes of its rows.
 
-
-def steps_of_row(log: Sequence[StepRecord], row: int, passes: Passes | None) -> list[int]:
-    """Return the steps that gave a row: none where it was left out or jumped over, two where it
-    filled up the last step of its pass.
+    `passes` is None if the rows never end.
     """
-    record = next(record for record in reversed(log) if record.row <= row)
-    asked = [record.steps_to(row + 1, passes) - 1]
-    if passes is not None:
-        end = passes.at(row).stop
-        closing = next(record for record in reversed(log) if record.row < end)
-        if closing.remainder == "pad":
-            asked.append(closing.steps_to(end, passes) - 1)
-    return sorted({step for step in asked if step >= 0 and _holds(log, step, row, passes)})
+
+    records: tuple[StepRecord, ...]
+    passes: Passes | None
+
+    # ------------------------------------------------------------ steps and rows
+
+    def record_of(self, step: int) -> StepRecord:
+        """Return the record of a step."""
+        return next(record for record in reversed(self.records) if record.step <= step)
+
+    def record_at(self, row: int) -> StepRecord:
+        """Return the record of the step that a row belongs to."""
+        return next(record for record in reversed(self.records) if record.row <= row)
+
+    def first_row(self, step: int) -> int:
+        """Return the row at which a step begins."""
+        return self.record_of(step).first_row(step, self.passes)[0]
+
+    def step_of(self, row: int) -> int:
+        """Return the step of a row; of a row that fills no step, the step before."""
+        return self.record_at(row).step_at(row + 1, self.passes) - 1
+
+    def next_step(self, row: int) -> int:
+        """Return the first step that a run at a row has not taken."""
+        last = self.records[-1]
+        return last.step_at(max(row, last.row), self.passes)
+
+    def rows(self, step: int) -> range:
+        """Return the rows of a step, up to the end of its pass.
+
+        Raises:
+            IndexError: the step is too far away, or its pass has no step.
+        """
+        rows = self.padded_rows(step)
+        check_position(rows.stop)
+        end = rows.stop if self.passes is None else self.passes.at(rows.start).stop
+        return range(rows.start, min(rows.stop, end))
+
+    def padded_rows(self, step: int) -> range:
+        """Return the rows of a step; beyond the end of the pass if the step is filled up."""
+        record = self.record_of(step)
+        first, end = record.first_row(step, self.passes)
+        if self.passes is not None and not record.least:
+            return range(first, first + record.rows)
+        later = (later.row for later in self.records if later.step > step)
+        return range(first, min(first + record.rows, end, next(later, end)))
+
+    def padded_rows_of(self, steps: range) -> tuple[Ints, Ints, Ints]:
+        """Return the first row of each step, the row after its last, and the number of its record."""
+        columns = [self._padded_rows(number, steps) for number in range(len(self.records))]
+        starts, stops, records = (np.concatenate(column) for column in zip(*columns, strict=True))
+        return starts, stops, records
+
+    def _padded_rows(self, number: int, steps: range) -> tuple[Ints, Ints, Ints]:
+        """Return the same for the steps of one record."""
+        record, later = self.records[number], self.records[number + 1 : number + 2]
+        low = max(record.step, steps.start)
+        high = min([steps.stop, *(record.step for record in later)])
+        asked = np.arange(low, max(low, high), dtype=np.int64)
+        if not len(asked):
+            return asked, asked, asked
+        first, end = record.first_rows(asked, self.passes)
+        stop = first + record.rows
+        if self.passes is None or record.least:
+            stop = np.minimum(stop, end)
+            for next_record in later:
+                stop = np.minimum(stop, next_record.row)
+        return first, stop, np.full(len(first), number)
+
+    def steps_of_row(self, row: int) -> list[int]:
+        """Return the steps that delivered a row.
+
+        None if it was left out or skipped, two if it also filled up the last step of its pass.
+        """
+        steps = {self.step_of(row)}
+        if self.passes is not None:
+            end = self.passes.at(row).stop
+            if self.record_at(end - 1).remainder == "pad":
+                steps.add(self.step_of(end - 1))
+        return sorted(step for step in steps if step >= 0 and self._gives_row(step, row))
+
+    def _gives_row(self, step: int, row: int) -> bool:
+        rows, record = self.padded_rows(step), self.record_of(step)
+        if row in rows and len(rows) == record.rows:
+            return record.gives != "nothing"
+        return bool(np.isin(row, self.rows_given(step)))
+
+    # ------------------------------------------------------------ rows and ranks
+
+    def deal(self, steps: range) -> Iterator[DealtSteps]:
+        """Yield the rows of steps as the ranks receive them, some steps at a time.
+
+        Steps that were skipped have none. Rows that fill up a step are from the beginning of its
+        pass.
+        """
+        if not steps:
+            return
+        check_position(self.padded_rows(steps[-1]).stop)
+        most = max(1, _ROWS // max(record.rows for record in self.records))
+        for low in range(steps.start, steps.stop, most):
+            starts, stops, records = self.padded_rows_of(range(low, min(low + most, steps.stop)))
+            sizes = stops - starts
+            kinds = np.flatnonzero(np.diff(records) | np.diff(sizes)) + 1
+            for some in np.split(np.arange(len(starts)), kinds):
+                record = self.records[int(records[some[0]])]
+                if record.gives == "nothing":
+                    continue
+                offsets, ranks = record.deal(starts[some], int(sizes[some[0]]))
+                rows = self._wrap(starts[some, None] + offsets, starts[some, None])
+                yield DealtSteps(low + some, rows, ranks, _count_within(ranks))
+
+    def rows_given(self, step: int) -> Ints:
+        """Return the rows that all ranks receive in a step, in order; rows that fill it up last."""
+        record, rows = self.record_of(step), self.padded_rows(step)
+        check_position(rows.stop)
+        if record.gives == "nothing":
+            return np.zeros(0, np.int64)
+        start = np.asarray([rows.start])
+        offsets, _ = record.deal(start, len(rows))
+        return self._wrap(start + np.sort(offsets[0]), start)
+
+    def given_before(self, step: int) -> RowsGiven:
+        """Return what was delivered before a step."""
+        record = self.record_of(step)
+        stop = record.row if record.step == step else self.first_row(step)
+        check_position(stop)
+        return self.given_in(range(stop))
+
+    def given_in(self, within: range) -> RowsGiven:
+        """Return what was delivered of the rows in a range that begins with a step."""
+        stretches, none = list[range](), np.zeros(0, np.int64)
+        left_out, repeated = [none], [none]
+        ends = [*(record.row for record in self.records[1:]), within.stop]
+        for record, end in zip(self.records, ends, strict=True):
+            stretch = range(max(within.start, record.row), min(within.stop, end))
+            if not stretch or record.gives == "nothing":
+                continue
+            stretches.append(stretch)
+            for each in self.passes.within(stretch.start, stretch.stop) if self.passes else ():
+                if each.stop > stretch.stop:
+                    break
+                out, again = self._given_at_end(record, each.start, each.stop)
+                left_out.append(out[out >= stretch.start])
+                repeated.append(again)
+        return RowsGiven(stretches, np.concatenate(left_out), np.concatenate(repeated))
+
+    def _given_at_end(self, record: StepRecord, start: int, stop: int) -> tuple[Ints, Ints]:
+        """Return the rows left out at the end of a pass, and those of its beginning given again."""
+        none = np.zeros(0, np.int64)
+        if record.gives == "items":
+            return np.arange(start + rows_given(record.batches, stop - start), stop), none
+        short = (stop - max(record.row, start)) % record.rows
+        first = stop - short
+        if not short or short < max(record.least, 1):
+            return np.arange(first, stop), none
+        if record.remainder == "pad":
+            return none, self._wrap(np.arange(stop, first + record.rows), np.asarray([first]))
+        offsets, _ = record.deal(np.asarray([first]), short)
+        return np.setdiff1d(np.arange(short), offsets[0]) + first, none
+
+    def _wrap(self, rows: Ints, starts: Ints) -> Ints:
+        """Continue rows beyond the end of a pass at its beginning; `starts` begin their steps."""
+        if self.passes is None:
+            return rows
+        epoch, place = self.passes.split(starts)
+        begin = starts - place
+        return (rows - begin) % np.maximum(self.passes.sizes_of(epoch), 1) + begin
+
+    # ------------------------------------------------------------ logs of changed runs
+
+    def continue_with(self, record: StepRecord, row: int) -> StepLog:
+        """Return the log of a run that continues at a row with steps of the kind of a record."""
+        *before, last = self.records
+        if last.is_of(record) and not self._splits_step(row):
+            return self
+        row = max(row, last.row)
+        if last.row != row:
+            step = last.step_at(row, self.passes)
+            return replace(self, records=(*self.records, replace(record, step=step, row=row)))
+        former = replace(self, records=tuple(before))
+        if before and before[-1].is_of(record) and former.continue_with(record, row) == former:
+            return former
+        return replace(self, records=(*before, replace(record, step=last.step, row=row)))
+
+    def _splits_step(self, row: int) -> bool:
+        """Return whether no step can begin at a row, because it is inside a short last step.
+
+        A change may have moved the end of the pass.
+        """
+        last = self.records[-1]
+        if (step := last.step_at(row, self.passes) - 1) < last.step:
+            return False
+        rows = self.rows(step)
+        return rows.start < row < rows.stop
+
+    def go_back(self, record: StepRecord, row: int) -> StepLog:
+        """Return the log of a run that goes back to a row, at which a step begins."""
+        kept = tuple(record for record in self.records if record.row <= row)
+        return replace(self, records=kept).continue_with(record, row)
+
+    def skip(self, record: StepRecord, start: int, stop: int) -> StepLog:
+        """Return the log of a run at row `start` that continues from a later one."""
+        skipped = self.continue_with(replace(record, gives="nothing"), start)
+        return skipped.continue_with(record, stop)
+
+    def records_within(self, start: int, stop: int) -> tuple[StepRecord, ...]:
+        """Return the records of the steps in a range of rows; none if nothing was delivered."""
+        ends = [*(record.row for record in self.records[1:]), stop]
+        found = tuple(
+            record
+            for record, end in zip(self.records, ends, strict=True)
+            if record.row < stop and end > start
+        )
+        return found if any(record.gives != "nothing" for record in found) else ()
 
 
-def _holds(log: Sequence[StepRecord], step: int, row: int, passes: Passes | None) -> bool:
-    taken = rows_of_step(log, step, passes)
-    if record_of(log, step).gives == "nothing":
-        return False
-    if row in taken and len(taken) == record_of(log, step).rows:
-        return True
-    (dealt,) = dealt_steps(log, range(step, step + 1), passes)
-    return bool(np.isin(row, wrapped(dealt.rows, dealt.starts[:, None], passes)))
-
-
-# ------------------------------------------------------------ a run that is sent elsewhere
+def _count_within(ranks: Ints) -> Ints:
+    """Number the rows of each rank."""
+    return np.arange(len(ranks)) - np.searchsorted(ranks, ranks)
 
 
 @dataclass(frozen=True)
 class GivenBefore:
-    """Samples that a run gave from a row on before it went back there.
+    """Samples that a run delivered from a row on before it went back there.
 
-    It stood at row `at` of pass `epoch`, with its first `changes` made. `records` are the steps it
-    took. It was given before `step` was, and before every later step; so many `times`.
+    Args:
+        step: they were delivered before this step and every later one.
+        row: the first of their rows.
+        epoch: the pass in which the run was.
+        at: its position in that pass.
+        changes: the number of changes made by then.
+        records: the steps that it took.
+        times: how often it did so.
     """
 
     step: int
@@ -374,19 +443,22 @@ class GivenBefore:
     times: int = 1
 
     def rows_given(self, passes: Passes | None) -> RowsGiven:
-        """Return what was given."""
+        """Return the rows that were delivered."""
         start = 0 if passes is None else passes.start(self.epoch)
-        return rows_given_in(self.records, range(self.row, start + self.at), passes)
+        return StepLog(self.records, passes).given_in(range(self.row, start + self.at))
 
     def to_json(self) -> dict[str, Json]:
-        """Return it as it lies in a state."""
+        """Return the entry as a state stores it."""
         numbers: dict[str, Json] = {name: getattr(self, name) for name in _NUMBERS}
         times: dict[str, Json] = {} if self.times == 1 else {"times": self.times}
         return {**numbers, "records": [record.to_json() for record in self.records], **times}
 
 
-def joined_equal(entries: Iterable[GivenBefore]) -> tuple[GivenBefore, ...]:
-    """Return entries that differ, each with the times of all that are equal to it."""
+_NUMBERS = ("step", "row", "epoch", "at", "changes")
+
+
+def merge_equal(entries: Iterable[GivenBefore]) -> tuple[GivenBefore, ...]:
+    """Return entries that differ, each with the sum of the times of all equal to it."""
     times = dict[GivenBefore, int]()
     for entry in entries:
         once = replace(entry, times=1)
@@ -394,99 +466,74 @@ def joined_equal(entries: Iterable[GivenBefore]) -> tuple[GivenBefore, ...]:
     return tuple(replace(entry, times=number) for entry, number in times.items())
 
 
-def log_from(
-    log: Sequence[StepRecord], row: int, now: StepRecord, passes: Passes | None
-) -> tuple[StepRecord, ...]:
-    """Return the log of a run that goes back to a row, at which a step begins."""
-    return logged([record for record in log if record.row <= row], row, now, passes)
-
-
-def log_beyond(
-    log: Sequence[StepRecord], start: int, stop: int, now: StepRecord, passes: Passes | None
-) -> tuple[StepRecord, ...]:
-    """Return the log of a run at a row that continues from a later one."""
-    return logged(logged(log, start, replace(now, gives="nothing"), passes), stop, now, passes)
-
-
-def records_within(log: Sequence[StepRecord], start: int, stop: int) -> tuple[StepRecord, ...]:
-    """Return the records of the steps in a range of rows; none where they gave nothing."""
-    laters = [*(record.row for record in log[1:]), stop]
-    found = tuple(
-        record
-        for record, later in zip(log, laters, strict=True)
-        if record.row < stop and later > start
-    )
-    return found if any(record.gives != "nothing" for record in found) else ()
-
-
 # ------------------------------------------------------------ in a state
 
 
 def records_from_json(saved: Any) -> tuple[StepRecord, ...]:
-    """The log that a state tells."""
+    """Decode the records of a state.
+
+    Raises:
+        StateError: they are no log of steps.
+    """
     try:
-        log = _log_from_json(saved)
-        fit = log[:1] and log[0].step == log[0].row == 0
+        records = _decode_records(saved)
+        fit = records[0].step == records[0].row == 0
     except (TypeError, ValueError, KeyError):
-        fit, log = False, ()
+        fit, records = False, ()
     if not fit:
         raise StateError(
             f"the state's 'records' are not a log of steps ({str(saved)[:80]}); the state is "
             "damaged, load an earlier one"
         )
-    return log
+    return records
 
 
 def given_before_from_json(saved: Any) -> tuple[GivenBefore, ...]:
-    """Return what a state tells of steps that were given before the run went back."""
+    """Decode what a state stores of samples that were delivered before the run went back.
+
+    Raises:
+        StateError: the entries cannot be decoded.
+    """
     try:
-        found = list[GivenBefore]()
-        for entry in saved:
-            step, row, epoch, at, changes = (parse_cursor_int(entry[name]) for name in _NUMBERS)
-            if not (times := parse_cursor_int(entry.get("times", 1))):
-                raise ValueError(entry)
-            found.append(
-                GivenBefore(step, row, epoch, at, changes, _log_from_json(entry["records"]), times)
-            )
+        return tuple(map(_decode_given_before, saved))
     except (TypeError, ValueError, KeyError, AttributeError, StateError) as error:
         raise StateError(
             f"the state's 'given_before' cannot be read ({str(saved)[:80]}); the state is "
             "damaged, load an earlier one"
         ) from error
-    return tuple(found)
 
 
-_NUMBERS = ("step", "row", "epoch", "at", "changes")
+def _decode_given_before(entry: Any) -> GivenBefore:
+    step, row, epoch, at, changes = (parse_cursor_int(entry[name]) for name in _NUMBERS)
+    if not (times := parse_cursor_int(entry.get("times", 1))):
+        raise ValueError(entry)
+    return GivenBefore(step, row, epoch, at, changes, _decode_records(entry["records"]), times)
 
 
-def _log_from_json(saved: Any) -> tuple[StepRecord, ...]:
-    log = tuple(map(_record_from_json, saved))
+def _decode_records(saved: Any) -> tuple[StepRecord, ...]:
+    log = tuple(map(_decode_record, saved))
     steps, rows = [record.step for record in log], [record.row for record in log]
     if not log or steps != sorted(steps) or rows != sorted(rows):
         raise ValueError(saved)
     return log
 
 
-def _record_from_json(saved: Any) -> StepRecord:
+def _decode_record(saved: Any) -> StepRecord:
     step, row, rows, ranks = numbers = [saved[name] for name in ("step", "row", "rows", "ranks")]
     batches = tuple(Batch(n, drop) for n, drop in saved["batches"])
     remainder, gives = saved["remainder"], saved.get("gives", "steps")
     sizes = [batch.n for batch in batches]
-    fit = all(type(n) is int and n >= 0 for n in numbers) and all(
-        type(n) is int and n > 0 for n in sizes
-    )
     fit = (
-        fit
+        all(type(n) is int and n >= 0 for n in numbers)
+        and all(type(n) is int and n > 0 for n in sizes)
         and all(type(batch.drop_remainder) is bool for batch in batches)
         and remainder in REMAINDERS
+        and gives in get_args(Gives)
+        and ranks
+        and rows == ranks * int(np.prod(sizes, dtype=object))
+        and len(saved) == len(numbers) + 2 + ("gives" in saved)
     )
-    fit = fit and gives in get_args(Gives)
-    if (
-        not fit
-        or not ranks
-        or rows != ranks * int(np.prod(sizes, dtype=object))
-        or len(saved) != len(numbers) + 2 + ("gives" in saved)
-    ):
+    if not fit:
         raise ValueError(saved)
     return StepRecord(
         step, row, rows, ranks, cast("Remainder", remainder), batches, cast("Gives", gives)
