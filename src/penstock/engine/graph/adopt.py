@@ -5,6 +5,7 @@ inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import fsum
 from typing import Any, NamedTuple
@@ -12,16 +13,21 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import StateError
-from ...types import Json
+from ...types import Ints, Json, is_source
 from ..base.canonical_json import encode_canonical_json
+from ..base.rows import ProvenanceRows
 from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
-from .build import Builder
+from .build import Builder, input_named
 from .edits import Change, Edit, changed, events_from_json
 from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
+
+
+_COMPARED = 3 << 16
+"""Places of a pass that are compared where a source has another number of rows."""
 
 
 class Stand(NamedTuple):
@@ -71,36 +77,49 @@ class Adopted(NamedTuple):
     streams: dict[Path, tuple[str, ...]]
 
 
-def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
+def adopted(
+    base: Flow,
+    edits: Sequence[Edit],
+    saved: Any,
+    epoch: int,
+    places: Places,
+    rows: Mapping[str, int],
+) -> Adopted:
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
-    from its own position.
+    from its own position. `rows` are the numbers of rows of the sources in that state.
     """
     if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
         raise StateError(
             "the state has made-up draws for lost samples, so a mixture with count='settled' "
             "cannot be adopted; load it into the pipeline that saved it"
         )
-    pasts = _pasts(saved, edits)
     builder = Builder(base)
+    sizes = {leaf.name: len(leaf.source) for leaf in builder.leaves if is_source(leaf.source)}
+    others = {name: n for name, n in rows.items() if sizes.get(name, n) != n}
+    pasts = {
+        name: tuple(_with_rows(past, name, others) for past in found)
+        for name, found in _pasts(saved, edits).items()
+    }
     streams = _woven(builder)
     now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
-    others = tuple(edit for edit in edits if not isinstance(edit, Change))
+    unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
     kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
     for name, found in pasts.items():
         if (path := here.get(name)) is None:
             continue
         past = found[-1].mixture
-        if encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
+        same = encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
             mixture_to_json(now[path].mixture)
-        ):
+        )
+        if same and (path in streams or not _has_grown(builder, path, others)):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]
         elif path in streams:
             moves[path] = past.names
         else:
             taken[path] = found
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
-    until_then = changed(base, [*kept, *until, *others], epoch)
+    until_then = changed(base, [*kept, *until, *unmixed], epoch)
     stands: Mapping[Path, Stand] = places(until_then) if taken else {}
     made = list(kept)
     for path in sorted(
@@ -120,8 +139,22 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                     "documents, and the run delivered a part of such a window; keep the names "
                     "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
                 )
-            made.append(_takeover(base, [*made, *others], path, taken[path], stand))
-    return Adopted((*made, *others), moves)
+            made.append(_takeover(base, [*made, *unmixed], path, taken[path], stand))
+    return Adopted((*made, *unmixed), moves)
+
+
+def _with_rows(past: Past, name: tuple[str, ...], rows: Mapping[str, int]) -> Past:
+    """Return a past with the numbers of rows of the sources below it that have others now."""
+    below = "".join(f"{each}/" for each in name)
+    mine = {source: n for source, n in rows.items() if source.startswith(below)}
+    return replace(past, rows=tuple(sorted({**mine, **dict(past.rows)}.items()))) if mine else past
+
+
+def _has_grown(builder: Builder, path: Path, rows: Mapping[str, int]) -> bool:
+    """Return true if an input of a mixture gives other samples of sources with these numbers of
+    rows, in passes of its present length."""
+    flow = builder.mixture(path)
+    return any(builder.input_with_rows(flow, path, name, rows) is not None for name in flow.names)
 
 
 def _takeover(
@@ -130,7 +163,8 @@ def _takeover(
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
-    present = Builder(changed(base, edits)).mixtures[path].mixture
+    builder = Builder(changed(base, edits))
+    present = builder.mixtures[path].mixture
     lap, at, behind, _ = stand
     then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
@@ -148,10 +182,71 @@ def _takeover(
         for name, size in zip(present.names, present.sizes, strict=True)
         if name in counts
     }
+    _require_same_order(
+        builder, path, pasts[-1], {name: counts[name][0] for name in drawn if pasts[-1].rows}
+    )
     one_unit = (then.meters is None) == (present.meters is None)
     surplus = _carry(then.surplus(at), present) if one_unit else {}
     ended = replace(pasts[-1], lap=lap, at=at)
     return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
+
+
+def _require_same_order(
+    builder: Builder, path: Path, past: Past, drawn: Mapping[str, int]
+) -> None:
+    """Refuse inputs whose order in a pass that has begun is another one over their present rows.
+
+    `drawn` are the draws of each input, in passes of its length before.
+    """
+    flow, moved = builder.mixture(path), list[str]()
+    for name, draws in drawn.items():
+        then = builder.input_with_rows(flow, path, name, dict(past.rows))
+        if then is None:
+            continue
+        op = builder.op(*input_named(flow, path, name))
+        epoch, place = divmod(draws, then.size) if then.size else (0, draws)
+        places = _some_below(place if op.size is None else min(place, op.size))
+        same = False
+        with suppress(StateError):  # the source no longer has all rows that it gave
+            was = then.locate(places + epoch * (then.size or 0))
+            now = op.locate(places + epoch * (op.size or 0))
+            same = all(map(np.array_equal, _samples_of(now), _samples_of(was)))
+        if not same:
+            moved.append(name)
+    if moved:
+        raise make_moved_error(moved)
+
+
+def _samples_of(rows: ProvenanceRows) -> tuple[Ints, ...]:
+    return rows.leaf, rows.epoch, rows.index, rows.part, *rows.levels
+
+
+def _some_below(stop: int) -> Ints:
+    """Return all places below a number if it is small, else the first and the last, and some
+    between."""
+    if stop <= _COMPARED:
+        return np.arange(stop)
+    third = _COMPARED // 3
+    between = np.linspace(third, stop - third, third, endpoint=False).astype(np.int64)
+    return np.concatenate([np.arange(third), between, np.arange(stop - third, stop)])
+
+
+def make_moved_error(sources: Sequence[str]) -> StateError:
+    """Make the error for another order of samples in a pass that has begun."""
+    named = f" (sources: {', '.join(sorted(sources))})" if sources else ""
+    error = StateError(
+        f"adopt: the last delivered samples of this pass{named} differ in this pipeline, so "
+        "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
+        "unchanged until the end of the pass, or adopt there, and add new rows as a "
+        "separate input"
+    )
+    error.add_note(
+        "possible causes: another step that orders or counts samples (a shuffle, or a "
+        "shuffle over a source that grew or has another name, skip, limit, concat, "
+        "repeat), or delivered rows would be packed again, differently or with the "
+        "rest of a pass that ends elsewhere"
+    )
+    return error
 
 
 def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:

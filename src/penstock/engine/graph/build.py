@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import InitVar, dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
@@ -30,7 +31,7 @@ from ..ops.op import Op
 from ..ops.ordered import ordered
 from ..ops.pack import PackOp
 from ..ops.pack_windows import WindowPackOp
-from ..ops.read import ReadOp
+from ..ops.read import FormerReadOp, ReadOp
 from ..ops.seek import BlockMeter
 from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
@@ -84,6 +85,12 @@ class Timing(NamedTuple):
     called: Callable[[FunctionStep[Flow]], str]
 
 
+class _Input(NamedTuple):
+    flow: Flow
+    seed: int
+    path: Path
+
+
 class _Made(NamedTuple):
     """The op of a flow; the flow is kept alive, because its identity is a part of the key."""
 
@@ -110,6 +117,8 @@ class Builder:
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
     _replanned: set[int] = field(default_factory=set[int])
+    _rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    _present: Builder | None = None
 
     def __post_init__(self, base: Builder | None) -> None:
         self._leaf_of: dict[tuple[int, Path], Leaf] = {}
@@ -223,6 +232,8 @@ class Builder:
                 clock = self.timing and self.timing.clock
                 if not is_source(source):
                     return ShardsOp(leaf, clock)
+                if leaf.name in self._rows:
+                    return FormerReadOp(leaf, source, self._rows[leaf.name])
                 return ReadOp(leaf, TimedSource(source, leaf.name, clock) if clock else source)
             case Reorder(_, order):
                 return self._order(flow, order, seed, path)
@@ -233,6 +244,8 @@ class Builder:
             case Again(below, epochs):
                 return AgainOp(self.op(below, seed, path), epochs)
             case Mix():
+                if self._present is not None and isinstance(flow.rule, Weighted):
+                    return self._present.op(flow, seed, path)
                 return self._mix(flow, seed, path)
             case FunctionStep(below):
                 inner, call = self.op(below, seed, path), self.call(flow, seed, path)
@@ -291,7 +304,8 @@ class Builder:
             draws = partial(draws_of, flow, path)
             return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
         if isinstance(rule, Weighted):
-            return mixture_op(self._history(flow, path), inputs, len(self.leaves), path)
+            with_rows = partial(self.input_with_rows, flow, path)
+            return mixture_op(self._history(flow, path), inputs, len(self.leaves), path, with_rows)
         at = path if isinstance(rule, By) else None
         schedule = rule.schedule(tuple(each.size for each in inputs))
         return MixOp(inputs, schedule, len(self.leaves), at, isinstance(rule, By))
@@ -299,6 +313,40 @@ class Builder:
     def _inputs(self, flow: Mix, seed: int, path: Path) -> tuple[Op, ...]:
         inner = flow.rule.seed if isinstance(flow.rule, Weighted) else seed
         return tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+
+    def input_with_rows(
+        self, flow: Mix, path: Path, name: str, rows: Mapping[str, int]
+    ) -> Op | None:
+        """Return an input of a weighted mixture over sources with these numbers of rows.
+
+        Return None if the input has none of these sources. Mixtures in it are those of today, and
+        so are inputs without some samples.
+        """
+        if name not in flow.names:
+            return None
+        child, seed, place = input_named(flow, path, name)
+        if self._ordered_sources(child, place).isdisjoint(rows) or _is_edited(child):
+            return None
+        then = copy(self)
+        then._ops, then._rows, then._present = {}, rows, self
+        return then.op(child, seed, place)
+
+    def mixture(self, path: Path) -> Mix:
+        """Return the indexed mixture at a path."""
+        return self._indexed[path][0]
+
+    def _ordered_sources(self, flow: Flow, path: Path) -> set[str]:
+        """Return the names of the sources of a flow that no mixture by weight in it draws from."""
+        match flow:
+            case Read():
+                return {self.leaf(flow, path).name}
+            case Mix(_, _, rule):
+                inner = [] if isinstance(rule, Weighted) else inputs_of(flow, path)
+                return {
+                    name for child, place in inner for name in self._ordered_sources(child, place)
+                }
+            case _:
+                return self._ordered_sources(flow.flow, under(flow, path))
 
     def _history(self, flow: Mix, path: Path) -> History:
         """The mixture of an indexed mix by weight, with what happened to it."""
@@ -376,3 +424,21 @@ class Builder:
         """Those that sources know."""
         found = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])
+
+
+def input_named(flow: Mix, path: Path, name: str) -> _Input:
+    """Return an input of a weighted mixture, the seed in force there, and its path."""
+    child, place = dict(zip(flow.names, inputs_of(flow, path), strict=True))[name]
+    return _Input(child, cast(Weighted, flow.rule).seed, place)
+
+
+def _is_edited(flow: Flow) -> bool:
+    """Return true if samples of a source were excluded below its first mixture by weight."""
+    match flow:
+        case Read():
+            return False
+        case Mix(flows, _, rule):
+            return not isinstance(rule, Weighted) and any(map(_is_edited, flows))
+        case _:
+            edited = isinstance(flow, Reorder) and isinstance(flow.order, Without)
+            return edited or _is_edited(flow.flow)

@@ -85,7 +85,7 @@ class PassOp(OrderOp):
     def known(self) -> tuple[object, Json] | None:
         named = (
             self.flow.named
-            if isinstance(self.flow, ReadOp) and self.size == self.flow.size
+            if type(self.flow) is ReadOp and self.size == self.flow.size
             else None
         )
         return (

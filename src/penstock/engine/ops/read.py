@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, GivenUpError
+from ...errors import DataError, GivenUpError, StateError
 from ...types import Ints, Source, is_blocks, is_in_memory
 from ..base.fallback import log_fallback
 from ..base.rows import ProvenanceRows
@@ -145,3 +145,45 @@ class ReadOp(Op):
     @property
     def alike(self) -> bool:
         return True
+
+
+class FormerReadOp(ReadOp):
+    """A source that had another number of rows in an earlier era of a run: the first ones."""
+
+    def __init__(self, named: Leaf, source: Source, rows: int) -> None:
+        super().__init__(named, source)
+        self._now, self._size = self._size, rows
+
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        rows = super().locate(positions)
+        if self._size > self._now and (rows.index >= self._now).any():
+            raise _make_gone_error()
+        return rows
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        return super()._find(leaf, index[index < self._size], low, high)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        if self._size > self._now:
+            raise _make_gone_error()
+        epoch, place = divmod(position, max(self._size, 1))
+        leaf = self.named.number
+        total = epoch and epoch * lengths.until(leaf, self._size)
+        out[leaf] += (total + lengths.until(leaf, place)) * times
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        leaf = self.named.number
+        if self._size > self._now:
+            raise _make_gone_error()
+        if not (total := lengths.until(leaf, self._size)):
+            return At(0, 0)
+        epoch, rest = divmod(token, total)
+        place, before = lengths.holding(leaf, rest)
+        return At(epoch * self._size + place, epoch * total + before)
+
+
+def _make_gone_error() -> StateError:
+    return StateError(
+        "an earlier pass drew samples that their source no longer has; load the state with the data "
+        "it was saved with"
+    )

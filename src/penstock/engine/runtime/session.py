@@ -538,14 +538,16 @@ class Session:
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
                 raise of_another(body.pipeline, self.description)
-            found = adopted(base, changes, body.mixtures, self.epoch, self._places(body, cursors))
+            rows = {name: n for name, each in body.data.items() if type(n := each.get("length")) is int}
+            places = self._places(body, cursors)
+            found = adopted(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
-            changes, rows, taken = (
+            changes, lanes, taken = (
                 found.edits,
                 laned(base),
                 Taken(found.streams, body.lanes or 1),
             )
-            cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
+            cursors = all_moved(lanes.flow, cursors, taken, self.epoch, lanes.path)
             adopting = True
         if adopt and self.epoch and self.group and (saved := body.pass_sizes) is not None:
             now = home.of(tail_of(changed(base, changes)).flow).op.passes
