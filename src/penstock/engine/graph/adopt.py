@@ -13,21 +13,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import StateError
-from ...types import Ints, Json, is_source
+from ...types import Ints, Json
 from ..base.canonical_json import encode_canonical_json
+from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
-from .build import Builder, input_named
-from .edits import Change, Edit, changed, events_from_json
+from ..ops.op import Op
+from .build import Builder, input_named, is_edited
+from .edits import Change, Edit, changed, events_from_json, with_former
 from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
 
-
 _COMPARED = 3 << 16
-"""Places of a pass that are compared where a source has another number of rows."""
+"""Draws of a pass that are compared where a source has another number of rows."""
+
+_ROWS_COMPARED = 3 << 10
+"""Items of a pass that are compared there."""
 
 
 class Stand(NamedTuple):
@@ -94,8 +98,7 @@ def adopted(
             "cannot be adopted; load it into the pipeline that saved it"
         )
     builder = Builder(base)
-    sizes = {leaf.name: len(leaf.source) for leaf in builder.leaves if is_source(leaf.source)}
-    others = {name: n for name, n in rows.items() if sizes.get(name, n) != n}
+    others = builder.other_rows(rows)
     pasts = {
         name: tuple(_with_rows(past, name, others) for past in found)
         for name, found in _pasts(saved, edits).items()
@@ -143,18 +146,18 @@ def adopted(
     return Adopted((*made, *unmixed), moves)
 
 
-def _with_rows(past: Past, name: tuple[str, ...], rows: Mapping[str, int]) -> Past:
+def _with_rows(taken_over: Past, name: tuple[str, ...], rows: Mapping[str, int]) -> Past:
     """Return a past with the numbers of rows of the sources below it that have others now."""
     below = "".join(f"{each}/" for each in name)
     mine = {source: n for source, n in rows.items() if source.startswith(below)}
-    return replace(past, rows=tuple(sorted({**mine, **dict(past.rows)}.items()))) if mine else past
+    return replace(taken_over, rows=tuple(sorted({**mine, **dict(taken_over.rows)}.items())))
 
 
 def _has_grown(builder: Builder, path: Path, rows: Mapping[str, int]) -> bool:
     """Return true if an input of a mixture gives other samples of sources with these numbers of
     rows, in passes of its present length."""
-    flow = builder.mixture(path)
-    return any(builder.input_with_rows(flow, path, name, rows) is not None for name in flow.names)
+    mix = builder.mixture(path)
+    return any(builder.input_with_rows(mix, path, name, rows) is not None for name in mix.names)
 
 
 def _takeover(
@@ -191,42 +194,96 @@ def _takeover(
     return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
 
 
-def _require_same_order(
-    builder: Builder, path: Path, past: Past, drawn: Mapping[str, int]
-) -> None:
+def _require_same_order(builder: Builder, path: Path, then: Past, drawn: Mapping[str, int]) -> None:
     """Refuse inputs whose order in a pass that has begun is another one over their present rows.
 
     `drawn` are the draws of each input, in passes of its length before.
     """
-    flow, moved = builder.mixture(path), list[str]()
+    mixture, moved = builder.mixture(path), list[str]()
     for name, draws in drawn.items():
-        then = builder.input_with_rows(flow, path, name, dict(past.rows))
-        if then is None:
+        former = builder.input_with_rows(mixture, path, name, dict(then.rows))
+        if former is None:
             continue
-        op = builder.op(*input_named(flow, path, name))
-        epoch, place = divmod(draws, then.size) if then.size else (0, draws)
-        places = _some_below(place if op.size is None else min(place, op.size))
-        same = False
-        with suppress(StateError):  # the source no longer has all rows that it gave
-            was = then.locate(places + epoch * (then.size or 0))
-            now = op.locate(places + epoch * (op.size or 0))
-            same = all(map(np.array_equal, _samples_of(now), _samples_of(was)))
-        if not same:
+        op = builder.op(*input_named(mixture, path, name))
+        epoch, place = divmod(draws, former.size) if former.size else (0, draws)
+        places = _some_below(place if op.size is None else min(place, op.size), _COMPARED)
+        if not _give_equal(
+            (former, places + epoch * (former.size or 0)), (op, places + epoch * (op.size or 0))
+        ):
             moved.append(name)
     if moved:
         raise make_moved_error(moved)
+
+
+def with_other_rows(
+    base: Flow,
+    edits: Sequence[Edit],
+    rows: Mapping[str, int],
+    epoch: int,
+    at: int,
+    saved: Passes | None,
+) -> tuple[Edit, ...]:
+    """Return the changes of a run whose sources have other numbers of rows now.
+
+    Args:
+        base: the present tree.
+        edits: the changes.
+        rows: the numbers of rows of the sources in the state.
+        epoch: the pass in which the run stands.
+        at: the first row of it that was not delivered.
+        saved: the passes of the run in the state.
+
+    Raises:
+        StateError: if the present tree gives other rows before that one.
+    """
+    tree = tail_of(changed(base, edits)).flow
+    if not _is_past_equal(tree, rows, {epoch: at}):
+        raise make_moved_error([])
+    if not epoch or saved is None:
+        return tuple(edits)
+    now = Builder(tree).op(tree).passes
+    whole = {each: saved.size(each) for each in (0, epoch - 1)}
+    if now is not None and now.is_equal_before(saved, epoch) and _is_past_equal(tree, rows, whole):
+        return tuple(edits)
+    return with_former(edits, saved, epoch)
+
+
+def _is_past_equal(tree: Flow, rows: Mapping[str, int], ends: Mapping[int, int]) -> bool:
+    """Compare the rows of a tree with those over sources with other numbers of rows: in each pass
+    of `ends` those before a place."""
+    builder = Builder(tree)
+    others = builder.other_rows(rows)
+    if not others or is_edited(tree):
+        return True
+    then, now = builder.with_rows(others).op(tree), builder.op(tree)
+    for epoch, end in ends.items():
+        places = _some_below(end, _ROWS_COMPARED)
+        starts = [0 if op.passes is None else op.passes.start(epoch) for op in (then, now)]
+        if not _give_equal((then, places + starts[0]), (now, places + starts[1])):
+            return False
+    return True
+
+
+def _give_equal(then: tuple[Op, Ints], now: tuple[Op, Ints]) -> bool:
+    """Compare the samples at positions of two ops."""
+    with suppress(StateError):  # a source no longer has all rows that it gave
+        (was, positions), (op, present) = then, now
+        return all(
+            map(np.array_equal, _samples_of(op.locate(present)), _samples_of(was.locate(positions)))
+        )
+    return False
 
 
 def _samples_of(rows: ProvenanceRows) -> tuple[Ints, ...]:
     return rows.leaf, rows.epoch, rows.index, rows.part, *rows.levels
 
 
-def _some_below(stop: int) -> Ints:
-    """Return all places below a number if it is small, else the first and the last, and some
+def _some_below(stop: int, most: int) -> Ints:
+    """Return all places below a number if they are few, else the first and the last, and some
     between."""
-    if stop <= _COMPARED:
+    if stop <= most:
         return np.arange(stop)
-    third = _COMPARED // 3
+    third = most // 3
     between = np.linspace(third, stop - third, third, endpoint=False).astype(np.int64)
     return np.concatenate([np.arange(third), between, np.arange(stop - third, stop)])
 

@@ -31,7 +31,7 @@ from ..ops.op import Op
 from ..ops.ordered import ordered
 from ..ops.pack import PackOp
 from ..ops.pack_windows import WindowPackOp
-from ..ops.read import FormerReadOp, ReadOp
+from ..ops.read import ReadOp
 from ..ops.seek import BlockMeter
 from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
@@ -83,12 +83,6 @@ class Timing(NamedTuple):
 
     clock: Clock
     called: Callable[[FunctionStep[Flow]], str]
-
-
-class _Input(NamedTuple):
-    flow: Flow
-    seed: int
-    path: Path
 
 
 class _Made(NamedTuple):
@@ -232,9 +226,8 @@ class Builder:
                 clock = self.timing and self.timing.clock
                 if not is_source(source):
                     return ShardsOp(leaf, clock)
-                if leaf.name in self._rows:
-                    return FormerReadOp(leaf, source, self._rows[leaf.name])
-                return ReadOp(leaf, TimedSource(source, leaf.name, clock) if clock else source)
+                timed = TimedSource(source, leaf.name, clock) if clock else source
+                return ReadOp(leaf, timed, self._rows.get(leaf.name))
             case Reorder(_, order):
                 return self._order(flow, order, seed, path)
             case Head(below, n):
@@ -315,38 +308,48 @@ class Builder:
         return tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
 
     def input_with_rows(
-        self, flow: Mix, path: Path, name: str, rows: Mapping[str, int]
+        self, mix: Mix, path: Path, name: str, rows: Mapping[str, int]
     ) -> Op | None:
         """Return an input of a weighted mixture over sources with these numbers of rows.
 
         Return None if the input has none of these sources. Mixtures in it are those of today, and
         so are inputs without some samples.
         """
-        if name not in flow.names:
+        if name not in mix.names:
             return None
-        child, seed, place = input_named(flow, path, name)
-        if self._ordered_sources(child, place).isdisjoint(rows) or _is_edited(child):
+        child, seed, place = input_named(mix, path, name)
+        if self._ordered_sources(child, place).isdisjoint(rows) or is_edited(child):
             return None
+        return self.with_rows(rows).op(child, seed, place)
+
+    def with_rows(self, rows: Mapping[str, int]) -> Builder:
+        """Return a builder of orders over sources with these numbers of rows; mixtures by weight
+        stay those of this builder."""
         then = copy(self)
         then._ops, then._rows, then._present = {}, rows, self
-        return then.op(child, seed, place)
+        return then
+
+    def other_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
+        """Return those of these numbers of rows that the sources do not have now."""
+        now = {leaf.name: len(leaf.source) for leaf in self.leaves if is_source(leaf.source)}
+        return {name: n for name, n in rows.items() if now.get(name, n) != n}
 
     def mixture(self, path: Path) -> Mix:
         """Return the indexed mixture at a path."""
         return self._indexed[path][0]
 
-    def _ordered_sources(self, flow: Flow, path: Path) -> set[str]:
-        """Return the names of the sources of a flow that no mixture by weight in it draws from."""
-        match flow:
+    def _ordered_sources(self, part: Flow, path: Path) -> set[str]:
+        """Return the names of the sources of a part that no mixture by weight in it draws from."""
+        match part:
             case Read():
-                return {self.leaf(flow, path).name}
+                return {self.leaf(part, path).name}
             case Mix(_, _, rule):
-                inner = [] if isinstance(rule, Weighted) else inputs_of(flow, path)
+                inner = [] if isinstance(rule, Weighted) else inputs_of(part, path)
                 return {
                     name for child, place in inner for name in self._ordered_sources(child, place)
                 }
             case _:
-                return self._ordered_sources(flow.flow, under(flow, path))
+                return self._ordered_sources(part.flow, under(part, path))
 
     def _history(self, flow: Mix, path: Path) -> History:
         """The mixture of an indexed mix by weight, with what happened to it."""
@@ -426,19 +429,19 @@ class Builder:
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])
 
 
-def input_named(flow: Mix, path: Path, name: str) -> _Input:
+def input_named(mix: Mix, path: Path, name: str) -> tuple[Flow, int, Path]:
     """Return an input of a weighted mixture, the seed in force there, and its path."""
-    child, place = dict(zip(flow.names, inputs_of(flow, path), strict=True))[name]
-    return _Input(child, cast(Weighted, flow.rule).seed, place)
+    child, place = dict(zip(mix.names, inputs_of(mix, path), strict=True))[name]
+    return child, cast(Weighted, mix.rule).seed, place
 
 
-def _is_edited(flow: Flow) -> bool:
+def is_edited(part: Flow) -> bool:
     """Return true if samples of a source were excluded below its first mixture by weight."""
-    match flow:
+    match part:
         case Read():
             return False
         case Mix(flows, _, rule):
-            return not isinstance(rule, Weighted) and any(map(_is_edited, flows))
+            return not isinstance(rule, Weighted) and any(map(is_edited, flows))
         case _:
-            edited = isinstance(flow, Reorder) and isinstance(flow.order, Without)
-            return edited or _is_edited(flow.flow)
+            edited = isinstance(part, Reorder) and isinstance(part.order, Without)
+            return edited or is_edited(part.flow)

@@ -215,7 +215,7 @@ def mixture_op(
             earlier, before = eras[-1], found.eras[i - 1].mixture
             drawn = _moved(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
         mine = [
-            _former((rows and with_rows(name, dict(rows))) or ops.get(name), name, size)
+            _former((with_rows(name, dict(rows)) if rows else None) or ops.get(name), name, size)
             for name, size in zip(mixture.names, mixture.sizes, strict=True)
         ]
         eras.append(Era(epoch, place, MixOp(mine, mixture, leaves, at, base=drawn)))
