@@ -542,11 +542,8 @@ class Session:
             places = self._places(body, cursors)
             found = adopted(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
-            changes, lanes, taken = (
-                found.edits,
-                laned(base),
-                Taken(found.streams, body.lanes or 1),
-            )
+            changes, lanes = found.edits, laned(base)
+            taken = Taken(found.streams, body.lanes or 1)
             cursors = all_moved(lanes.flow, cursors, taken, self.epoch, lanes.path)
             adopting = True
         if adopt and self.group:
