@@ -22,7 +22,7 @@ from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from ..ops.op import Op
 from .build import Builder, input_named, is_edited
-from .edits import Change, Edit, changed, events_from_json, with_former
+from .edits import Change, Edit, Exclude, changed, events_from_json, with_former
 from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
@@ -98,7 +98,8 @@ def adopted(
             "cannot be adopted; load it into the pipeline that saved it"
         )
     builder = Builder(base)
-    others = builder.other_rows(rows)
+    edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
+    others = {k: n for k, n in builder.other_rows(rows).items() if k not in edited}
     pasts = {
         name: tuple(_with_rows(past, name, others) for past in found)
         for name, found in _pasts(saved, edits).items()

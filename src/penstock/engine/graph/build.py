@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
@@ -37,6 +37,7 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import Gaps, WithoutOp
+from ..orders import Slice
 from ..packing import Apart, has_independent_rows
 from ..steps.function_step import FunctionStep
 from ..steps.random_map import RandomMap
@@ -279,6 +280,8 @@ class Builder:
         if isinstance(order, Without):
             inner = self.op(flow.flow, seed, path)
             leaf = self.leaves[inner.leaves[0]]
+            if leaf.name in self._rows:
+                return inner
             gaps = (
                 (since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
                 for since, some in zip(order.since, order.indices, strict=True)
@@ -288,6 +291,9 @@ class Builder:
         if not below.indexed:
             name = type(order).__name__.lower()
             require_indexed(flow, name, "use .shuffle_buffer(n), or put it before that step")
+        if self._rows and isinstance(order, Slice) and below.size is not None:
+            most = len(range(order.start, below.size, order.step))  # it ended with its input
+            order = replace(order, count=min(order.count, most)) if order.step > 0 else order
         return ordered(below, order, self.order_key(flow, seed, path))
 
     def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
@@ -312,13 +318,13 @@ class Builder:
     ) -> Op | None:
         """Return an input of a weighted mixture over sources with these numbers of rows.
 
-        Return None if the input has none of these sources. Mixtures in it are those of today, and
-        so are inputs without some samples.
+        Return None if the input has none of these sources. Mixtures in it are those of today. No
+        sample of these sources is excluded, as it was then.
         """
         if name not in mix.names:
             return None
         child, seed, place = input_named(mix, path, name)
-        if self._ordered_sources(child, place).isdisjoint(rows) or is_edited(child):
+        if self._ordered_sources(child, place).isdisjoint(rows):
             return None
         return self.with_rows(rows).op(child, seed, place)
 

@@ -215,7 +215,7 @@ def mixture_op(
             earlier, before = eras[-1], found.eras[i - 1].mixture
             drawn = _moved(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
         mine = [
-            _former((with_rows(name, dict(rows)) if rows else None) or ops.get(name), name, size)
+            _former(ops.get(name), name, size, with_rows(name, dict(rows)) if rows else None)
             for name, size in zip(mixture.names, mixture.sizes, strict=True)
         ]
         eras.append(Era(epoch, place, MixOp(mine, mixture, leaves, at, base=drawn)))
@@ -243,8 +243,10 @@ def _moved(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
     )
 
 
-def _former(op: Op | None, name: str, size: int | None) -> Op:
-    """Return an input as it was in an era."""
+def _former(op: Op | None, name: str, size: int | None, then: Op | None) -> Op:
+    """Return an input as it was in an era; `then` is the one over the rows of that era."""
+    if then is not None and then.size == size:
+        return then
     if op is None:
         return RemovedInput(name, size)
     return op if size is None or op.size == size else FormerInput(op, size)
