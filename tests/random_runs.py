@@ -25,7 +25,7 @@ Step: TypeAlias = list[list[Key] | None]
 """The keys of the item that each rank received; None for a rank that received none."""
 
 CHANGES = ("skip positions", "skip steps", "exclude", "weights")
-ADOPTIONS = ("adopt weights", "adopt grown", "adopt added")
+ADOPTIONS = ("adopt weights", "adopt grown", "adopt shuffled grown", "adopt added")
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ class Inputs:
         match change:
             case "adopt grown":
                 return replace(self, sizes={**self.sizes, "b": self.sizes["b"] + 3})
+            case "adopt shuffled grown":  # accepted at the end of a pass of the source
+                return replace(self, sizes={**self.sizes, "c": self.sizes["c"] + 2})
             case "adopt added":
                 name = "defgh"[len(self.sizes) - 3 :][0]
                 return Inputs({**self.sizes, name: 5}, {**self.weights, name: 2})

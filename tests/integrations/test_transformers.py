@@ -80,11 +80,15 @@ def test_an_endless_mixture_trains_in_its_own_order(wrap: Any, tmp_path: Path) -
     assert model.batches == in_batches([sample["x"] for sample in mixture().limit(20)])
 
 
-def test_epochs_of_a_mixture_that_ends_differ_and_a_look_at_it_is_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", [0, 2])
+def test_epochs_of_a_mixture_that_ends_differ_and_a_look_at_it_is_none(
+    workers: int, tmp_path: Path
+) -> None:
     ds = mixture("all_exhausted")
     data, model = hf_dataset(ds), Model()
     first = next(iter(data))
-    Trainer(model, arguments(tmp_path, max_steps=8), train_dataset=data).train()
+    options = arguments(tmp_path, max_steps=8, dataloader_num_workers=workers)
+    Trainer(model, options, train_dataset=data).train()
     passes = [[sample["x"] for sample in part] for part in ([*ds], [*ds.repeat(2)][14:])]
     assert first == {"x": passes[0][0]} and passes[0] != passes[1]
     assert model.batches == in_batches(passes[0]) + in_batches(passes[1])

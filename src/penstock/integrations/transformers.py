@@ -27,6 +27,7 @@ from .trainers import (
 )
 
 try:
+    import torch
     from torch import Generator
     from torch.utils.data import BatchSampler, DataLoader, Dataset, Sampler
     from transformers import TrainerCallback
@@ -36,6 +37,7 @@ except ImportError as error:
         error.name or "transformers", "trainers", "penstock.integrations.transformers"
     ) from None
 
+_torch = cast("Any", torch)  # without torch the checker knows none of its types
 _Trainer = cast(Any, object)  # a mixin: the Trainer is another base of the subclass
 
 FILE = "penstock.json"
@@ -208,12 +210,14 @@ class _PassSamples:
     """
 
     def __init__(self, dataset: Samples) -> None:
-        self._dataset, self._completed = dataset, 0
+        self._dataset = dataset
+        # In shared memory: a `DataLoader` starts its workers again for every pass.
+        self._completed = _torch.zeros(1, dtype=_torch.int64).share_memory_()
 
     def __call__(self) -> Iterator[tuple[int, dict[str, Any]]]:
         session = Session(self._dataset.compiled, Setting(0, 1), None)
-        if self._completed:
-            session.next_pass(self._completed)
+        if completed := int(self._completed):
+            session.next_pass(completed)
         for number in count():
             try:
                 sample = session.out.next()

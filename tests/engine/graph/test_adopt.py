@@ -927,3 +927,82 @@ def test_the_plan_counts_no_steps_over_passes_that_had_another_length(make: Make
     again = ps.Loader(now)
     again.load_state_dict(state)
     assert [again.keys() for _ in islice(again, 3)] == [later.keys() for _ in islice(later, 3)]
+
+
+_GROWING: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "shuffle": lambda ds: ds.shuffle(seed=1),
+    "buckets": lambda ds: ds.shuffle(seed=1, buckets=3),
+    "window": lambda ds: ds.shuffle(seed=1, window=4),
+    "some of it": lambda ds: ds.shuffle(seed=1).limit(10),
+    "the rest of it": lambda ds: ds.shuffle(seed=1)[4:],
+    "twice": lambda ds: ds.shuffle(seed=1).repeat(2),
+    "joined": lambda ds: ds.concat(documents(5, "c")).shuffle(seed=1),
+    "paired": lambda ds: ds.zip(documents(40, "c")).shuffle(seed=1),
+    "in a mixture": lambda ds: ps.mix({"x": ds.shuffle(seed=1), "y": documents(6, "c")}, stop="all_exhausted"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("order", _GROWING)
+@pytest.mark.parametrize("top", ["alone", "ends", "ends, endless", "packed", "restarts"])
+def test_what_a_source_gave_before_it_grew_is_answered_as_it_was_given(
+    order: str, top: str
+) -> None:
+    if (order, top) == ("paired", "packed"):
+        pytest.skip("tuples are not packed")
+
+    def made(n: int) -> ps.Dataset:
+        grows = _GROWING[order](ps.from_tokens(*_documents(n), name="a"))
+        if top == "alone":
+            return grows.batch(3, collate=list)
+        stop = "restart" if top == "restarts" else "all_exhausted"
+        ds = ps.mix({"a": grows, "b": ps.from_tokens(*_documents(5), name="b")}, seed=5, stop=stop)
+        ds = ds.pack(24) if top == "packed" else ds
+        return (ds.repeat() if "endless" in top else ds).batch(3, collate=list)
+
+    checked = 0
+    for steps in (2, 3, 6, 7, 8, 10, 14, 17, 23):
+        given, loader = list[Counter[tuple[str, int, int]]](), ps.Loader(made(17))
+        it = iter(loader)
+        while len(given) < steps:
+            if next(it, None) is None:
+                it = iter(loader)
+            else:
+                given.append(Counter(loader.keys()))
+        grown, saved = ps.Loader(made(20)), through_json(loader.state_dict())
+        try:
+            grown.load_state_dict(saved, on_mismatch="adopt")
+        except ps.StateError as error:
+            assert "differ in this pipeline" in str(error)
+            continue
+        plan = made(20).plan.for_state(through_json(grown.state_dict()))
+        if steps in (7, 17) and top != "alone" and order not in ("joined", "paired"):
+            plan = plan.exclude([(name, 2) for name in plan.sources if name.startswith("a")])
+        try:
+            found = [Counter(s.key for s in plan.at(step=step)) for step in range(steps)]
+        except ps.StateError as error:
+            assert top == "alone" and "read other data" in str(error)
+            continue
+        checked += 1
+        assert [set(each) for each in found] == [set(each) for each in given], steps
+        audit = plan.audit(range(steps)).table().to_pylist()
+        assert {(each["step"], each["index"]) for each in audit} == {
+            (step, index) for step, keys in enumerate(given) for _, _, index in keys
+        }
+        if top != "packed":
+            name = next(name for name, _, _ in given[0])
+            in_all = sum(given, start=Counter[tuple[str, int, int]]())
+            times = Counter[int]()
+            for (source, _, index), n in in_all.items():
+                times[index] += n if source == name else 0
+            seen = plan.seen(step=steps)
+            column = seen.times[list(seen.names).index(name)].tolist()
+            assert column == [times[index] for index in range(len(column))]
+            for index in (0, 3, 16, 18) if name == "a" else ():
+                holding = [any(key[0] == "a" and key[2] == index for key in keys) for keys in given]
+                assert plan.find("a", index, steps=range(steps)) == [*np.flatnonzero(holding)]
+    assert checked or top in ("alone", "packed") or order == "joined"
+
+
+def _documents(n: int) -> tuple[Any, Any]:
+    sizes = np.random.default_rng(3).integers(1, 19, n)
+    return np.repeat(np.arange(n), sizes), np.concatenate([[0], np.cumsum(sizes)])

@@ -5,6 +5,7 @@ inputs.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import fsum
 from typing import Any, NamedTuple
@@ -12,16 +13,25 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import StateError
-from ...types import Json
+from ...types import Ints, Json
 from ..base.canonical_json import encode_canonical_json
+from ..base.passes import Passes
+from ..base.rows import ProvenanceRows
 from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
-from .build import Builder
-from .edits import Change, Edit, changed, events_from_json
+from ..ops.op import Op
+from .build import Builder, input_named, is_edited
+from .edits import Change, Edit, Exclude, changed, events_from_json, with_former
 from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
+
+_COMPARED = 3 << 16
+"""Draws of a pass that are compared where a source has another number of rows."""
+
+_ROWS_COMPARED = 3 << 10
+"""Items of a pass that are compared there."""
 
 
 class Stand(NamedTuple):
@@ -71,36 +81,49 @@ class Adopted(NamedTuple):
     streams: dict[Path, tuple[str, ...]]
 
 
-def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
+def adopted(
+    base: Flow,
+    edits: Sequence[Edit],
+    saved: Any,
+    epoch: int,
+    places: Places,
+    rows: Mapping[str, int],
+) -> Adopted:
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
-    from its own position.
+    from its own position. `rows` are the numbers of rows of the sources in that state.
     """
     if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
         raise StateError(
             "the state has made-up draws for lost samples, so a mixture with count='settled' "
             "cannot be adopted; load it into the pipeline that saved it"
         )
-    pasts = _pasts(saved, edits)
     builder = Builder(base)
+    edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
+    others = {k: n for k, n in builder.other_rows(rows).items() if k not in edited}
+    pasts = {
+        name: tuple(_with_rows(past, name, others) for past in found)
+        for name, found in _pasts(saved, edits).items()
+    }
     streams = _woven(builder)
     now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
-    others = tuple(edit for edit in edits if not isinstance(edit, Change))
+    unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
     kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
     for name, found in pasts.items():
         if (path := here.get(name)) is None:
             continue
         past = found[-1].mixture
-        if encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
+        same = encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
             mixture_to_json(now[path].mixture)
-        ):
+        )
+        if same and (path in streams or not _has_grown(builder, path, others)):
             kept += [replace(edit, path=path) for edit in _changes(edits, name)]
         elif path in streams:
             moves[path] = past.names
         else:
             taken[path] = found
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
-    until_then = changed(base, [*kept, *until, *others], epoch)
+    until_then = changed(base, [*kept, *until, *unmixed], epoch)
     stands: Mapping[Path, Stand] = places(until_then) if taken else {}
     made = list(kept)
     for path in sorted(
@@ -120,8 +143,22 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
                     "documents, and the run delivered a part of such a window; keep the names "
                     "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
                 )
-            made.append(_takeover(base, [*made, *others], path, taken[path], stand))
-    return Adopted((*made, *others), moves)
+            made.append(_takeover(base, [*made, *unmixed], path, taken[path], stand))
+    return Adopted((*made, *unmixed), moves)
+
+
+def _with_rows(taken_over: Past, name: tuple[str, ...], rows: Mapping[str, int]) -> Past:
+    """Return a past with the numbers of rows of the sources below it that have others now."""
+    below = "".join(f"{each}/" for each in name)
+    mine = {source: n for source, n in rows.items() if source.startswith(below)}
+    return replace(taken_over, rows=tuple(sorted({**mine, **dict(taken_over.rows)}.items())))
+
+
+def _has_grown(builder: Builder, path: Path, rows: Mapping[str, int]) -> bool:
+    """Return true if an input of a mixture gives other samples of sources with these numbers of
+    rows, in passes of its present length."""
+    mix = builder.mixture(path)
+    return any(builder.input_with_rows(mix, path, name, rows) is not None for name in mix.names)
 
 
 def _takeover(
@@ -130,7 +167,8 @@ def _takeover(
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
-    present = Builder(changed(base, edits)).mixtures[path].mixture
+    builder = Builder(changed(base, edits))
+    present = builder.mixtures[path].mixture
     lap, at, behind, _ = stand
     then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
@@ -148,10 +186,125 @@ def _takeover(
         for name, size in zip(present.names, present.sizes, strict=True)
         if name in counts
     }
+    _require_same_order(
+        builder, path, pasts[-1], {name: counts[name][0] for name in drawn if pasts[-1].rows}
+    )
     one_unit = (then.meters is None) == (present.meters is None)
     surplus = _carry(then.surplus(at), present) if one_unit else {}
     ended = replace(pasts[-1], lap=lap, at=at)
     return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
+
+
+def _require_same_order(builder: Builder, path: Path, then: Past, drawn: Mapping[str, int]) -> None:
+    """Refuse inputs whose order in a pass that has begun is another one over their present rows.
+
+    `drawn` are the draws of each input, in passes of its length before.
+    """
+    mixture, moved = builder.mixture(path), list[str]()
+    for name, draws in drawn.items():
+        former = builder.input_with_rows(mixture, path, name, dict(then.rows))
+        if former is None:
+            continue
+        op = builder.op(*input_named(mixture, path, name))
+        epoch, place = divmod(draws, former.size) if former.size else (0, draws)
+        places = _some_below(place if op.size is None else min(place, op.size), _COMPARED)
+        if not _give_equal(
+            (former, places + epoch * (former.size or 0)), (op, places + epoch * (op.size or 0))
+        ):
+            moved.append(name)
+    if moved:
+        raise make_moved_error(moved)
+
+
+def with_other_rows(
+    base: Flow,
+    edits: Sequence[Edit],
+    rows: Mapping[str, int],
+    epoch: int,
+    at: int,
+    saved: Passes | None,
+) -> tuple[Edit, ...]:
+    """Return the changes of a run whose sources have other numbers of rows now.
+
+    Args:
+        base: the present tree.
+        edits: the changes.
+        rows: the numbers of rows of the sources in the state.
+        epoch: the pass in which the run stands.
+        at: the first row of it that was not delivered.
+        saved: the passes of the run in the state.
+
+    Raises:
+        StateError: if the present tree gives other rows before that one.
+    """
+    tree = tail_of(changed(base, edits)).flow
+    if not _is_past_equal(tree, rows, {epoch: at}):
+        raise make_moved_error([])
+    if not epoch or saved is None:
+        return tuple(edits)
+    now = Builder(tree).op(tree).passes
+    whole = {each: saved.size(each) for each in (0, epoch - 1)}
+    if now is not None and now.is_equal_before(saved, epoch) and _is_past_equal(tree, rows, whole):
+        return tuple(edits)
+    return with_former(edits, saved, epoch)
+
+
+def _is_past_equal(tree: Flow, rows: Mapping[str, int], ends: Mapping[int, int]) -> bool:
+    """Compare the rows of a tree with those over sources with other numbers of rows: in each pass
+    of `ends` those before a place."""
+    builder = Builder(tree)
+    others = builder.other_rows(rows)
+    if not others or is_edited(tree):
+        return True
+    then, now = builder.with_rows(others).op(tree), builder.op(tree)
+    for epoch, end in ends.items():
+        places = _some_below(end, _ROWS_COMPARED)
+        starts = [0 if op.passes is None else op.passes.start(epoch) for op in (then, now)]
+        if not _give_equal((then, places + starts[0]), (now, places + starts[1])):
+            return False
+    return True
+
+
+def _give_equal(then: tuple[Op, Ints], now: tuple[Op, Ints]) -> bool:
+    """Compare the samples at positions of two ops."""
+    with suppress(StateError):  # a source no longer has all rows that it gave
+        (was, positions), (op, present) = then, now
+        return all(
+            map(np.array_equal, _samples_of(op.locate(present)), _samples_of(was.locate(positions)))
+        )
+    return False
+
+
+def _samples_of(rows: ProvenanceRows) -> tuple[Ints, ...]:
+    return rows.leaf, rows.epoch, rows.index, rows.part, *rows.levels
+
+
+def _some_below(stop: int, most: int) -> Ints:
+    """Return all places below a number if they are few, else the first and the last, and some
+    between."""
+    if stop <= most:
+        return np.arange(stop)
+    third = most // 3
+    between = np.linspace(third, stop - third, third, endpoint=False).astype(np.int64)
+    return np.concatenate([np.arange(third), between, np.arange(stop - third, stop)])
+
+
+def make_moved_error(sources: Sequence[str]) -> StateError:
+    """Make the error for another order of samples in a pass that has begun."""
+    named = f" (sources: {', '.join(sorted(sources))})" if sources else ""
+    error = StateError(
+        f"adopt: the last delivered samples of this pass{named} differ in this pipeline, so "
+        "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
+        "unchanged until the end of the pass, or adopt there, and add new rows as a "
+        "separate input"
+    )
+    error.add_note(
+        "possible causes: another step that orders or counts samples (a shuffle, or a "
+        "shuffle over a source that grew or has another name, skip, limit, concat, "
+        "repeat), or delivered rows would be packed again, differently or with the "
+        "rest of a pass that ends elsewhere"
+    )
+    return error
 
 
 def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import InitVar, dataclass, field
+from copy import copy
+from dataclasses import InitVar, dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, TypeAlias, cast
 
@@ -36,6 +37,7 @@ from ..ops.shards import ShardsOp
 from ..ops.tokens import Lengths
 from ..ops.weave import WeaveOp
 from ..ops.without import Gaps, WithoutOp
+from ..orders import Slice
 from ..packing import Apart, has_independent_rows
 from ..steps.function_step import FunctionStep
 from ..steps.random_map import RandomMap
@@ -110,6 +112,8 @@ class Builder:
     _ops: dict[_Place, _Made] = field(default_factory=dict["_Place", "_Made"])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
     _replanned: set[int] = field(default_factory=set[int])
+    _rows: Mapping[str, int] = field(default_factory=dict[str, int])
+    _present: Builder | None = None
 
     def __post_init__(self, base: Builder | None) -> None:
         self._leaf_of: dict[tuple[int, Path], Leaf] = {}
@@ -223,7 +227,8 @@ class Builder:
                 clock = self.timing and self.timing.clock
                 if not is_source(source):
                     return ShardsOp(leaf, clock)
-                return ReadOp(leaf, TimedSource(source, leaf.name, clock) if clock else source)
+                timed = TimedSource(source, leaf.name, clock) if clock else source
+                return ReadOp(leaf, timed, self._rows.get(leaf.name))
             case Reorder(_, order):
                 return self._order(flow, order, seed, path)
             case Head(below, n):
@@ -233,6 +238,8 @@ class Builder:
             case Again(below, epochs):
                 return AgainOp(self.op(below, seed, path), epochs)
             case Mix():
+                if self._present is not None and isinstance(flow.rule, Weighted):
+                    return self._present.op(flow, seed, path)
                 return self._mix(flow, seed, path)
             case FunctionStep(below):
                 inner, call = self.op(below, seed, path), self.call(flow, seed, path)
@@ -273,6 +280,8 @@ class Builder:
         if isinstance(order, Without):
             inner = self.op(flow.flow, seed, path)
             leaf = self.leaves[inner.leaves[0]]
+            if leaf.name in self._rows:
+                return inner
             gaps = (
                 (since, partial(inner.find, leaf.number, np.asarray(some, np.int64)))
                 for since, some in zip(order.since, order.indices, strict=True)
@@ -282,6 +291,9 @@ class Builder:
         if not below.indexed:
             name = type(order).__name__.lower()
             require_indexed(flow, name, "use .shuffle_buffer(n), or put it before that step")
+        if self._rows and isinstance(order, Slice) and below.size is not None:
+            most = len(range(order.start, below.size, order.step))  # it ended with its input
+            order = replace(order, count=min(order.count, most)) if order.step > 0 else order
         return ordered(below, order, self.order_key(flow, seed, path))
 
     def _mix(self, flow: Mix, seed: int, path: Path) -> Op:
@@ -291,7 +303,8 @@ class Builder:
             draws = partial(draws_of, flow, path)
             return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
         if isinstance(rule, Weighted):
-            return mixture_op(self._history(flow, path), inputs, len(self.leaves), path)
+            with_rows = partial(self.input_with_rows, flow, path)
+            return mixture_op(self._history(flow, path), inputs, len(self.leaves), path, with_rows)
         at = path if isinstance(rule, By) else None
         schedule = rule.schedule(tuple(each.size for each in inputs))
         return MixOp(inputs, schedule, len(self.leaves), at, isinstance(rule, By))
@@ -299,6 +312,50 @@ class Builder:
     def _inputs(self, flow: Mix, seed: int, path: Path) -> tuple[Op, ...]:
         inner = flow.rule.seed if isinstance(flow.rule, Weighted) else seed
         return tuple(self.op(child, inner, place) for child, place in inputs_of(flow, path))
+
+    def input_with_rows(
+        self, mix: Mix, path: Path, name: str, rows: Mapping[str, int]
+    ) -> Op | None:
+        """Return an input of a weighted mixture over sources with these numbers of rows.
+
+        Return None if the input has none of these sources. Mixtures in it are those of today. No
+        sample of these sources is excluded, as it was then.
+        """
+        if name not in mix.names:
+            return None
+        child, seed, place = input_named(mix, path, name)
+        if self._ordered_sources(child, place).isdisjoint(rows):
+            return None
+        return self.with_rows(rows).op(child, seed, place)
+
+    def with_rows(self, rows: Mapping[str, int]) -> Builder:
+        """Return a builder of orders over sources with these numbers of rows; mixtures by weight
+        stay those of this builder."""
+        then = copy(self)
+        then._ops, then._rows, then._present = {}, rows, self
+        return then
+
+    def other_rows(self, rows: Mapping[str, int]) -> dict[str, int]:
+        """Return those of these numbers of rows that the sources do not have now."""
+        now = {leaf.name: len(leaf.source) for leaf in self.leaves if is_source(leaf.source)}
+        return {name: n for name, n in rows.items() if now.get(name, n) != n}
+
+    def mixture(self, path: Path) -> Mix:
+        """Return the indexed mixture at a path."""
+        return self._indexed[path][0]
+
+    def _ordered_sources(self, part: Flow, path: Path) -> set[str]:
+        """Return the names of the sources of a part that no mixture by weight in it draws from."""
+        match part:
+            case Read():
+                return {self.leaf(part, path).name}
+            case Mix(_, _, rule):
+                inner = [] if isinstance(rule, Weighted) else inputs_of(part, path)
+                return {
+                    name for child, place in inner for name in self._ordered_sources(child, place)
+                }
+            case _:
+                return self._ordered_sources(part.flow, under(part, path))
 
     def _history(self, flow: Mix, path: Path) -> History:
         """The mixture of an indexed mix by weight, with what happened to it."""
@@ -376,3 +433,21 @@ class Builder:
         """Those that sources know."""
         found = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in found])
+
+
+def input_named(mix: Mix, path: Path, name: str) -> tuple[Flow, int, Path]:
+    """Return an input of a weighted mixture, the seed in force there, and its path."""
+    child, place = dict(zip(mix.names, inputs_of(mix, path), strict=True))[name]
+    return child, cast(Weighted, mix.rule).seed, place
+
+
+def is_edited(part: Flow) -> bool:
+    """Return true if samples of a source were excluded below its first mixture by weight."""
+    match part:
+        case Read():
+            return False
+        case Mix(flows, _, rule):
+            return not isinstance(rule, Weighted) and any(map(is_edited, flows))
+        case _:
+            edited = isinstance(part, Reorder) and isinstance(part.order, Without)
+            return edited or is_edited(part.flow)

@@ -303,13 +303,15 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
 def _past_to_json(past: Past) -> Json:
     events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
     mixture = mixture_to_json(past.mixture)
-    return {"mixture": mixture, "events": events, "pass": past.lap, "at": past.at}
+    rows: dict[str, Json] = {"rows": dict(past.rows)} if past.rows else {}
+    return {"mixture": mixture, "events": events, "pass": past.lap, "at": past.at, **rows}
 
 
 def _past_from_json(saved: Any) -> Past:
     events = events_from_json(saved["events"])
     lap, at = _lap(saved["pass"]), _number(saved["at"])
-    return Past(mixture_from_json(saved["mixture"]), events, lap, at)
+    rows = tuple((str(name), _number(rows)) for name, rows in saved.get("rows", {}).items())
+    return Past(mixture_from_json(saved["mixture"]), events, lap, at, rows)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:

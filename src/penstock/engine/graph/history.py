@@ -4,6 +4,7 @@ none before."""
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -29,11 +30,13 @@ FURTHEST = MAX_POSITION
 
 
 class MixtureEra(NamedTuple):
-    """From place `place` of pass `epoch` of a run on, samples are drawn by `mixture`."""
+    """From place `place` of pass `epoch` of a run on, samples are drawn by `mixture`, from sources
+    of which some had other numbers of `rows`."""
 
     epoch: int
     place: int
     mixture: Mixture
+    rows: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class History:
         """The eras of the mixture in a run."""
         epoch, place, eras = 0, 0, list[MixtureEra]()
         for past in self.pasts:
-            eras = _continued(eras, epoch, place, past.changed)
+            eras = _continued(eras, epoch, place, past.changed, past.rows)
             epoch, place = past.lap, past.at
         return tuple(eras if epoch == FURTHEST else _continued(eras, epoch, place, self.changed))
 
@@ -88,12 +91,18 @@ class History:
 
 
 def _continued(
-    eras: list[MixtureEra], epoch: int, place: int, changed: Changed
+    eras: list[MixtureEra],
+    epoch: int,
+    place: int,
+    changed: Changed,
+    rows: tuple[tuple[str, int], ...] = (),
 ) -> list[MixtureEra]:
     """Return eras that another mixture continues from a place of a pass on."""
-    later = [MixtureEra(at, 0, each) for at, each in sorted(changed.passes.items()) if at > epoch]
+    later = [
+        MixtureEra(at, 0, each, rows) for at, each in sorted(changed.passes.items()) if at > epoch
+    ]
     before = [era for era in eras if era[:2] < (epoch, place)]
-    return [*before, MixtureEra(epoch, place, changed.at(epoch)), *later]
+    return [*before, MixtureEra(epoch, place, changed.at(epoch), rows), *later]
 
 
 def moved_draws(draws: int, size: int | None, now: int | None) -> int:
@@ -185,18 +194,28 @@ def _history(
     return History(mixture, events, pasts, rule.now)
 
 
-def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:
-    """Return the op of a mixture, with its eras. Each input continues at its next draw."""
+def mixture_op(
+    found: History,
+    inputs: tuple[Op, ...],
+    leaves: int,
+    at: Path,
+    with_rows: Callable[[str, Mapping[str, int]], Op | None],
+) -> MixtureOp:
+    """Return the op of a mixture, with its eras. Each input continues at its next draw.
+
+    `with_rows` returns an input over sources with other numbers of rows; None if it has none of
+    these sources.
+    """
     if found.made is not None:
         return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
     ops, eras = dict(zip(found.mixture.names, inputs, strict=True)), list[Era]()
-    for i, (epoch, place, mixture) in enumerate(found.eras):
+    for i, (epoch, place, mixture, rows) in enumerate(found.eras):
         drawn = np.zeros(len(mixture.names), np.int64)
         if i:
             earlier, before = eras[-1], found.eras[i - 1].mixture
             drawn = _moved(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
         mine = [
-            _former(ops.get(name), name, size)
+            _former(ops.get(name), name, size, with_rows(name, dict(rows)) if rows else None)
             for name, size in zip(mixture.names, mixture.sizes, strict=True)
         ]
         eras.append(Era(epoch, place, MixOp(mine, mixture, leaves, at, base=drawn)))
@@ -224,8 +243,10 @@ def _moved(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
     )
 
 
-def _former(op: Op | None, name: str, size: int | None) -> Op:
-    """Return an input as it was in an era."""
+def _former(op: Op | None, name: str, size: int | None, then: Op | None) -> Op:
+    """Return an input as it was in an era; `then` is the one over the rows of that era."""
+    if then is not None and then.size == size:
+        return then
     if op is None:
         return RemovedInput(name, size)
     return op if size is None or op.size == size else FormerInput(op, size)

@@ -85,7 +85,9 @@ class PassOp(OrderOp):
     def known(self) -> tuple[object, Json] | None:
         named = (
             self.flow.named
-            if isinstance(self.flow, ReadOp) and self.size == self.flow.size
+            if isinstance(self.flow, ReadOp)
+            and self.size == self.flow.size
+            and not self.flow.former
             else None
         )
         return (

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError, GivenUpError
+from ...errors import DataError, GivenUpError, StateError
 from ...types import Ints, Source, is_blocks, is_in_memory
 from ..base.fallback import log_fallback
 from ..base.rows import ProvenanceRows
@@ -54,10 +54,14 @@ def read_any(sources: Sequence[object]) -> Callable[[Ints, Ints], list[Any]] | N
 
 
 class ReadOp(Op):
-    """An indexed source at work."""
+    """An indexed source at work; or its order when it had another number of `rows`, the first
+    ones."""
 
-    def __init__(self, named: Leaf, source: Source) -> None:
-        self.named, self.source, self._size = named, source, len(source)
+    def __init__(self, named: Leaf, source: Source, rows: int | None = None) -> None:
+        self.named, self.source = named, source
+        self._present = len(source)
+        self._size = self._present if rows is None else rows
+        self.former = rows is not None
 
     @property
     def size(self) -> int:
@@ -66,6 +70,11 @@ class ReadOp(Op):
     def locate(self, positions: Ints) -> ProvenanceRows:
         epoch = positions // self._size
         index = positions - epoch * self._size
+        if self.former and (index >= self._present).any():
+            raise StateError(
+                "an earlier pass drew samples that their source no longer has; load the state with "
+                "the data it was saved with"
+            )
         number = np.empty_like(index)
         number.fill(self.named.number)
         return ProvenanceRows(number, epoch, index, np.zeros_like(index))
@@ -101,7 +110,8 @@ class ReadOp(Op):
         return fault_of_sample(error) if is_in_memory(self.source) else error
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        return laps_of(index, self._size, low, high) if self.named.number == leaf else index[:0]
+        mine = index[index < self._size if self.named.number == leaf else slice(0)]
+        return laps_of(mine, self._size, low, high)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         tally.samples[self.named.number] += (stop - start) * times
@@ -109,11 +119,17 @@ class ReadOp(Op):
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         epoch, place = divmod(position, max(self._size, 1))
         leaf = self.named.number
-        out[leaf] += ((epoch and epoch * lengths.total(leaf)) + lengths.until(leaf, place)) * times
+        out[leaf] += (epoch and epoch * self._total(lengths)) * times
+        out[leaf] += lengths.until(leaf, place) * times
+
+    def _total(self, lengths: Lengths) -> int:
+        if self.former:
+            return lengths.until(self.named.number, min(self._size, self._present))
+        return lengths.total(self.named.number)
 
     def holding(self, token: int, lengths: Lengths) -> At:
         leaf = self.named.number
-        if not (total := lengths.total(leaf)):
+        if not (total := self._total(lengths)):
             return At(0, 0)
         epoch, rest = divmod(token, total)
         place, before = lengths.holding(leaf, rest)

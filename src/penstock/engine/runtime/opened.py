@@ -15,6 +15,7 @@ from ...types import MAX_POSITION, Ints, Json
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
+from ..graph.adopt import make_moved_error
 from ..graph.build import Builder
 from ..graph.ends import endless
 from ..graph.indexed import require_indexed
@@ -158,20 +159,7 @@ class Opened:
             if was[lane].get(name, now[lane][name]) != now[lane][name]
         }
         if other or moved:
-            what = f" (sources: {', '.join(sorted(moved))})" if moved else ""
-            error = StateError(
-                f"adopt: the last delivered samples of this pass{what} differ in this pipeline, so "
-                "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
-                "unchanged until the end of the pass, or adopt there, and add new rows as a "
-                "separate input"
-            )
-            error.add_note(
-                "possible causes: another step that orders or counts samples (a shuffle, or a "
-                "shuffle over a source that grew or has another name, skip, limit, concat, "
-                "repeat), or delivered rows would be packed again, differently or with the "
-                "rest of a pass that ends elsewhere"
-            )
-            raise error
+            raise make_moved_error([*moved])
 
     def _require_next(self, epoch: int, cursor: int) -> None:
         """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an

@@ -20,12 +20,12 @@ from ...types import Ints, Json, is_in_memory
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
-from ..graph.adopt import Places, Stand, adopted, standing
+from ..graph.adopt import Places, Stand, adopted, standing, with_other_rows
 from ..graph.adopt import told as told_of
 from ..graph.build import Builder
 from ..graph.compiled import Compiled
 from ..graph.digests import code_notes, compared, unidentified
-from ..graph.edits import Edit, Exclude, changed, edit_from_json, mixtures, own_pass, with_former
+from ..graph.edits import Edit, Exclude, changed, edit_from_json, mixtures, own_pass
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Path
 from ..graph.reweigh import Place, ends, refused_inside, reweighed
@@ -536,23 +536,21 @@ class Session:
         changes = tuple(edit_from_json(change) for change in body.changes)
         home = self._base.remembered(body.pipeline)
         base, adopting = home.flow, False
+        rows = {name: n for name, each in body.data.items() if type(n := each.get("length")) is int}
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
                 raise of_another(body.pipeline, self.description)
-            found = adopted(base, changes, body.mixtures, self.epoch, self._places(body, cursors))
+            places = self._places(body, cursors)
+            found = adopted(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
-            changes, rows, taken = (
-                found.edits,
-                laned(base),
-                Taken(found.streams, body.lanes or 1),
-            )
-            cursors = all_moved(rows.flow, cursors, taken, self.epoch, rows.path)
+            changes, lanes = found.edits, laned(base)
+            taken = Taken(found.streams, body.lanes or 1)
+            cursors = all_moved(lanes.flow, cursors, taken, self.epoch, lanes.path)
             adopting = True
-        if adopt and self.epoch and self.group and (saved := body.pass_sizes) is not None:
-            now = home.of(tail_of(changed(base, changes)).flow).op.passes
-            if now is None or not now.is_equal_before(saved, self.epoch):
-                changes = with_former(changes, saved, self.epoch)
+        if adopt and self.group:
+            at = parse_cursor_int(cursors[0])
+            changes = with_other_rows(base, changes, rows, self.epoch, at, body.pass_sizes)
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += whose_journals_are_missing([one.journal_of for one in bodies])

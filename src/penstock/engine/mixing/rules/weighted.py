@@ -148,12 +148,16 @@ class Changed:
 @dataclass(frozen=True)
 class Past:
     """A mixture that another one took over from at position `at` of pass `lap`, and what had
-    happened to it."""
+    happened to it.
+
+    `rows` has the sources below it that had another number of rows then.
+    """
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
     lap: int
     at: int
+    rows: tuple[tuple[str, int], ...] = ()
 
     @cached_property
     def changed(self) -> Changed:
