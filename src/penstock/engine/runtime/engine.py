@@ -19,7 +19,7 @@ from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
 from ..streams.job import Computed, Job
 from ..streams.step import Failed
-from .executors import ExecutorName, hired
+from .executors import ExecutorName, make_executor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -59,7 +59,7 @@ def compute(
         return []
     job = Job(Jobs(fn, items), [], names=(unit,))
     number = count_cores() if workers is None else check_int(workers, "workers={}", 1)
-    crew = hired(executor, 0 if executor == "inline" else min(number, len(items)))
+    crew = make_executor(executor, 0 if executor == "inline" else min(number, len(items)))
     with Progress(what, len(items), unit) as progress:
         if crew is None:
             return [job(None, _row(i)).values[0] for i in progress.each(range(len(items)))]
