@@ -73,7 +73,7 @@ class Journal:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(
                 f"{count}; fix the data or raise max_errors; the last error: {error}",
-                where=draw_shown(draw),
+                where=describe_draw(draw),
             ) from cause
         self.entries[draw] = JournalEntry(error, omitted=omitted)
 
@@ -119,7 +119,7 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
     return found
 
 
-def whose_journals_are_missing(saved: Sequence[Any]) -> list[str]:
+def describe_missing_journals(saved: Sequence[Any]) -> list[str]:
     """Note that the states of some ranks are missing: their replacements are tried again."""
     told = [parse_cursor_list(ranks) for ranks in saved if ranks is not None]
     of = max((parse_cursor_int(world, _MOST_RANKS) for _, world in told), default=0)
@@ -131,7 +131,7 @@ def whose_journals_are_missing(saved: Sequence[Any]) -> list[str]:
     ] * bool(missing)
 
 
-def item_told(item: ProvenanceRows, leaves: Sequence[Leaf]) -> Json:
+def item_to_json(item: ProvenanceRows, leaves: Sequence[Leaf]) -> Json:
     """Return the samples of an item: lists like its groups, of source, pass, index, part and notes
     of nodes.
     """
@@ -146,7 +146,7 @@ def item_told(item: ProvenanceRows, leaves: Sequence[Leaf]) -> Json:
     return found[0]
 
 
-def rows_told(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> ProvenanceRows:
+def rows_from_json(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> ProvenanceRows:
     """The item again, in the form of another of the same flow."""
     found, levels = cast("list[Any]", [parts]), list[Any]()
     numbers: Mapping[Any, int] = {each.name: each.number for each in leaves}
@@ -172,6 +172,6 @@ def rows_told(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> Prov
     return ProvenanceRows(leaf, epoch, index, part, tuple(levels), marks)
 
 
-def draw_shown(draw: SampleDraw) -> str:
+def describe_draw(draw: SampleDraw) -> str:
     """A draw for people."""
     return f"{draw.source}[{draw.index}] (pass {draw.epoch})"

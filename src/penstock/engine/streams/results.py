@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ..base.rows import ProvenanceRows, compute_bounds
-
-Apply: TypeAlias = Callable[[Sequence[Any], ProvenanceRows], Sequence[Any]]
-"""A function of values and their rows; it returns one result for each value."""
-
-Call: TypeAlias = Callable[[Apply, Sequence[Any], ProvenanceRows], Sequence[Any]]
-"""A way to call an `Apply`, such as value by value."""
 
 
 @dataclass

@@ -1,5 +1,4 @@
-"""Storage that fails is no fault of the sample: it is asked again a few times, then the failure is
-raised."""
+"""Retries with exponential backoff of calls that fail because of storage, not of a sample."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from .step import Failed
 T = TypeVar("T")
 
 TRIES = 3
-_PAUSE = 0.1  # seconds; four times as long from one try to the next
+_PAUSE = 0.1  # seconds; four times as long after each try
 
 
 def is_storage(error: BaseException) -> bool:
@@ -28,8 +27,8 @@ def is_storage(error: BaseException) -> bool:
     return isinstance(error, MemoryError)
 
 
-def patiently(call: Callable[[], T]) -> T:
-    """What a call gives; where storage fails, it is made again after a pause."""
+def retry_storage(call: Callable[[], T]) -> T:
+    """Return the result of a call; repeat it after a pause if storage fails."""
     for number in range(TRIES - 1):
         try:
             return call()

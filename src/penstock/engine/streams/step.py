@@ -18,9 +18,9 @@ from ..base.row_files import locate_row
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..base.tree import collate
-from .budget import bytes_of_all
+from .budget import estimate_total_bytes
 from .clock import SEVERAL, Clock
-from .results import Call, Results
+from .results import Results
 
 
 def listed(values: Sequence[Any]) -> list[Any]:
@@ -135,12 +135,11 @@ class FunctionCall:
             if fn is collate:
                 self.many = collate_each
 
-    def run(self, items: Results, call: Call | None = None) -> None:
-        """Replace the items of a unit by the results; `call` is used in place of a plain call."""
+    def run(self, items: Results) -> None:
+        """Replace the items of a unit by the results."""
         if self.drops:  # the results no longer show how much memory the samples took
-            items.size = max(items.size, bytes_of_all(items.values))
-        values, rows = items.values, items.rows
-        self.collect(call(self.apply, values, rows) if call else self.apply(values, rows), items)
+            items.size = max(items.size, estimate_total_bytes(items.values))
+        self.collect(self.apply(items.values, items.rows), items)
 
     def collect(self, results: Sequence[Any], items: Results) -> None:
         """Turn the result of each call into items."""

@@ -19,11 +19,11 @@ _UNBOUNDED = 1 << 62  # bytes
 
 
 def make_executor(
-    executor: ExecutorName, workers: int, timeout: float | None = None, ahead: int | None = None
+    executor: ExecutorName, workers: int, timeout: float | None = None, memory: int | None = None
 ) -> Executor | None:
     """Return an executor with some workers; None without workers.
 
-    `ahead` bounds the bytes in flight. Half of it, worker processes may keep as unused memory.
+    `memory` bounds the bytes in flight. Half of it, worker processes may keep as unused memory.
     """
     if timeout is not None and (timeout <= 0 or not workers):
         raise ConfigError(
@@ -43,5 +43,5 @@ def make_executor(
         return WorkerPool(RayTransport(), workers, timeout)
     from .processes import ProcessTransport
 
-    transport = ProcessTransport(idle=(ahead or _UNBOUNDED) // 2 // workers)
+    transport = ProcessTransport(idle=(memory or _UNBOUNDED) // 2 // workers)
     return WorkerPool(transport, workers, timeout)

@@ -9,7 +9,7 @@ import struct
 from collections import deque
 from typing import Any
 
-_FRAME = struct.Struct("<QB")  # length of the message, and whether a descriptor comes with it
+_HEADER = struct.Struct("<QB")  # length of the message, and whether a descriptor comes with it
 _READ_BYTES = 1 << 18
 
 
@@ -40,7 +40,7 @@ class Connection:
     def put(self, message: Any, fd: int | None = None) -> None:
         """Queue a message. Its descriptor is closed once it is sent."""
         body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
-        frame = _FRAME.pack(len(body), fd is not None) + body
+        frame = _HEADER.pack(len(body), fd is not None) + body
         self._out.append((memoryview(frame), fd))
 
     @property
@@ -85,12 +85,12 @@ class Connection:
     def messages(self) -> list[tuple[Any, Descriptor | None]]:
         """Return the complete messages that were read, with their descriptors."""
         messages, start = list[tuple[Any, "Descriptor | None"]](), 0
-        while len(self._in) - start >= _FRAME.size:
-            length, has_descriptor = _FRAME.unpack_from(self._in, start)
-            stop = start + _FRAME.size + length
+        while len(self._in) - start >= _HEADER.size:
+            length, has_descriptor = _HEADER.unpack_from(self._in, start)
+            stop = start + _HEADER.size + length
             if len(self._in) < stop:
                 break
-            body = bytes(self._in[start + _FRAME.size : stop])
+            body = bytes(self._in[start + _HEADER.size : stop])
             descriptor = self._descriptors.popleft() if has_descriptor else None
             messages.append((pickle.loads(body), descriptor))
             start = stop

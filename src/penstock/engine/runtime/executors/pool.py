@@ -10,10 +10,11 @@ The way of a task, from submission to delivery:
 3. The worker computes its tasks in order. Its result or error completes the task (`_handle`).
 4. `Task.result` returns on the thread that delivers.
 
-If a worker dies, is stopped or exceeds the timeout, its tasks go to a new worker (`_replace`).
-Tasks are pure, so nothing else is lost. The task that it was computing is repeated carefully, item
-by item, with a report before each, until `DEATHS` workers are lost: then the sample reported last
-is to blame (`_blame`), and fails every later task that holds it.
+If a worker dies, is stopped or exceeds the timeout, its tasks go to a new worker (`_replace`);
+tasks are pure, so nothing is lost. Only the task that it was computing may be to blame (`_blame`).
+With several items it fails with `WorkerLost`: the execution loop then submits them one by one. With
+a single item it is repeated until `DEATHS` workers were lost over that sample, which then fails
+every task that holds it.
 
 A `Transport` starts workers and carries messages: `ProcessTransport` or `RayTransport`.
 """
@@ -35,11 +36,9 @@ from ....errors import ConfigError, DataError, convert_storage_errors, make_stor
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...base.thread_pool import Future, ThreadTask
-from ...streams.job import Done, Job
+from ...streams.job import DEATHS, Done, Job, WorkerLost
 from ...streams.step import Failed
 
-DEATHS = 3
-"""Workers that a sample may cost before it is reported."""
 CHECK_SECONDS = 1.0
 """Seconds of silence after which the dispatcher looks after the workers."""
 KNOWN_JOBS = 1024
@@ -54,12 +53,11 @@ Sample: TypeAlias = tuple[int, int, int]
 class Event(NamedTuple):
     """A message from a worker.
 
-    The value of "result" is a `Done`, of "error" an exception, of "at" the `Sample` that a careful
-    worker begins, and of "lost" the cause.
+    The value of "result" is a `Done`, and of "error" an exception.
     """
 
     worker: Worker
-    kind: Literal["ready", "result", "error", "at", "lost"]
+    kind: Literal["ready", "result", "error", "lost"]
     task: int = 0
     value: Any = None
 
@@ -81,16 +79,17 @@ class Task(Future):
         super().__init__()
         self._dispatcher = dispatcher
         self.number, self.job, self.values, self.rows = number, job, values, rows
-        self.at: Sample | None = None  # the sample that a careful worker began last
-        self.deaths, self.suspects = 0, Counter[Sample]()
+
+    def samples(self) -> list[Sample]:
+        """Return the first sample of each item."""
+        rows, firsts = self.rows, self.rows.firsts()[:-1]
+        columns = rows.leaf[firsts], rows.epoch[firsts], rows.index[firsts]
+        return [*zip(*(column.tolist() for column in columns), strict=True)]
 
     def describe(self) -> str:
-        """Name the sample that was begun last if it is known, else all samples."""
-        name, rows = self.job.job.named, self.rows
-        if self.at is not None:
-            return name(*self.at)
-        first = name(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
-        return first if len(rows.leaf) == 1 else f"{len(rows.leaf)} samples from {first} on"
+        """Name the samples."""
+        first, count = self.job.job.named(*self.samples()[0]), len(self.rows.leaf)
+        return first if count == 1 else f"{count} samples from {first} on"
 
     def result(self) -> Done:
         while not self.wait(CHECK_SECONDS):
@@ -127,8 +126,8 @@ class Worker(ABC):
         """Have a job dropped."""
 
     @abstractmethod
-    def compute(self, task: Task, careful: bool) -> None:
-        """Send a task; `careful` asks for reports."""
+    def compute(self, task: Task) -> None:
+        """Send a task."""
 
     @abstractmethod
     def cancel(self, task: Task) -> None:
@@ -148,7 +147,7 @@ class Worker(ABC):
 
 
 class Transport(Protocol):
-    """How workers are started, and how messages travel.
+    """A way to start workers and to exchange messages with them.
 
     Only the dispatcher calls `start`, `wait` and `close`. `worker` is the word for a worker.
     """
@@ -204,6 +203,7 @@ class Dispatcher:
         self._process, self._number, self._failed_starts = os.getpid(), 0, 0
         self._closed = self._asleep = False
         self._jobs = OrderedDict[tuple[int, ...], KnownJob]()
+        self._losses = Counter[Sample]()  # workers, by the samples that they were computing
         self._deadly = dict[tuple[int, Sample], str]()  # how workers died, by job and sample
         self._inbox = deque[tuple[Callable[[Any], None], Any]]()
         self.workers, self.deaths = list[Worker](), 0
@@ -250,7 +250,7 @@ class Dispatcher:
 
     def _know(self, job: Job) -> KnownJob:
         """Return a job as workers know it. The jobs of lanes are made of the same parts."""
-        key = (id(job.op), *map(id, job.steps))
+        key = (id(job.reader), *map(id, job.steps))
         if key not in self._jobs:
             self._number += 1
             copy = replace(job, steps=[*job.steps])
@@ -327,7 +327,7 @@ class Dispatcher:
         if not worker.tasks:
             worker.since = time.monotonic()
         worker.tasks[task.number] = task
-        worker.compute(task, careful=task.deaths > 0)
+        worker.compute(task)
 
     def _cancel(self, task: Task) -> None:
         for worker in self.workers:
@@ -351,9 +351,6 @@ class Dispatcher:
             self._replace(worker)
         elif kind == "ready":
             worker.ready, self._failed_starts = True, 0
-        elif kind == "at":
-            if number in worker.tasks:
-                worker.tasks[number].at = value
         elif (task := worker.tasks.pop(number, None)) is not None:  # else it was cancelled
             task.finish(*((value, None) if kind == "result" else (None, value)))
 
@@ -393,22 +390,19 @@ class Dispatcher:
                 self._give(task, new)
 
     def _blame(self, task: Task, how: str) -> None:
-        """Count a worker that was lost over a task; fail the task after too many."""
-        task.deaths += 1
-        sample, task.at = task.at, None
-        if sample is not None:
-            task.suspects[sample] += 1
-            # The first worker was not careful, so it reported no sample.
-            if task.deaths >= DEATHS and task.suspects[sample] >= DEATHS - 1:
-                self._deadly[task.job.number, sample] = how
-                task.finish(None, self._deadly_sample(sample, how))
-        elif task.deaths > DEATHS:
-            error = DataError(
-                f"{self._transport.worker}s were lost {task.deaths} times over one unit of work, "
-                f"between samples: {task.describe()}; the last one {how}; see their standard "
-                "error, and the memory of the machine"
+        """Count a worker that was lost over a task; fail the task if that tells something."""
+        samples = task.samples()
+        self._losses.update(samples)
+        if len(samples) > 1:
+            error = WorkerLost(
+                f"a {self._transport.worker} {how} over {task.describe()}, but over none of these "
+                "samples alone; see the standard error of the workers, and the memory of the "
+                "machine"
             )
             task.finish(None, error)
+        elif self._losses[samples[0]] >= DEATHS:
+            self._deadly[task.job.number, samples[0]] = how
+            task.finish(None, self._deadly_sample(samples[0], how))
 
     def _deadly_sample(self, sample: Sample, how: str) -> Failed:
         """Return a new error each time, as a raised one refers to the frames it passed."""

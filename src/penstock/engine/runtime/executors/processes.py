@@ -44,22 +44,19 @@ BOOT = (
 
 
 class SharedJob:
-    """A job in memory that all workers share; the dispatcher writes it for the first worker."""
+    """A serialized job; the dispatcher writes it to memory for all workers when one needs it."""
 
     def __init__(self, serialized: Serialized) -> None:
         self.spans, self.size = serialized.spans, serialized.size()
-        self._serialized: Serialized | None = serialized
-        self._descriptor: Descriptor | None = None
+        self._content: Serialized | Descriptor = serialized
 
-    def descriptor(self) -> Descriptor:
-        """Return the memory that workers read the job from."""
-        if self._descriptor is None:
-            assert self._serialized is not None
+    def open(self) -> int:
+        """Return a new descriptor of the memory."""
+        if isinstance(self._content, Serialized):
             memory, fd = create_shared_memory(self.size)
-            self._descriptor = Descriptor(fd)
-            self._serialized.write(memory)
-            self._serialized = None
-        return self._descriptor
+            self._content.write(memory)
+            self._content = Descriptor(fd)
+        return os.dup(self._content.fileno())
 
 
 class ProcessWorker(Worker):
@@ -68,21 +65,21 @@ class ProcessWorker(Worker):
     def __init__(self, process: subprocess.Popen[bytes], connection: Connection) -> None:
         super().__init__()
         self.process, self.connection = process, connection
-        self._arenas, self._free = dict[int, mmap.mmap](), deque[tuple[int, int]]()
+        self._arena: mmap.mmap | None = None
+        self._free = deque[int]()  # starts of ranges that are no longer viewed
 
     def describe(self) -> str:
         return f"worker process {self.process.pid}"
 
     def learn(self, job: KnownJob) -> None:
         shared: SharedJob = job.serialized
-        fd = os.dup(shared.descriptor().fileno())
-        self.connection.put(("job", job.number, shared.size, shared.spans), fd)
+        self.connection.put(("job", job.number, shared.size, shared.spans), shared.open())
 
     def forget(self, job: KnownJob) -> None:
         self.connection.put(("forget", job.number))
 
-    def compute(self, task: Task, careful: bool) -> None:
-        self.connection.put(("run", task.number, task.job.number, task.values, task.rows, careful))
+    def compute(self, task: Task) -> None:
+        self.connection.put(("run", task.number, task.job.number, task.values, task.rows))
 
     def cancel(self, task: Task) -> None:
         self.connection.put(("cancel", task.number))
@@ -90,8 +87,8 @@ class ProcessWorker(Worker):
     def flush(self) -> bool:
         """Send what the worker accepts now; return whether messages are left."""
         if self._free:
-            ranges = [self._free.popleft() for _ in range(len(self._free))]
-            self.connection.put(("free", ranges))
+            starts = [self._free.popleft() for _ in range(len(self._free))]
+            self.connection.put(("free", starts))
         with suppress(ConnectionError):  # it died, which reading finds out
             self.connection.send()
         return self.connection.has_output
@@ -105,25 +102,21 @@ class ProcessWorker(Worker):
                 events.append(event)
         return events if alive else [*events, Event(self, "lost")]
 
-    def _decode(
-        self, descriptor: Descriptor | None, verb: str, number: int, *values: Any
-    ) -> Event | None:
+    def _decode(self, descriptor: Descriptor | None, verb: str, *values: Any) -> Event | None:
         match verb:
             case "ready":
                 return Event(self, "ready")
-            case "at":
-                return Event(self, "at", number, values)
             case "counts":
                 EVENT_COUNTS.add_all(values[0])
             case "arena":
                 assert descriptor is not None
-                self._arenas[number] = mmap.mmap(descriptor.fileno(), values[0])
+                self._arena = mmap.mmap(descriptor.fileno(), values[0])
             case _:
                 try:
-                    return self._answer(verb, number, *values)
+                    return self._answer(verb, *values)
                 except Exception as error:  # of a class that cannot be unpickled here
                     error.add_note("this process could not unpickle the result of a worker process")
-                    return Event(self, "error", number, error)
+                    return Event(self, "error", values[0], error)
         return None
 
     def _answer(self, verb: str, number: int, *values: Any) -> Event:
@@ -132,17 +125,18 @@ class ProcessWorker(Worker):
         if verb == "inline":
             pickled, buffers = values
         else:  # "shared"
-            ranges, spans = values
-            places = [(self._arenas[arena], start, size) for arena, start, size in ranges]
-            free = self._free  # without a reference to this worker
-            pickled, *buffers = view_ranges(places, spans, lambda i: free.append(ranges[i][:2]))
+            (ranges, spans), free = values, self._free  # views must not refer to this worker
+            assert self._arena is not None
+            pickled, *buffers = view_ranges(
+                self._arena, ranges, spans, lambda i: free.append(ranges[i][0])
+            )
         return Event(self, "result", number, Done(*deserialize(pickled, buffers)))
 
     def end(self) -> str:
         self.process.kill()
         code = self.process.wait()
         self.connection.close()
-        self._arenas.clear()  # results keep what they view
+        self._arena = None  # results keep what they view
         return f"died ({'signal' if code < 0 else 'exit code'} {abs(code)})"
 
     def is_stopped(self) -> bool:

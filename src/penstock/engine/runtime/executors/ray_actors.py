@@ -16,12 +16,11 @@ from ....errors import ConfigError, install_command
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...streams.job import Done, Job
-from .pool import Event, KnownJob, Sample, Task, Worker
+from .pool import Event, KnownJob, Task, Worker
 from .serialization import deserialize_error, refuse_unpicklable, serialize_error
 
 START_SECONDS = 20.0
 """Seconds after which the log says why actors have not started."""
-PROGRESS_SECONDS = 10.0  # to wait for the progress of careful tasks
 
 
 class Actor:
@@ -38,46 +37,18 @@ class Actor:
         self._jobs.pop(number, None)
 
     def compute(
-        self,
-        task: int,
-        job: tuple[int, list[Any]],
-        values: list[Any] | None,
-        rows: ProvenanceRows,
-        progress: Any,
+        self, number: int, job: list[Any], values: list[Any] | None, rows: ProvenanceRows
     ) -> Any:
         """Return the result of a task, or its error serialized.
 
-        `job` is its number and its place in the object store; `progress` receives reports.
+        `job` holds the reference of the job with this number.
         """
-
-        def report(*sample: int) -> None:
-            with suppress(Exception):  # the progress is lost with its node
-                _ray().get(progress.note.remote(task, sample))
-
-        number, refs = job
         try:
             if number not in self._jobs:
-                self._jobs[number] = _ray().get(refs[0])
-            work = self._jobs[number]
-            return work(values, rows) if progress is None else work.carefully(values, rows, report)
+                self._jobs[number] = _ray().get(job[0])
+            return self._jobs[number](values, rows)
         except BaseException as error:
             return serialize_error(error)
-
-
-class Progress:
-    """An actor that knows the sample that each careful task began last."""
-
-    def __init__(self) -> None:
-        self._samples = dict[int, Sample]()
-
-    def note(self, task: int, sample: Sample) -> None:
-        """Set the sample of a task."""
-        self._samples[task] = sample
-
-    def take(self) -> dict[int, Sample]:
-        """Return what was noted since the last call."""
-        samples, self._samples = self._samples, {}
-        return samples
 
 
 class RayWorker(Worker):
@@ -96,9 +67,9 @@ class RayWorker(Worker):
     def forget(self, job: KnownJob) -> None:
         self.actor.forget.remote(job.number)
 
-    def compute(self, task: Task, careful: bool) -> None:
-        job, progress = (task.job.number, task.job.serialized), self._transport.progress(careful)
-        ref = self.actor.compute.remote(task.number, job, task.values, task.rows, progress)
+    def compute(self, task: Task) -> None:
+        job = task.job
+        ref = self.actor.compute.remote(job.number, job.serialized, task.values, task.rows)
         self._refs[task.number] = ref
         self._transport.post_result(self, task.number, ref)
 
@@ -145,7 +116,6 @@ class RayTransport:
             ray.init(log_to_driver=False, include_dashboard=False)
         self._actor_class = ray.remote(num_cpus=1, max_restarts=0)(Actor)
         self._results = SimpleQueue[tuple[RayWorker, int, Future[Any]] | None]()
-        self._progress: Any = None
         self.workers, self._warned = set[RayWorker](), False
 
     def serialize_job(self, job: Job) -> list[Any]:
@@ -161,13 +131,6 @@ class RayTransport:
         worker = RayWorker(self._actor_class.remote(), self)
         self.workers.add(worker)
         return worker
-
-    def progress(self, careful: bool) -> Any:
-        """Return the actor that careful tasks report to, else None."""
-        if careful and self._progress is None:
-            restarted = _ray().remote(num_cpus=0, max_restarts=-1)
-            self._progress = restarted(Progress).remote()
-        return self._progress if careful else None
 
     def post_result(self, worker: RayWorker, task: int, ref: Any) -> None:
         """Queue the result of a call once Ray has it, on a thread of Ray."""
@@ -186,30 +149,13 @@ class RayTransport:
         events = [worker.decode(task, done) for worker, task, done in filter(None, results)]
         if not results:
             self._warn_of_missing_cpus()
-        if not results or any(event.kind == "lost" for event in events):
-            events = [*self._reports(), *events]
         return events
 
     def wake(self) -> None:
         self._results.put(None)
 
     def close(self) -> None:
-        if self._progress is not None and _ray().is_initialized():
-            with suppress(Exception):
-                _ray().kill(self._progress)
-
-    def _reports(self) -> list[Event]:
-        """Return the samples that careful tasks have begun."""
-        if self._progress is None:
-            return []
-        samples = dict[int, Sample]()
-        with suppress(Exception):  # its node was lost
-            samples = _ray().get(self._progress.take.remote(), timeout=PROGRESS_SECONDS)
-        return [
-            Event(worker, "at", task, samples[task])
-            for worker in self.workers
-            for task in samples.keys() & worker.tasks.keys()
-        ]
+        self.workers.clear()
 
     def _warn_of_missing_cpus(self) -> None:
         """Log once that actors have no CPU to start on."""

@@ -35,19 +35,21 @@ def create_shared_memory(size: int) -> tuple[mmap.mmap, int]:
 
 
 def view_ranges(
-    ranges: Sequence[tuple[mmap.mmap, int, int]],
+    memory: mmap.mmap,
+    ranges: Sequence[tuple[int, int]],
     spans: Sequence[tuple[int, int, int]],
     release: Callable[[int], None],
 ) -> list[memoryview]:
     """Return views of ranges of shared memory.
 
     Args:
-        ranges: memory, start and size of each range.
+        memory: the mapped memory.
+        ranges: start and size of each range.
         spans: range, offset in it and length of each view.
         release: receives the number of a range when no view of it is left.
     """
     arrays = list[Any]()
-    for number, (memory, start, size) in enumerate(ranges):
+    for number, (start, size) in enumerate(ranges):
         array: Any = np.frombuffer(memory, np.uint8, size, start)
         weakref.finalize(array, release, number).atexit = False
         arrays.append(array)
@@ -60,7 +62,6 @@ def view_ranges(
 class Location(NamedTuple):
     """The range of an arena that holds a buffer, and the offset of the buffer in it."""
 
-    arena: int
     start: int
     size: int
     offset: int
@@ -72,7 +73,7 @@ class Arena:
     A range is counted by its holders: arrays of this process, and messages to the parent.
     """
 
-    def __init__(self, number: int, idle: int) -> None:
+    def __init__(self, idle: int) -> None:
         size = ARENA_BYTES
         while True:
             try:
@@ -82,7 +83,7 @@ class Arena:
                 size //= 2
                 if size < IDLE_BYTES:
                     raise
-        self.number, self.size, self._idle = number, size, idle
+        self.size, self._idle = size, idle
         self._free: list[tuple[int, int]] = [(0, size)]
         self._allocated = dict[int, int]()  # length of each range, by its start
         self._used, self._peak = 0, 0.0
@@ -120,7 +121,7 @@ class Arena:
         if 0 <= at < self.size:
             for start in self.holders:
                 if start <= at and at + buffer.nbytes <= start + self._allocated[start]:
-                    return Location(self.number, start, self._allocated[start], at - start)
+                    return Location(start, self._allocated[start], at - start)
         return None
 
     def free(self, start: int) -> None:

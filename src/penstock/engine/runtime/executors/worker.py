@@ -19,7 +19,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from ....errors import ConfigError, DataError, type_and_message
@@ -37,7 +36,7 @@ from .serialization import (
     serialize_error,
     serialize_result,
 )
-from .shared_memory import Arena, view_ranges
+from .shared_memory import Arena
 
 
 class WorkerProcess:
@@ -45,13 +44,13 @@ class WorkerProcess:
 
     def __init__(self, connection: Connection, idle: int) -> None:
         self._connection, self._idle = connection, idle
-        self._arenas = list[Arena]()
+        self._arena: Arena | None = None
         self._jobs, self._tasks = dict[int, Job | str](), deque[tuple[Any, ...]]()
 
     def run(self) -> None:
         """Receive and compute until the parent closes the connection."""
         allocators.append(self._shared_array)
-        self._send("ready", 0)
+        self._send("ready")
         while True:
             while not self._tasks or select.select([self._connection], [], [], 0)[0]:
                 if not self._connection.read():
@@ -72,28 +71,24 @@ class WorkerProcess:
             case "cancel":
                 self._tasks = deque(task for task in self._tasks if task[0] != values[0])
             case _:  # "free"
-                ranges: list[tuple[int, int]] = values[0]
-                for number, start in ranges:
-                    self._arenas[number].free(start)
+                starts: list[int] = values[0]
+                for start in starts:
+                    self._open_arena().free(start)
 
     def _learn(
         self, descriptor: Descriptor, number: int, size: int, spans: Sequence[tuple[int, int]]
     ) -> None:
         """Rebuild a job; its arrays stay views of the memory that all workers share."""
         memory = mmap.mmap(descriptor.fileno(), size)
-        parts = view_ranges([(memory, 0, size)], [(0, *span) for span in spans], lambda _: None)
+        view = memoryview(memory)
+        pickled, *buffers = (view[offset : offset + length] for offset, length in spans)
         try:
-            self._jobs[number] = deserialize(parts[0], parts[1:])
+            self._jobs[number] = deserialize(pickled, buffers)
         except Exception as error:
             self._jobs[number] = type_and_message(error)
 
     def _compute(
-        self,
-        task: int,
-        job: int,
-        serialized: InlineValue | None,
-        rows: ProvenanceRows,
-        careful: bool,
+        self, task: int, job: int, serialized: InlineValue | None, rows: ProvenanceRows
     ) -> None:
         try:
             values = None if serialized is None else deserialize(*serialized)
@@ -105,77 +100,50 @@ class WorkerProcess:
                     "where this program imports its own modules from"
                 )
             try:
-                done = (
-                    work.carefully(values, rows, partial(self._send, "at", task))
-                    if careful
-                    else work(values, rows)
-                )
+                done = work(values, rows)
             finally:
                 if counts := EVENT_COUNTS.news():
-                    self._send("counts", 0, counts)
+                    self._send("counts", counts)
             result = _serialize_done(done)
-            if result.size() <= INLINE:
-                answer = ("inline", task, *result.inline())
-            else:
-                answer = ("shared", task, *self._share(result))
+            inline = result.size() <= INLINE
+            kind, *parts = ("inline", *result.inline()) if inline else self._share(result)
         except BaseException as error:
-            answer = ("error", task, serialize_error(error))
-        self._send(*answer)
+            kind, parts = "error", [serialize_error(error)]
+        self._send(kind, task, *parts)
 
-    def _share(
-        self, result: Serialized
-    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int, int]]]:
-        """Put a result into shared memory; return its ranges, and the spans of its parts in them.
+    def _share(self, result: Serialized) -> tuple[Any, ...]:
+        """Put a result into shared memory; return the message that says where its parts are.
 
-        Arrays that were allocated there stay where they are; the other parts are copied into one
-        range.
+        Arrays that were allocated there stay where they are. The other parts are copied into one
+        range, or into the message if no gap is large enough.
         """
-        located = [
-            next(filter(None, (arena.find(buffer) for arena in self._arenas)), None)
-            for buffer in result.buffers
-        ]
-        copied = Serialized(
-            result.pickled,
-            [buffer for buffer, at in zip(result.buffers, located, strict=True) if at is None],
-        )
-        arena, start = self._allocate(copied.size())
+        arena = self._open_arena()
+        found = [arena.find(buffer) for buffer in result.buffers]
+        rest = [buffer for buffer, place in zip(result.buffers, found, strict=True) if not place]
+        copied = Serialized(result.pickled, rest)
+        if (start := arena.allocate(copied.size())) is None:
+            return "inline", *result.inline()
         copied.write(arena.memory, start)
-        ranges, rest = [(arena.number, start, copied.size())], iter(copied.spans)
-        spans = [(0, *next(rest))]
-        for buffer, at in zip(result.buffers, located, strict=True):
-            if at is None:
-                spans.append((0, *next(rest)))
+        ranges, unplaced = [(start, copied.size())], iter(copied.spans)
+        spans = [(0, *next(unplaced))]
+        for buffer, place in zip(result.buffers, found, strict=True):
+            if place is None:
+                spans.append((0, *next(unplaced)))
             else:
-                self._arenas[at.arena].holders[at.start] += 1
-                spans.append((len(ranges), at.offset, buffer.nbytes))
-                ranges.append(at[:3])
-        return ranges, spans
+                arena.holders[place.start] += 1
+                spans.append((len(ranges), place.offset, buffer.nbytes))
+                ranges.append((place.start, place.size))
+        return "shared", ranges, spans
 
-    def _allocate(self, size: int) -> tuple[Arena, int]:
-        """Return an arena and the start of a new range in it."""
-        for arena in self._arenas:
-            if (start := arena.allocate(size)) is not None:
-                return arena, start
-        arena = self._add_arena()
-        if (start := arena.allocate(size)) is None:
-            raise MemoryError(
-                f"an item has {size:,} bytes, more than worker processes can share; make "
-                "smaller items"
-            )
-        return arena, start
-
-    def _add_arena(self) -> Arena:
-        arena = Arena(len(self._arenas), self._idle)
-        self._arenas.append(arena)
-        self._send("arena", arena.number, arena.size, fd=os.dup(arena.fd))
-        return arena
+    def _open_arena(self) -> Arena:
+        if self._arena is None:
+            self._arena = Arena(self._idle)
+            self._send("arena", self._arena.size, fd=os.dup(self._arena.fd))
+        return self._arena
 
     def _shared_array(self, size: int) -> Any:
-        """Return shared memory for a large batch; None if no arena has a gap for it."""
-        for arena in self._arenas or [self._add_arena()]:
-            if (array := arena.array(size)) is not None:
-                return array
-        return None
+        """Return shared memory for a large batch; None without a gap for it."""
+        return self._open_arena().array(size)
 
     def _send(self, *message: Any, fd: int | None = None) -> None:
         self._connection.put(message, fd)
@@ -200,12 +168,12 @@ def _serialize_done(done: Done) -> Serialized:
         raise
 
 
-def _end_with(parent: int, life: int) -> None:
+def _end_with(parent: int, lifeline: int) -> None:
     """End this process with its parent, even while a function holds the interpreter lock."""
     with contextlib.suppress(OSError, AttributeError):
         signal.signal(signal.SIGIO, signal.SIG_DFL)
-        fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -215,18 +183,18 @@ def _end_with(parent: int, life: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def main(fd: int, life: int, parent: int, idle: int) -> None:
+def main(fd: int, lifeline: int, parent: int, idle: int) -> None:
     """Run a worker process.
 
     Args:
         fd: its end of the connection.
-        life: a pipe that closes with the parent.
+        lifeline: a pipe that closes with the parent.
         parent: the process id of the parent.
         idle: a bound on the unused bytes of its shared memory.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
-    _end_with(parent, life)
+    _end_with(parent, lifeline)
     gc.freeze()
     try:
         WorkerProcess(Connection(socket.socket(fileno=fd)), idle).run()
