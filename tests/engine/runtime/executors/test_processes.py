@@ -430,6 +430,38 @@ def test_a_sample_that_kills_its_worker_can_be_replaced() -> None:
     assert [x for item in items for x in item if x not in items[2]] == [*range(10), *range(15, 30)]
 
 
+@pytest.mark.slow  # processes that are killed
+def test_a_function_over_batches_that_kills_its_worker_names_the_batch() -> None:
+    def kills(batch: np.ndarray) -> np.ndarray:
+        if 11 in batch:
+            os._exit(9)
+        return batch
+
+    ds = ps.from_sequence(range(30), name="web").batch(5).map(kills)
+    with ps.Loader(ds, workers=2, executor="processes", on_error="quarantine") as loader:
+        it = iter(loader)
+        assert [next(it).tolist() for _ in range(2)] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+        with pytest.raises(ps.DataError, match=r"5 samples from web\[10\].*none of these samples"):
+            next(it)
+
+
+@pytest.mark.slow  # processes that are killed
+def test_a_batch_whose_worker_is_lost_is_put_together_from_its_samples(tmp_path: Path) -> None:
+    def kills_once(x: int) -> dict[str, Any]:
+        if x % 10 == 3 and not (marker := tmp_path / str(x)).exists():
+            marker.touch()
+            os._exit(9)
+        return row(x)
+
+    def run(fn: Callable[[int], Any], **options: Any) -> list[Any]:
+        ds = numbers(40).map(fn).batch(5, collate=list).map(lambda rows: rows[::-1])
+        with ps.Loader(ds, **options) as loader:
+            return [(as_lists(item), loader.keys()) for item in loader]
+
+    assert run(kills_once, workers=2, executor="processes") == run(row)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 @pytest.mark.slow  # waits for a function that hangs
 def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> None:
     def hangs(x: int) -> int:

@@ -8,7 +8,7 @@ The way of a task, from submission to delivery:
 2. The dispatcher sends the task to the worker with the fewest tasks (`_give`), and before it the
    job, if that worker does not know it.
 3. The worker computes its tasks in order. Its result or error completes the task (`_handle`).
-4. `Task.result` returns on the thread that delivers.
+4. `PoolTask.result` returns on the thread that delivers.
 
 If a worker dies, is stopped or exceeds the timeout, its tasks go to a new worker (`_replace`);
 tasks are pure, so nothing is lost. Only the task that it was computing may be to blame (`_blame`).
@@ -70,7 +70,7 @@ class KnownJob(NamedTuple):
     serialized: Any
 
 
-class Task(Future):
+class PoolTask(Future):
     """A unit that workers compute."""
 
     def __init__(
@@ -112,7 +112,7 @@ class Worker(ABC):
 
     def __init__(self) -> None:
         self.ready, self.since = False, time.monotonic()
-        self.tasks, self.known = OrderedDict[int, Task](), set[int]()
+        self.tasks, self.known = OrderedDict[int, PoolTask](), set[int]()
 
     @abstractmethod
     def describe(self) -> str:
@@ -126,11 +126,11 @@ class Worker(ABC):
         """Have a job dropped."""
 
     @abstractmethod
-    def compute(self, task: Task) -> None:
+    def compute(self, task: PoolTask) -> None:
         """Send a task."""
 
     @abstractmethod
-    def cancel(self, task: Task) -> None:
+    def cancel(self, task: PoolTask) -> None:
         """Have a task dropped if it has not begun."""
 
     @abstractmethod
@@ -175,7 +175,7 @@ class WorkerPool:
         self.reach: DataLocation = transport.reach
         dispatcher.start()
 
-    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Task:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> PoolTask:
         return self._dispatcher.submit(job, values, rows)
 
     @property
@@ -215,19 +215,19 @@ class Dispatcher:
         """Start the thread, and with it the workers."""
         self._thread.start()
 
-    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows) -> Task:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows) -> PoolTask:
         """Have a unit computed."""
         self.require_open()
         with convert_storage_errors(f"{self._transport.worker}s"):
             serialized = self._transport.serialize_values(values)
             known = self._know(job)
         self._number += 1
-        task = Task(self, self._number, known, serialized, rows)
+        task = PoolTask(self, self._number, known, serialized, rows)
         self._post(self._assign, task)
         self.require_open()  # again: a task that is posted after the end would never complete
         return task
 
-    def cancel(self, task: Task) -> None:
+    def cancel(self, task: PoolTask) -> None:
         """Have a task dropped."""
         if not task.done():
             self._post(self._cancel, task)
@@ -311,7 +311,7 @@ class Dispatcher:
             if not task.done():
                 task.finish(None, error)
 
-    def _assign(self, task: Task) -> None:
+    def _assign(self, task: PoolTask) -> None:
         job, rows = task.job.number, task.rows
         for (number, sample), how in self._deadly.items():
             leaf, epoch, index = sample
@@ -320,7 +320,7 @@ class Dispatcher:
                 return task.finish(None, self._deadly_sample(sample, how))
         return self._give(task, min(self.workers, key=lambda worker: len(worker.tasks)))
 
-    def _give(self, task: Task, worker: Worker) -> None:
+    def _give(self, task: PoolTask, worker: Worker) -> None:
         if task.job.number not in worker.known:
             worker.learn(task.job)
             worker.known.add(task.job.number)
@@ -329,7 +329,7 @@ class Dispatcher:
         worker.tasks[task.number] = task
         worker.compute(task)
 
-    def _cancel(self, task: Task) -> None:
+    def _cancel(self, task: PoolTask) -> None:
         for worker in self.workers:
             if task.number in worker.tasks:
                 worker.cancel(task)
@@ -389,7 +389,7 @@ class Dispatcher:
             if not task.done():
                 self._give(task, new)
 
-    def _blame(self, task: Task, how: str) -> None:
+    def _blame(self, task: PoolTask, how: str) -> None:
         """Count a worker that was lost over a task; fail the task if that tells something."""
         samples = task.samples()
         self._losses.update(samples)

@@ -26,7 +26,7 @@ from ...base.event_counts import EVENT_COUNTS
 from ...base.machine import measure_resident_memory
 from ...streams.job import Done, Job
 from .connection import Connection, Descriptor
-from .pool import Event, KnownJob, Task, Worker
+from .pool import Event, KnownJob, PoolTask, Worker
 from .serialization import (
     Serialized,
     deserialize,
@@ -78,10 +78,10 @@ class ProcessWorker(Worker):
     def forget(self, job: KnownJob) -> None:
         self.connection.put(("forget", job.number))
 
-    def compute(self, task: Task) -> None:
+    def compute(self, task: PoolTask) -> None:
         self.connection.put(("run", task.number, task.job.number, task.values, task.rows))
 
-    def cancel(self, task: Task) -> None:
+    def cancel(self, task: PoolTask) -> None:
         self.connection.put(("cancel", task.number))
 
     def flush(self) -> bool:

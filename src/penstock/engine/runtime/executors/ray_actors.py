@@ -5,7 +5,6 @@ Arrays that come out of the object store are read-only.
 
 from __future__ import annotations
 
-import time
 from concurrent.futures import Future
 from contextlib import suppress
 from logging import getLogger
@@ -15,8 +14,9 @@ from typing import Any
 from ....errors import ConfigError, install_command
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
+from ...base.seams import world
 from ...streams.job import Done, Job
-from .pool import Event, KnownJob, Task, Worker
+from .pool import Event, KnownJob, PoolTask, Worker
 from .serialization import deserialize_error, refuse_unpicklable, serialize_error
 
 START_SECONDS = 20.0
@@ -57,7 +57,7 @@ class RayWorker(Worker):
     def __init__(self, actor: Any, transport: RayTransport) -> None:
         super().__init__()
         self.actor, self._transport = actor, transport
-        self.started, self._cause = time.monotonic(), ""
+        self.started, self._cause = world.sched.now(), ""
         self._refs = dict[int, Any]()
         transport.post_result(self, 0, actor.ready.remote())
 
@@ -67,13 +67,13 @@ class RayWorker(Worker):
     def forget(self, job: KnownJob) -> None:
         self.actor.forget.remote(job.number)
 
-    def compute(self, task: Task) -> None:
+    def compute(self, task: PoolTask) -> None:
         job = task.job
         ref = self.actor.compute.remote(job.number, job.serialized, task.values, task.rows)
         self._refs[task.number] = ref
         self._transport.post_result(self, task.number, ref)
 
-    def cancel(self, task: Task) -> None:
+    def cancel(self, task: PoolTask) -> None:
         with suppress(Exception):
             _ray().cancel(self._refs[task.number])
 
@@ -159,7 +159,7 @@ class RayTransport:
 
     def _warn_of_missing_cpus(self) -> None:
         """Log once that actors have no CPU to start on."""
-        ray, late = _ray(), time.monotonic() - START_SECONDS
+        ray, late = _ray(), world.sched.now() - START_SECONDS
         missing = sum(not worker.ready and worker.started < late for worker in self.workers)
         # With a free CPU, they are on their way.
         if self._warned or not missing or ray.available_resources().get("CPU", 0) >= 1:
