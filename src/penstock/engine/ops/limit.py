@@ -98,15 +98,8 @@ class _OwnRun(OneInput):
             of = LaneOf(lane, lanes, range(lanes), readers, empty_passes)
             return Opening(opening.leaves, opening.execution, Spread(), of).open(self.flow, ONCE)
 
-        return Lanes(
-            lanes,
-            0,
-            1,
-            limit,
-            opened,
-            empty_passes,
-            partial(opening.execution.items_at_once, lanes),
-        )
+        chunk_size = partial(opening.execution.chunk_size, lanes)
+        return Lanes(lanes, 0, 1, limit, opened, empty_passes, chunk_size)
 
 
 class LimitOp(_OwnRun):

@@ -18,9 +18,9 @@ from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_lis
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
 from ..streams.clock import Clock
+from ..streams.job import retry_storage
 from ..streams.opening import Opening
 from ..streams.reader import Laps
-from ..streams.retry import retry_storage
 from ..streams.step import Leaf
 from ..streams.stream import Stream
 from ..streams.trail import Chunk, Fixed

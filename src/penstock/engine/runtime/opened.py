@@ -29,7 +29,7 @@ from ..ops.tally import Tally
 from ..streams.balance import Balanced
 from ..streams.deal import Spread
 from ..streams.empty_passes import EmptyPassDetector
-from ..streams.execution import ExecutionContext, ExecutionLoop
+from ..streams.execution import Execution, ExecutionLoop
 from ..streams.feed import Listed
 from ..streams.lanes import InTurns, Lanes, WholeRun
 from ..streams.opening import Came, Opening, last
@@ -243,7 +243,7 @@ def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
 
 
 def open_positions(
-    builder: Builder, execution: ExecutionContext, spread: Spread, setting: Setting
+    builder: Builder, execution: Execution, spread: Spread, setting: Setting
 ) -> Opened:
     """An indexed flow: the positions of this rank."""
     if setting.cost is not None:
@@ -266,15 +266,13 @@ def open_positions(
     )
 
 
-def open_listed(builder: Builder, execution: ExecutionContext, epoch: int, items: Ints) -> Stream:
+def open_listed(builder: Builder, execution: Execution, epoch: int, items: Ints) -> Stream:
     """Some items of a pass of an indexed flow, in the order in which they are named."""
     op = builder.op(builder.root)
     return ExecutionLoop(Listed(op, epoch, items), op, [], execution)
 
 
-def open_lanes(
-    builder: Builder, execution: ExecutionContext, lanes: int, setting: Setting
-) -> Opened:
+def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: Setting) -> Opened:
     """Any other flow: the lanes of this rank in turn, or its share of what all lanes give, and over
     them the tail. The tree is compiled once for all.
     """
@@ -304,9 +302,7 @@ def open_lanes(
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
-    stream = Lanes(
-        lanes, rank, ranks, limit, opened, empty_passes, partial(each.items_at_once, here)
-    )
+    stream = Lanes(lanes, rank, ranks, limit, opened, empty_passes, partial(each.chunk_size, here))
     ours = (
         stream
         if ranks == setting.world_size

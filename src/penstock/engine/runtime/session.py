@@ -35,7 +35,7 @@ from ..graph.takeover import Taken, all_moved
 from ..ops.shards import without_witnesses
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
-from ..streams.execution import LARGEST_SAMPLE_UNIT, ExecutionContext
+from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
 from ..streams.job import Executor
 from ..streams.journal import (
     Journal,
@@ -236,13 +236,9 @@ class Session:
             return open_positions(found.builder, execution, self.spread, self.setting)
         return open_lanes(found.builder, execution, self.lanes, self.setting)
 
-    def _execution(
-        self, found: Compiled, window: int, executor: Executor | None
-    ) -> ExecutionContext:
+    def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Execution:
         leaves, most = found.builder.leaves, self.setting.most
-        return ExecutionContext(
-            self.journal, leaves, self.budget, executor, window, most, profile=found.clock
-        )
+        return Execution(self.journal, leaves, self.budget, executor, window, most, found.clock)
 
     def _delivery(
         self, stream: Stream, leaves: Sequence[Leaf], width: int, limit: int | None
@@ -444,7 +440,7 @@ class Session:
         delivery.seek(epoch, {"at": {str(lane): cursor}, "turn": lane, "ended": []})
         return delivery
 
-    def _open_again(self, epoch: int) -> tuple[Builder, ExecutionContext]:
+    def _open_again(self, epoch: int) -> tuple[Builder, Execution]:
         """Compile the tree of a pass."""
         same = self.group or epoch == self.epoch
         found = self.compiled.of(self.flow if same else changed(self.base, self.changes, epoch))

@@ -47,15 +47,15 @@ SLOW_PULL = 0.001  # seconds for a unit of the feed
 
 
 @dataclass(frozen=True)
-class ExecutionContext:
+class Execution:
     """The parts that the loops of a run share: executor, limits in flight, and the handling of failures.
 
     Attributes:
         window: the largest number of units in flight.
         most: the largest number of items in flight; None leaves it to the window.
+        profile: measures the work on request.
         paired: True if the items become partners in a zip of streams.
         stage: the number of functions over streams above.
-        profile: measures the work on request.
         witnesses: checks that a stream without identity repeats what its cursor says it gave.
     """
 
@@ -65,12 +65,12 @@ class ExecutionContext:
     executor: Executor | None = None
     window: int = 0
     most: int | None = None
+    profile: Clock | None = None
     paired: bool = False
     stage: int = 0
-    profile: Clock | None = None
     witnesses: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
 
-    def items_at_once(self, lanes: int) -> int:
+    def chunk_size(self, lanes: int) -> int:
         """Return the number of items that each of some lanes may take at a time."""
         items = self.budget.item_size.items(self.budget.most / 4 / lanes)
         return min(items, LARGEST_UNIT if self.most is None else self.most)
@@ -102,7 +102,7 @@ class ExecutionLoop:
         feed: Feed,
         indexed: Positioned | None,
         steps: list[FunctionCall | Grouping],
-        execution: ExecutionContext,
+        execution: Execution,
     ) -> None:
         self.feed, self.execution = feed, execution
         names = [leaf.name for leaf in execution.leaves]
@@ -284,7 +284,7 @@ class ExecutionLoop:
     def _take_inline(self, n: int) -> Unit | None:
         """Take the next unit; a larger one after many samples that gave nothing."""
         more = 0 if self.search is None else self.search.samples
-        more = min(more, self.execution.items_at_once(1))
+        more = min(more, self.execution.chunk_size(1))
         if more > n:
             try:
                 return self._take(more)

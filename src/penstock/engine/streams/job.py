@@ -1,27 +1,31 @@
-"""Jobs: units of work, and the functions to apply to each. A job is pure and runs anywhere."""
+"""Jobs: the functions to apply to units of work, and the executors that run them. A job is pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from ...errors import DataError
+from ...errors import DataError, GivenUpError, StorageError
 from ...types import DataLocation
+from ..base.event_counts import EVENT_COUNTS
 from ..base.groups import NeighbourGroups
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from .budget import estimate_total_bytes
 from .clock import Clock, Note
-from .results import Results
-from .retry import retry_storage
-from .step import FunctionCall, listed
+from .step import Failed, FunctionCall, Results, listed
+
+T = TypeVar("T")
 
 DEATHS = 3
 """Workers that a sample may cost before it is reported."""
+STORAGE_TRIES = 3
+"""Calls before a failure of storage is raised."""
+_RETRY_SECONDS = 0.1  # four times as long after each try
 
 
 class WorkerLost(DataError):
@@ -107,6 +111,31 @@ class Job:
             (i for i, step in enumerate(self.steps) if isinstance(step, Grouping)), len(self.steps)
         )
         return replace(self, steps=self.steps[:n]), replace(self, reader=None, steps=self.steps[n:])
+
+
+def is_storage(error: BaseException) -> bool:
+    """Return whether a failure comes from storage or memory. An `OSError` without a number is a
+    decoder's report of bad data.
+    """
+    if isinstance(error, OSError):
+        return error.errno is not None or isinstance(
+            error, StorageError | ConnectionError | TimeoutError
+        )
+    return isinstance(error, MemoryError)
+
+
+def retry_storage(call: Callable[[], T]) -> T:
+    """Return the result of a call; repeat it after a pause if storage fails."""
+    for number in range(STORAGE_TRIES - 1):
+        try:
+            return call()
+        except Exception as error:
+            cause = error.cause if isinstance(error, Failed) else error
+            if not is_storage(cause) or isinstance(cause, GivenUpError):
+                raise
+            EVENT_COUNTS.add("retries")
+            world.sched.sleep(_RETRY_SECONDS * 4**number)
+    return call()
 
 
 class Computed(Protocol):

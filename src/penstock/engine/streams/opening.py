@@ -16,7 +16,7 @@ from ...types import Json, Path
 from ..base.cursors import parse_cursor_int
 from ..base.rows import ProvenanceRows
 from .deal import Spread
-from .execution import ExecutionContext, ExecutionLoop, Positioned
+from .execution import Execution, ExecutionLoop, Positioned
 from .feed import Positions, locate_in_pass, pass_start
 from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
@@ -50,7 +50,7 @@ class Opening:
     for it."""
 
     leaves: list[Leaf]
-    execution: ExecutionContext
+    execution: Execution
     spread: Spread
     lane: LaneOf | None = None
     given: tuple[Openable, Stream] | None = None

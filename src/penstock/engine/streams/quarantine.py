@@ -20,9 +20,8 @@ from ..base.random import derive_key
 from ..base.row_files import describe_row_location
 from ..base.rows import HOLE, ProvenanceRows, join_rows
 from .feed import Unit
+from .job import STORAGE_TRIES, is_storage
 from .journal import Journal, JournalEntry, SampleDraw, describe_draw, item_to_json, rows_from_json
-from .retry import TRIES as RETRIES
-from .retry import is_storage
 from .step import Failed, Leaf, cause_of
 from .trail import Origin
 
@@ -256,7 +255,7 @@ class Quarantine:
         if isinstance(failure.cause, ConfigError | StateError | GivenUpError):
             return "; the sample is not the cause"
         if is_storage(failure.cause):
-            return f"; storage failed {RETRIES} times, so the sample is not the cause"
+            return f"; storage failed {STORAGE_TRIES} times, so the sample is not the cause"
         if failure.grouped:
             return "; a function over groups failed, so no single sample can be replaced"
         if self.journal.policy == "raise":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -15,12 +15,11 @@ from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import read_cpu_seconds
 from ..base.row_files import locate_row
-from ..base.rows import ProvenanceRows
+from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world
 from ..base.tree import collate
 from .budget import estimate_total_bytes
 from .clock import SEVERAL, Clock
-from .results import Results
 
 
 def listed(values: Sequence[Any]) -> list[Any]:
@@ -95,6 +94,42 @@ def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
         if (lies := locate_row(leaves[failure.leaf].source, failure.index)) is not None:
             cause.locate(str(lies[0]), lies[1])
     return cause
+
+
+@dataclass
+class Results:
+    """The items that the steps of a job have made of a unit so far.
+
+    `origin` has the item of the unit that each came from, None while they are the same. `size` is
+    the largest number of bytes measured so far.
+    """
+
+    values: Sequence[Any]
+    rows: ProvenanceRows
+    origin: list[int] | None = None
+    size: float = 0.0
+
+    def keep(self, which: list[int]) -> None:
+        """Drop all items but these."""
+        if len(which) == len(self.values):
+            return
+        self.values = [self.values[i] for i in which]
+        self.rows = self.rows.take(np.asarray(which, np.int64))
+        self.origin = which if self.origin is None else [self.origin[i] for i in which]
+
+    def expand(self) -> None:
+        """Replace every item, a list, by its entries, and number the parts of each row."""
+        counts = np.asarray([len(value) for value in self.values], np.int64)
+        source = np.repeat(np.arange(len(counts)), counts)
+        piece = np.arange(len(source)) - compute_bounds(counts)[source] + 1
+        rows = self.rows.take(source)
+        self.rows = replace(
+            rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts()))
+        )
+        self.values = [entry for value in self.values for entry in value]
+        self.origin = (
+            source.tolist() if self.origin is None else [self.origin[i] for i in source.tolist()]
+        )
 
 
 @dataclass

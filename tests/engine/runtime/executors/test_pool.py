@@ -12,7 +12,16 @@ import pytest
 
 from penstock.engine.base.rows import ProvenanceRows
 from penstock.engine.runtime.executors import pool as pool_module
-from penstock.engine.runtime.executors.pool import Event, KnownJob, PoolTask, Worker, WorkerPool
+from penstock.engine.runtime.executors.pool import (
+    Answer,
+    Event,
+    KnownJob,
+    Lost,
+    PoolTask,
+    Ready,
+    Worker,
+    WorkerPool,
+)
 from penstock.engine.streams.job import DEATHS, Job, WorkerLost
 from penstock.engine.streams.step import Failed
 from penstock.types import DataLocation
@@ -39,15 +48,13 @@ class FakeWorker(Worker):
         assert task.job.number in self.jobs
         if self.dead:
             return
-        match self.transport.behave(task.rows.index.tolist()):
-            case "die":
-                self.dead = True
-                self.transport.events.put(Event(self, "lost"))
-            case "answer":
-                done = task.job.job(task.values, task.rows)
-                self.transport.events.put(Event(self, "result", task.number, done))
-            case _:
-                pass
+        behaviour = self.transport.behave(task.rows.index.tolist())
+        if behaviour == "die":
+            self.dead = True
+            self.transport.events.put(Lost(self))
+        elif behaviour == "answer":
+            done = task.job.job(task.values, task.rows)
+            self.transport.events.put(Answer(self, task.number, done))
 
     def cancel(self, task: PoolTask) -> None:
         pass
@@ -74,7 +81,7 @@ class FakeTransport:
     def start(self) -> FakeWorker:
         worker = FakeWorker(self)
         self.started.append(worker)
-        self.events.put(Event(worker, "ready"))
+        self.events.put(Ready(worker))
         return worker
 
     def wait(self, seconds: float) -> list[Event]:

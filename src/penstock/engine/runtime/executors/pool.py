@@ -30,7 +30,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from logging import getLogger
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ....errors import ConfigError, DataError, convert_storage_errors, make_storage_error
 from ....types import DataLocation
@@ -50,16 +50,28 @@ Sample: TypeAlias = tuple[int, int, int]
 """Leaf, epoch and index."""
 
 
-class Event(NamedTuple):
-    """A message from a worker.
-
-    The value of "result" is a `Done`, and of "error" an exception.
-    """
+class Ready(NamedTuple):
+    """A worker has started."""
 
     worker: Worker
-    kind: Literal["ready", "result", "error", "lost"]
-    task: int = 0
-    value: Any = None
+
+
+class Answer(NamedTuple):
+    """A worker has computed a task, or has failed to."""
+
+    worker: Worker
+    task: int
+    done: Done | None = None
+    error: BaseException | None = None
+
+
+class Lost(NamedTuple):
+    """A worker has died."""
+
+    worker: Worker
+
+
+Event: TypeAlias = Ready | Answer | Lost
 
 
 class KnownJob(NamedTuple):
@@ -343,16 +355,18 @@ class Dispatcher:
                 worker.forget(job)
 
     def _handle(self, event: Event) -> None:
-        worker, kind, number, value = event
+        worker = event.worker
         if worker not in self.workers:  # it was replaced
             return
         worker.since = time.monotonic()
-        if kind == "lost":
-            self._replace(worker)
-        elif kind == "ready":
-            worker.ready, self._failed_starts = True, 0
-        elif (task := worker.tasks.pop(number, None)) is not None:  # else it was cancelled
-            task.finish(*((value, None) if kind == "result" else (None, value)))
+        match event:
+            case Ready():
+                worker.ready, self._failed_starts = True, 0
+            case Lost():
+                self._replace(worker)
+            case Answer(_, number, done, error):
+                if (task := worker.tasks.pop(number, None)) is not None:  # else it was cancelled
+                    task.finish(done, error)
 
     # ------------------------------------------------------------ lost workers
 

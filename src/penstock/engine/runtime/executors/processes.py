@@ -26,7 +26,7 @@ from ...base.event_counts import EVENT_COUNTS
 from ...base.machine import measure_resident_memory
 from ...streams.job import Done, Job
 from .connection import Connection, Descriptor
-from .pool import Event, KnownJob, PoolTask, Worker
+from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
 from .serialization import (
     Serialized,
     deserialize,
@@ -100,12 +100,12 @@ class ProcessWorker(Worker):
         for message, descriptor in self.connection.messages():
             if (event := self._decode(descriptor, *message)) is not None:
                 events.append(event)
-        return events if alive else [*events, Event(self, "lost")]
+        return events if alive else [*events, Lost(self)]
 
     def _decode(self, descriptor: Descriptor | None, verb: str, *values: Any) -> Event | None:
         match verb:
             case "ready":
-                return Event(self, "ready")
+                return Ready(self)
             case "counts":
                 EVENT_COUNTS.add_all(values[0])
             case "arena":
@@ -116,12 +116,12 @@ class ProcessWorker(Worker):
                     return self._answer(verb, *values)
                 except Exception as error:  # of a class that cannot be unpickled here
                     error.add_note("this process could not unpickle the result of a worker process")
-                    return Event(self, "error", values[0], error)
+                    return Answer(self, values[0], error=error)
         return None
 
-    def _answer(self, verb: str, number: int, *values: Any) -> Event:
+    def _answer(self, verb: str, number: int, *values: Any) -> Answer:
         if verb == "error":
-            return Event(self, "error", number, deserialize_error(values[0]))
+            return Answer(self, number, error=deserialize_error(values[0]))
         if verb == "inline":
             pickled, buffers = values
         else:  # "shared"
@@ -130,7 +130,7 @@ class ProcessWorker(Worker):
             pickled, *buffers = view_ranges(
                 self._arena, ranges, spans, lambda i: free.append(ranges[i][0])
             )
-        return Event(self, "result", number, Done(*deserialize(pickled, buffers)))
+        return Answer(self, number, Done(*deserialize(pickled, buffers)))
 
     def end(self) -> str:
         self.process.kill()

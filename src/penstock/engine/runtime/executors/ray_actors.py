@@ -16,7 +16,7 @@ from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...base.seams import world
 from ...streams.job import Done, Job
-from .pool import Event, KnownJob, PoolTask, Worker
+from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
 from .serialization import deserialize_error, refuse_unpicklable, serialize_error
 
 START_SECONDS = 20.0
@@ -84,15 +84,15 @@ class RayWorker(Worker):
         if error is None:
             value = result.result()
             if not task:
-                return Event(self, "ready")
+                return Ready(self)
             if isinstance(value, bytes):
-                return Event(self, "error", task, deserialize_error(value))
-            return Event(self, "result", task, Done(*value))
+                return Answer(self, task, error=deserialize_error(value))
+            return Answer(self, task, Done(*value))
         answers = exceptions.RayTaskError, exceptions.TaskCancelledError
         if isinstance(error, exceptions.RayError) and not isinstance(error, answers):
             self._cause = type(error).__name__
-            return Event(self, "lost")
-        return Event(self, "error", task, error)
+            return Lost(self)
+        return Answer(self, task, error=error)
 
     def end(self) -> str:
         self._transport.workers.discard(self)
