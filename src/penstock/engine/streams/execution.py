@@ -226,7 +226,9 @@ class ExecutionLoop:
         first, failure = self._in_flight[0], None  # an interrupt while it is there cancels it
         try:
             done = first.computed.result()
-        except (Failed, WorkerLost) as error:
+        except Failed:  # maybe of a sample that is known to be bad by now
+            done = None
+        except WorkerLost as error:
             done, failure = None, error.with_traceback(None)
         unit = first.unit
         self.execution.budget.release(first.size)
@@ -313,7 +315,7 @@ class ExecutionLoop:
     ) -> tuple[Unit, Done]:
         """Compute a unit now, or its first grain if it fails; replace bad samples.
 
-        `failure` is how the unit failed already. The other grains of the unit are taken next.
+        `failure` says that a worker was lost over the unit. Its other grains are taken next.
         """
         lost = 0
         while True:

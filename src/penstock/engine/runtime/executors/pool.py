@@ -100,8 +100,9 @@ class PoolTask(Future):
 
     def describe(self) -> str:
         """Name the samples."""
-        first, count = self.job.job.named(*self.samples()[0]), len(self.rows.leaf)
-        return first if count == 1 else f"{count} samples from {first} on"
+        count, samples = len(self.rows.leaf), self.samples()
+        first = self.job.job.named(*samples[0]) if samples else "nothing"
+        return f"{count} samples from {first} on" if count > 1 else first
 
     def result(self) -> Done:
         while not self.wait(CHECK_SECONDS):
@@ -407,7 +408,7 @@ class Dispatcher:
         """Count a worker that was lost over a task; fail the task if that tells something."""
         samples = task.samples()
         self._losses.update(samples)
-        if len(samples) > 1:
+        if len(samples) != 1:
             error = WorkerLost(
                 f"a {self._transport.worker} {how} over {task.describe()}, but over none of these "
                 "samples alone; see the standard error of the workers, and the memory of the "

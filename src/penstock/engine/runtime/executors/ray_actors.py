@@ -98,7 +98,7 @@ class RayWorker(Worker):
         self._transport.workers.discard(self)
         with suppress(Exception):
             _ray().kill(self.actor)
-        return f"was lost ({self._cause})"
+        return f"died ({self._cause})"
 
 
 class RayTransport:
