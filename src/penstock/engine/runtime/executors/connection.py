@@ -11,6 +11,7 @@ from typing import Any
 
 _HEADER = struct.Struct("<QB")  # length of the message, and whether a descriptor comes with it
 _READ_BYTES = 1 << 18
+_MAX_DESCRIPTORS = 64
 
 
 class Descriptor:
@@ -52,15 +53,14 @@ class Connection:
         """Send what the socket accepts now; on a blocking socket, the whole queue."""
         while self._out:
             frame, fd = self._out[0]
-            rights = (
-                [] if fd is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", fd))]
-            )
             try:
-                sent = self.end.sendmsg([frame], rights)
+                if fd is None:
+                    sent = self.end.send(frame)
+                else:
+                    sent = socket.send_fds(self.end, [frame], [fd])
+                    os.close(fd)
             except BlockingIOError:
                 return
-            if fd is not None:
-                os.close(fd)
             if sent == len(frame):
                 self._out.popleft()
             else:
@@ -69,16 +69,12 @@ class Connection:
     def read(self) -> bool:
         """Read what has arrived; return False if the other end is closed."""
         try:
-            received, rights, *_ = self.end.recvmsg(_READ_BYTES, socket.CMSG_LEN(4 * 64))
+            received, fds, *_ = socket.recv_fds(self.end, _READ_BYTES, _MAX_DESCRIPTORS)
         except BlockingIOError:
             return True
         except ConnectionError:
             return False
-        for level, kind, data in rights:
-            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
-                self._descriptors.extend(
-                    Descriptor(fd) for (fd,) in struct.iter_unpack("i", data[: len(data) // 4 * 4])
-                )
+        self._descriptors.extend(map(Descriptor, fds))
         self._in += received
         return bool(received)
 
