@@ -1,6 +1,7 @@
 """Executors of a run, each a `penstock.engine.streams.job.Executor`.
 
-`Threads` computes in this process; `WorkerPool` in worker processes, or in actors of a Ray cluster.
+`Threads` computes in this process. `WorkerPool` computes elsewhere, over one of two transports:
+`processes` starts worker processes, whose main loop is in `worker`, and `ray_actors` starts actors.
 """
 
 from __future__ import annotations
