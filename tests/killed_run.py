@@ -55,7 +55,7 @@ if __name__ == "__main__":
     if asked["states"]:
         loader.load_state_dict(asked["states"])
     executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
-    workers = executor._crew._workers if asked["options"]["executor"] == "processes" else []
+    workers = executor.workers if asked["options"]["executor"] == "processes" else []
     sys.stdout.write(json.dumps([worker.process.pid for worker in workers]) + "\n")
     sys.stdout.flush()
     for item in islice(loader, asked["steps"]):

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 from penstock.engine.runtime import executors
-from penstock.engine.runtime.executors.processes import Processes
+from penstock.engine.runtime.executors.pool import WorkerPool
+from penstock.engine.runtime.executors.processes import ProcessTransport
 
 
-class Lent:
-    """Processes that are shared by loaders, and do not end with one of them."""
+class BorrowedPool:
+    """A pool that is shared by loaders, and does not end with one of them."""
 
-    def __init__(self, owner: Processes) -> None:
+    def __init__(self, owner: WorkerPool) -> None:
         self.submit, self.reach = owner.submit, owner.reach
 
     def close(self) -> None:
@@ -25,16 +26,17 @@ class Lent:
 @contextmanager
 def shared_processes(workers: int = 2) -> Iterator[None]:
     """Within, every loader with executor="processes" has these."""
-    owner, hired = Processes(workers), executors.hired
+    owner = WorkerPool(ProcessTransport(idle=1 << 60), workers)
+    make_executor = executors.make_executor
 
-    def lent(executor: Any, workers: int, *more: Any) -> Any:
-        return (
-            Lent(owner) if executor == "processes" and workers else hired(executor, workers, *more)
-        )
+    def borrow(executor: Any, workers: int, *options: Any) -> Any:
+        if executor == "processes" and workers:
+            return BorrowedPool(owner)
+        return make_executor(executor, workers, *options)
 
     try:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("penstock.loader.hired", lent)
+            patch.setattr("penstock.loader.make_executor", borrow)
             yield
     finally:
         owner.close()

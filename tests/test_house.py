@@ -74,7 +74,10 @@ SYSTEM = {
 }
 MAY_TOUCH_THE_SYSTEM = {
     *(f"engine/base/{name}.py" for name in ("seams", "machine", "thread_pool")),
-    *(f"engine/runtime/executors/{name}.py" for name in ("processes", "member", "worker", "wire")),
+    *(
+        f"engine/runtime/executors/{name}.py"
+        for name in ("pool", "processes", "worker", "connection", "serialization", "shared_memory")
+    ),
     *("stores/storage.py", "stores/network.py", "sources/seeding.py"),
 }
 RUN_BY_HAND = ("cli", "demo")

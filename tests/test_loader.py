@@ -802,7 +802,7 @@ def test_a_closed_loader_gives_nothing_that_was_at_hand_whatever_is_tried():
 def test_nothing_is_at_hand_in_a_forked_process():
     code = (
         "import os, penstock as ps\n"
-        "from penstock.engine.streams.work import Pace\n"
+        "from penstock.engine.streams.execution import Pace\n"
         "Pace.took = lambda pace, items, seconds: setattr(pace, 'size', 64)\n"  # however slow it is here
         "loader = ps.Loader(ps.from_sequence(range(9_999)), workers=1)\n"
         "rows = iter(loader)\n"

@@ -24,7 +24,7 @@ from .engine.graph.shown import Shown, Shows, attempt, counted
 from .engine.graph.tail import rows_of_rank, shared_by_ranks, shares_batches, tail_of
 from .engine.runtime.copies import Copies
 from .engine.runtime.delivery import Delivery, Form
-from .engine.runtime.executors import EXECUTORS, ExecutorName, hired
+from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
 from .engine.runtime.executors.threads import Threads
 from .engine.runtime.iterator import refuse_copies, shown_run
 from .engine.runtime.metrics import flat, metrics_of
@@ -164,7 +164,7 @@ class Loader(Shows):
         setting = Setting(
             rank, world_size, lanes, on_error, *bounds, remainder, form, cost=cost_of(balance)
         )
-        self._executor = hired(executor, self._workers, timeout, prefetch_bytes)
+        self._executor = make_executor(executor, self._workers, timeout, prefetch_bytes)
         timed = profile or (
             timeout is not None and executor == "threads"
         )  # the measurements tell which sample a thread hangs on

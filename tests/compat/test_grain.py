@@ -19,7 +19,7 @@ import penstock as ps
 import penstock.compat.grain as grain
 from helpers import through_json
 from penstock.compat.grain.options import Run
-from penstock.engine.runtime.ahead import Ahead
+from penstock.compat.grain.prefetch import PrefetchIterator
 from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.testing import assert_covers, assert_resumes, assert_same_run
@@ -584,14 +584,14 @@ def test_ahead_keeps_what_its_function_failed_on() -> None:
             raise OSError("device")
         return x
 
-    it = Ahead(iter(ps.from_sequence(range(4))), 2, put)
+    it = PrefetchIterator(iter(ps.from_sequence(range(4))), 2, put)
     assert [next(it), next(it)] == [0, 1]
     with pytest.raises(OSError, match="device"):
         next(it)
     assert list(it) == [2, 3]
     it.close()
     with pytest.raises(ConfigError):
-        Ahead(iter(ps.from_sequence(range(4))), 0)
+        PrefetchIterator(iter(ps.from_sequence(range(4))), 0)
 
 
 # ---------------------------------------------------------------- files, checkpoints, devices

@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from example_counts import rounds
 from leak_check import our_threads
-from penstock.engine.runtime.ahead import Ahead
+from penstock.compat.grain.prefetch import PrefetchIterator
 from penstock.engine.streams.stream import Tap
 from penstock.sources.lru import LRUCache
 from signals import Handler, alarms, children, handled, interrupted
@@ -311,7 +311,7 @@ def test_an_iterator_and_what_is_made_ahead_survive_it() -> None:
 
     with closing(ps.DatasetIterator(ds, workers=2)) as it:
         assert taken(it) == want
-    with closing(Ahead(iter(ds), 4)) as ahead:
+    with closing(PrefetchIterator(iter(ds), 4)) as ahead:
         assert taken(ahead) == want
         assert ahead.state_dict() == it.state_dict()
 

@@ -9,56 +9,56 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.streams.budget import Budget, Weight, bytes_of, bytes_of_all
-from penstock.engine.streams.work import Pace
+from penstock.engine.streams.budget import Budget, ItemSize, estimate_bytes, estimate_total_bytes
+from penstock.engine.streams.execution import Pace
 
 
 def test_bytes_of_what_people_give() -> None:
     big = np.zeros(10_000, np.int64)
-    assert 80_000 <= bytes_of(big) < 80_200
-    assert 160_000 <= bytes_of({"a": big, "b": [big], "c": "text"}) < 161_000
-    assert 10_000 <= bytes_of(b"x" * 10_000) < 10_200
-    assert bytes_of([big] * 1_000) == pytest.approx(80_000_000, rel=0.01)
+    assert 80_000 <= estimate_bytes(big) < 80_200
+    assert 160_000 <= estimate_bytes({"a": big, "b": [big], "c": "text"}) < 161_000
+    assert 10_000 <= estimate_bytes(b"x" * 10_000) < 10_200
+    assert estimate_bytes([big] * 1_000) == pytest.approx(80_000_000, rel=0.01)
     loop: list[Any] = []
     loop.append(loop)
-    assert bytes_of(loop) < 10_000
+    assert estimate_bytes(loop) < 10_000
 
 
 def test_a_weight_grows_at_once_and_shrinks_slowly() -> None:
-    weight = Weight()
+    weight = ItemSize()
     assert weight.items(1) == 1 << 30
-    weight.learn(bytes_of_all([b"x" * 1_000] * 100), 100)
+    weight.learn(estimate_total_bytes([b"x" * 1_000] * 100), 100)
     assert weight.items(100_000) == pytest.approx(100, rel=0.1)
     weight.learn(100_000, 1)
     assert weight.items(100_000) < 3
     weight.learn(64, 1)
     assert weight.items(100_000) < 3
-    weight.learn(bytes_of_all([]), 5)
+    weight.learn(estimate_total_bytes([]), 5)
     assert weight.items(1) == 1
 
 
 def test_a_budget_comes_back() -> None:
     budget = Budget(1_000)
     assert budget.fits(10**9)  # nothing is known yet
-    budget.weight.learn(100, 1)
+    budget.item_size.learn(100, 1)
     for _ in range(5):
-        budget.begin(100)
+        budget.reserve(100)
     assert not budget.fits(1)
     for _ in range(5):
-        budget.give_back(100)
+        budget.release(100)
     assert budget.used == 0 and budget.fits(5)
 
 
 def test_a_budget_begins_more_only_with_what_was_seen() -> None:
     budget = Budget(1 << 30)
-    budget.weight.learn(1, 1)  # the others may be larger
+    budget.item_size.learn(1, 1)  # the others may be larger
     while budget.fits(1):
-        budget.begin(budget.weight.mean)
+        budget.reserve(budget.item_size.mean)
     assert budget.units == 65
     for _ in range(35):
-        budget.weight.learn(1, 1)
+        budget.item_size.learn(1, 1)
     while budget.fits(1):
-        budget.begin(budget.weight.mean)
+        budget.reserve(budget.item_size.mean)
     assert budget.units == 100
 
 
@@ -134,8 +134,8 @@ class Refusing:
 
 
 def test_samples_may_raise_anything_when_they_are_asked_for_what_they_lack() -> None:
-    assert bytes_of(Attributes(a="x" * 1_000)) >= 1_000
-    assert bytes_of(Refusing()) > 0
+    assert estimate_bytes(Attributes(a="x" * 1_000)) >= 1_000
+    assert estimate_bytes(Refusing()) > 0
     for samples in ([Attributes(a=i) for i in range(9)], [Refusing() for _ in range(9)]):
         with ps.Loader(ps.from_sequence(samples)) as loader:
             assert [id(x) for x in loader] == [id(x) for x in samples]

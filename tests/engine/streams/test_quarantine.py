@@ -18,7 +18,7 @@ from helpers import numbers, through_json
 from penstock.engine.base.seams import world
 from penstock.engine.graph.nodes import Read
 from penstock.engine.streams.journal import SampleDraw
-from penstock.engine.streams.quarantine import LeafPlace
+from penstock.engine.streams.quarantine import LeafReplacement
 from penstock.types import Ints, Json
 from trees import begun
 
@@ -446,7 +446,7 @@ def test_what_takes_a_place_is_of_the_first_pass_that_was_not_begun(since: int, 
     """The pass in which a mixture took over is not whole."""
     among: Any = SimpleNamespace(size=10, since=since)
     draws = [SampleDraw("a", 0, index) for index in range(50)]
-    found = {LeafPlace(among, 0, ()).choice(draw, 0) for draw in draws}
+    found = {LeafReplacement(among, 0, ()).choose(draw, 0) for draw in draws}
     assert found == set(range(first, first + 10))
 
 

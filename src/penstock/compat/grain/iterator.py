@@ -7,10 +7,10 @@ from typing import Any
 
 from ...dataset import Dataset
 from ...dataset import DatasetIterator as CoreIterator
-from ...engine.runtime.ahead import Ahead
 from ...engine.runtime.states import OnMismatch
 from ...errors import ConfigError
 from .options import Run
+from .prefetch import PrefetchIterator
 
 
 class DatasetIterator(Iterator[Any]):
@@ -42,14 +42,14 @@ class DatasetIterator(Iterator[Any]):
         self._source, self._closed = self._open(0), False
         self._index: int | None = 0
 
-    def _open(self, index: int) -> CoreIterator | Ahead:
-        source: CoreIterator | Ahead = CoreIterator(
+    def _open(self, index: int) -> CoreIterator | PrefetchIterator:
+        source: CoreIterator | PrefetchIterator = CoreIterator(
             self._core, self._run.threads, self._run.prefetch or None, lanes=1
         )
         if index:
             source.seek(index)
         for stage in self._run.stages:
-            source = Ahead(source, stage.n, stage.fn)
+            source = PrefetchIterator(source, stage.n, stage.fn)
         return source
 
     def __next__(self) -> Any:
@@ -107,9 +107,9 @@ class DatasetIterator(Iterator[Any]):
 
     def start_prefetch(self) -> None:
         """Start prefetching without waiting; a no-op without threads."""
-        if not isinstance(self._source, Ahead) and self._run.threads:
-            self._source = Ahead(self._source, 1)
-        if isinstance(self._source, Ahead):
+        if not isinstance(self._source, PrefetchIterator) and self._run.threads:
+            self._source = PrefetchIterator(self._source, 1)
+        if isinstance(self._source, PrefetchIterator):
             self._source.start()
 
     def close(self) -> None:

@@ -41,8 +41,8 @@ from ..orders import Slice
 from ..packing import Apart, has_independent_rows
 from ..steps.function_step import FunctionStep
 from ..steps.random_map import RandomMap
-from ..streams.barren import EndlessSearch
 from ..streams.clock import Clock, TimedSource
+from ..streams.empty_passes import EndlessSearch
 from ..streams.step import FunctionCall, Leaf
 from .draws import draws_of
 from .ends import alike, endless

@@ -66,7 +66,7 @@ class Repeated:
                 return Chunk(values, rows, _Done(self._done, trail))
             if idle > patience:  # a lane without a share of one pass has one of another
                 if self._epochs is None:
-                    self._lane.barren.note("repeat()", self._lane.lane)
+                    self._lane.empty_passes.note("repeat()", self._lane.lane)
                 break
             idle += 1
             self._done += 1

@@ -14,13 +14,13 @@ from ..base.groups import NeighbourGroups
 from ..base.integers import find_distinct_values
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
+from ..streams.execution import ExecutionLoop
 from ..streams.feed import Positions, Upstream
 from ..streams.job import Grouping, Results
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.stream import Stream
 from ..streams.trail import Chunk, Every, Fixed, Last
-from ..streams.work import Work
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tally import Tally
 
@@ -68,7 +68,7 @@ class BatchOp(Groups):
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
         below, by = opening.open(self.flow, laps), Grouping(self.n, self.drop)
-        if isinstance(below, Work) and isinstance(below.feed, Positions):
+        if isinstance(below, ExecutionLoop) and isinstance(below.feed, Positions):
             return below.then(by)
         return Batches(below, by, opening.given and opening.given[1])
 

@@ -8,8 +8,8 @@ from functools import partial
 
 from ...types import Json
 from ..base.cursors import parse_cursor_int, parse_cursor_list
-from ..streams.barren import Barren
 from ..streams.deal import Spread
+from ..streams.empty_passes import EmptyPassDetector
 from ..streams.lanes import Lanes
 from ..streams.opening import Opening
 from ..streams.reader import ONCE, LaneOf, Laps, Reader
@@ -92,13 +92,14 @@ class _OwnRun(OneInput):
 
     def _run(self, opening: Opening, limit: int | None) -> Lanes:
         lanes, readers = opening.share.lanes, dict[int, Reader]()
-        barren = Barren(lanes, self.endless)
+        empty_passes = EmptyPassDetector(lanes, self.endless)
 
         def opened(lane: int) -> Stream:
-            of = LaneOf(lane, lanes, range(lanes), readers, barren)
-            return Opening(opening.leaves, opening.hired, Spread(), of).open(self.flow, ONCE)
+            of = LaneOf(lane, lanes, range(lanes), readers, empty_passes)
+            return Opening(opening.leaves, opening.execution, Spread(), of).open(self.flow, ONCE)
 
-        return Lanes(lanes, 0, 1, limit, opened, barren, partial(opening.hired.wide, lanes))
+        chunk_size = partial(opening.execution.chunk_size, lanes)
+        return Lanes(lanes, 0, 1, limit, opened, empty_passes, chunk_size)
 
 
 class LimitOp(_OwnRun):

@@ -18,9 +18,9 @@ from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_lis
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
 from ..streams.clock import Clock
+from ..streams.job import retry_storage
 from ..streams.opening import Opening
 from ..streams.reader import Laps
-from ..streams.retry import patiently
 from ..streams.step import Leaf
 from ..streams.stream import Stream
 from ..streams.trail import Chunk, Fixed
@@ -45,7 +45,7 @@ class Shelf:
 
     def read(self, shard: int, row: int, n: int) -> list[Any]:
         """Up to `n` rows of a shard from `row` on."""
-        read = partial(patiently, partial(self._read, shard, row, n))
+        read = partial(retry_storage, partial(self._read, shard, row, n))
         return read() if self._clock is None else self._clock.reading(self._leaf.name, read)
 
     def _read(self, shard: int, row: int, n: int) -> list[Any]:
@@ -262,7 +262,7 @@ class ShardsOp(Op):
 
     def _opened(self, opening: Opening, lane: int, lanes: int) -> Sharded:
         found = Sharded(self.named, lane, lanes, self.clock)
-        opening.hired.witnesses.append(found.check)
+        opening.execution.witnesses.append(found.check)
         return found
 
     @property

@@ -124,9 +124,9 @@ class Weave:
             draws,
             depth,
         )
-        self.lane, self.barren, self.patience = (
+        self.lane, self.empty_passes, self.patience = (
             lane.lane,
-            lane.barren,
+            lane.empty_passes,
             lane.lanes if lane.lanes > 1 else 0,
         )
         self.seek(0, None)
@@ -219,7 +219,7 @@ class Weave:
     def _ended(self, source: int, barren: bool = False) -> Outcome:
         """An input has no more: ask the rule."""
         if barren:
-            self.barren.note(self.names[source], self.lane)
+            self.empty_passes.note(self.names[source], self.lane)
         self._draws, outcome = self._draws.ended(source, self.position, self._drawn, barren)
         self._choices = []
         if outcome == "again":
@@ -259,7 +259,7 @@ class WeaveOp(Op):
         laps = Laps(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)
         below = opening
         if self.paired:  # a sample that failed would take the partner of another
-            below = replace(opening, hired=replace(opening.hired, paired=True))
+            below = replace(opening, execution=replace(opening.execution, paired=True))
         weave = Weave(
             [below.open(each, laps) for each in self.inputs],
             self.names,

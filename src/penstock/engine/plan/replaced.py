@@ -32,7 +32,7 @@ class Replaced:
         ones."""
         op = op or self.op
         rows = op.locate(positions)
-        return Quarantine(Journal(entries=self.entries), self.leaves, op).replaced(rows)
+        return Quarantine(Journal(entries=self.entries), self.leaves, op).repair_rows(rows)
 
     def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
         """The positions at which a sample is delivered, of those at which it was `found` to be

@@ -11,11 +11,11 @@ from ...errors import ConfigError
 from ...types import Ints, Json
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
-from ..streams.budget import Weight, bytes_of_all
+from ..streams.budget import ItemSize, estimate_total_bytes
+from ..streams.execution import Pace
 from ..streams.step import Leaf
 from ..streams.stream import Stream, Tap, joined
 from ..streams.trail import Chunk, Fixed, Offset
-from ..streams.work import Pace
 
 _CACHED = 8 << 20
 
@@ -91,7 +91,7 @@ class Delivery:
             self._counts,
             self._items,
         )
-        self._epoch, self._pace, self._weight = epoch, Pace(self.wide), Weight()
+        self._epoch, self._pace, self._item_size = epoch, Pace(self.wide), ItemSize()
         self._ended = self._astray = False
 
     def cursor(self) -> Json:
@@ -186,7 +186,7 @@ class Delivery:
         size = self._pace.size
         return min(
             size,
-            self._weight.items(min(self.room, _CACHED)),
+            self._item_size.items(min(self.room, _CACHED)),
             size if self.most is None else self.most,
         )
 
@@ -196,8 +196,8 @@ class Delivery:
         chunk = self._tap.some(n)
         self._ended = not chunk.values
         self._pace.took(len(chunk.values), world.sched.now() - began)
-        size = bytes_of_all(chunk.values)
-        self._weight.learn(size, len(chunk.values))
+        size = estimate_total_bytes(chunk.values)
+        self._item_size.learn(size, len(chunk.values))
         self.bytes += size
         return (
             chunk

@@ -1,7 +1,7 @@
-"""Work on a whole dataset: jobs that know nothing of each other, computed by whoever computes runs.
+"""A function over all items of a list, such as the files of a dataset, by any executor.
 
-A job is a function of its item alone, so it may be computed anywhere, twice, and in any order. What
-it leaves behind it leaves whole; then such work is resumed by leaving out the items that are done.
+The function may run anywhere, twice and in any order. If it writes its results atomically, the work
+is resumed by leaving out the items that are done.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
 from ..streams.job import Computed, Job
 from ..streams.step import Failed
-from .executors import ExecutorName, hired
+from .executors import ExecutorName, make_executor
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_AHEAD = 4  # jobs that each worker has before it
+_TASKS_PER_WORKER = 4  # in flight
 
 
 @dataclass(frozen=True)
-class Jobs(Generic[T, R]):
-    """A function and its items. A unit of an executor is a row that names an item by its number."""
+class ItemFunction(Generic[T, R]):
+    """A function and its items. Units are rows whose index is the number of an item."""
 
     fn: Callable[[T], R]
     items: Sequence[T]
@@ -46,46 +46,51 @@ def compute(
     executor: ExecutorName = "inline",
     workers: int | None = None,
 ) -> list[R]:
-    """`fn` of every item, by so many workers (None: one for each core); the results in the order of
-    the items.
+    """Return `fn` of every item, in the order of the items; the log shows the progress.
 
-    Storage that fails is asked again, a worker that dies is replaced and its job computed again,
-    and one over which three die is an error. Whatever is raised ends all workers.
+    Failing storage is retried, a worker that dies is replaced, and an item over which three workers
+    die is an error. Any error ends all workers.
+
+    Args:
+        what: a verb for the progress line.
+        unit: the items, in plural.
+        fn: the function.
+        items: its arguments.
+        executor: an executor of `penstock.Loader`.
+        workers: their number; None for one per core.
 
     >>> compute("square", "numbers", lambda x: x * x, range(5), "threads", 2)
     [0, 1, 4, 9, 16]
     """
     if not items:
         return []
-    job = Job(Jobs(fn, items), [], names=(unit,))
+    job = Job(ItemFunction(fn, items), [], names=(unit,))
     number = count_cores() if workers is None else check_int(workers, "workers={}", 1)
-    crew = hired(executor, 0 if executor == "inline" else min(number, len(items)))
+    pool = make_executor(executor, 0 if executor == "inline" else min(number, len(items)))
     with Progress(what, len(items), unit) as progress:
-        if crew is None:
+        if pool is None:
             return [job(None, _row(i)).values[0] for i in progress.each(range(len(items)))]
-        under_way, found = deque[tuple[int, Computed]](), list[R]()
+        in_flight, results, limit = deque[Computed](), list[R](), _TASKS_PER_WORKER * number
         try:
-            for i in range(len(items)):
-                under_way.append((i, crew.submit(job, None, _row(i))))
-                if len(under_way) >= _AHEAD * number:
-                    found.append(_result(items, *under_way.popleft()))
-                    progress.tell(len(found))
-            while under_way:
-                found.append(_result(items, *under_way.popleft()))
-                progress.tell(len(found))
+            for i in range(len(items) + limit - 1):
+                if i < len(items):
+                    in_flight.append(pool.submit(job, None, _row(i)))
+                if i >= limit - 1 and in_flight:
+                    results.append(_result(items[len(results)], in_flight.popleft()))
+                    progress.tell(len(results))
         finally:
-            crew.close()
-    return found
+            pool.close()
+    return results
 
 
 def _row(number: int) -> ProvenanceRows:
-    none = np.zeros(1, np.int64)
-    return ProvenanceRows(none, none, np.asarray([number]), none)
+    zero = np.zeros(1, np.int64)
+    return ProvenanceRows(zero, zero, np.asarray([number]), zero)
 
 
-def _result(items: Sequence[Any], number: int, under_way: Computed) -> Any:
+def _result(item: Any, computed: Computed) -> Any:
     try:
-        return under_way.result().values[0]
+        return computed.result().values[0]
     except Failed as failure:
-        failure.cause.add_note(f"penstock: the job was {items[number]!r}")
+        failure.cause.add_note(f"penstock: the job was {item!r}")
         raise failure.cause from None

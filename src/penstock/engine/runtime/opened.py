@@ -28,14 +28,14 @@ from ..ops.order import RoundOp
 from ..ops.packed import packed_before, window_ends
 from ..ops.tally import Tally
 from ..streams.balance import Balanced
-from ..streams.barren import Barren
 from ..streams.deal import Spread
+from ..streams.empty_passes import EmptyPassDetector
+from ..streams.execution import Execution, ExecutionLoop
 from ..streams.feed import Listed
 from ..streams.lanes import InTurns, Lanes, WholeRun
 from ..streams.opening import Came, Opening, last
 from ..streams.reader import ONCE, LaneOf, Reader
 from ..streams.stream import Stream
-from ..streams.work import Hired, Work
 from .setting import Setting
 from .states import SavedState
 
@@ -230,12 +230,14 @@ def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
         )
 
 
-def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Setting) -> Opened:
+def open_positions(
+    builder: Builder, execution: Execution, spread: Spread, setting: Setting
+) -> Opened:
     """An indexed flow: the positions of this rank."""
     if setting.cost is not None:
         spread = replace(spread, balance=Balanced(setting.cost, builder.lengths_of))
     rows = builder.op(tail_of(builder.root).flow)
-    opening = Opening(builder.leaves, hired, spread)
+    opening = Opening(builder.leaves, execution, spread)
     stream = opening.open(builder.op(builder.root), ONCE)
 
     def undrawn(path: Path, epoch: int) -> list[int]:
@@ -252,13 +254,13 @@ def open_positions(builder: Builder, hired: Hired, spread: Spread, setting: Sett
     )
 
 
-def open_listed(builder: Builder, hired: Hired, epoch: int, items: Ints) -> Stream:
+def open_listed(builder: Builder, execution: Execution, epoch: int, items: Ints) -> Stream:
     """Some items of a pass of an indexed flow, in the order in which they are named."""
     op = builder.op(builder.root)
-    return Work(Listed(op, epoch, items), op, [], hired)
+    return ExecutionLoop(Listed(op, epoch, items), op, [], execution)
 
 
-def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> Opened:
+def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: Setting) -> Opened:
     """Any other flow: the lanes of this rank in turn, or its share of what all lanes give, and over
     them the tail. The tree is compiled once for all.
     """
@@ -269,24 +271,26 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
     found, (rank, ranks) = laned(builder.root), lane_share(lanes, setting.rank, setting.world_size)
     parts, streams = dict[int, Opening](), dict[int, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
-    mine, readers, barren = (
+    mine, readers, empty_passes = (
         range(rank, lanes, ranks),
         dict[int, Reader](),
-        Barren(lanes // ranks, endless(found.flow)),
+        EmptyPassDetector(lanes // ranks, endless(found.flow)),
     )
     here = len(mine)
-    most = None if hired.most is None else max(1, hired.most // here)
-    each = replace(hired, window=hired.window and max(2, hired.window // here), most=most)
+    most = None if execution.most is None else max(1, execution.most // here)
+    each = replace(
+        execution, window=execution.window and max(2, execution.window // here), most=most
+    )
 
     def opened(lane: int) -> Stream:
-        of = LaneOf(lane, lanes, mine, readers, barren)
+        of = LaneOf(lane, lanes, mine, readers, empty_passes)
         parts[lane] = Opening(builder.leaves, each, Spread(), of)
         streams[lane] = parts[lane].open(rows, ONCE)
         return streams[lane]
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
-    stream = Lanes(lanes, rank, ranks, limit, opened, barren, partial(each.wide, here))
+    stream = Lanes(lanes, rank, ranks, limit, opened, empty_passes, partial(each.chunk_size, here))
     ours = (
         stream
         if ranks == setting.world_size
@@ -307,9 +311,12 @@ def open_lanes(builder: Builder, hired: Hired, lanes: int, setting: Setting) -> 
         }
 
     tail = Opening(
-        builder.leaves, hired, Spread(), given=(rows, ours if limit is None else FirstPass(ours))
+        builder.leaves,
+        execution,
+        Spread(),
+        given=(rows, ours if limit is None else FirstPass(ours)),
     )
     given = tail.open(top, ONCE)
     if setting.turns > 1:
         given = InTurns(given, setting.turn, setting.turns)
-    return Opened(given, builder, undrawn, came, hired.witnesses)
+    return Opened(given, builder, undrawn, came, execution.witnesses)

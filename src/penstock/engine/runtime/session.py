@@ -35,16 +35,16 @@ from ..graph.takeover import Taken, all_moved
 from ..ops.shards import without_witnesses
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
+from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
 from ..streams.job import Executor
 from ..streams.journal import (
     Journal,
+    describe_missing_journals,
     journal_from_json,
     journal_to_json,
-    whose_journals_are_missing,
 )
 from ..streams.step import Leaf
 from ..streams.stream import Stream
-from ..streams.work import SINGLE, Hired
 from .cursor import seal
 from .delivery import Delivery
 from .opened import (
@@ -202,7 +202,7 @@ class Session:
         that."""
         opened = self._opened(self.setting.window, self.executor)
         wide = (
-            max(256, SINGLE // self.group)
+            max(256, LARGEST_SAMPLE_UNIT // self.group)
             if self.group
             else 256 * (self.lanes // self.lane_share[1])
         )
@@ -233,9 +233,9 @@ class Session:
             return open_positions(found.builder, execution, self.spread, self.setting)
         return open_lanes(found.builder, execution, self.lanes, self.setting)
 
-    def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Hired:
+    def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Execution:
         leaves, most = found.builder.leaves, self.setting.most
-        return Hired(self.journal, leaves, self.budget, executor, window, most, clock=found.clock)
+        return Execution(self.journal, leaves, self.budget, executor, window, most, found.clock)
 
     def _delivery(
         self, stream: Stream, leaves: Sequence[Leaf], width: int, limit: int | None
@@ -442,7 +442,7 @@ class Session:
         delivery.seek(epoch, {"at": {str(lane): cursor}, "turn": lane, "ended": []})
         return delivery
 
-    def _open_again(self, epoch: int) -> tuple[Builder, Hired]:
+    def _open_again(self, epoch: int) -> tuple[Builder, Execution]:
         """Compile the tree of a pass."""
         same = self.group or epoch == self.epoch
         found = self.compiled.of(self.flow if same else changed(self.base, self.changes, epoch))
@@ -553,7 +553,7 @@ class Session:
             changes = with_other_rows(base, changes, rows, self.epoch, at, body.pass_sizes)
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
-        notes += whose_journals_are_missing([one.journal_of for one in bodies])
+        notes += describe_missing_journals([one.journal_of for one in bodies])
         self._base, self.changes = home, changes
         self.flow = self._changed(changes)
         noted = journal_from_json(body.journal)

@@ -58,7 +58,7 @@ class Watch:
             logging.getLogger("penstock").warning("the run waits for its data: %s", turns(facts))
 
     def _facts(self) -> Facts:
-        spent = self._executor.spent if isinstance(self._executor, Threads) else 0.0
+        spent = self._executor.cpu_seconds if isinstance(self._executor, Threads) else 0.0
         elapsed, notes = self._last - self._began, self._notes()
         return Facts(
             self._name, self._workers, count_cores(), self.waited, elapsed, self.stalls, self.longest, spent, notes,

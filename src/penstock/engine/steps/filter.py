@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..streams.results import Results
-from ..streams.step import FunctionCall
+from ..streams.step import FunctionCall, Results
 from .function_step import FunctionStep, Input
 
 

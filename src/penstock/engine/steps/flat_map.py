@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...types import Transform
-from ..streams.results import Results
-from ..streams.step import FunctionCall
+from ..streams.step import FunctionCall, Results
 from .function_step import FunctionStep, Input
 
 

@@ -11,13 +11,13 @@ from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..ops.op import OneInput, Op
 from ..ops.tokens import At, Lengths
-from ..streams.barren import EndlessSearch
+from ..streams.empty_passes import EndlessSearch
+from ..streams.execution import ExecutionLoop
 from ..streams.feed import Upstream
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.step import FunctionCall
 from ..streams.stream import Stream
-from ..streams.work import Work
 
 
 def name_of(fn: Any) -> str:
@@ -71,13 +71,13 @@ class FunctionOp(OneInput):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
-        lower = replace(opening.hired, stage=opening.hired.stage + 1)
-        below = replace(opening, hired=lower).open(self.flow, laps)
-        joins = isinstance(below, Work)
+        lower = replace(opening.execution, stage=opening.execution.stage + 1)
+        below = replace(opening, execution=lower).open(self.flow, laps)
+        joins = isinstance(below, ExecutionLoop)
         work = (
             below.then(self.call)
             if joins
-            else Work(Upstream(below), None, [self.call], opening.hired)
+            else ExecutionLoop(Upstream(below), None, [self.call], opening.execution)
         )
         if self.search is not None:
             work.search = self.search(opening.share.lanes)

@@ -8,8 +8,7 @@ from typing import Any
 
 from ...errors import Skip
 from ...types import Transform
-from ..streams.results import Results
-from ..streams.step import FunctionCall
+from ..streams.step import FunctionCall, Results
 from .function_step import FunctionStep, Input
 
 

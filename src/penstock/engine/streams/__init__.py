@@ -1,6 +1,7 @@
-"""The execution of user functions: lanes, assignment to ranks, retries, quarantine.
+"""The execution of user functions: lanes, assignment to ranks, quarantine, prefetch hints.
 
-A stream yields items and a cursor. `lanes` divides a stream among ranks, `deal` assigns the rows of
-a global step, `job` runs functions in an executor, `quarantine` replaces bad samples. May import
+A stream yields items and a cursor. `execution` is the loop that every unit of work passes, inline
+or in workers; `job` has what it computes and the protocol of executors. `lanes` divides a stream
+among ranks, `deal` assigns the rows of a global step, `quarantine` replaces bad samples. May import
 the arithmetic folders (`base` to `packing`). Nothing here knows the tree of steps.
 """

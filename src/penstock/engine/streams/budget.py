@@ -1,6 +1,6 @@
-"""How much may be made ahead, in bytes: a bound for what is under way, whoever computes it.
+"""Limit of the bytes in flight.
 
-Sizes are known only afterwards, so what is begun counts as much as what came before was on average.
+Sizes are known only afterwards, so a unit in flight counts with the mean size of earlier items.
 """
 
 from __future__ import annotations
@@ -10,104 +10,102 @@ from typing import Any, cast
 
 from ..base.columnar import ColumnarSamples
 
-_BLIND = 64  # units that may be under way before any was seen; with each that was seen, one more
-_LOOKED_AT = 4  # items of many that are bytes_of
-_DEEPER = 3  # and of what they hold
-_DEEP = 6
-_PLAIN = 64  # bytes of what has no size of its own
+_FIRST_UNITS = 64  # in flight before any was measured; one more with each that was
+_SAMPLED_ITEMS = 4  # of many, whose bytes are estimated
+_SAMPLED_ENTRIES = 3  # of each list in them
+_DEPTH = 6
+_PLAIN_BYTES = 64  # of an object without a size
 
 
-class Weight:
-    """How many bytes an item takes, about: what was seen last counts most, and more at once."""
+class ItemSize:
+    """Moving average of the bytes of an item; it grows at once and shrinks slowly."""
 
     def __init__(self) -> None:
-        self.mean, self.seen = 0.0, 0
+        self.mean, self.measured = 0.0, 0
 
     def learn(self, size: float, items: int) -> None:
-        """So many items took so many bytes."""
-        self.seen += 1
+        """Add the bytes of some items."""
+        self.measured += 1
         if size and items:
-            found = size / items
-            self.mean += (found - self.mean) * (
-                0.1 if found < self.mean else 0.5 if self.mean else 1.0
-            )
+            each = size / items
+            share = 0.1 if each < self.mean else 0.5 if self.mean else 1.0
+            self.mean += (each - self.mean) * share
 
-    def items(self, room: float) -> int:
-        """How many items so many bytes are, at least one."""
-        return max(1, int(room / self.mean)) if self.mean else 1 << 30
+    def items(self, size: float) -> int:
+        """Return the number of items in some bytes, at least one."""
+        return max(1, int(size / self.mean)) if self.mean else 1 << 30
 
 
 class Budget:
-    """So many bytes may be under way, of what all streams of a run compute."""
+    """The bytes that all streams of a run may have in flight."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.weight, self.used, self.units = most, Weight(), 0.0, 0
+        self.most, self.item_size, self.used, self.units = most, ItemSize(), 0.0, 0
 
     def fits(self, items: int) -> bool:
-        """Whether so many items more may be begun. What few have shown of sizes holds for few."""
+        """Return whether more items may be begun. A mean of few items is trusted for few."""
         return (
-            self.units < _BLIND + self.weight.seen
-            and self.used + items * self.weight.mean <= self.most / 2
+            self.units < _FIRST_UNITS + self.item_size.measured
+            and self.used + items * self.item_size.mean <= self.most / 2
         )
 
-    # The caller notes with its next call that a unit is under way, or that it is not any more. Both
-    # of these end with stores, so no interrupt comes between the two.
+    # The next call of the caller records that the unit is in flight, or no longer. These methods
+    # end with stores, so that no interrupt comes between the two.
 
-    def begin(self, taken: float) -> None:
-        """Count a unit of so many bytes as under way."""
-        self.used, self.units = self.used + taken, self.units + 1
+    def reserve(self, size: float) -> None:
+        """Count a unit of some bytes as in flight."""
+        self.used, self.units = self.used + size, self.units + 1
 
-    def give_back(self, taken: float) -> None:
-        """Count such a unit no more."""
-        self.used, self.units = self.used - taken if self.units > 1 else 0.0, self.units - 1
+    def release(self, size: float) -> None:
+        """Remove a unit."""
+        self.used, self.units = self.used - size if self.units > 1 else 0.0, self.units - 1
 
 
-def bytes_of_all(values: Sequence[Any]) -> float:
-    """The bytes that many values take, about: a few of them speak for the others."""
+def estimate_total_bytes(values: Sequence[Any]) -> float:
+    """Estimate the bytes of many values from a few of them."""
     if isinstance(values, ColumnarSamples):
         return float(values.nbytes)
     if not values:
         return 0.0
-    some = values[:: -(-len(values) // _LOOKED_AT)]
-    return sum(map(bytes_of, some)) / len(some) * len(values)
+    some = values[:: -(-len(values) // _SAMPLED_ITEMS)]
+    return sum(map(estimate_bytes, some)) / len(some) * len(values)
 
 
-def _own_size(value: Any) -> int | None:
-    """The bytes that an array says it takes."""
+def estimate_bytes(value: Any, depth: int = _DEPTH) -> int:
+    """Estimate the bytes of a value. The first entries of long lists stand for all."""
+    kind = cast("type[object]", type(value))
+    if kind is bytes or kind is str:
+        return _PLAIN_BYTES + len(value)
+    if (size := None if isinstance(value, dict) else _array_bytes(value)) is not None:
+        return _PLAIN_BYTES + size
+    if not depth:
+        return _PLAIN_BYTES
+    # `isinstance` of a protocol is slow
+    if kind is dict or (kind is not list and isinstance(value, Mapping)):
+        return _PLAIN_BYTES + _sum_bytes(cast("Mapping[Any, Any]", value).values(), depth - 1)
+    if isinstance(value, list | tuple) and value:
+        entries = cast("Sequence[Any]", value)
+        some = entries[:_SAMPLED_ENTRIES]
+        return _PLAIN_BYTES + _sum_bytes(some, depth - 1) * len(entries) // len(some)
+    return _PLAIN_BYTES + (len(value) if isinstance(value, bytes | bytearray | str) else 0)
+
+
+def _array_bytes(value: Any) -> int | None:
+    """Return the `nbytes` of an array."""
     try:
         size = value.nbytes
-    except (
-        Exception
-    ):  # objects of the user's may raise anything when they are asked for what they lack
+    except Exception:  # an object of the user may raise anything for a missing attribute
         return None
     return size if isinstance(size, int) else None
 
 
-def bytes_of(value: Any, deep: int = _DEEP) -> int:
-    """The bytes that a value takes, about. Of long lists the first entries speak for all."""
-    kind = cast("type[object]", type(value))
-    if kind is bytes or kind is str:
-        return _PLAIN + len(value)
-    if (size := None if isinstance(value, dict) else _own_size(value)) is not None:
-        return _PLAIN + size
-    if not deep:
-        return _PLAIN
-    if kind is dict or (
-        kind is not list and isinstance(value, Mapping)
-    ):  # asking for a mapping takes long
-        return _PLAIN + _of(cast("Mapping[Any, Any]", value).values(), deep - 1)
-    if isinstance(value, list | tuple) and value:
-        every = cast("Sequence[Any]", value)
-        some = every[:_DEEPER]
-        return _PLAIN + _of(some, deep - 1) * len(every) // len(some)
-    return _PLAIN + (len(value) if isinstance(value, bytes | bytearray | str) else 0)
-
-
-def _of(values: Iterable[Any], deep: int) -> int:
-    # Without a call for what most samples hold.
+def _sum_bytes(values: Iterable[Any], depth: int) -> int:
+    # Without a call for strings, which most samples hold.
     return sum(
         [
-            _PLAIN + len(v) if type(v) is bytes or type(v) is str else bytes_of(v, deep)
+            _PLAIN_BYTES + len(v)
+            if type(v) is bytes or type(v) is str
+            else estimate_bytes(v, depth)
             for v in values
         ]
     )

@@ -1,28 +1,42 @@
-"""Jobs: units of work, and the functions to apply to each. A job is pure and runs anywhere."""
+"""Jobs: the functions to apply to units of work, and the executors that run them. A job is pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
+from ...errors import DataError, GivenUpError, StorageError
 from ...types import DataLocation
+from ..base.event_counts import EVENT_COUNTS
 from ..base.groups import NeighbourGroups
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
-from .budget import bytes_of_all
+from .budget import estimate_total_bytes
 from .clock import Clock, Note
-from .results import Apply, Call, Results
-from .retry import patiently
-from .step import FunctionCall, listed
+from .step import Failed, FunctionCall, Results, listed
+
+T = TypeVar("T")
+
+DEATHS = 3
+"""Workers that a sample may cost before it is reported."""
+STORAGE_TRIES = 3
+"""Calls before a failure of storage is raised."""
+_RETRY_SECONDS = 0.1  # four times as long after each try
+
+
+class WorkerLost(DataError):
+    """A worker was lost over a unit of several items, so no sample can be named yet."""
 
 
 class Done(NamedTuple):
-    """A unit, computed: what came out, which items of the unit it came from, how long it took, how
-    many bytes it was when it was most, and what took how long, if that is asked for.
+    """The result of a unit.
+
+    `origin` has, for each value, the item of the unit that it came from; None if they correspond.
+    `size` is the largest number of bytes that the unit took on its way.
     """
 
     values: list[Any]
@@ -33,8 +47,8 @@ class Done(NamedTuple):
     notes: Sequence[Note] = ()
 
 
-class Reads(Protocol):
-    """What the samples of rows are read by: an op of a compiled tree."""
+class RowReader(Protocol):
+    """A compiled step that reads the samples of rows."""
 
     def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
 
@@ -46,7 +60,7 @@ class Grouping:
     n: int
     drop: bool
 
-    def run(self, items: Results, call: Call | None = None) -> None:
+    def run(self, items: Results) -> None:
         """Replace the items of a unit by their batches.
 
         No step may have dropped or added items before: a unit then consists of whole batches.
@@ -64,60 +78,68 @@ class Grouping:
 
 @dataclass
 class Job:
-    """The work on every unit: read it (`op`, unless a stream does), then one step after another."""
+    """The work on every unit: read its rows, unless a stream did, and apply one step after another.
 
-    op: Reads | None
+    `names` are those of the sources, by leaf.
+    """
+
+    reader: RowReader | None
     steps: list[FunctionCall | Grouping]
-    clock: Clock | None = None
+    profile: Clock | None = None
     names: Sequence[str] = ()
-    """Of the sources, by leaf."""
 
     def named(self, leaf: int, epoch: int, index: int) -> str:
-        """A sample, for people."""
+        """Name a sample."""
         return f"{self.names[leaf]}[{index}] (pass {epoch})"
 
     def __call__(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
-        done = patiently(partial(self._once, values, rows))
-        return done if self.clock is None else done._replace(notes=self.clock.taken())
+        done = retry_storage(partial(self._run, values, rows))
+        return done if self.profile is None else done._replace(notes=self.profile.taken())
 
-    def _once(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
+    def _run(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
         began = world.sched.now()
-        return self._run(self.op.values(rows) if self.op else values or [], rows, began)
-
-    def _run(
-        self, values: Sequence[Any], rows: ProvenanceRows, began: float, call: Call | None = None
-    ) -> Done:
-        """Send values through all steps."""
-        items = Results(values, rows)
+        items = Results(self.reader.values(rows) if self.reader else values or [], rows)
         for step in self.steps:
-            step.run(items, call)
-        size = max(items.size, bytes_of_all(items.values))
+            step.run(items)
+        size = max(items.size, estimate_total_bytes(items.values))
         seconds = world.sched.now() - began
         return Done(listed(items.values), items.rows, items.origin, seconds, size)
 
-    def carefully(
-        self, values: list[Any] | None, rows: ProvenanceRows, at: Callable[[int, int, int], None]
-    ) -> Done:
-        """Execute the job item by item; `at` receives the sample (leaf, pass, index) before each."""
+    def split_at_groups(self) -> tuple[Job, Job]:
+        """Return the steps over single samples, and those from the first groups on."""
+        n = next(
+            (i for i, step in enumerate(self.steps) if isinstance(step, Grouping)), len(self.steps)
+        )
+        return replace(self, steps=self.steps[:n]), replace(self, reader=None, steps=self.steps[n:])
 
-        def apply_one_by_one(
-            call: Apply, values: Sequence[Any], rows: ProvenanceRows
-        ) -> Sequence[Any]:
-            out, first = list[Any](), rows.firsts()
-            for i in range(len(values)):
-                at(*(int(column[first[i]]) for column in (rows.leaf, rows.epoch, rows.index)))
-                out += call(values[i : i + 1], rows.slice(i, i + 1))
-            return out
 
-        op, began = self.op, world.sched.now()
-        given: Sequence[Any] = values or []
-        if op is not None:
-            given = apply_one_by_one(lambda _, row: op.values(row), range(len(rows)), rows)
-        return self._run(given, rows, began, apply_one_by_one)
+def is_storage(error: BaseException) -> bool:
+    """Return whether a failure comes from storage or memory. An `OSError` without a number is a
+    decoder's report of bad data.
+    """
+    if isinstance(error, OSError):
+        return error.errno is not None or isinstance(
+            error, StorageError | ConnectionError | TimeoutError
+        )
+    return isinstance(error, MemoryError)
+
+
+def retry_storage(call: Callable[[], T]) -> T:
+    """Return the result of a call; repeat it after a pause if storage fails."""
+    for number in range(STORAGE_TRIES - 1):
+        try:
+            return call()
+        except Exception as error:
+            cause = error.cause if isinstance(error, Failed) else error
+            if not is_storage(cause) or isinstance(cause, GivenUpError):
+                raise
+            EVENT_COUNTS.add("retries")
+            world.sched.sleep(_RETRY_SECONDS * 4**number)
+    return call()
 
 
 class Computed(Protocol):
-    """A unit under way. `result` waits for it; it may be cancelled as long as it has not begun."""
+    """A unit in flight. `result` waits for it; `cancel` drops it if it has not begun."""
 
     def result(self) -> Done: ...
     def done(self) -> bool: ...
@@ -125,10 +147,11 @@ class Computed(Protocol):
 
 
 class Executor(Protocol):
-    """Executors of units of jobs, many at a time and in any order.
+    """Computes units of jobs, many at a time and in any order.
 
-    `resident` is the memory in bytes of each worker, as far as it is visible from here; `reach`
-    says where they run; `deaths` counts replaced workers.
+    `reach` says where, `deaths` counts replaced workers, and `resident` returns the bytes of memory
+    of each worker that is visible from here. A unit of several items may raise `WorkerLost`; a
+    single item over which workers die raises `Failed`, as does an item whose function raises.
     """
 
     @property

@@ -1,5 +1,4 @@
-"""The journal of bad samples: which were found, and what took their places. Plain JSON in a
-state."""
+"""The journal of a run: its bad samples, and their replacements. Plain JSON in a state."""
 
 from __future__ import annotations
 
@@ -18,8 +17,8 @@ from ..base.rows import ProvenanceRows, compute_bounds
 from .step import Leaf
 
 _MOST_RANKS = 1 << 20
-_LONGEST = 400  # letters of an error that are kept
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object in memory: another one on every rank
+_MAX_ERROR = 400  # letters of an error
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # of an object: different on every rank
 
 OnError: TypeAlias = Literal["raise", "quarantine"]
 
@@ -54,7 +53,7 @@ class JournalEntry:
 
 
 class Journal:
-    """The bad draws of a run, of which at most `most` samples may be."""
+    """The bad draws of a run, of at most `most` samples."""
 
     def __init__(
         self,
@@ -66,20 +65,20 @@ class Journal:
         self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
 
     def add(self, draw: SampleDraw, cause: Exception, omitted: int | None = None) -> None:
-        """One more; an error where there are too many."""
+        """Add a draw. Raise `DataError` if there are too many samples."""
         self._samples.add((draw.source, draw.index, draw.part))
-        error = _ADDRESS.sub("", type_and_message(cause))[:_LONGEST]
+        error = _ADDRESS.sub("", type_and_message(cause))[:_MAX_ERROR]
         if len(self._samples) > self.most:
             count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
             raise DataError(
                 f"{count}; fix the data or raise max_errors; the last error: {error}",
-                where=draw_shown(draw),
+                where=describe_draw(draw),
             ) from cause
         self.entries[draw] = JournalEntry(error, omitted=omitted)
 
 
 def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str, Any]]:
-    """A journal as plain JSON, in the order of sources, passes and indices."""
+    """Return a journal as plain JSON, sorted by source, epoch and index."""
     return [
         {
             "source": draw.source,
@@ -97,70 +96,74 @@ def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str
 
 
 def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
-    """The journal that was saved, on one rank or on several: what one of them replaced counts for
-    all."""
-    found = dict[SampleDraw, JournalEntry]()
-    for entry in saved:
+    """Return the saved journal of one or more ranks; a replacement of any rank counts for all."""
+    journal = dict[SampleDraw, JournalEntry]()
+    for item in saved:
         try:
-            numbers = entry["epoch"], entry["index"], entry.get("part", 0)
-            draw = SampleDraw(str(entry["source"]), *map(parse_cursor_int, numbers))
+            numbers = item["epoch"], item["index"], item.get("part", 0)
+            draw = SampleDraw(str(item["source"]), *map(parse_cursor_int, numbers))
             used, at, omitted = (
-                None if entry.get(name) is None else parse_cursor_int(entry[name])
+                None if item.get(name) is None else parse_cursor_int(item[name])
                 for name in ("used", "at", "omitted")
             )
-            told = JournalEntry(str(entry["error"]), used, at, entry.get("parts"), omitted)
+            entry = JournalEntry(str(item["error"]), used, at, item.get("parts"), omitted)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise StateError(
-                f"an entry of the state's journal names no sample ({entry!r}); the state is "
+                f"an entry of the state's journal names no sample ({item!r}); the state is "
                 "damaged, load an earlier one"
             ) from error
-        if draw not in found or found[draw].at is None:
-            found[draw] = told
-    return found
+        if draw not in journal or journal[draw].at is None:
+            journal[draw] = entry
+    return journal
 
 
-def whose_journals_are_missing(saved: Sequence[Any]) -> list[str]:
-    """Note that the states of some ranks are missing: their replacements are tried again."""
-    told = [parse_cursor_list(ranks) for ranks in saved if ranks is not None]
-    of = max((parse_cursor_int(world, _MOST_RANKS) for _, world in told), default=0)
-    missing = sorted(set(range(of)) - {parse_cursor_int(rank, of) for rank, _ in told})
+def describe_missing_journals(saved: Sequence[Any]) -> list[str]:
+    """Return a note if the states of some ranks are missing, as their replacements are unknown.
+
+    Args:
+        saved: rank and world size of each state; None if it has neither.
+    """
+    ranks = [parse_cursor_list(pair) for pair in saved if pair is not None]
+    world_size = max((parse_cursor_int(world, _MOST_RANKS) for _, world in ranks), default=0)
+    missing = sorted(
+        set(range(world_size)) - {parse_cursor_int(rank, world_size) for rank, _ in ranks}
+    )
+    if not missing:
+        return []
     named = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
     return [
         f"the journal of {named} is missing: bad samples that this journal replaced are tried "
         "again, and the plan does not know them; load the states of all ranks as a list"
-    ] * bool(missing)
+    ]
 
 
-def item_told(item: ProvenanceRows, leaves: Sequence[Leaf]) -> Json:
-    """Return the samples of an item: lists like its groups, of source, pass, index, part and notes
-    of nodes.
-    """
-    noted = [item.marks[node] for node in sorted(item.marks)]
-    columns = np.stack([item.epoch, item.index, item.part, *noted], axis=1).tolist()
-    found: list[Any] = [
+def item_to_json(item: ProvenanceRows, leaves: Sequence[Leaf]) -> Json:
+    """Return the samples of an item: source, epoch, index, part and marks, in lists like its groups."""
+    marks = [item.marks[node] for node in sorted(item.marks)]
+    columns = np.stack([item.epoch, item.index, item.part, *marks], axis=1).tolist()
+    entries: list[Any] = [
         [leaves[int(leaf)].name, *row]
         for leaf, row in zip(item.leaf.tolist(), columns, strict=True)
     ]
     for offsets in reversed(item.levels):
-        found = [found[a:b] for a, b in pairwise(offsets.tolist())]
-    return found[0]
+        entries = [entries[a:b] for a, b in pairwise(offsets.tolist())]
+    return entries[0]
 
 
-def rows_told(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> ProvenanceRows:
-    """The item again, in the form of another of the same flow."""
-    found, levels = cast("list[Any]", [parts]), list[Any]()
-    numbers: Mapping[Any, int] = {each.name: each.number for each in leaves}
+def rows_from_json(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> ProvenanceRows:
+    """Return the rows of `item_to_json`, with the levels and marks of an item of the same step."""
+    entries, levels = cast("list[Any]", [parts]), list[Any]()
+    numbers: Mapping[Any, int] = {leaf.name: leaf.number for leaf in leaves}
     try:
         for _ in like.levels:
-            levels.append(
-                compute_bounds(np.asarray([len(cast("list[Any]", group)) for group in found]))
-            )
-            found = [each for group in found for each in cast("list[Any]", group)]
-        samples = [cast("list[Any]", each) for each in found]
+            sizes = [len(cast("list[Any]", group)) for group in entries]
+            levels.append(compute_bounds(np.asarray(sizes)))
+            entries = [entry for group in entries for entry in cast("list[Any]", group)]
+        samples = [cast("list[Any]", entry) for entry in entries]
         if not all(sample[0] in numbers for sample in samples):
             return like  # adopted by a pipeline without these sources
         leaf = np.asarray([numbers[sample[0]] for sample in samples])
-        epoch, index, part, *noted = np.asarray(
+        epoch, index, part, *marks = np.asarray(
             [[parse_cursor_int(n) for n in sample[1:]] for sample in samples], np.int64
         ).T
     except (KeyError, TypeError, ValueError) as error:
@@ -168,10 +171,10 @@ def rows_told(parts: Json, like: ProvenanceRows, leaves: Sequence[Leaf]) -> Prov
             f"the state's journal names {parts!r} as the replacement of a bad sample; the state "
             "is damaged, load an earlier one"
         ) from error
-    marks = dict(zip(sorted(like.marks), noted, strict=False))
-    return ProvenanceRows(leaf, epoch, index, part, tuple(levels), marks)
+    noted = dict(zip(sorted(like.marks), marks, strict=False))
+    return ProvenanceRows(leaf, epoch, index, part, tuple(levels), noted)
 
 
-def draw_shown(draw: SampleDraw) -> str:
-    """A draw for people."""
+def describe_draw(draw: SampleDraw) -> str:
+    """Name a draw."""
     return f"{draw.source}[{draw.index}] (pass {draw.epoch})"

@@ -14,10 +14,10 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
-from .barren import Barren
+from .empty_passes import EmptyPassDetector
+from .execution import Pace
 from .stream import Stream, Tap, joined
 from .trail import After, Chunk, Every, Fixed, Offset, Trail
-from .work import Pace
 
 _KEY = derive_key("rounds of ranks")
 
@@ -145,15 +145,15 @@ class Lanes:
         ranks: int,
         limit: int | None,
         opened: Callable[[int], Stream],
-        barren: Barren,
+        empty_passes: EmptyPassDetector,
         wide: Callable[[], int],
     ) -> None:
-        self.lanes, self.rank, self.ranks, self.limit, self.barren = (
+        self.lanes, self.rank, self.ranks, self.limit, self.empty_passes = (
             lanes,
             rank,
             ranks,
             limit,
-            barren,
+            empty_passes,
         )
         self._opened, self._wide = opened, wide
         self._all = dict[int, _Lane]()
@@ -217,7 +217,7 @@ class Lanes:
                 return self._dealt(cut)
             self._end()
         if n:
-            self.barren.check(self._given)
+            self.empty_passes.check(self._given)
         return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
 
     def _end(self) -> None:

@@ -16,12 +16,12 @@ from ...types import Json, Path
 from ..base.cursors import parse_cursor_int
 from ..base.rows import ProvenanceRows
 from .deal import Spread
+from .execution import Execution, ExecutionLoop, Positioned
 from .feed import Positions, locate_in_pass, pass_start
 from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .step import Leaf
 from .stream import Above, Stream
-from .work import Hired, Positioned, Work
 
 
 class Openable(Protocol):
@@ -50,7 +50,7 @@ class Opening:
     for it."""
 
     leaves: list[Leaf]
-    hired: Hired
+    execution: Execution
     spread: Spread
     lane: LaneOf | None = None
     given: tuple[Openable, Stream] | None = None
@@ -76,7 +76,7 @@ class Opening:
             feed = Positions(op, self.spread)
         else:
             feed = Rounds(op, Share(self.lane.lane, lanes, op.mixed, laps.run))
-        work = Work(feed, op, [], self.hired)
+        work = ExecutionLoop(feed, op, [], self.execution)
         if (place := op.mixture) is not None:
 
             def drawn(epoch: int) -> int:

@@ -14,7 +14,7 @@ from ...errors import DataError
 from ...types import Json
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int, parse_cursor_list
 from ..base.rows import join_rows, make_empty_rows
-from .barren import Barren
+from .empty_passes import EmptyPassDetector
 from .stream import Stream, Tap
 from .trail import Chunk, Fixed, Trail
 
@@ -28,7 +28,7 @@ class LaneOf(NamedTuple):
     lanes: int
     mine: Sequence[int]
     readers: dict[int, Reader]
-    barren: Barren
+    empty_passes: EmptyPassDetector
 
 
 _APART = 1 << 24  # so many items are never held for the lane that is furthest behind

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, cast
 
 import numpy as np
@@ -15,12 +15,11 @@ from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import read_cpu_seconds
 from ..base.row_files import locate_row
-from ..base.rows import ProvenanceRows
+from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world
 from ..base.tree import collate
-from .budget import bytes_of_all
+from .budget import estimate_total_bytes
 from .clock import SEVERAL, Clock
-from .results import Call, Results
 
 
 def listed(values: Sequence[Any]) -> list[Any]:
@@ -98,6 +97,42 @@ def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
 
 
 @dataclass
+class Results:
+    """The items that the steps of a job have made of a unit so far.
+
+    `origin` has the item of the unit that each came from, None while they are the same. `size` is
+    the largest number of bytes measured so far.
+    """
+
+    values: Sequence[Any]
+    rows: ProvenanceRows
+    origin: list[int] | None = None
+    size: float = 0.0
+
+    def keep(self, which: list[int]) -> None:
+        """Drop all items but these."""
+        if len(which) == len(self.values):
+            return
+        self.values = [self.values[i] for i in which]
+        self.rows = self.rows.take(np.asarray(which, np.int64))
+        self.origin = which if self.origin is None else [self.origin[i] for i in which]
+
+    def expand(self) -> None:
+        """Replace every item, a list, by its entries, and number the parts of each row."""
+        counts = np.asarray([len(value) for value in self.values], np.int64)
+        source = np.repeat(np.arange(len(counts)), counts)
+        piece = np.arange(len(source)) - compute_bounds(counts)[source] + 1
+        rows = self.rows.take(source)
+        self.rows = replace(
+            rows, part=rows.part * 1_000_003 + np.repeat(piece, np.diff(rows.firsts()))
+        )
+        self.values = [entry for value in self.values for entry in value]
+        self.origin = (
+            source.tolist() if self.origin is None else [self.origin[i] for i in source.tolist()]
+        )
+
+
+@dataclass
 class FunctionCall:
     """The function of a step, bound for an era and called once a sample.
 
@@ -135,12 +170,11 @@ class FunctionCall:
             if fn is collate:
                 self.many = collate_each
 
-    def run(self, items: Results, call: Call | None = None) -> None:
-        """Replace the items of a unit by the results; `call` is used in place of a plain call."""
+    def run(self, items: Results) -> None:
+        """Replace the items of a unit by the results."""
         if self.drops:  # the results no longer show how much memory the samples took
-            items.size = max(items.size, bytes_of_all(items.values))
-        values, rows = items.values, items.rows
-        self.collect(call(self.apply, values, rows) if call else self.apply(values, rows), items)
+            items.size = max(items.size, estimate_total_bytes(items.values))
+        self.collect(self.apply(items.values, items.rows), items)
 
     def collect(self, results: Sequence[Any], items: Results) -> None:
         """Turn the result of each call into items."""

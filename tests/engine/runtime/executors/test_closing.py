@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from leak_check import our_threads
-from penstock.engine.runtime.ahead import Ahead
+from penstock.compat.grain.prefetch import PrefetchIterator
 
 LONG = 60.0  # seconds after which a function gives up that nobody lets go on
 
@@ -111,7 +111,7 @@ def hang(x: int) -> int:
 
 def test_what_is_made_ahead_on_a_thread_is_not_waited_for() -> None:
     gate = Gate()
-    with closing(Ahead(iter(ps.from_sequence(range(9)).map(gate)), 2)) as ahead:
+    with closing(PrefetchIterator(iter(ps.from_sequence(range(9)).map(gate)), 2)) as ahead:
         assert next(ahead) == 0
         assert gate.begun.wait(LONG)
     let_go(gate)

@@ -25,7 +25,7 @@ import pytest
 import penstock as ps
 from example_counts import done, rounds
 from killed_run import ENDLESS, FLOWS, told
-from penstock.engine.runtime.executors.member import Member
+from penstock.engine.runtime.executors.processes import ProcessWorker
 
 pytestmark = pytest.mark.slow  # processes that are killed
 
@@ -36,12 +36,12 @@ RANKS, LANES = [1, 2, 3, 4], 12
 OUT = 500  # items until a run of several ranks is over
 
 
-def workers_of(loader: ps.Loader) -> list[Member]:
+def workers_of(loader: ps.Loader) -> list[ProcessWorker]:
     executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
-    return list(executor._crew._workers)
+    return list(executor.workers)
 
 
-def first_worker(loader: ps.Loader) -> Member:
+def first_worker(loader: ps.Loader) -> ProcessWorker:
     """The first worker process, as soon as the thread that starts them has done so."""
     until = time.monotonic() + 30
     while not (found := workers_of(loader)):
@@ -50,7 +50,7 @@ def first_worker(loader: ps.Loader) -> Member:
     return found[0]
 
 
-def hit(worker: Member, number: int = signal.SIGKILL) -> None:
+def hit(worker: ProcessWorker, number: int = signal.SIGKILL) -> None:
     """Send a signal to a worker, if it is still there."""
     with suppress(ProcessLookupError):
         if worker.process.returncode is None:
@@ -70,7 +70,7 @@ def strikes(kind: str, items: int, dice: random.Random) -> dict[int, str]:
     return {apart * i + dice.randrange(apart // 3): each for i, each in enumerate(how)}
 
 
-def harm(workers: list[Member], how: str, dice: random.Random) -> None:
+def harm(workers: list[ProcessWorker], how: str, dice: random.Random) -> None:
     """At a random moment of the next few milliseconds; several within one of each other."""
     time.sleep(dice.random() / 100)
     for worker in workers if how == "together" else [dice.choice(workers)]:

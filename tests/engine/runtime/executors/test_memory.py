@@ -34,7 +34,7 @@ def shares(loader: ps.Loader, *what: str) -> list[int]:
     that other programs use too nothing counts: our part in them grows when those end.
     """
     executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
-    pids = [os.getpid(), *(worker.process.pid for worker in executor._crew._workers)]
+    pids = [os.getpid(), *(worker.process.pid for worker in executor.workers)]
     return [share(pid, what or ("Pss_Anon:", "Pss_Shmem:")) for pid in pids]
 
 

@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples, rounds
 from helpers import as_lists, slow_if
-from penstock.engine.runtime.executors.processes import Processes
-from penstock.engine.runtime.executors.worker import Arena
+from penstock.engine.runtime.executors import make_executor
+from penstock.engine.runtime.executors.shared_memory import Arena
 from penstock.errors import ConfigError
 
 
@@ -194,17 +194,17 @@ def test_memory_is_used_again() -> None:
 @examples(6)  # each collects all garbage, which takes long beside other tests
 @given(st.lists(st.tuples(st.integers(1, 1 << 20), st.integers(0, 5)), max_size=60))
 def test_ranges_of_an_arena_never_overlap(asked: list[tuple[int, int]]) -> None:
-    arena, taken = Arena(0, 1 << 20), dict[int, int]()
+    arena, taken = Arena(1 << 20), dict[int, int]()
     for size, drop in asked:
-        start = arena.take(size)
+        start = arena.allocate(size)
         assert start is not None
         assert all(start >= a + n or start + size <= a for a, n in taken.items())
         arena.memory[start : start + size] = bytes([len(taken) + 1]) * size
         taken[start] = size
         for old in list(taken)[: drop if drop < 3 else 0]:
-            arena.give_back(old)
+            arena.free(old)
             del taken[old]
-            assert arena.held() <= sum(-(-size // 4096) * 4096 for size in taken.values()) + (
+            assert arena.resident() <= sum(-(-size // 4096) * 4096 for size in taken.values()) + (
                 1 << 20
             )
         assert all(
@@ -212,16 +212,16 @@ def test_ranges_of_an_arena_never_overlap(asked: list[tuple[int, int]]) -> None:
             for start, size in taken.items()
         )
     for old in taken:
-        arena.give_back(old)
+        arena.free(old)
     assert arena._free == [(0, arena.size)]
     array = arena.array(5000)
-    assert array is not None and arena.holding(memoryview(array)[7:90]) == (0, 8192, 7)
+    assert array is not None and arena.find(memoryview(array)[7:90]) == (0, 8192, 7)
     arena.holders[0] += 1  # it was sent
     del array
     gc.collect()
-    assert arena.array(100) is not None and 0 in arena._taken  # the other side still has it
-    arena.give_back(0)
-    assert 0 not in arena._taken
+    assert arena.array(100) is not None and 0 in arena._allocated  # the other side still has it
+    arena.free(0)
+    assert 0 not in arena._allocated
     gc.collect()
     arena.memory.close()
     os.close(arena.fd)
@@ -369,7 +369,7 @@ def test_what_cannot_be_sent_is_refused_by_name() -> None:
 
 def workers_of(loader: ps.Loader) -> list[int]:
     executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
-    return [worker.process.pid for worker in executor._crew._workers]
+    return [worker.process.pid for worker in executor.workers]
 
 
 def slow(x: int) -> dict[str, Any]:
@@ -430,6 +430,38 @@ def test_a_sample_that_kills_its_worker_can_be_replaced() -> None:
     assert [x for item in items for x in item if x not in items[2]] == [*range(10), *range(15, 30)]
 
 
+@pytest.mark.slow  # processes that are killed
+def test_a_function_over_batches_that_kills_its_worker_names_the_batch() -> None:
+    def kills(batch: np.ndarray) -> np.ndarray:
+        if 11 in batch:
+            os._exit(9)
+        return batch
+
+    ds = ps.from_sequence(range(30), name="web").batch(5).map(kills)
+    with ps.Loader(ds, workers=2, executor="processes", on_error="quarantine") as loader:
+        it = iter(loader)
+        assert [next(it).tolist() for _ in range(2)] == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+        with pytest.raises(ps.DataError, match=r"5 samples from web\[10\].*none of these samples"):
+            next(it)
+
+
+@pytest.mark.slow  # processes that are killed
+def test_a_batch_whose_worker_is_lost_is_put_together_from_its_samples(tmp_path: Path) -> None:
+    def kills_once(x: int) -> dict[str, Any]:
+        if x % 10 == 3 and not (marker := tmp_path / str(x)).exists():
+            marker.touch()
+            os._exit(9)
+        return row(x)
+
+    def run(fn: Callable[[int], Any], **options: Any) -> list[Any]:
+        ds = numbers(40).map(fn).batch(5, collate=list).map(lambda rows: rows[::-1])
+        with ps.Loader(ds, **options) as loader:
+            return [(as_lists(item), loader.keys()) for item in loader]
+
+    assert run(kills_once, workers=2, executor="processes") == run(row)
+    assert len(list(tmp_path.iterdir())) == 4
+
+
 @pytest.mark.slow  # waits for a function that hangs
 def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> None:
     def hangs(x: int) -> int:
@@ -452,7 +484,7 @@ def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_workers_that_cannot_start_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.runtime.executors.member.BOOT", "raise SystemExit(3)")
+    monkeypatch.setattr("penstock.engine.runtime.executors.processes.BOOT", "raise SystemExit(3)")
     with ps.Loader(ps.from_sequence(range(8)).map(slow), workers=2, executor="processes") as loader:
         with pytest.raises(ps.ConfigError, match="exit code 3"):
             next(iter(loader))
@@ -499,7 +531,7 @@ def spin(x):
     return x
 loader = ps.Loader(ps.from_sequence(range(99)).map(spin), workers=2, executor="processes")
 it = iter(loader)
-print(next(it), *(w.process.pid for w in loader._executor._crew._workers), flush=True)
+print(next(it), *(w.process.pid for w in loader._executor.workers), flush=True)
 {end}
 """
 
@@ -634,12 +666,13 @@ def test_changes_on_the_way() -> None:
     assert run(workers=2, executor="processes") == run()
 
 
-def test_a_crew_is_a_plain_executor() -> None:
-    crew = Processes(1)
-    crew.close()
-    crew.close()
+def test_a_closed_pool_takes_no_work() -> None:
+    pool = make_executor("processes", 1)
+    assert pool is not None
+    pool.close()
+    pool.close()
     with pytest.raises(RuntimeError, match="closed"):
-        crew.submit(None, None, None)  # pyright: ignore[reportArgumentType]
+        pool.submit(None, None, None)  # pyright: ignore[reportArgumentType]
 
 
 def test_a_function_that_workers_cannot_import_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

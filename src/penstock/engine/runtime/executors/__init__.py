@@ -1,5 +1,7 @@
-"""Executors of a run: inline, threads, processes or Ray, each a
-`penstock.engine.streams.job.Executor`.
+"""Executors of a run, each a `penstock.engine.streams.job.Executor`.
+
+`Threads` computes in this process. `WorkerPool` computes elsewhere, over one of two transports:
+`processes` starts worker processes, whose main loop is in `worker`, and `ray_actors` starts actors.
 """
 
 from __future__ import annotations
@@ -14,11 +16,16 @@ ExecutorName: TypeAlias = Literal["inline", "threads", "processes", "ray"]
 
 EXECUTORS: tuple[ExecutorName, ...] = get_args(ExecutorName)
 
+_UNBOUNDED = 1 << 62  # bytes
 
-def hired(
-    executor: ExecutorName, workers: int, timeout: float | None = None, room: int | None = None
+
+def make_executor(
+    executor: ExecutorName, workers: int, timeout: float | None = None, memory: int | None = None
 ) -> Executor | None:
-    """So many workers; None where there are none. `room` is how many bytes may be made ahead."""
+    """Return an executor with some workers; None without workers.
+
+    `memory` bounds the bytes in flight. Half of it, worker processes may keep as unused memory.
+    """
     if timeout is not None and (timeout <= 0 or not workers):
         raise ConfigError(
             f"timeout={timeout}: give more than 0 seconds, and workers=1 at least with the executor "
@@ -29,10 +36,13 @@ def hired(
         return None
     if executor == "threads":
         return Threads(workers, timeout)
+    from .pool import WorkerPool
+
     if executor == "ray":
-        from .cluster import Cluster
+        from .ray_actors import RayTransport
 
-        return Cluster(workers, timeout)
-    from .processes import Processes
+        return WorkerPool(RayTransport(), workers, timeout)
+    from .processes import ProcessTransport
 
-    return Processes(workers, timeout, room)
+    transport = ProcessTransport(idle=(memory or _UNBOUNDED) // 2 // workers)
+    return WorkerPool(transport, workers, timeout)

@@ -19,7 +19,7 @@ from example_counts import rounds
 from helpers import as_lists
 from killed_writer import documents
 from penstock.engine.runtime.engine import compute
-from penstock.engine.runtime.executors import cluster as room
+from penstock.engine.runtime.executors import ray_actors
 from penstock.sources import index_files
 from penstock.writing import write
 
@@ -153,7 +153,7 @@ def test_lost_actors_bad_samples_and_errors(cluster: Any) -> None:
             items.append(item.tolist())
             if i == 3:
                 executor: Any = loader._executor  # pyright: ignore[reportPrivateUsage]
-                ray.kill(executor._actors[0])
+                ray.kill(executor.workers[0].actor)
         journal = loader.journal
     want = [item.tolist() for item in ps.Loader(numbers(60).batch(5))]
     used = {entry["index"]: entry["used"] for entry in journal}
@@ -203,7 +203,7 @@ class Freeing(logging.Handler):
 def test_actors_that_find_no_room_are_told_of_once(
     cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "_PATIENCE", 0.5)
+    monkeypatch.setattr(ray_actors, "START_SECONDS", 0.5)
     holders: list[Any] = [ray.remote(num_cpus=1)(Holder).remote() for _ in range(4)]
     ray.get([holder.here.remote() for holder in holders])
     log, freeing = logging.getLogger("penstock"), Freeing(holders)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.engine.runtime.ahead import Ahead
+from penstock.compat.grain.prefetch import PrefetchIterator
 from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.errors import StateError
 from penstock.stores.storage import override_world
@@ -19,8 +19,8 @@ def dataset() -> ps.Dataset:
     return ps.from_sequence(range(40)).shuffle(seed=1).filter(lambda x: x % 3).batch(2)
 
 
-def made(n: int = 3) -> Ahead:
-    return Ahead(iter(dataset()), n)
+def made(n: int = 3) -> PrefetchIterator:
+    return PrefetchIterator(iter(dataset()), n)
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -57,8 +57,12 @@ def test_resumes_like_what_is_behind_it() -> None:
 
 
 def test_stages_stand_behind_each_other() -> None:
-    it = Ahead(
-        Ahead(DatasetIterator(ps.from_sequence(range(9)), workers=2), 2, lambda x: x + 1), 3, str
+    it = PrefetchIterator(
+        PrefetchIterator(
+            DatasetIterator(ps.from_sequence(range(9)), workers=2), 2, lambda x: x + 1
+        ),
+        3,
+        str,
     )
     assert [next(it) for _ in range(4)] == ["1", "2", "3", "4"]
     state = it.state_dict()
@@ -75,7 +79,7 @@ def test_never_more_than_n_ahead() -> None:
     reads = list[int]()
     source = ps.from_iterable(lambda: (reads.append(i) or i for i in range(100)))
     with override_world(sched=SimSched(3, twice=0)):
-        it = Ahead(iter(source.filter(lambda x: True).batch(1)), 4)
+        it = PrefetchIterator(iter(source.filter(lambda x: True).batch(1)), 4)
         for i in range(60):
             next(it)
             assert len(reads) <= 2 * (i + 1) + 260

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.engine.runtime.executors.wire import packed_here, unpacked
+from penstock.engine.runtime.executors.serialization import deserialize, serialize_result
 
 
 def test_tensors_come_out_as_they_were() -> None:
@@ -21,8 +21,8 @@ def test_tensors_come_out_as_they_were() -> None:
         matrix.clone().requires_grad_(),
         matrix.to_sparse(),
     ):
-        made = packed_here({"x": tensor})
-        found = unpacked(made.head, made.buffers)["x"]
+        made = serialize_result({"x": tensor})
+        found = deserialize(made.pickled, made.buffers)["x"]
         assert (found.dtype, found.shape, found.requires_grad) == (
             tensor.dtype,
             tensor.shape,

@@ -1,5 +1,4 @@
-"""Flows that should go on and give nothing: noted where that is found out, refused where no lane
-gives anything."""
+"""Detection of endless pipelines that yield nothing."""
 
 from __future__ import annotations
 
@@ -11,19 +10,17 @@ import numpy as np
 from ...errors import DataError
 from ..base.rows import ProvenanceRows
 
-# passes of all that is drawn at random: a sample among n is missed by 32 n draws once in e^32 times
-_AGAIN = 32
-_RECENT = (
-    1 << 12
-)  # samples after which a source that none of the later half came from does not count
+# Passes of a random order: 32 n draws miss one of n samples with probability e^-32.
+_RANDOM_PASSES = 32
+_RECENT = 1 << 12  # samples after which a source absent from their second half no longer counts
 
 
 @dataclass
-class Barren:
-    """Sources without a sample in a whole pass over a lane's share, by name and lane: the lane ends
-    there.
+class EmptyPassDetector:
+    """Sources without an item in a whole pass over a lane's share, by name and lane.
 
-    If all `lanes` of a rank report it, or an endless run would end, that is an error.
+    The lane ends there. It is an error if all `lanes` of a rank report one, or if an endless run
+    would end.
     """
 
     lanes: int
@@ -31,44 +28,44 @@ class Barren:
     found: dict[str, set[int]] = field(default_factory=dict[str, set[int]])
 
     def note(self, name: str, lane: int) -> None:
-        """A lane found nothing."""
+        """Note an empty pass of a lane."""
         self.found.setdefault(name, set()).add(lane)
         if len(self.found[name]) == self.lanes:
-            raise DataError(
-                "a whole pass gave no sample, so it cannot be repeated; loosen the filter, "
-                "or read other data",
-                where=name,
-            )
+            raise _empty_pass(name)
 
     def check(self, given: bool) -> None:
-        """Refuse the end of a run that had more to give, or gave nothing."""
+        """Raise `DataError` at the end of a run that is endless, or that gave nothing."""
         if self.found and (self.endless or not given):
-            names = ", ".join(sorted(self.found)[:5])
-            raise DataError(
-                "a whole pass gave no sample, so it cannot be repeated; loosen the filter, "
-                "or read other data",
-                where=names,
-            )
+            raise _empty_pass(", ".join(sorted(self.found)[:5]))
+
+
+def _empty_pass(names: str) -> DataError:
+    return DataError(
+        "a whole pass gave no sample, so it cannot be repeated; loosen the filter, or read other "
+        "data",
+        where=names,
+    )
 
 
 class EndlessSearch:
-    """A record of what a lane went through in an endless flow since a step last let something
-    through.
+    """The samples that a lane has read since a step last let one through.
 
-    It ends in an error once every source came again so often that each of its samples was dealt to
-    the lane. A lane of `lanes` has each sample of a source within as many passes where these are
-    `alike`; of passes that are shuffled or mixed it takes more. `sources` tells for every leaf of
-    the tree whether it lies below; one that no longer comes, such as a capped input, is not waited
-    for.
+    It ends in an error once every source came so often that the lane has read each of its samples.
+    With `lanes` lanes that takes as many passes if they are `alike`, and more if they are shuffled
+    or mixed. `sources` is true for the leaves below; one that no longer comes, such as a capped
+    input, is not waited for.
     """
 
     def __init__(self, sources: Sequence[bool], alike: bool, lanes: int) -> None:
-        self._leaves, self._passes = np.flatnonzero(sources), lanes * (1 if alike else _AGAIN)
+        self._leaves, self._passes = (
+            np.flatnonzero(sources),
+            lanes * (1 if alike else _RANDOM_PASSES),
+        )
         self._first, self._last, self._at = np.zeros((3, len(sources)), np.int64)
         self.begin()
 
     def begin(self) -> None:
-        """Reset: something came, or the lane continues elsewhere."""
+        """Reset, after an item or a seek."""
         self.samples = 0
 
     def nothing_in(self, rows: ProvenanceRows) -> None:
