@@ -24,7 +24,7 @@ from penstock.engine.graph.indexed import lengths_known
 from penstock.engine.graph.nodes import Flow, only_input
 from penstock.engine.graph.recipe import describe
 from penstock.engine.graph.shown import counted
-from penstock.engine.mixing import Corrected, Mixture
+from penstock.engine.mixing import Mixture
 from penstock.engine.mixing.asked import asked
 from penstock.engine.ops.eras import ErasOp
 from penstock.engine.ops.mix import MixOp
@@ -39,6 +39,7 @@ from penstock.mixture_files import MixtureFile, build, format_problems, read_mod
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
 from penstock.plan import Plan
+from penstock.posttraining.replacements import ReplacedDraws
 from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
 from penstock.types import is_source
@@ -264,7 +265,7 @@ class Target:
         while isinstance(op, OneInput):
             op = op.flow
         op = _resolve_current_pass(op)
-        assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | Corrected)
+        assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | ReplacedDraws)
         size = op.schedule.size
         return op.schedule.weights_at(sample if size is None else min(sample, size - 1))
 

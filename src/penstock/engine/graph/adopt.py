@@ -14,11 +14,11 @@ import numpy as np
 from ...errors import StateError
 from ...types import Json
 from ..base.canonical_json import encode_canonical_json
-from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
+from ..mixing import Adopt, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past, Weighted
 from ..ops import op as ops
 from .build import Builder
-from .edits import Change, Edit, changed, events_from_json
+from .edits import Change, ChangedDraws, Edit, changed, events_from_json
 from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
@@ -75,10 +75,10 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
     from its own position.
     """
-    if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
+    if any(isinstance(edit, ChangedDraws) for edit in edits):
         raise StateError(
-            "the state has made-up draws for lost samples, so a mixture with count='settled' "
-            "cannot be adopted; load it into the pipeline that saved it"
+            "the state has other draws than its mixture makes, such as replacements of lost "
+            "samples, so it cannot be adopted; load it into the pipeline that saved it"
         )
     pasts = _pasts(saved, edits)
     builder = Builder(base)

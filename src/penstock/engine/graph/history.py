@@ -15,7 +15,7 @@ from ...errors import ConfigError
 from ...schedule import Schedule, check_names
 from ...types import MAX_POSITION, Ints
 from ..base.random import derive_key
-from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
+from ..mixing import Event, Meter, Mixture, SetWeights
 from ..mixing.rules import Changed, Past, Weighted
 from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput
 from ..ops.mix import MixOp
@@ -46,8 +46,6 @@ class History:
     events: tuple[tuple[int, Event], ...]
     pasts: tuple[Past, ...]
     now: int | None
-    made: MadeUp | None = None
-
     known: Changed | None = None
     """The mixtures after the first of the events, worked out earlier."""
 
@@ -141,8 +139,7 @@ def history(
             made = replace(made, known=known)
             rule.changed[key] = flows, made.changed
         rule.compiled[key] = flows, made  # flows are kept for their identities
-    found = rule.compiled[key][1]
-    return found if rule.made is None else replace(found, made=rule.made)
+    return rule.compiled[key][1]
 
 
 def _history(
@@ -187,8 +184,6 @@ def _history(
 
 def mixture_op(found: History, inputs: tuple[Op, ...], leaves: int, at: Path) -> MixtureOp:
     """Return the op of a mixture, with its eras. Each input continues at its next draw."""
-    if found.made is not None:
-        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
     ops, eras = dict(zip(found.mixture.names, inputs, strict=True)), list[Era]()
     for i, (epoch, place, mixture) in enumerate(found.eras):
         drawn = np.zeros(len(mixture.names), np.int64)

@@ -8,30 +8,27 @@ its law cuts it into segments (`timeline`): the points of a schedule, a source t
 what happened during a run, which its log keeps (`events`).
 """
 
-from .events import Adopt, Event, Exhausted, MadeUp, SetWeights, event_from_json
+from .drawing import DrawChange, Drawing, Invertible
+from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
 from .law import Gone, Meter
-from .made_up import SHARE_OF, Corrected, ShareOf, fits_log, from_log
 from .mixture import Mixture
 from .saved import mixture_from_json, mixture_to_json
 from .timeline import STOPS, Stop
 
 __all__ = [
-    "SHARE_OF",
     "STOPS",
     "Adopt",
-    "Corrected",
+    "DrawChange",
+    "Drawing",
     "Event",
     "Exhausted",
     "Gone",
-    "MadeUp",
+    "Invertible",
     "Meter",
     "Mixture",
     "SetWeights",
-    "ShareOf",
     "Stop",
     "event_from_json",
-    "fits_log",
-    "from_log",
     "mixture_from_json",
     "mixture_to_json",
 ]

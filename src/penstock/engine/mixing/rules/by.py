@@ -10,7 +10,8 @@ import numpy as np
 
 from ....errors import ConfigError
 from ....types import Ints, Json, Mixing
-from .rule import Drawing, Draws, Invertible, LaneShare, Outcome, Rule
+from ..drawing import Drawing, Invertible
+from .rule import Draws, LaneShare, Outcome, Rule
 
 _SCAN = 1 << 16  # positions gone through together
 

@@ -11,7 +11,8 @@ from ....errors import ConfigError
 from ....types import MAX_POSITION, Ints, Json
 from ...base.cursors import parse_cursor_int
 from ...base.rows import compute_bounds
-from .rule import Drawing, Draws, LaneShare, Outcome, Rule
+from ..drawing import Drawing
+from .rule import Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import ClassVar, Literal, Protocol
 
 from ....types import Ints, Json
+from ..drawing import Drawing
 
 Outcome = Literal["again", "end", "redraw"]
 MANY = 1 << 20  # passes where nobody can know how many; enough that none is begun twice
-
-
-class Drawing(Protocol):
-    """Which input each position of a pass draws from, and which of its draws that is."""
-
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def passes(self) -> Ints: ...
-    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
-    def counts(self, position: int, /) -> Ints: ...
-
-
-@runtime_checkable
-class Invertible(Protocol):
-    """A schedule with an inverse: the draws of each input before a position, the positions of draws
-    (or -1)."""
-
-    def counts(self, position: int, /) -> Ints: ...
-    def places(self, source: Ints, k: Ints, /) -> Ints: ...
 
 
 class Draws:

@@ -13,8 +13,8 @@ from ....errors import ConfigError
 from ....schedule import CountedUnit, Schedule
 from ....types import Json
 from ...base.cursors import parse_cursor_int, parse_cursor_list
-from ..events import Event, Exhausted, MadeUp, SetWeights, event_from_json
-from ..made_up import ShareOf
+from ..drawing import DrawChange
+from ..events import Event, Exhausted, SetWeights, event_from_json
 from ..mixture import Mixture
 from ..timeline import Stop
 from .rule import MANY, Draws, LaneShare, Outcome, Rule
@@ -25,9 +25,9 @@ class Weighted(Rule):
     """By weight: see `penstock.engine.mixing`. `events` are the changes made during a run, each
     with the pass in which it was made; cursors carry them. `now` is the pass in which the run
     stands, where that is a pass of the mixture. `lengths` are the mean tokens of a sample of each
-    input, where tokens are counted: found out once, when the mixture is made. `count` says what has
-    the shares, and `made` what was put in for draws that were lost; `clock` that tokens are counted
-    by the clock, as all lengths are known.
+    input, where tokens are counted: found out once, when the mixture is made. `clock` says that
+    tokens are counted by the clock, as all lengths are known. A package outside the engine may
+    change the draws.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -41,9 +41,8 @@ class Weighted(Rule):
     pasts: tuple[Past, ...] = ()
     now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
-    count: ShareOf = "drawn"
-    made: MadeUp | None = None
     clock: bool = False
+    draw_change: DrawChange | None = None
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
@@ -102,7 +101,7 @@ class Weighted(Rule):
             "mix": "weighted", "weights": asked, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
             "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
-            **({} if self.count == "drawn" else {"count": self.count}),
+            **({} if self.draw_change is None else self.draw_change.describe()),
             **({"clock": True} if self.clock else {}),
         }  # fmt: skip
 
