@@ -22,8 +22,8 @@ import numpy as np
 from ..engine.base.integers import find_distinct_values
 from ..engine.graph.edits import ChangedDraws, Edit, mixture_below_functions, mixtures
 from ..engine.graph.nodes import Flow, Mix
-from ..engine.mixing import DrawChange, Drawing, Mixture
-from ..engine.mixing.rules import Weighted
+from ..engine.mixing import Mixture
+from ..engine.mixing.rules import DrawChange, Drawing, Weighted
 from ..errors import ConfigError, StateError
 from ..types import MAX_POSITION, Ints, Json
 

@@ -25,7 +25,6 @@ from penstock.engine.graph.nodes import Flow, only_input
 from penstock.engine.graph.recipe import describe
 from penstock.engine.graph.shown import counted
 from penstock.engine.mixing import Mixture
-from penstock.engine.mixing.asked import asked
 from penstock.engine.ops.eras import ErasOp
 from penstock.engine.ops.mix import MixOp
 from penstock.engine.ops.op import OneInput, Op
@@ -43,6 +42,8 @@ from penstock.posttraining.replacements import ReplacedDraws
 from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
 from penstock.types import is_source
+
+from .target_shares import compute_target_shares
 
 _MAX_TEXT_LENGTH = 100  # characters of a sample
 _MAX_RECORDS = 3  # in a notice
@@ -438,7 +439,11 @@ def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.fl
     op = _resolve_current_pass(op)
     if isinstance(op, MixOp):
         even = np.ones(len(op.inputs)) / len(op.inputs)
-        parts = asked(op.schedule, samples) if isinstance(op.schedule, Mixture) else even
+        parts = (
+            compute_target_shares(op.schedule, samples)
+            if isinstance(op.schedule, Mixture)
+            else even
+        )
         for each, part in zip(op.inputs, parts.tolist(), strict=True):
             _distribute_share(each, max(1, round(samples * part)), share * part, out)
     elif op.leaf is not None and not op.inputs:

@@ -15,8 +15,8 @@ from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Json
 from ..base.passes import Passes
-from ..mixing import DrawChange, Event, event_from_json, mixture_from_json, mixture_to_json
-from ..mixing.rules import By, Past, Weighted
+from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
+from ..mixing.rules import By, DrawChange, Past, Weighted
 from ..orders import FixedSet, Repeat, RepeatEach, Replay, Skips
 from ..steps.function_step import FunctionStep
 from .build import Builder

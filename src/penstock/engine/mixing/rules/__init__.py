@@ -1,10 +1,9 @@
 """The rules of mixing, a file each: by position and one draw at a time."""
 
-from ..drawing import Drawing, Invertible
 from .by import By
 from .chain import Chain
 from .cycle import Cycle
-from .rule import MANY, Draws, LaneShare, Outcome, Rule
+from .rule import MANY, DrawChange, Drawing, Draws, Invertible, LaneShare, Outcome, Rule
 from .turns import Turns
 from .weighted import ByWeight, Changed, Past, Weighted, caps_of
 
@@ -15,6 +14,7 @@ __all__ = [
     "Chain",
     "Changed",
     "Cycle",
+    "DrawChange",
     "Drawing",
     "Draws",
     "Invertible",

@@ -10,8 +10,7 @@ import numpy as np
 
 from ....errors import ConfigError
 from ....types import Ints, Json, Mixing
-from ..drawing import Drawing, Invertible
-from .rule import Draws, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, Invertible, LaneShare, Outcome, Rule
 
 _SCAN = 1 << 16  # positions gone through together
 

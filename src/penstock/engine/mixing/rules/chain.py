@@ -11,8 +11,7 @@ from ....errors import ConfigError
 from ....types import MAX_POSITION, Ints, Json
 from ...base.cursors import parse_cursor_int
 from ...base.rows import compute_bounds
-from ..drawing import Drawing
-from .rule import Draws, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from ....types import Json
 from ...base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
-from ..drawing import Drawing
-from .rule import Draws, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....types import Ints, Json
-from ..drawing import Drawing
-from .rule import Draws, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -13,11 +13,10 @@ from ....errors import ConfigError
 from ....schedule import CountedUnit, Schedule
 from ....types import Json
 from ...base.cursors import parse_cursor_int, parse_cursor_list
-from ..drawing import DrawChange
 from ..events import Event, Exhausted, SetWeights, event_from_json
 from ..mixture import Mixture
 from ..timeline import Stop
-from .rule import MANY, Draws, LaneShare, Outcome, Rule
+from .rule import MANY, DrawChange, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)
@@ -70,25 +69,21 @@ class Weighted(Rule):
         """Return whether a mixture never ends. Inputs of weight 0 do not count; a cap ends only
         inputs with a length.
         """
-        caps = self.max_epochs
-        capped = dict.fromkeys(names) if isinstance(caps, float | int) else dict(caps or ())
-        points: list[Mapping[str, float]] = [dict.fromkeys(names, 1.0)]
         if isinstance(self.weights, Schedule):
             points = [weights for _, weights in self.weights.points]
-        elif self.weights is not None:
-            points = [dict(self.weights)]
-        live = [
-            (name, goes)
-            for name, goes in zip(names, inputs, strict=True)
-            if any(p.get(name) for p in points)
-        ]
-        match self.stop:
-            case "restart":
-                return any(name not in capped or goes for name, goes in live)
-            case "first_exhausted":
-                return all(goes for _, goes in live)
-            case _:
-                return any(goes for _, goes in live)
+        else:
+            points = [dict(self.weights or dict.fromkeys(names, 1.0))]
+        is_endless = dict(zip(names, inputs, strict=True))
+        live = [name for name in names if any(point.get(name) for point in points)]
+        if self.stop == "restart":
+            return any(is_endless[name] or self.cap(name) is None for name in live)
+        combine = all if self.stop == "first_exhausted" else any
+        return combine(is_endless[name] for name in live)
+
+    def cap(self, name: str) -> float | None:
+        """Return the largest number of passes over an input."""
+        caps = self.max_epochs
+        return dict(caps).get(name) if isinstance(caps, tuple) else caps
 
     def describe(self) -> dict[str, Json]:
         asked = (
@@ -232,18 +227,11 @@ class ByWeight(Draws):
 
 def caps_of(rule: Weighted, names: Sequence[str]) -> tuple[int | None, ...]:
     """How many whole passes each input may make."""
-    asked = (
-        dict(rule.max_epochs)
-        if isinstance(rule.max_epochs, tuple)
-        else dict.fromkeys(names, rule.max_epochs)
-    )
-    out = list[int | None]()
-    for name in names:
-        cap = asked.get(name)
+    caps = [rule.cap(name) for name in names]
+    for name, cap in zip(names, caps, strict=True):
         if cap is not None and cap != int(cap):
             raise ConfigError(
                 f"max_epochs of {name!r} is {cap}, but its length is not known beforehand (see "
                 "its steps); give a whole number of passes"
             )
-        out.append(None if cap is None else int(cap))
-    return tuple(out)
+    return tuple(None if cap is None else int(cap) for cap in caps)
