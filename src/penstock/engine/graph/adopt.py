@@ -15,7 +15,7 @@ from ...errors import StateError
 from ...types import Json
 from ..base.canonical_json import encode_canonical_json
 from ..mixing import Adopt, Mixture, mixture_from_json, mixture_to_json
-from ..mixing.rules import Past, Weighted
+from ..mixing.rules import FormerMixture, Weighted
 from ..ops import op as ops
 from .build import Builder
 from .edits import Change, ChangedDraws, Edit, changed, events_from_json
@@ -86,7 +86,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
     now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
     others = tuple(edit for edit in edits if not isinstance(edit, Change))
-    kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
+    kept, taken = list[Change](), dict[Path, tuple[FormerMixture, ...]]()
     for name, found in pasts.items():
         if (path := here.get(name)) is None:
             continue
@@ -125,7 +125,7 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
 
 
 def _takeover(
-    base: Flow, edits: Sequence[Edit], path: Path, pasts: tuple[Past, ...], stand: Stand
+    base: Flow, edits: Sequence[Edit], path: Path, pasts: tuple[FormerMixture, ...], stand: Stand
 ) -> Change:
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
@@ -163,7 +163,7 @@ def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
     return {name: surplus.get(name, 0.0) + rest * weights.get(name, 0.0) for name in present.names}
 
 
-def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[Past, ...]]:
+def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[FormerMixture, ...]]:
     """Return the mixtures in a state, by name; their changes say which mixtures they replaced."""
     try:
         found = {
@@ -182,7 +182,7 @@ def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[Pas
         ) from error
     earlier = {name: [edit.pasts for edit in _changes(edits, name) if edit.pasts] for name in found}
     return {
-        name: (*(earlier[name][-1:] or [()])[0], Past(mixture, events, FURTHEST, FURTHEST))
+        name: (*(earlier[name][-1:] or [()])[0], FormerMixture(mixture, events, FURTHEST, FURTHEST))
         for name, (mixture, events) in found.items()
     }
 

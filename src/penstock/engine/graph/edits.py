@@ -16,7 +16,7 @@ from ...schedule import Schedule
 from ...types import Json
 from ..base.passes import Passes
 from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
-from ..mixing.rules import By, DrawChange, Past, Weighted
+from ..mixing.rules import By, DrawChange, FormerMixture, Weighted
 from ..orders import FixedSet, Repeat, RepeatEach, Replay, Skips
 from ..steps.function_step import FunctionStep
 from .build import Builder
@@ -34,7 +34,7 @@ class Change:
     path: Path
     lap: int
     event: Event
-    pasts: tuple[Past, ...] = ()
+    pasts: tuple[FormerMixture, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
         pasts: dict[str, Json] = {"pasts": [*map(_past_to_json, self.pasts)]} if self.pasts else {}
@@ -262,7 +262,7 @@ def _with_events(
         return changed
     last = max((i for i, change in enumerate(mine) if change.pasts), default=0)
     events = tuple((change.lap, change.event) for change in mine[last:])
-    return rule.after(events, mine[last].pasts, now)
+    return rule.with_changes(events, mine[last].pasts, now)
 
 
 def mixture_below_functions(flow: Flow) -> Mix | None:
@@ -306,16 +306,16 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     )
 
 
-def _past_to_json(past: Past) -> Json:
+def _past_to_json(past: FormerMixture) -> Json:
     events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
     mixture = mixture_to_json(past.mixture)
     return {"mixture": mixture, "events": events, "pass": past.lap, "at": past.at}
 
 
-def _past_from_json(saved: Any) -> Past:
+def _past_from_json(saved: Any) -> FormerMixture:
     events = events_from_json(saved["events"])
     lap, at = _lap(saved["pass"]), _number(saved["at"])
-    return Past(mixture_from_json(saved["mixture"]), events, lap, at)
+    return FormerMixture(mixture_from_json(saved["mixture"]), events, lap, at)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:

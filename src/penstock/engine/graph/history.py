@@ -16,7 +16,7 @@ from ...schedule import Schedule, check_names
 from ...types import MAX_POSITION, Ints
 from ..base.random import derive_key
 from ..mixing import Event, Meter, Mixture, SetWeights
-from ..mixing.rules import Changed, Past, Weighted
+from ..mixing.rules import FormerMixture, MixtureByPass, Weighted
 from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput
 from ..ops.mix import MixOp
 from ..ops.op import Op
@@ -44,16 +44,16 @@ class History:
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
-    pasts: tuple[Past, ...]
+    pasts: tuple[FormerMixture, ...]
     now: int | None
-    known: Changed | None = None
+    known: MixtureByPass | None = None
     """The mixtures after the first of the events, worked out earlier."""
 
     @cached_property
-    def changed(self) -> Changed:
+    def changed(self) -> MixtureByPass:
         """The mixture of each pass, without those it took over from."""
         if self.known is None or not self.known.begins(self.events):
-            return Changed.of(self.mixture, self.events)
+            return MixtureByPass.of(self.mixture, self.events)
         return self.known.and_then(self.events[len(self.known.events) :])
 
     @cached_property
@@ -86,7 +86,7 @@ class History:
 
 
 def _continued(
-    eras: list[MixtureEra], epoch: int, place: int, changed: Changed
+    eras: list[MixtureEra], epoch: int, place: int, changed: MixtureByPass
 ) -> list[MixtureEra]:
     """Return eras that another mixture continues from a place of a pass on."""
     later = [MixtureEra(at, 0, each) for at, each in sorted(changed.passes.items()) if at > epoch]
@@ -114,7 +114,7 @@ def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
     )
 
 
-def bound(past: Past, present: Mixture) -> Past:
+def bound(past: FormerMixture, present: Mixture) -> FormerMixture:
     """The past with the lengths of the present, where it was timed by a clock."""
     found = past.mixture.with_meters(present)
     return past if found is past.mixture else replace(past, mixture=found)

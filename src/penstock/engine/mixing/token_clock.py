@@ -104,7 +104,7 @@ class DueTokens:
         return np.minimum(out + edges[s], np.append(edges[1:], np.inf)[s])
 
 
-class Progress(NamedTuple):
+class MemberCounts(NamedTuple):
     """The draws of each member before a position, and their tokens."""
 
     draws: Ints
@@ -135,11 +135,13 @@ class ClockSegment:
         return np.rint(self.surplus[self.members]).astype(np.int64)
 
     @cached_property
-    def _base(self) -> Progress:
+    def _base(self) -> MemberCounts:
         """The progress before the segment."""
         draws = self.base[self.members]
         pairs = zip(self.meters, draws.tolist(), strict=True)
-        return Progress(draws, np.asarray([k and meter.tokens(k) for meter, k in pairs], np.int64))
+        return MemberCounts(
+            draws, np.asarray([k and meter.tokens(k) for meter, k in pairs], np.int64)
+        )
 
     def _times(self, i: int, draw: int, tokens: int, lengths: Ints) -> Floats:
         """Return the times of draws of a member, given the first and the tokens before it."""
@@ -190,11 +192,11 @@ class ClockSegment:
     # ------------------------------------------------------------ forwards
 
     @cached_property
-    def _known(self) -> BoundedDict[int, Progress]:
+    def _known(self) -> BoundedDict[int, MemberCounts]:
         """The progress before some local positions."""
         return BoundedDict(_CACHED_POSITIONS)
 
-    def _progress(self, m: int) -> Progress:
+    def _progress(self, m: int) -> MemberCounts:
         """Return the progress before a local position."""
         if m == 0:
             return self._base
@@ -210,7 +212,7 @@ class ClockSegment:
         self._known[m] = progress
         return progress
 
-    def _search(self, m: int) -> tuple[int, Progress]:
+    def _search(self, m: int) -> tuple[int, MemberCounts]:
         """Return a position not long before a local one, and the progress there.
 
         It searches the time at which so many draws are made.
@@ -220,7 +222,7 @@ class ClockSegment:
         time = target
         for tries in range(200):
             draws = [self._draws_before(i, time) for i in range(len(self.members))]
-            progress = Progress(*np.asarray(draws, np.int64).T)
+            progress = MemberCounts(*np.asarray(draws, np.int64).T)
             position = int((progress.draws - self._base.draws).sum())
             if position > m:
                 high = time
@@ -243,7 +245,7 @@ class ClockSegment:
         rate = float((self.due.shares[:, s] / self.means).sum())
         return float(edges[s] + (m - draws[s]) / max(rate, 1e-300))
 
-    def _merge(self, progress: Progress, count: int) -> tuple[Ints, Ints, Progress]:
+    def _merge(self, progress: MemberCounts, count: int) -> tuple[Ints, Ints, MemberCounts]:
         """Merge the next draws: return their members, their numbers, and the progress after them."""
         n = len(self.members)
         times, lengths = [np.zeros(0)] * n, [np.zeros(0, np.int64)] * n
@@ -269,9 +271,9 @@ class ClockSegment:
         drawn = np.bincount(member, minlength=n)
         pairs = zip(lengths, drawn.tolist(), strict=True)
         tokens = np.asarray([of_member[:c].sum() for of_member, c in pairs], np.int64)
-        return member, draw, Progress(progress.draws + drawn, progress.tokens + tokens)
+        return member, draw, MemberCounts(progress.draws + drawn, progress.tokens + tokens)
 
-    def _estimate_draws(self, progress: Progress, count: int) -> Ints:
+    def _estimate_draws(self, progress: MemberCounts, count: int) -> Ints:
         """Return how many draws of each member to examine for so many of all."""
         position = int((progress.draws - self._base.draws).sum())
         begin, end = self._estimate_time(position), self._estimate_time(position + count)

@@ -1,4 +1,4 @@
-"""By weight: what was asked for, and the draws of a lane. By position it is a `Mixture`."""
+"""Mixing by weight: the options of `mix`, and the draws of a lane. By position it is a `Mixture`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from .rule import MANY, DrawChange, Draws, LaneShare, Outcome, Rule
 
 @dataclass(frozen=True)
 class Weighted(Rule):
-    """By weight: see `penstock.engine.mixing`. `events` are the changes made during a run, each
-    with the pass in which it was made; cursors carry them. `now` is the pass in which the run
-    stands, where that is a pass of the mixture. `lengths` are the mean tokens of a sample of each
-    input, where tokens are counted: found out once, when the mixture is made. `clock` says that
-    tokens are counted by the clock, as all lengths are known. A package outside the engine may
-    change the draws.
+    """Mixing by weight: the options of `mix`, and the changes of a run.
+
+    Attributes:
+        events: the changes during a run, each with the pass in which it was made.
+        pasts: the mixtures that this one replaced, in order.
+        now: the current pass of the run, if passes of the run are passes of the mixture.
+        lengths: mean tokens of a sample of each input, measured once, if tokens are counted.
+        clock: whether tokens are counted by the token clock, because all lengths are known.
+        draw_change: other draws, by a package outside the engine.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -37,7 +40,7 @@ class Weighted(Rule):
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
     events: tuple[tuple[int, Event], ...] = ()
-    pasts: tuple[Past, ...] = ()
+    pasts: tuple[FormerMixture, ...] = ()
     now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
     clock: bool = False
@@ -45,23 +48,24 @@ class Weighted(Rule):
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans
-        and passes share what one of them has worked out.
-        """
+        """Mixtures of this rule by names, sizes and path, shared by loaders, plans and passes."""
         return {}
 
     @cached_property
     def changed(self) -> dict[Any, Any]:
-        """The mixtures after the latest changes, likewise: one more change is added to these."""
+        """Mixtures after the latest changes, to which one more change is added."""
         return {}
 
-    def after(
-        self, events: tuple[tuple[int, Event], ...], pasts: tuple[Past, ...], now: int | None
+    def with_changes(
+        self,
+        events: tuple[tuple[int, Event], ...],
+        pasts: tuple[FormerMixture, ...],
+        now: int | None,
     ) -> Weighted:
         """Return the rule of a run with these changes."""
-        found = replace(self, events=events, pasts=pasts, now=now)
-        vars(found)["changed"] = self.changed
-        return found
+        changed = replace(self, events=events, pasts=pasts, now=now)
+        vars(changed)["changed"] = self.changed
+        return changed
 
     named = True
 
@@ -86,14 +90,11 @@ class Weighted(Rule):
         return dict(caps).get(name) if isinstance(caps, tuple) else caps
 
     def describe(self) -> dict[str, Json]:
-        asked = (
-            self.weights.to_json()
-            if isinstance(self.weights, Schedule)
-            else self.weights and dict(self.weights)
-        )
+        weights = self.weights
+        weights = weights.to_json() if isinstance(weights, Schedule) else weights and dict(weights)
         caps = dict(self.max_epochs) if isinstance(self.max_epochs, tuple) else self.max_epochs
         return {
-            "mix": "weighted", "weights": asked, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
+            "mix": "weighted", "weights": weights, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
             "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
             **({} if self.draw_change is None else self.draw_change.describe()),
@@ -105,44 +106,47 @@ class Weighted(Rule):
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A mixture after `events`: from which pass on it is which mixture, and what it is in new
-    passes."""
+class MixtureByPass:
+    """A mixture after `events`, by pass.
+
+    Attributes:
+        passes: the mixture that draws from each of these passes on.
+        mixture: the mixture in passes after the last event.
+    """
 
     events: tuple[tuple[int, Event], ...]
     passes: dict[int, Mixture]
     mixture: Mixture
 
     @staticmethod
-    def of(mixture: Mixture, events: Sequence[tuple[int, Event]]) -> Changed:
+    def of(mixture: Mixture, events: Sequence[tuple[int, Event]]) -> MixtureByPass:
         """Return a mixture after events."""
-        return Changed((), {0: mixture}, mixture).and_then(events)
+        return MixtureByPass((), {0: mixture}, mixture).and_then(events)
 
     def at(self, epoch: int) -> Mixture:
         """Return the mixture of a pass."""
-        return self.passes[max(each for each in self.passes if each <= epoch)]
+        return self.passes[max(first for first in self.passes if first <= epoch)]
 
     def begins(self, events: tuple[tuple[int, Event], ...]) -> bool:
         """Return whether these events are the first of others."""
         return self.events == events[: len(self.events)]
 
-    def and_then(self, events: Sequence[tuple[int, Event]]) -> Changed:
+    def and_then(self, events: Sequence[tuple[int, Event]]) -> MixtureByPass:
         """Return the mixture after more events."""
         passes, mixture = dict(self.passes), self.mixture
         for epoch, event in events:
-            before = passes[max(each for each in passes if each <= epoch)]
+            before = passes[max(first for first in passes if first <= epoch)]
             passes[epoch] = before.with_event(event)
             if isinstance(event, SetWeights):
                 mixture = replace(mixture, weights=event.weights, temperature=None)
                 passes[epoch] = passes[epoch] if event.at or before.log else mixture
             passes[epoch + 1] = mixture
-        return Changed((*self.events, *events), passes, mixture)
+        return MixtureByPass((*self.events, *events), passes, mixture)
 
 
 @dataclass(frozen=True)
-class Past:
-    """A mixture that another one took over from at position `at` of pass `lap`, and what had
-    happened to it."""
+class FormerMixture:
+    """A mixture that another one replaced at position `at` of pass `lap`, and its events."""
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
@@ -150,9 +154,9 @@ class Past:
     at: int
 
     @cached_property
-    def changed(self) -> Changed:
+    def changed(self) -> MixtureByPass:
         """The mixture of each pass."""
-        return Changed.of(self.mixture, self.events)
+        return MixtureByPass.of(self.mixture, self.events)
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -160,10 +164,9 @@ class Past:
 
 @dataclass(frozen=True)
 class ByWeight(Draws):
-    """A lane's share of a weighted mixture over inputs of unknown length, after so many `passes` of
-    each.
+    """A lane's share of a weighted mixture over inputs of unknown length.
 
-    It is the mixture of the run, without the inputs that ended here.
+    It is the mixture of the run, without the inputs that ended here after so many `passes`.
     """
 
     mixture: Mixture
@@ -226,7 +229,7 @@ class ByWeight(Draws):
 
 
 def caps_of(rule: Weighted, names: Sequence[str]) -> tuple[int | None, ...]:
-    """How many whole passes each input may make."""
+    """Return the largest number of whole passes over each input."""
     caps = [rule.cap(name) for name in names]
     for name, cap in zip(names, caps, strict=True):
         if cap is not None and cap != int(cap):
