@@ -27,10 +27,11 @@ from .engine.graph.indexed import why_not
 from .engine.graph.lengths import weighed
 from .engine.graph.nodes import Mix, Read, leaf_of
 from .engine.graph.tokens import require_ids_fit
-from .engine.mixing import SHARE_OF, ShareOf, Stop
+from .engine.mixing import Stop
 from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, check_dtype
 from .errors import ConfigError
+from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import COUNTED_UNITS, CountedUnit, Schedule, convert_to_json_number, sort_by_name
 from .sources import JoinedFiles, TokenCounter, hub, open_files, require_columnar
 from .sources.memory import Iterable as Stream
@@ -374,8 +375,16 @@ def mix(
     )
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
     key = check_int(seed, "mix(seed={})")
+    replacements = Replacements() if count == "settled" else None
     weighted = Weighted(
-        shares, key, block, stop, unit, caps, convert_to_json_number(temperature), count=count
+        shares,
+        key,
+        block,
+        stop,
+        unit,
+        caps,
+        convert_to_json_number(temperature),
+        draw_change=replacements,
     )
     flow = Mix(flows, names, weighted)
     if count == "settled" and (

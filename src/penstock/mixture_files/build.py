@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from ..dataset import Dataset
 from ..engine.graph.lengths import mean_length
-from ..engine.mixing.asking import tempered
+from ..engine.mixing.options import compute_temperature_weights
 from ..errors import ConfigError
 from ..inputs import mix, read
 from ..schedule import Schedule
@@ -115,7 +115,7 @@ def _compute_relative_weights(
     lengths = (
         [_compute_mean_tokens(name, datasets[name]) for name in model.names] if by_tokens else None
     )
-    return tempered(model.names, sizes, model.temperature, lengths)
+    return compute_temperature_weights(model.names, sizes, model.temperature, lengths)
 
 
 def _drop_empty(

@@ -130,7 +130,7 @@ def _describe_mixture(
     pack: Mapping[str, Any] | None,
     caches: set[str | None],
 ) -> MixtureFile:
-    if rule.count != "drawn":
+    if rule.draw_change is not None:
         raise ConfigError(
             f"dump: {at or 'the mixture'} uses count='settled', which a mixture file cannot express"
         )

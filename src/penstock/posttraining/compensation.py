@@ -16,30 +16,31 @@ import numpy as np
 
 from ..engine.base.canonical_json import compute_fingerprint
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
-from ..engine.graph.edits import Change, changed
-from ..engine.mixing import Corrected, MadeUp, Mixture
+from ..engine.graph.edits import ChangedDraws, changed
+from ..engine.mixing import Mixture
 from ..engine.ops.mix import MixOp
 from ..engine.plan.records import Address
 from ..engine.runtime.session import Session
 from ..errors import ConfigError, PenstockError, StateError
 from ..types import Json
 from .in_flight import InFlight, RankProgress
+from .replacements import ReplacedDraws, Replacements
 
 
 class Compensation:
     """Replaces lost items in the mixture of a run; `log` records the replacement draws."""
 
     def __init__(self, session: Session) -> None:
-        mixture = cast("MixOp", session.compiled.builder.mixed[()]).schedule
-        if not isinstance(mixture, Corrected):
-            mixture = Corrected(cast("Mixture", mixture), MadeUp(0, {}, ()))
-        self._session, self._mixture, self._must_reopen = session, mixture, False
+        draws = cast("MixOp", session.compiled.builder.mixed[()]).schedule
+        if not isinstance(draws, ReplacedDraws):
+            draws = ReplacedDraws(cast("Mixture", draws), Replacements())
+        self._session, self._draws, self._must_reopen = session, draws, False
         position, in_flight = self._position, self._in_flight
         self.log: list[dict[str, Json]] = [
             {"from": position},
             *(
                 {"position": draw, "source": name}
-                for draw, name in mixture.made.draws
+                for draw, name in draws.replacements.draws
                 if draw >= position
             ),
         ]
@@ -101,12 +102,12 @@ class Compensation:
             *(item for report in reports for item in report["open"]),
             *(item for _, item in not_reached),
         ]
-        before = session.changes, session.flow, self._mixture, [*self.log]
+        before = session.changes, session.flow, self._draws, [*self.log]
         try:
             self._replace(lost, furthest, needed)
             self.reopen(furthest)
         except BaseException:
-            session.changes, session.flow, self._mixture, self.log = before
+            session.changes, session.flow, self._draws, self.log = before
             self._must_reopen = False
             raise
         self._in_flight.lost.clear()
@@ -153,16 +154,12 @@ class Compensation:
 
         The changes of the run keep only the `needed` draws before that position.
         """
-        session, mixture = self._session, self._mixture
-        sources: list[int] = mixture.at(np.asarray(lost, np.int64))[0].tolist()
-        names = [mixture.names[source] for source in sources]
-        made = mixture.lost(names, position, np.asarray(sorted(needed), np.int64))
-        others = [
-            edit
-            for edit in session.changes
-            if not (isinstance(edit, Change) and isinstance(edit.event, MadeUp))
-        ]
-        self._mixture, self._must_reopen = Corrected(mixture.mixture, made), True
-        session.changes = (*others, Change((), 0, made))
-        for draw, name in made.draws[-len(names) :]:
+        session, draws = self._session, self._draws
+        sources: list[int] = draws.at(np.asarray(lost, np.int64))[0].tolist()
+        names = [draws.names[source] for source in sources]
+        replacements = draws.replace_lost(names, position, np.asarray(sorted(needed), np.int64))
+        others = [edit for edit in session.changes if not isinstance(edit, ChangedDraws)]
+        self._draws, self._must_reopen = ReplacedDraws(draws.mixture, replacements), True
+        session.changes = (*others, ChangedDraws((), replacements))
+        for draw, name in replacements.draws[-len(names) :]:
             self.log.append({"position": draw, "source": name})

@@ -19,7 +19,9 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..arguments import check_choice
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
+from ..engine.graph.edits import Edit
 from ..engine.graph.history import FURTHEST
+from ..engine.graph.nodes import Flow
 from ..engine.graph.shown import counted
 from ..engine.plan.records import Address, parse_uid
 from ..engine.runtime.session import Session
@@ -28,6 +30,7 @@ from ..engine.streams.deal import Spread
 from ..errors import ConfigError, StateError
 from ..stores.limits import RANKS
 from ..types import Json
+from .replacements import replay_log
 
 Settlement: TypeAlias = Literal["trained", "filtered", "failed", "requeue"]
 
@@ -122,6 +125,10 @@ class InFlight:
         """Return the number of rows in an item, and the open items of a merged state."""
         saved = RankProgress.from_state(state)
         return saved.spread.group, saved.open
+
+    def replay(self, tree: Flow, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
+        """Return the changes of a run with all replacement draws of its log."""
+        return replay_log(tree, edits, log)
 
 
 def _describe_items(

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..engine.base.cursors import parse_cursor_int
-from ..engine.graph.edits import settled_mixture
 from ..engine.graph.ends import endless
 from ..engine.graph.shown import counted
 from ..engine.graph.tail import laned, tail_of
@@ -19,6 +18,7 @@ from ..engine.runtime.session import Session
 from ..errors import ConfigError
 from .compensation import Compensation
 from .in_flight import InFlight, LanesInFlight, Settlement
+from .replacements import counts_settled_items
 
 
 class LeasedItem(NamedTuple):
@@ -39,7 +39,7 @@ class Leases:
     """
 
     def __init__(self, session: Session, fill: Callable[[], object]) -> None:
-        self._compensation = Compensation(session) if settled_mixture(session.flow) else None
+        self._compensation = Compensation(session) if counts_settled_items(session.flow) else None
         self._session, self._fill = session, fill
         self._values, self._pass_ended = dict[Address, Any](), False
         if session.group:

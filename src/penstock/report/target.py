@@ -23,8 +23,7 @@ from penstock.engine.graph.indexed import lengths_known
 from penstock.engine.graph.nodes import Flow, only_input
 from penstock.engine.graph.recipe import describe
 from penstock.engine.graph.shown import counted
-from penstock.engine.mixing import Corrected, Mixture
-from penstock.engine.mixing.asked import asked
+from penstock.engine.mixing import Mixture
 from penstock.engine.ops.eras import ErasOp
 from penstock.engine.ops.mix import MixOp
 from penstock.engine.ops.op import OneInput, Op
@@ -38,9 +37,12 @@ from penstock.mixture_files import MixtureFile, build, format_problems, read_mod
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
 from penstock.plan import Plan
+from penstock.posttraining.replacements import ReplacedDraws
 from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
 from penstock.types import is_source
+
+from .target_shares import compute_target_shares
 
 _MAX_TEXT_LENGTH = 100  # characters of a sample
 _MAX_RECORDS = 3  # in a notice
@@ -255,7 +257,7 @@ class Target:
         while isinstance(op, OneInput):
             op = op.flow
         op = _resolve_current_pass(op)
-        assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | Corrected)
+        assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | ReplacedDraws)
         size = op.schedule.size
         return op.schedule.weights_at(sample if size is None else min(sample, size - 1))
 
@@ -428,7 +430,11 @@ def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.fl
     op = _resolve_current_pass(op)
     if isinstance(op, MixOp):
         even = np.ones(len(op.inputs)) / len(op.inputs)
-        parts = asked(op.schedule, samples) if isinstance(op.schedule, Mixture) else even
+        parts = (
+            compute_target_shares(op.schedule, samples)
+            if isinstance(op.schedule, Mixture)
+            else even
+        )
         for each, part in zip(op.inputs, parts.tolist(), strict=True):
             _distribute_share(each, max(1, round(samples * part)), share * part, out)
     elif op.leaf is not None and not op.inputs:

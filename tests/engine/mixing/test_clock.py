@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples, rounds
-from penstock.engine.mixing import Gone, Mixture, SetWeights, mixture_from_json, mixture_to_json
+from penstock.engine.mixing import (
+    Mixture,
+    SetWeights,
+    UnknownMeter,
+    mixture_from_json,
+    mixture_to_json,
+)
 
 
 class Lengths:
@@ -115,7 +121,7 @@ def test_any_position_equals_a_run_from_the_start(
     for p in data.draw(st.lists(st.integers(0, max(end - 1, 0)), max_size=8)) if end else ():
         found = other.at(np.asarray([p]))
         assert (int(found[0][0]), int(found[1][0])) == (source[p], k[p])
-        assert other.find(int(source[p]), int(k[p])) == p
+        assert other.places(source[[p]], k[[p]]).tolist() == [p]
         assert other.counts(p).tolist() == np.bincount(source[:p], minlength=n).tolist()
     assert one.places(source, k).tolist() == list(range(end))
 
@@ -252,7 +258,7 @@ def test_names_and_not_their_order_decide() -> None:
 def test_a_mixture_goes_through_json_but_for_its_lengths() -> None:
     found = mixture([[3, 4], [5]], [1, 2])
     saved = mixture_from_json(mixture_to_json(found))
-    assert saved == found and saved.meters == (Gone("a"), Gone("b"))
+    assert saved == found and saved.meters == (UnknownMeter("a"), UnknownMeter("b"))
     with pytest.raises(ps.StateError, match="the former lengths of 'a'"):
         saved.at(np.arange(5))
     bound = saved.with_meters(found)
@@ -264,7 +270,7 @@ def test_a_mixture_goes_through_json_but_for_its_lengths() -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_soonest_of_some_draws_is_the_first_that_is_located(seed: int) -> None:
+def test_the_first_of_of_some_draws_is_the_first_that_is_located(seed: int) -> None:
     dice = np.random.default_rng(seed)
     sizes = [dice.integers(1, 9, int(dice.integers(3, 40))).tolist() for _ in range(5)]
     found = mixture(sizes, dice.random(5).tolist())
@@ -274,4 +280,4 @@ def test_the_soonest_of_some_draws_is_the_first_that_is_located(seed: int) -> No
         sources = np.sort(dice.permutation(5)[: int(dice.integers(1, 6))])
         j = dice.integers(0, 300, len(sources))
         places = segment.locate(np.searchsorted(segment.members, sources), j)
-        assert segment.soonest(sources, j) == (int(places.argmin()), int(places.min()))
+        assert segment.first_of(sources, j) == (int(places.argmin()), int(places.min()))

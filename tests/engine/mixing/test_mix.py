@@ -19,11 +19,10 @@ from helpers import pairwise_first, through_json
 from penstock.engine.base.random import derive_key
 from penstock.engine.graph.recipe import describe
 from penstock.engine.mixing import STOPS, Adopt, Exhausted, Mixture, SetWeights, event_from_json
-from penstock.engine.mixing.asked import asked
-from penstock.engine.mixing.exact import ceildiv, muldiv
-from penstock.engine.mixing.segment import Segment
-from penstock.engine.mixing.shape import grow, whole_weights
+from penstock.engine.mixing.segment import Segment, ceildiv, muldiv
+from penstock.engine.mixing.split_tree import build_split_tree, convert_to_integer_weights
 from penstock.errors import ConfigError, StateError
+from penstock.report.target_shares import compute_target_shares
 from penstock.schedule import Schedule
 from relative_time import clocked
 
@@ -33,6 +32,11 @@ MANY = (2, 3, 10, 50, 500, 2000)
 
 def names(n: int) -> tuple[str, ...]:
     return tuple(f"s{i:0{len(str(n - 1))}}" for i in range(n))
+
+
+def find(mixture: Mixture, source: int, k: int) -> int:
+    """Return the position of a draw; -1 if it is never made."""
+    return int(mixture.places(np.asarray([source]), np.asarray([k]))[0])
 
 
 def draw_weights(rng: Any, kind: str, n: int) -> Any:
@@ -288,14 +292,14 @@ def unlucky(many: int, of: int) -> list[Any]:
     rng, found = np.random.default_rng(0), list[tuple[float, int, Any]]()
     for i in range(of):
         weights = rng.pareto(0.6, int(rng.integers(3, 60))) + 1e-4
-        segment = endless(weights)._eras[0].plan.segment_at(0)
+        segment = endless(weights)._eras[0].timeline.segment_at(0)
         assert isinstance(segment, Segment)
         inner = np.arange(len(weights) - 1)
         found.append(
             (
                 float(
                     (
-                        segment.phases.latest(inner) / (segment.over - segment.tables.share[:, 0])
+                        segment.phases.largest(inner) / (segment.total - segment.tables.share[:, 0])
                     ).max()
                 ),
                 i,
@@ -317,10 +321,10 @@ def test_counts_keep_to_the_unluckiest_weights() -> None:
 def test_two_seeds_agree_hardly_more_than_chance(n: int, kind: str) -> None:
     weights = draw_weights(np.random.default_rng(n), kind, n)
     one, other = (endless(weights, key=derive_key(seed, "mix")) for seed in (1, 2))
-    segment = one._eras[0].plan.segment_at(0)
+    segment = one._eras[0].timeline.segment_at(0)
     assert isinstance(segment, Segment)
     spread = (
-        segment.phases.latest(np.arange(n - 1)) / (segment.over - segment.tables.share[:, 0])
+        segment.phases.largest(np.arange(n - 1)) / (segment.total - segment.tables.share[:, 0])
     ).max()
     chance = float(((weights / weights.sum()) ** 2).sum())
     if spread > 0.999:
@@ -486,7 +490,7 @@ def test_node_by_node_gives_the_draws_of_level_by_level(n: int, owed: bool) -> N
         assert isinstance(segment, Segment)
         low = first - segment.start
         for high in (low + 1, low + 3_000):
-            one, other = segment._in_turn(low, high, 0), segment._together(low, high, 0)
+            one, other = segment._draws_by_node(low, high, 0), segment._draws_by_level(low, high, 0)
             assert (one[0] == other[0]).all() and (one[1] == other[1]).all()
 
 
@@ -495,8 +499,8 @@ def test_find_is_the_inverse(make: Callable[[], Mixture]) -> None:
     mixture = make()
     source, k = mixture.at(np.arange(length(mixture)))
     for position in range(0, len(source), 13):
-        assert make().find(int(source[position]), int(k[position])) == position
-        assert mixture.find(int(source[position]), int(k[position])) == position
+        assert find(make(), int(source[position]), int(k[position])) == position
+        assert find(mixture, int(source[position]), int(k[position])) == position
 
 
 @every_mixture
@@ -571,8 +575,8 @@ def test_position_1e12_takes_milliseconds(n: int, block: int) -> None:
         drawn[i] = int(source[0]), int(k[0])
 
     assert clocked(at, 5) < 20
-    assert clocked(lambda i: mixtures[i].find(*drawn[i]), 5) < 20
-    assert {mixture.find(*drawn[i]) for i, mixture in mixtures.items()} == {10**12}
+    assert clocked(lambda i: find(mixtures[i], *drawn[i]), 5) < 20
+    assert {find(mixture, *drawn[i]) for i, mixture in mixtures.items()} == {10**12}
 
 
 def test_a_long_ramp_over_many_sources_is_cheap() -> None:
@@ -698,7 +702,7 @@ def test_a1_the_order_of_names_does_not_matter() -> None:
 
 
 def test_a1_a_mixture_takes_its_names_sorted() -> None:
-    with pytest.raises(ConfigError, match="are not sorted"):
+    with pytest.raises(ConfigError, match="sorted, distinct names"):
         Mixture(("y", "x"), None, (None, None))
 
 
@@ -769,10 +773,10 @@ def check_stop(sizes: list[int], weights: Sequence[float], stop: Any, block: int
     )  # these two rules never change the interleave, they only end it
     if stop == "first_exhausted":
         assert (counts <= sizes).all() and (counts == sizes).any()
-        assert m.size == min(free.find(i, size) for i, size in enumerate(sizes))
+        assert m.size == min(find(free, i, size) for i, size in enumerate(sizes))
     else:
         assert (counts >= sizes).all()
-        assert m.size == 1 + max(free.find(i, size - 1) for i, size in enumerate(sizes))
+        assert m.size == 1 + max(find(free, i, size - 1) for i, size in enumerate(sizes))
 
 
 @pytest.mark.parametrize("length,other", [(30, 100), (28, 100), (100, 30)])
@@ -937,7 +941,7 @@ def test_a6_a_ramp_on_which_all_that_is_left_starts_at_0_has_its_limit() -> None
         m = Mixture(names(3), schedule, (None,) * 3)
         assert m.weights_at(0) == m.weights_at(1_999) == {"s0": 0, "s1": 0.25, "s2": 0.75}
         assert worst(drawn(m, 3_000), [Piece(0, np.asarray([0, 1, 3]))]) <= 2
-        assert asked(m, 2_000).tolist() == [0, 0.25, 0.75]
+        assert compute_target_shares(m, 2_000).tolist() == [0, 0.25, 0.75]
         once = Mixture(
             names(3), Schedule(points, interpolation), (300, None, None), max_epochs={"s0": 1}
         )
@@ -985,6 +989,18 @@ def test_weights_at_tells_what_is_in_force() -> None:
     assert m.live(0) == names(3) and m.live(50) == ("s1", "s2")
 
 
+def test_weights_that_a_change_replaced_leave_no_gap() -> None:
+    """The first schedule runs out of samples at position 300, before its second source starts."""
+    steps = Schedule([(0, {"s0": 1, "s1": 0}), (500, {"s0": 0, "s1": 1})], "step")
+    m = Mixture(names(2), steps, (300, 300), stop="all_exhausted")
+    with pytest.raises(ConfigError, match="at position 300 all sources"):
+        m.at(np.arange(400))
+    m = Mixture(names(2), steps, (300, 300), stop="all_exhausted")
+    m = m.with_event(SetWeights(200, {"s0": 1, "s1": 1}))
+    for mixture in (m, m.with_log(m.log)):
+        assert np.bincount(drawn(mixture, 600)).tolist() == [300, 300]
+
+
 def test_inputs_of_unknown_length_drop_out_where_they_ended() -> None:
     m = Mixture(names(3), {"s0": 2, "s1": 1, "s2": 1}, (None,) * 3, 10, "all_exhausted")
     lengths, position = {0: 40, 1: 25, 2: 60}, 0
@@ -1016,7 +1032,7 @@ def test_adopting_goes_on_with_the_counts_of_another_mixture() -> None:
     assert np.bincount(source).tolist() == [1_000, 1_000, 2_000]
     first = {i: int(k[source == i][0]) for i in range(3)}
     assert first == {0: int(counts[0]), 1: int(counts[1]), 2: 0}
-    assert m.find(2, 0) == 1_234 + int(np.flatnonzero(source == 2)[0])
+    assert find(m, 2, 0) == 1_234 + int(np.flatnonzero(source == 2)[0])
     for ask in (m.at, lambda positions: m.counts(int(positions[0]))):
         with pytest.raises(IndexError, match="1234.*mixture before it"):
             ask(np.asarray([1_000]))
@@ -1070,9 +1086,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"weights": {"a": 1, "b": 1, "c": 1}}, r"unknown \['c'\]"),
     ({"weights": {}}, "no weights"),
     ({"names": (), "sizes": (), "weights": None}, "has no source; give at least one"),
-    ({"names": ("a", "a")}, "different names"),
-    ({"sizes": (3,)}, "one size for each"),
-    ({"sizes": (3, -1)}, "'b' is -1"),
+    ({"names": ("a", "a")}, "sorted, distinct names"),
+    ({"sizes": (3,)}, r"each a length or None; correct \['a', 'b'\] and \[3\]"),
+    ({"sizes": (3, -1)}, r"correct \['a', 'b'\] and \[3, -1\]"),
     ({"sizes": (0, 3)}, "'a' is empty"),
     (
         {"sizes": (0, 3), "weights": Schedule([(0, {"a": 0, "b": 1}), (9, {"a": 1, "b": 1})])},
@@ -1127,8 +1143,7 @@ def test_positions_and_draws_that_are_not_there_are_refused() -> None:
         with pytest.raises(IndexError, match="which has 5 draws"):
             ask()
     for source, k in ((0, 5), (1, 0), (0, -1)):
-        with pytest.raises(IndexError, match=f"draw {k} of 's{source}'"):
-            m.find(source, k)
+        assert find(m, source, k) == -1
     with pytest.raises(IndexError, match="-1"):
         m.at(np.asarray([-1]))
     assert [len(x) for x in m.at(np.arange(0))] == [0, 0]
@@ -1144,9 +1159,9 @@ def test_a13_within_2_at_every_prefix_as_it_comes() -> None:
 def test_a15_positions_beyond_those_that_are_counted_are_refused() -> None:
     m, far = endless([3, 1, 2]), np.asarray([(1 << 60) - 3])
     source, k = m.at(far)
-    assert m.find(int(source[0]), int(k[0])) == far[0]
+    assert find(m, int(source[0]), int(k[0])) == far[0]
     for beyond in ((1 << 60) + 1, 1 << 62, 1 << 63, 1 << 70):
-        for ask in (m.counts, m.weights_at, lambda p: m.find(0, p)):
+        for ask in (m.counts, m.weights_at):
             with pytest.raises(IndexError):
                 ask(beyond)
         for event in (SetWeights(beyond, named([1, 1, 1])), Exhausted(beyond, "s0", 1)):
@@ -1183,7 +1198,7 @@ def test_laws_of_random_mixtures(data: st.DataObject) -> None:
     assert (k == numbered(source)).all()
     assert all(weights[i] > 0 for i in set(source.tolist()))
     for position in data.draw(st.lists(st.integers(0, whole - 1), max_size=8)) if whole else []:
-        assert m.find(int(source[position]), int(k[position])) == position
+        assert find(m, int(source[position]), int(k[position])) == position
         assert (m.counts(position) == np.bincount(source[:position], minlength=n)).all()
 
 
@@ -1206,7 +1221,7 @@ def test_inner_nodes_have_at_most_two_thirds_of_their_parent(
     weights: list[int], random: Any
 ) -> None:
     residual = np.asarray([random.uniform(-0.9, 0.9) for _ in weights])
-    shape = grow(np.asarray(weights), residual)
+    shape = build_split_tree(np.asarray(weights), residual)
     sums, n = shape.sums(np.asarray(weights)), len(weights)
     inner = np.arange(n, 2 * n - 2)
     assert (3 * sums[inner] <= 2 * sums[n + shape.parent[inner]]).all()
@@ -1214,12 +1229,12 @@ def test_inner_nodes_have_at_most_two_thirds_of_their_parent(
 
 
 def test_weights_become_whole_numbers_in_proportion() -> None:
-    assert whole_weights(np.asarray([0.29, 0.71])).tolist() == [29, 71]
-    assert whole_weights(np.asarray([6.0, 0.0, 9.0])).tolist() == [2, 0, 3]
+    assert convert_to_integer_weights(np.asarray([0.29, 0.71])).tolist() == [29, 71]
+    assert convert_to_integer_weights(np.asarray([6.0, 0.0, 9.0])).tolist() == [2, 0, 3]
     odd = np.asarray([1 / 3, 1e-300, 1e15, 0.0])
-    found = whole_weights(odd)
+    found = convert_to_integer_weights(odd)
     assert (found > 0).tolist() == [True, True, True, False] and found.sum() <= 1 << 48
-    assert whole_weights(np.asarray([5e13 + 0.5, 5e13])).sum() <= 1 << 48
+    assert convert_to_integer_weights(np.asarray([5e13 + 0.5, 5e13])).sum() <= 1 << 48
 
 
 def test_caps_that_are_neither_a_number_nor_a_mapping_are_refused() -> None:

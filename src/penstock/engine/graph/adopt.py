@@ -17,12 +17,12 @@ from ...types import Ints, Json
 from ..base.canonical_json import encode_canonical_json
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
-from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
-from ..mixing.rules import Past, Weighted
+from ..mixing import Adopt, Mixture, mixture_from_json, mixture_to_json
+from ..mixing.rules import FormerMixture, Weighted
 from ..ops import op as ops
 from ..ops.op import Op
 from .build import Builder, input_named, is_edited
-from .edits import Change, Edit, Exclude, changed, events_from_json, with_former
+from .edits import Change, ChangedDraws, Edit, Exclude, changed, events_from_json, with_former
 from .history import FURTHEST, History, bound, history, moved_draws
 from .nodes import Flow, Path
 from .tail import tail_of
@@ -92,10 +92,10 @@ def adopted(
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
     from its own position. `rows` are the numbers of rows of the sources in that state.
     """
-    if any(isinstance(edit, Change) and isinstance(edit.event, MadeUp) for edit in edits):
+    if any(isinstance(edit, ChangedDraws) for edit in edits):
         raise StateError(
-            "the state has made-up draws for lost samples, so a mixture with count='settled' "
-            "cannot be adopted; load it into the pipeline that saved it"
+            "the state has other draws than its mixture makes, such as replacements of lost "
+            "samples, so it cannot be adopted; load it into the pipeline that saved it"
         )
     builder = Builder(base)
     edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
@@ -108,7 +108,7 @@ def adopted(
     now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
     unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
-    kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
+    kept, taken = list[Change](), dict[Path, tuple[FormerMixture, ...]]()
     for name, found in pasts.items():
         if (path := here.get(name)) is None:
             continue
@@ -147,7 +147,9 @@ def adopted(
     return Adopted((*made, *unmixed), moves)
 
 
-def _with_rows(taken_over: Past, name: tuple[str, ...], rows: Mapping[str, int]) -> Past:
+def _with_rows(
+    taken_over: FormerMixture, name: tuple[str, ...], rows: Mapping[str, int]
+) -> FormerMixture:
     """Return a past with the numbers of rows of the sources below it that have others now."""
     below = "".join(f"{each}/" for each in name)
     mine = {source: n for source, n in rows.items() if source.startswith(below)}
@@ -162,7 +164,7 @@ def _has_grown(builder: Builder, path: Path, rows: Mapping[str, int]) -> bool:
 
 
 def _takeover(
-    base: Flow, edits: Sequence[Edit], path: Path, pasts: tuple[Past, ...], stand: Stand
+    base: Flow, edits: Sequence[Edit], path: Path, pasts: tuple[FormerMixture, ...], stand: Stand
 ) -> Change:
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
@@ -195,7 +197,9 @@ def _takeover(
     return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
 
 
-def _require_same_order(builder: Builder, path: Path, then: Past, drawn: Mapping[str, int]) -> None:
+def _require_same_order(
+    builder: Builder, path: Path, then: FormerMixture, drawn: Mapping[str, int]
+) -> None:
     """Refuse inputs whose order in a pass that has begun is another one over their present rows.
 
     `drawn` are the draws of each input, in passes of its length before.
@@ -316,7 +320,7 @@ def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
     return {name: surplus.get(name, 0.0) + rest * weights.get(name, 0.0) for name in present.names}
 
 
-def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[Past, ...]]:
+def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[FormerMixture, ...]]:
     """Return the mixtures in a state, by name; their changes say which mixtures they replaced."""
     try:
         found = {
@@ -335,7 +339,7 @@ def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[Pas
         ) from error
     earlier = {name: [edit.pasts for edit in _changes(edits, name) if edit.pasts] for name in found}
     return {
-        name: (*(earlier[name][-1:] or [()])[0], Past(mixture, events, FURTHEST, FURTHEST))
+        name: (*(earlier[name][-1:] or [()])[0], FormerMixture(mixture, events, FURTHEST, FURTHEST))
         for name, (mixture, events) in found.items()
     }
 

@@ -303,8 +303,13 @@ class Builder:
             draws = partial(draws_of, flow, path)
             return WeaveOp(inputs, flow.names, draws, at=at, paired=paired, endless=endless(flow))
         if isinstance(rule, Weighted):
+            found = self._history(flow, path)
+            if rule.draw_change is not None:
+                return MixOp(
+                    inputs, rule.draw_change.apply_to(found.mixture), len(self.leaves), path
+                )
             with_rows = partial(self.input_with_rows, flow, path)
-            return mixture_op(self._history(flow, path), inputs, len(self.leaves), path, with_rows)
+            return mixture_op(found, inputs, len(self.leaves), path, with_rows)
         at = path if isinstance(rule, By) else None
         schedule = rule.schedule(tuple(each.size for each in inputs))
         return MixOp(inputs, schedule, len(self.leaves), at, isinstance(rule, By))

@@ -15,8 +15,8 @@ from ...errors import ConfigError, StateError
 from ...schedule import Schedule
 from ...types import Json
 from ..base.passes import Passes
-from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
-from ..mixing.rules import By, Past, Weighted
+from ..mixing import Event, event_from_json, mixture_from_json, mixture_to_json
+from ..mixing.rules import By, DrawChange, FormerMixture, Weighted
 from ..orders import FixedSet, Repeat, RepeatEach, Replay, Skips
 from ..steps.function_step import FunctionStep
 from .build import Builder
@@ -34,7 +34,7 @@ class Change:
     path: Path
     lap: int
     event: Event
-    pasts: tuple[Past, ...] = ()
+    pasts: tuple[FormerMixture, ...] = ()
 
     def to_json(self) -> dict[str, Json]:
         pasts: dict[str, Json] = {"pasts": [*map(_past_to_json, self.pasts)]} if self.pasts else {}
@@ -52,6 +52,17 @@ class Change:
                 f"a change in the state cannot be read ({error}); the state is damaged or of "
                 "another version, load an earlier one or use the release that wrote it"
             ) from error
+
+
+@dataclass(frozen=True)
+class ChangedDraws:
+    """Other draws of the mixture at a path, by a package outside the engine."""
+
+    path: Path
+    event: DrawChange
+
+    def to_json(self) -> dict[str, Json]:
+        return {"path": list(self.path), "pass": 0, "event": self.event.to_json()}
 
 
 @dataclass(frozen=True)
@@ -98,7 +109,7 @@ class Former:
         return {"former": [[*each] for each in self.sizes], "until": self.until}
 
 
-Edit: TypeAlias = Change | Skipped | Exclude | Former
+Edit: TypeAlias = Change | ChangedDraws | Skipped | Exclude | Former
 """Whatever is noted in a state about changes on the way."""
 
 
@@ -116,7 +127,9 @@ def edit_from_json(saved: Any) -> Edit:
             indices = tuple(map(_number, saved["indices"]))
             replanned = tuple(map(_lap, saved.get("replanned", [])))
             return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, replanned)
-    except (LookupError, TypeError, ValueError) as error:
+        if (draw_change := DrawChange.classes.get(saved["event"]["event"])) is not None:
+            return ChangedDraws(tuple(saved["path"]), draw_change.from_json(saved["event"]))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StateError(
             f"an edit in the state cannot be read ({error}); the state is damaged, load an "
             "earlier one"
@@ -147,7 +160,9 @@ def _by_rule(flow: Flow) -> bool:
 
 def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
     """Return the tree with these changes made. Streams draw by the mixture of pass `epoch`."""
-    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
+    flow = _remixed(
+        flow, [edit for edit in edits if isinstance(edit, Change | ChangedDraws)], epoch
+    )
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         flow = _without(flow, Builder(flow), excluded)
     skips = Skips()
@@ -207,7 +222,9 @@ def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path 
             return replace(flow, flow=_without(flow.flow, builder, edits, under(flow, path)))
 
 
-def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path = ()) -> Flow:
+def _remixed(
+    flow: Flow, changes: Sequence[Change | ChangedDraws], now: int | None, path: Path = ()
+) -> Flow:
     """The tree with these events in the logs of its mixtures. `now` is the pass, where it is one of
     the flow."""
     if not changes:
@@ -229,43 +246,30 @@ def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path 
             return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))
 
 
-def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Weighted:
+def _with_events(
+    rule: Weighted, changes: Sequence[Change | ChangedDraws], now: int | None
+) -> Weighted:
     """The rule with these events in its log."""
-    if isinstance(made := mine[-1].event, MadeUp):
-        if len(mine) > 1 or rule.count != "settled":
+    mine = [change for change in changes if isinstance(change, Change)]
+    if draw_changes := [change.event for change in changes if isinstance(change, ChangedDraws)]:
+        if len(changes) > 1 or type(draw_changes[0]) is not type(rule.draw_change):
             raise StateError(
-                "the state has made-up draws, but its mixture was changed or counts drawn "
-                "samples; load it into the pipeline that saved it"
+                f"the state has other draws ({draw_changes[0].to_json()['event']}) than this mixture "
+                "makes; load it into the pipeline that saved it"
             )
-        found = replace(rule, made=made)
-        vars(found)["compiled"] = (
-            rule.compiled
-        )  # what was worked out of the mixture itself is the same
-        return found
+        changed = replace(rule, draw_change=draw_changes[0])
+        vars(changed)["compiled"] = rule.compiled  # the mixture itself is unchanged
+        return changed
     last = max((i for i, change in enumerate(mine) if change.pasts), default=0)
     events = tuple((change.lap, change.event) for change in mine[last:])
-    return rule.after(events, mine[last].pasts, now)
+    return rule.with_changes(events, mine[last].pasts, now)
 
 
-def settled_mixture(flow: Flow) -> bool:
-    """Return whether shares count settled samples, in a mixture with nothing but functions above
-    it.
-
-    Such a mixture anywhere else is an error.
-    """
-    if not any(
-        isinstance(mix.rule, Weighted) and mix.rule.count == "settled"
-        for mix in mixtures(flow).values()
-    ):
-        return False
+def mixture_below_functions(flow: Flow) -> Mix | None:
+    """Return the mixture of a tree that has only functions above it, if there is one."""
     while isinstance(flow, FunctionStep) and flow.keeps_positions:
         flow = flow.flow
-    if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
-        return True
-    raise ConfigError(
-        "lease() of mix(count='settled') allows only functions above the mixture; batch the "
-        "samples after training on them, and put shuffles and other orders into the inputs"
-    )
+    return flow if isinstance(flow, Mix) else None
 
 
 def locate_mixture(flow: Flow, weights: Any) -> Path:
@@ -285,10 +289,12 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     exact = [path for path, mix in found.items() if set(mix.names) == asked]
     if len(exact) == 1 or (not exact and len(found) == 1):
         path = (exact or list(found))[0]
-        if isinstance(rule := found[path].rule, Weighted) and rule.count == "settled":
+        if isinstance(rule := found[path].rule, Weighted) and rule.draw_change is not None:
+            options = ", ".join(
+                f"{key}={value!r}" for key, value in rule.draw_change.describe().items()
+            )
             raise ConfigError(
-                "set_weights: mix(count='settled') keeps its weights for the whole run; give it "
-                "a Schedule"
+                f"set_weights: mix({options}) keeps its weights for the whole run; give it a Schedule"
             )
         return path
     listed = "; ".join(
@@ -300,18 +306,18 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     )
 
 
-def _past_to_json(past: Past) -> Json:
+def _past_to_json(past: FormerMixture) -> Json:
     events: list[Json] = [[lap, event.to_json()] for lap, event in past.events]
     mixture = mixture_to_json(past.mixture)
     rows: dict[str, Json] = {"rows": dict(past.rows)} if past.rows else {}
     return {"mixture": mixture, "events": events, "pass": past.lap, "at": past.at, **rows}
 
 
-def _past_from_json(saved: Any) -> Past:
+def _past_from_json(saved: Any) -> FormerMixture:
     events = events_from_json(saved["events"])
     lap, at = _lap(saved["pass"]), _number(saved["at"])
     rows = tuple((str(name), _number(rows)) for name, rows in saved.get("rows", {}).items())
-    return Past(mixture_from_json(saved["mixture"]), events, lap, at, rows)
+    return FormerMixture(mixture_from_json(saved["mixture"]), events, lap, at, rows)
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:

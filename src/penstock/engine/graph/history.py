@@ -16,8 +16,8 @@ from ...errors import ConfigError
 from ...schedule import Schedule, check_names
 from ...types import MAX_POSITION, Ints
 from ..base.random import derive_key
-from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
-from ..mixing.rules import Changed, Past, Weighted
+from ..mixing import Event, Meter, Mixture, SetWeights
+from ..mixing.rules import FormerMixture, MixtureByPass, Weighted
 from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput
 from ..ops.mix import MixOp
 from ..ops.op import Op
@@ -47,18 +47,16 @@ class History:
 
     mixture: Mixture
     events: tuple[tuple[int, Event], ...]
-    pasts: tuple[Past, ...]
+    pasts: tuple[FormerMixture, ...]
     now: int | None
-    made: MadeUp | None = None
-
-    known: Changed | None = None
+    known: MixtureByPass | None = None
     """The mixtures after the first of the events, worked out earlier."""
 
     @cached_property
-    def changed(self) -> Changed:
+    def changed(self) -> MixtureByPass:
         """The mixture of each pass, without those it took over from."""
         if self.known is None or not self.known.begins(self.events):
-            return Changed.of(self.mixture, self.events)
+            return MixtureByPass.of(self.mixture, self.events)
         return self.known.and_then(self.events[len(self.known.events) :])
 
     @cached_property
@@ -94,7 +92,7 @@ def _continued(
     eras: list[MixtureEra],
     epoch: int,
     place: int,
-    changed: Changed,
+    changed: MixtureByPass,
     rows: tuple[tuple[str, int], ...] = (),
 ) -> list[MixtureEra]:
     """Return eras that another mixture continues from a place of a pass on."""
@@ -125,7 +123,7 @@ def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
     )
 
 
-def bound(past: Past, present: Mixture) -> Past:
+def bound(past: FormerMixture, present: Mixture) -> FormerMixture:
     """The past with the lengths of the present, where it was timed by a clock."""
     found = past.mixture.with_meters(present)
     return past if found is past.mixture else replace(past, mixture=found)
@@ -150,8 +148,7 @@ def history(
             made = replace(made, known=known)
             rule.changed[key] = flows, made.changed
         rule.compiled[key] = flows, made  # flows are kept for their identities
-    found = rule.compiled[key][1]
-    return found if rule.made is None else replace(found, made=rule.made)
+    return rule.compiled[key][1]
 
 
 def _history(
@@ -206,8 +203,6 @@ def mixture_op(
     `with_rows` returns an input over sources with other numbers of rows; None if it has none of
     these sources.
     """
-    if found.made is not None:
-        return MixOp(inputs, Corrected(found.mixture, found.made), leaves, at)
     ops, eras = dict(zip(found.mixture.names, inputs, strict=True)), list[Era]()
     for i, (epoch, place, mixture, rows) in enumerate(found.eras):
         drawn = np.zeros(len(mixture.names), np.int64)

@@ -297,7 +297,7 @@ def _rule(mix: Mix) -> str:
                 block_size=None if rule.block_size == 1 else rule.block_size,
                 max_epochs=_named(dict(caps)) if isinstance(caps, tuple) else caps,
                 temperature=rule.temperature,
-                count=None if rule.count == "drawn" else rule.count,
+                **({} if rule.draw_change is None else rule.draw_change.describe()),
                 changes=len(rule.events) or None,
             )
         case _:

@@ -1,37 +1,29 @@
 """Mixing: which source each position draws from, and which of its draws that is. Integer
 arithmetic, nothing stored.
 
-A mixture is a tree of random splits, within 2 of the weights at every prefix (`shape`, `segment`,
-`build`), or, where weights are shares of tokens and lengths are known, draws in the order of times
-(`clock`); and within blocks of more than one draw a permutation of that (`blocks`). What changes
-its law cuts it into segments (`timeline`): the points of a schedule, a source that ran out, and
-what happened during a run, which its log keeps (`events`).
+A mixture is a tree of random splits, within 2 of the weights at every prefix (`split_tree`,
+`segment`), or, where weights are shares of tokens and lengths are known, draws in the order of
+times (`token_clock`). `blocks` permutes it within blocks of more than one draw. Points of a
+schedule, sources that run out and changes during a run (`events`) cut it into segments
+(`timeline`).
 """
 
-from .events import Adopt, Event, Exhausted, MadeUp, SetWeights, event_from_json
-from .law import Gone, Meter
-from .made_up import SHARE_OF, Corrected, ShareOf, fits_log, from_log
-from .mixture import Mixture
-from .saved import mixture_from_json, mixture_to_json
+from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
+from .mixture import Mixture, mixture_from_json, mixture_to_json
 from .timeline import STOPS, Stop
+from .token_clock import Meter, UnknownMeter
 
 __all__ = [
-    "SHARE_OF",
     "STOPS",
     "Adopt",
-    "Corrected",
     "Event",
     "Exhausted",
-    "Gone",
-    "MadeUp",
     "Meter",
     "Mixture",
     "SetWeights",
-    "ShareOf",
     "Stop",
+    "UnknownMeter",
     "event_from_json",
-    "fits_log",
-    "from_log",
     "mixture_from_json",
     "mixture_to_json",
 ]

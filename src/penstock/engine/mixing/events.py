@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from ...errors import StateError
 from ...schedule import Schedule, sort_by_name
-from ...types import MAX_POSITION, Json
+from ...types import Json
 
 
 @dataclass(frozen=True)
@@ -70,35 +70,7 @@ class Adopt:
         }
 
 
-@dataclass(frozen=True)
-class MadeUp:
-    """The draws put in: `counts` of each source before position `at`, and from there on those of
-    `draws`, positions with sources. `known` are draws before `at` that are still needed: position,
-    source, and which of its draws.
-    """
-
-    at: int
-    counts: Mapping[str, int]
-    draws: tuple[tuple[int, str], ...]
-    known: tuple[tuple[int, str, int], ...] = ()
-
-    def to_json(self) -> dict[str, Json]:
-        """Plain JSON; `event_from_json` reads it back."""
-        draws, known = dict[str, list[Json]](), dict[str, list[Json]]()
-        for position, name in self.draws:
-            draws.setdefault(name, []).append(position)
-        for position, name, k in self.known:
-            known.setdefault(name, []).append([position, k])
-        return {
-            "event": "made_up",
-            "at": self.at,
-            "counts": dict(self.counts),
-            "draws": draws,
-            "known": known,
-        }
-
-
-Event: TypeAlias = SetWeights | Exhausted | Adopt | MadeUp
+Event: TypeAlias = SetWeights | Exhausted | Adopt
 
 
 def event_from_json(data: Any) -> Event:
@@ -117,8 +89,6 @@ def event_from_json(data: Any) -> Event:
                     {str(name): int(count) for name, count in data["counts"].items()},
                     {str(name): float(n) for name, n in data.get("surplus", {}).items()},
                 )
-            case "made_up":
-                return _made_up(data)
             case other:
                 raise StateError(
                     f"the state of a mixture has an unknown event {other!r}, perhaps from a newer "
@@ -131,43 +101,3 @@ def event_from_json(data: Any) -> Event:
             f"an event of a mixture cannot be read ({error!r}); the state is damaged, load an "
             "earlier one"
         ) from error
-
-
-def _made_up(data: Any) -> MadeUp:
-    counts = {str(name): _number(count) for name, count in data["counts"].items()}
-    draws = sorted(
-        (_number(place), str(name)) for name, places in data["draws"].items() for place in places
-    )
-    known = sorted(
-        (_number(place), str(name), _number(k))
-        for name, pairs in data["known"].items()
-        for place, k in pairs
-    )
-    at, places, before = (
-        _number(data["at"]),
-        [place for place, _ in draws],
-        [place for place, *_ in known],
-    )
-    if (
-        len({*places, *before}) < len(places) + len(before)
-        or any(p < at for p in places)
-        or any(p >= at for p in before)
-    ):
-        raise StateError(
-            "the made-up draws of a mixture are not in order; the state is damaged, load an "
-            "earlier one"
-        )
-    if sum(counts.values()) > at:
-        raise StateError(
-            "a mixture has more made-up draws than draws; the state is damaged, load an earlier one"
-        )
-    return MadeUp(at, counts, tuple(draws), tuple(known))
-
-
-def _number(saved: Any) -> int:
-    if type(saved) is not int or not 0 <= saved < MAX_POSITION:
-        raise StateError(
-            f"a draw of a mixture in the state is {saved!r}; the state is damaged, load an "
-            "earlier one"
-        )
-    return saved

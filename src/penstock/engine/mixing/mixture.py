@@ -1,4 +1,4 @@
-"""The object that the rest of the library asks."""
+"""A mixture: sources drawn from by weight, as a function of the position; and its saved form."""
 
 from __future__ import annotations
 
@@ -6,42 +6,48 @@ from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from ...arguments import make_position_error
-from ...errors import ConfigError
+from ...errors import ConfigError, StateError
 from ...schedule import InterpolationSpan, Schedule
-from ...types import MAX_POSITION, Ints
+from ...types import MAX_POSITION, Ints, Json
 from ..base.integers import find_distinct_values
 from ..base.random import derive_tweak_keys, hash_names, mix64
-from .asking import check_log, rules_of, spans_of
 from .blocks import Blocks
-from .events import Adopt, Event, Exhausted, SetWeights
-from .law import Meter, TokenClock
-from .shape import Floats
-from .timeline import AnySegment, Rules, State, Stop, Timeline
+from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
+from .options import check_log, compute_limits, compute_spans
+from .split_tree import Floats
+from .timeline import AnySegment, Limits, State, Stop, Timeline
+from .token_clock import Meter, TokenClock, UnknownMeter
+
+Spans = tuple[InterpolationSpan, ...]
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Named sources drawn from by weight, in random order: after any number of draws each count is
-    within 2 of what its weight asks.
+    """Named sources drawn from by weight, in random order.
 
-    `names` come sorted. `sizes` are the lengths of one pass, None where endless or unknown.
-    `weights` are relative numbers, a `Schedule`, or None: then equal, or by `temperature`.
-    `block_size` n permutes every n draws once more; counts are then exact only between these
-    blocks. With `lengths`, the mean tokens per sample, weights are shares of tokens: by means, or,
-    with `meters`, which know every length, by the clock of tokens. A source that drops out leaves
-    what it is ahead or behind to those that stay.
+    After any number of draws each count is within 2 of its weight's share. A source that drops out
+    leaves its surplus or deficit to those that stay.
+
+    Attributes:
+        names: the sources, sorted.
+        weights: relative numbers, a `Schedule`, or None: then equal, or by `temperature`.
+        sizes: the lengths of one pass, None if endless or unknown.
+        block_size: n permutes every n draws once more; counts are then exact only between blocks.
+        log: the changes during a run, in the order of their positions.
+        lengths: mean tokens of a sample; weights are then shares of tokens.
+        meters: the token counts of all draws; shares of tokens are then by the token clock.
 
     >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2))
     >>> source, k = m.at(np.arange(8))
     >>> source.tolist(), k.tolist()
     ([0, 0, 0, 1, 1, 0, 0, 0], [0, 1, 2, 0, 1, 3, 4, 5])
-    >>> m.find(1, 250_000_000_000)
-    1000000000001
+    >>> m.places(np.asarray([1]), np.asarray([250_000_000_000])).tolist()
+    [1000000000001]
     """
 
     names: tuple[str, ...]
@@ -58,9 +64,7 @@ class Mixture:
 
     def __post_init__(self) -> None:
         check_log(self.log, self.names)
-        assert self._rules
-        for law in self._laws:
-            assert law
+        assert self._limits and all(self._spans)
 
     # ------------------------------------------------------------ questions
 
@@ -68,32 +72,31 @@ class Mixture:
     def size(self) -> int | None:
         """The number of draws in one pass; None if endless, or if it depends on a length that is
         not known."""
-        return self._eras[-1].plan.size()
+        return self._eras[-1].timeline.size()
 
     @property
     def passes(self) -> Ints:
-        """Return the largest number of passes over each source in one pass of a finite mixture."""
+        """The largest number of passes over each source in one pass of a finite mixture."""
         if self.size is None:
             raise ConfigError("the mixture is endless: there is no second pass of it")
-        counts = self.counts(self.size)
-        size = np.asarray(
-            [MAX_POSITION if size is None else max(size, 1) for size in self.sizes], np.int64
-        )
-        return -(-counts // size)
+        sizes = [MAX_POSITION if size is None else max(size, 1) for size in self.sizes]
+        return -(-self.counts(self.size) // np.asarray(sizes, np.int64))
 
     @property
     def opened(self) -> tuple[bool, ...]:
-        """Which sources are ever given weight."""
-        weights = np.asarray([span.first + span.last for law in self._laws for span in law])
-        return tuple(bool(weight > 0) for weight in weights.max(axis=0))
+        """True for sources that are ever given weight."""
+        weights = [span.first + span.last for spans in self._spans for span in spans]
+        return tuple(bool(weight > 0) for weight in np.max(weights, axis=0))
 
     def end_within(self, position: int) -> int:
-        """The end of a pass, or `position` if that comes first."""
-        return self._eras[-1].plan.end_within(position)
+        """Return the end of a pass, or `position` if that comes first."""
+        return self._eras[-1].timeline.end_within(position)
 
     def at(self, positions: Ints) -> tuple[Ints, Ints]:
-        """The source of each position, and which of its draws (0, 1, 2, ...) it is. Neighbours in
-        order are fastest."""
+        """Return the source of each position, and which of its draws (0, 1, 2, ...) it is.
+
+        Neighbours in order are fastest.
+        """
         if not len(positions):
             return positions.astype(np.int64), positions.astype(np.int64)
         if bool((positions[1:] >= positions[:-1]).all()):
@@ -103,23 +106,14 @@ class Mixture:
         source[order], k[order] = self._at_sorted(positions[order])
         return source, k
 
-    def find(self, source: int, k: int) -> int:
-        """The position of a source's `k`-th draw: the inverse of `at`."""
-        found = (
-            int(self.places(np.asarray([source]), np.asarray([k]))[0])
-            if 0 <= k < MAX_POSITION
-            else -1
-        )
-        if found < 0:
-            raise IndexError(
-                f"the mixture never makes draw {k} of {self.names[source]!r}; use an earlier draw"
-            )
-        return found
-
     def places(self, source: Ints, k: Ints) -> Ints:
-        """The positions of draws of sources, -1 for those that are never made."""
-        out = np.full(len(k), -1)
-        begun = np.count_nonzero([era.plan.begin.counts[source] <= k for era in self._eras], axis=0)
+        """Return the positions of draws of sources, -1 for draws that are never made.
+
+        It is the inverse of `at`.
+        """
+        out, begun = np.full(len(k), -1), np.zeros(len(k), np.int64)
+        for era in self._eras:
+            begun += era.timeline.begin.counts[source] <= k
         number = np.where(k < 0, -1, begun - 1)
         for i in map(int, find_distinct_values(number[number >= 0])):
             mine = np.flatnonzero(number == i)
@@ -127,66 +121,74 @@ class Mixture:
         return out
 
     def counts(self, position: int) -> Ints:
-        """Draws of each source before a position."""
+        """Return the draws of each source before a position."""
         if position == 0:
             return np.zeros(len(self.names), np.int64)
         era = self._era(position)
-        if era.plan.end_within(position) < position:
-            raise self._beyond(position)
+        if era.timeline.end_within(position) < position:
+            raise self._make_end_error(position)
         return era.counts(position)
 
     def weights_at(self, position: int) -> dict[str, float]:
-        """The weights in force at a position, of sum 1, those that dropped out 0."""
+        """Return the weights in force at a position, of sum 1; 0 for sources that dropped out."""
         segment = self._segment(position)
         if segment is None:
-            raise self._beyond(position)
-        row = segment.weights[:, segment.rows(np.asarray([position - segment.start]))[0]]
-        found = dict.fromkeys(self.names, 0.0)
-        total = int(row.sum())
-        return found | {
-            self.names[i]: int(w) / total
-            for i, w in zip(segment.members.tolist(), row, strict=True)
-        }
+            raise self._make_end_error(position)
+        stair = segment.stairs(np.asarray([position - segment.start]))[0]
+        weights: list[int] = segment.weights[:, stair].tolist()
+        total = sum(weights)
+        shares = (weight / total for weight in weights)
+        members = [self.names[i] for i in map(int, segment.members)]
+        return dict.fromkeys(self.names, 0.0) | dict(zip(members, shares, strict=True))
 
     def live(self, position: int) -> tuple[str, ...]:
-        """The sources with weight that have not dropped out at a position; none at the end."""
+        """Return the sources with weight that have not dropped out; none at the end."""
         segment = self._segment(position)
         if segment is None:
             return ()
-        weights = segment.weights.max(axis=1).tolist()
-        return tuple(self.names[int(i)] for i, w in zip(segment.members, weights, strict=True) if w)
+        weights = segment.weights.max(axis=1)
+        return tuple(self.names[i] for i in map(int, segment.members[weights > 0]))
+
+    def surplus(self, position: int) -> dict[str, float]:
+        """Return the surplus of each source before a position, in samples or (by a clock) tokens."""
+        _, surplus = self._account(self._era(position).timeline, position)
+        return dict(zip(self.names, surplus.tolist(), strict=True))
 
     # ------------------------------------------------------------ changes
 
     def with_event(self, event: Event) -> Mixture:
-        """The mixture with one more event, at its place in the log."""
-        place = bisect_right(self.log, event.at, key=lambda other: other.at)
-        if place < len(self.log) or isinstance(event, Adopt):
-            return self.with_log((*self.log[:place], event, *self.log[place:]))
+        """Return the mixture with one more event, at its place in the log."""
+        i = bisect_right(self.log, event.at, key=lambda other: other.at)
+        if i < len(self.log) or isinstance(event, Adopt):
+            return self.with_log((*self.log[:i], event, *self.log[i:]))
         check_log((event,), self.names)
-        found = object.__new__(Mixture)  # what was worked out of the earlier events stays
-        found.__dict__.update(self.__dict__, log=(*self.log, event))
+        changed = object.__new__(Mixture)  # the results of the earlier events are shared
+        changed.__dict__.update(self.__dict__, log=(*self.log, event))
         if isinstance(event, SetWeights):
-            found.__dict__["_laws"] = (*self._laws, self._law(event))
-        if not found._over(self._eras[-1].plan, event):
-            found.__dict__["_eras"] = (*self._eras, found._after(self._eras[-1].plan, event))
-        return found
+            changed.__dict__["_spans"] = (*self._spans, self._compute_spans(event))
+        *earlier, last = self._eras
+        if not changed._ends_before(last.timeline, event):
+            continued = Blocks(last.timeline, event.at), changed._continue(last, event)
+            changed.__dict__["_eras"] = (*earlier, *continued)
+        return changed
 
     def with_log(self, log: tuple[Event, ...]) -> Mixture:
-        """The mixture with another log."""
+        """Return the mixture with another log."""
         return replace(self, log=log)
 
     def with_meters(self, present: Mixture) -> Mixture:
-        """The mixture, timed by a clock, with the meters of another of the same inputs, as far as
-        it has them."""
+        """Return the mixture with the meters of another, for the inputs that both have.
+
+        A mixture without meters stays as it is.
+        """
         if self.meters is None or present.meters is None:
             return self
-        there = {name: i for i, name in enumerate(present.names)}
-        found = list[Meter]()
-        for name, size, meter in zip(self.names, self.sizes, self.meters, strict=True):
-            i = there.get(name, -1)
-            found.append(present.meters[i] if i >= 0 and present.sizes[i] == size else meter)
-        return replace(self, meters=tuple(found))
+        others = dict(
+            zip(zip(present.names, present.sizes, strict=True), present.meters, strict=True)
+        )
+        own = zip(self.names, self.sizes, self.meters, strict=True)
+        meters = tuple(others.get((name, size), meter) for name, size, meter in own)
+        return replace(self, meters=meters)
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -194,140 +196,104 @@ class Mixture:
     # ------------------------------------------------------------ inside
 
     @cached_property
-    def _rules(self) -> Rules:
-        return rules_of(
-            self.names,
-            self.sizes,
-            self.stop,
-            self.block_size,
-            self.key,
-            self.max_epochs,
-            self._clock,
+    def _limits(self) -> Limits:
+        clock = None
+        if self.meters is not None and self.lengths is not None:
+            tweak = derive_tweak_keys(self.key, np.zeros(1, np.int64))
+            keys = mix64(hash_names(self.names) + tweak)
+            clock = TokenClock(self.meters, np.asarray(self.lengths, np.float64), keys)
+        return compute_limits(
+            self.names, self.sizes, self.stop, self.block_size, self.key, self.max_epochs, clock
         )
 
     @cached_property
-    def _clock(self) -> TokenClock | None:
-        if self.meters is None or self.lengths is None:
-            return None
-        keys = mix64(hash_names(self.names) + derive_tweak_keys(self.key, np.zeros(1, np.int64)))
-        return TokenClock(self.meters, np.asarray(self.lengths, np.float64), keys)
-
-    @cached_property
-    def _laws(self) -> tuple[tuple[InterpolationSpan, ...], ...]:
+    def _spans(self) -> tuple[Spans, ...]:
         """The weights at the start, and those of every `SetWeights`."""
-        timed = self.meters is not None
-        first = spans_of(
-            self.names, self.sizes, self.weights, self.temperature, self.lengths, timed
-        )
-        return (first, *(self._law(event) for event in self.log if isinstance(event, SetWeights)))
+        events = (event for event in self.log if isinstance(event, SetWeights))
+        return (self._compute_spans(self), *map(self._compute_spans, events))
 
-    def _law(self, event: SetWeights) -> tuple[InterpolationSpan, ...]:
-        return spans_of(
-            self.names, self.sizes, event.weights, None, self.lengths, self.meters is not None
+    def _compute_spans(self, weighted: Mixture | SetWeights) -> Spans:
+        temperature = self.temperature if weighted is self else None
+        by_clock = self.meters is not None
+        return compute_spans(
+            self.names, self.sizes, weighted.weights, temperature, self.lengths, by_clock
         )
 
     @cached_property
     def _eras(self) -> tuple[Blocks, ...]:
-        """One plan from the start, or from where another mixture was taken over, and one from every
-        later event."""
-        start = max((i for i, event in enumerate(self.log) if isinstance(event, Adopt)), default=-1)
-        position, counts, surplus = (
-            0,
-            np.zeros(len(self.names), np.int64),
-            np.zeros(len(self.names)),
-        )
-        law = self._laws[sum(isinstance(event, SetWeights) for event in self.log[: start + 1])]
-        if start >= 0:
-            event = self.log[start]
-            assert isinstance(event, Adopt)
-            position, counts = (
-                event.at,
-                np.asarray([event.counts.get(name, 0) for name in self.names], np.int64),
-            )
-            surplus = np.asarray([event.surplus.get(name, 0.0) for name in self.names])
-        eras = [self._plan(law, position, counts, surplus, np.zeros(len(counts), np.bool_))]
-        for event in self.log[start + 1 :]:
-            if self._over(eras[-1].plan, event):
+        """The draws from the start, or the last `Adopt`, and from every later event on."""
+        n, first = len(self.names), 0
+        begin = State(0, np.zeros(n, np.int64), np.zeros(n), np.zeros(n, np.bool_))
+        spans = self._spans[0]
+        for i, event in enumerate(self.log):
+            if isinstance(event, Adopt):
+                counts = [event.counts.get(name, 0) for name in self.names]
+                surplus = np.asarray([event.surplus.get(name, 0.0) for name in self.names])
+                begin = State(event.at, np.asarray(counts, np.int64), surplus, begin.ended)
+                changes = sum(isinstance(other, SetWeights) for other in self.log[: i + 1])
+                spans, first = self._spans[changes], i + 1
+        eras = [self._begin(spans, begin)]
+        for event in self.log[first:]:
+            if self._ends_before(eras[-1].timeline, event):
                 break
-            eras.append(self._after(eras[-1].plan, event))
+            timeline = eras[-1].timeline
+            eras[-1:] = Blocks(timeline, event.at), self._continue(eras[-1], event)
         return tuple(eras)
 
-    def _plan(
-        self,
-        law: tuple[InterpolationSpan, ...],
-        at: int,
-        counts: Ints,
-        residual: Any,
-        out: Any,
-        ended: bool = False,
-    ) -> Blocks:
-        out = out | (counts >= self._rules.most)
-        return Blocks(Timeline(self._rules, law, State(at, counts, residual, out), ended))
+    def _begin(self, spans: Spans, begin: State, is_over: bool = False) -> Blocks:
+        ended = begin.ended | (begin.counts >= self._limits.most)
+        return Blocks(Timeline(self._limits, spans, begin._replace(ended=ended), is_over))
 
-    def _over(self, plan: Timeline, event: Event) -> bool:
+    def _ends_before(self, timeline: Timeline, event: Event) -> bool:
         """Return whether the input streams ended before an event, because one lane ends before
         others.
         """
-        return (
-            any(isinstance(each, Exhausted) for each in self.log)
-            and plan.end_within(event.at) < event.at
-        )
+        has_ends = any(isinstance(other, Exhausted) for other in self.log)
+        return has_ends and timeline.end_within(event.at) < event.at
 
-    def _after(self, plan: Timeline, event: Event) -> Blocks:
-        """The plan from an event on. What the block that it cuts had given out by then is made up
-        for afterwards."""
-        at = event.at
-        if plan.end_within(at) < at:
+    def _continue(self, era: Blocks, event: Event) -> Blocks:
+        """Return the draws from an event on. They repay the surplus of the block that it cuts."""
+        timeline = era.timeline
+        if (end := timeline.end_within(event.at)) < event.at:
             raise ConfigError(
-                f"the event at position {at} is after the end of the mixture, "
-                f"{plan.end_within(at)}; give a position before the end"
+                f"the event at position {event.at} is after the end of the mixture, "
+                f"{end}; give a position before the end"
             )
-        counts, residual = self._account(plan, at)
-        law, out = tuple(plan.spans), plan.begin.out.copy()
+        spans, ended = tuple(timeline.spans), timeline.begin.ended.copy()
+        is_over = isinstance(event, Exhausted) and self.stop == "first_exhausted"
         if isinstance(event, SetWeights):
-            law = self._law(event)
+            spans = self._compute_spans(event)
         if isinstance(event, Exhausted):
-            out[self.names.index(event.source)] = True
-        first = isinstance(event, Exhausted) and self.stop == "first_exhausted"
-        return self._plan(law, at, counts, residual, out, ended=first)
+            ended[self.names.index(event.source)] = True
+        state = State(event.at, *self._account(timeline, event.at), ended)
+        return self._begin(spans, state, is_over)
 
-    def surplus(self, position: int) -> dict[str, float]:
-        """Return the surplus of each source before a position, in samples or (by a clock) tokens."""
-        _, residual = self._account(self._era(position).plan, position)
-        return dict(zip(self.names, residual.tolist(), strict=True))
-
-    def _account(self, plan: Timeline, at: int) -> tuple[Ints, Floats]:
+    def _account(self, timeline: Timeline, at: int) -> tuple[Ints, Floats]:
         """Return the draws of each source before a position, and its surplus."""
-        counts = Blocks(plan).counts(at)
-        residual = plan.residuals(at) + self._tokens(plan.counts(np.asarray([at]))[0], counts)
-        return counts, residual
-
-    def _tokens(self, start: Ints, stop: Ints) -> Ints:
-        """The distance between draws of every source, in tokens if shares count tokens by a clock."""
-        if self.meters is None or bool((start == stop).all()):
-            return stop - start
-        each = zip(self.meters, start.tolist(), stop.tolist(), strict=True)
-        return np.asarray([b - a and m.tokens(b) - m.tokens(a) for m, a, b in each], np.int64)
+        counts = Blocks(timeline).counts(at)
+        start = timeline.counts(np.asarray([at]))[0]  # before blocks are permuted
+        extra = counts - start
+        if self.meters is not None and extra.any():
+            pairs = zip(self.meters, start.tolist(), counts.tolist(), strict=True)
+            tokens = [b - a and meter.tokens(b) - meter.tokens(a) for meter, a, b in pairs]
+            extra = np.asarray(tokens, np.int64)
+        return counts, timeline.surplus(at) + extra
 
     def _era(self, position: int) -> Blocks:
-        i = bisect_right(self._eras, position, key=lambda era: era.plan.start)
+        i = bisect_right(self._eras, position, key=lambda era: era.timeline.start)
         if i == 0:
-            start = self._eras[0].plan.start
-            raise IndexError(
-                f"position {position} is before {start}, "
-                + (
-                    "where this mixture was adopted; ask the mixture before it"
-                    if start
-                    else "the first position; give a position from 0 on"
-                )
-            )
+            start = self._eras[0].timeline.start
+            remedy = "the first position; give a position from 0 on"
+            if start:
+                remedy = "where this mixture was adopted; ask the mixture before it"
+            raise IndexError(f"position {position} is before {start}, {remedy}")
         return self._eras[i - 1]
 
     def _segment(self, position: int) -> AnySegment | None:
-        era = self._era(position)
-        return era.plan.segment_at(position) if era.plan.covers(position) else None
+        timeline = self._era(position).timeline
+        return timeline.segment_at(position) if timeline.covers(position) else None
 
-    def _beyond(self, position: int) -> IndexError:
+    def _make_end_error(self, position: int) -> IndexError:
         size = self.size
         if size is None:
             return make_position_error(position)
@@ -339,14 +305,61 @@ class Mixture:
     def _at_sorted(self, positions: Ints) -> tuple[Ints, Ints]:
         low, high = int(positions[0]), int(positions[-1])
         first, last = self._era(low), self._era(high)
-        if not last.plan.covers(high):
-            raise self._beyond(high)
+        if not last.timeline.covers(high):
+            raise self._make_end_error(high)
         if first is last:
             return first.at(positions)
-        starts = [era.plan.start for era in self._eras[1:]]
+        starts = [era.timeline.start for era in self._eras[1:]]
         cuts = [0, *np.searchsorted(positions, starts).tolist(), len(positions)]
         source, k = np.empty((2, len(positions)), np.int64)
         for era, a, b in zip(self._eras, cuts, cuts[1:], strict=False):
             if b > a:
                 source[a:b], k[a:b] = era.at(positions[a:b])
         return source, k
+
+
+def mixture_to_json(mixture: Mixture) -> dict[str, Json]:
+    """Return plain JSON: all that the order depends on, without the meters of a token clock.
+
+    >>> made = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2), key=7)
+    >>> mixture_from_json(mixture_to_json(made)) == made
+    True
+    """
+    weights, caps = mixture.weights, mixture.max_epochs
+    return {
+        "names": list(mixture.names),
+        "weights": dict(weights) if isinstance(weights, Mapping) else None,
+        "schedule": weights.to_json() if isinstance(weights, Schedule) else None,
+        "sizes": list(mixture.sizes),
+        "block_size": mixture.block_size,
+        "stop": mixture.stop,
+        "max_epochs": dict(caps) if isinstance(caps, Mapping) else caps,
+        "temperature": mixture.temperature,
+        "key": mixture.key,
+        "log": [event.to_json() for event in mixture.log],
+        "lengths": None if mixture.lengths is None else list(mixture.lengths),
+        "clock": mixture.meters is not None,
+    }
+
+
+def mixture_from_json(saved: Any) -> Mixture:
+    """Return the mixture that `mixture_to_json` wrote."""
+    try:
+        options: dict[str, Any] = dict(cast("Mapping[str, Any]", saved))
+        schedule, clock = options.pop("schedule"), options.pop("clock")
+        names, lengths = tuple(options.pop("names")), options.pop("lengths")
+        if schedule is not None:
+            options["weights"] = Schedule.from_json(schedule)
+        return Mixture(
+            names,
+            sizes=tuple(options.pop("sizes")),
+            log=tuple(map(event_from_json, options.pop("log"))),
+            lengths=None if lengths is None else tuple(lengths),
+            meters=tuple(map(UnknownMeter, names)) if clock else None,
+            **options,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError, ConfigError) as error:
+        raise StateError(
+            f"a mixture in the state cannot be read ({error}); the state is damaged, load an "
+            "earlier one"
+        ) from error

@@ -1,4 +1,4 @@
-"""A mixture from one position on: segments, one after the other, made when asked for."""
+"""A mixture from one position on: segments, one after the other, computed when they are needed."""
 
 from __future__ import annotations
 
@@ -16,34 +16,38 @@ from ...schedule import InterpolationSpan
 from ...types import MAX_POSITION, Ints
 from ..base.integers import find_distinct_values
 from ..base.random import Words, derive_tweak_keys, mix64
-from .build import build, stair_weights
-from .clock import Clocked, clocked
-from .law import TokenClock
-from .segment import Flags, Segment, settle
-from .shape import Floats, Shape, grow, whole_weights
+from .segment import Flags, Segment, build_segment, share_out_surplus
+from .split_tree import (
+    Floats,
+    SplitTree,
+    build_split_tree,
+    convert_to_integer_weights,
+    convert_to_stair_weights,
+)
+from .token_clock import ClockSegment, TokenClock, build_clock_segment
 
 Stop: TypeAlias = Literal["restart", "first_exhausted", "all_exhausted", "all_exhausted_oversample"]
 STOPS: tuple[Stop, ...] = get_args(Stop)
-AnySegment: TypeAlias = Segment | Clocked
+AnySegment: TypeAlias = Segment | ClockSegment
 
-_UNEVEN = 0.02  # how far a stair of a ramp may be off the ramp, in draws,
+_UNEVEN = 0.02  # draws that a stair of a ramp may be off the ramp,
 _STAIRS = 8192  # unless that takes more stairs than this,
 _MOST = 1 << 20  # or more than this many nodes times stairs
-_PIECES, _SHORT = (
-    16,
-    128,
-)  # a ramp is worked out in so many pieces or more, but in none of fewer blocks than these,
+_PIECES = 16  # a ramp is computed in at least so many pieces,
+_SHORT = 128  # but in none of fewer blocks than these,
 _CELLS = 1 << 18  # of so many nodes times stairs at most
-_OWED = 2  # what a source may be off and be made up for in one segment
-_STRAY = 0.1  # how far weights may move, in sum, before the tree is grown anew
+_LARGE_SURPLUS = 2  # the largest surplus that one segment repays
+_STRAY = 0.1  # how far weights may move, in sum, before the tree is built again
 
 
 @dataclass(frozen=True, eq=False)
-class Rules:
-    """Limits that hold for a whole run; `MAX_POSITION` stands for no limit.
+class Limits:
+    """Settings that hold for a whole run; `MAX_POSITION` stands for no limit.
 
-    `most`: a source drops out after so many draws. `goal`: what a source must be given before a
-    pass of the mixture ends; for first_exhausted, what none may pass.
+    Attributes:
+        most: the draws after which a source drops out.
+        goal: the draws of a source before a pass of the mixture ends; for first_exhausted, the
+            draws that none may pass.
     """
 
     names: tuple[str, ...]
@@ -56,27 +60,30 @@ class Rules:
     clock: TokenClock | None = None
 
 
-class Kept(NamedTuple):
-    """A tree, the sources over which it stands, and the span and weights that it was grown for."""
+class BuiltTree(NamedTuple):
+    """A tree, its sources, and the span and weights that it was built for."""
 
     span: InterpolationSpan
-    shape: Shape
+    tree: SplitTree
     members: Ints
     weights: Floats
 
 
 class State(NamedTuple):
-    """The state of a plan: draws made, surplus of each source, sources that ended, the tree."""
+    """The state of a timeline: draws and surplus of each source, the sources that ended, the tree."""
 
     position: int
     counts: Ints
-    residual: Floats
-    out: Flags
-    kept: Kept | None = None
+    surplus: Floats
+    ended: Flags
+    built: BuiltTree | None = None
 
 
-class Grown(NamedTuple):
-    """What is known of a plan so far. Replaced as a whole, so that threads see one or the other."""
+class Known(NamedTuple):
+    """The segments computed so far, up to position `upto`; no state if the timeline ends there.
+
+    It is replaced as a whole, so that threads see one or the other.
+    """
 
     segments: tuple[AnySegment, ...]
     upto: int
@@ -84,321 +91,307 @@ class Grown(NamedTuple):
 
 
 class Timeline:
-    """Segments from a state on, as far as they were asked for."""
+    """The segments of a mixture from a state on."""
 
     def __init__(
-        self, rules: Rules, spans: Sequence[InterpolationSpan], state: State, ended: bool = False
+        self,
+        limits: Limits,
+        spans: Sequence[InterpolationSpan],
+        begin: State,
+        is_over: bool = False,
     ) -> None:
-        self.rules, self.spans, self.begin, self._ended = rules, spans, state, ended
-        self._begins = [span.begin for span in spans]
-        self._grown = Grown((), state.position, None if ended else state)
-
-    # ------------------------------------------------------------ questions
+        self.limits, self.spans, self.begin = limits, spans, begin
+        self._is_over = is_over
+        self._span_begins = [span.begin for span in spans]
+        self._known = Known((), begin.position, None if is_over else begin)
 
     @property
     def start(self) -> int:
+        """The first position."""
         return self.begin.position
 
     def size(self) -> int | None:
-        """The position at which the plan ends; None if it does not."""
-        if self._endless():
-            self._refuse_gap()
+        """Return the position at which the timeline ends; None if it does not."""
+        if self._is_endless():
+            self._require_no_gap()
             return None
-        if (
-            len(self.spans) == 1
-            and not self._ended
-            and self.rules.stop in ("restart", "all_exhausted")
-        ):
-            active = (self.spans[0].first > 0) & ~self.begin.out
-            return self.start + int((self.rules.most - self.begin.counts)[active].sum())
-        known = self._known(MAX_POSITION)
-        return None if known.upto == MAX_POSITION else known.upto
+        ends_with_sources = self.limits.stop in ("restart", "all_exhausted")
+        if len(self.spans) == 1 and not self._is_over and ends_with_sources:
+            active = (self.spans[0].first > 0) & ~self.begin.ended
+            return self.start + int((self.limits.most - self.begin.counts)[active].sum())
+        upto = self._extend_to(MAX_POSITION).upto
+        return None if upto == MAX_POSITION else upto
 
     def covers(self, position: int) -> bool:
-        """Whether there is a draw at a position."""
-        return self.start <= position < self._known(position).upto
+        """Return whether there is a draw at a position."""
+        return self.start <= position < self._extend_to(position).upto
 
     def end_within(self, position: int) -> int:
-        """The end of the plan, or `position` if that comes first."""
-        return min(position, self._known(position).upto)
+        """Return the end of the timeline, or `position` if that comes first."""
+        return min(position, self._extend_to(position).upto)
 
     def segment_at(self, position: int) -> AnySegment | None:
-        """The segment of a position up to the end, the end itself included; None at the end of an
-        empty plan."""
-        segments = self._known(position).segments
+        """Return the segment of a position, or of the end; None at the end of an empty timeline."""
+        segments = self._extend_to(position).segments
         i = bisect_right(segments, position, key=lambda segment: segment.start)
         return segments[i - 1] if i else None
 
     def counts(self, positions: Ints) -> Ints:
-        """Draws of every source before sorted positions: int64[len(positions), sources]."""
-        out = np.empty((len(positions), len(self.rules.names)), np.int64)
-        for segment, a, b in self._runs(positions):
-            out[a:b] = (
-                self.begin.counts
-                if segment is None
-                else segment.counts(positions[a:b] - segment.start)
-            )
+        """Return the draws of all sources before sorted positions: int64[len(positions), sources]."""
+        out = np.empty((len(positions), len(self.limits.names)), np.int64)
+        for segment, a, b in self._split_by_segment(positions):
+            if segment is None:
+                out[a:b] = self.begin.counts
+            else:
+                out[a:b] = segment.counts(positions[a:b] - segment.start)
         return out
 
-    def walk(self, positions: Ints) -> tuple[Ints, Ints]:
-        """The source of every sorted position, and which of its draws it is."""
-        runs = self._runs(positions)
-        if len(runs) == 1 and runs[0][0] is not None:
-            return runs[0][0].walk(positions - runs[0][0].start)
+    def draws(self, positions: Ints) -> tuple[Ints, Ints]:
+        """Return the source of every sorted position, and which of its draws it is."""
+        parts = self._split_by_segment(positions)
+        if len(parts) == 1 and (segment := parts[0][0]) is not None:
+            return segment.draws(positions - segment.start)
         source, k = np.empty((2, len(positions)), np.int64)
-        for segment, a, b in runs:
+        for segment, a, b in parts:
             assert segment is not None
-            source[a:b], k[a:b] = segment.walk(positions[a:b] - segment.start)
+            source[a:b], k[a:b] = segment.draws(positions[a:b] - segment.start)
         return source, k
 
     def locate(self, source: Ints, k: Ints) -> Ints:
-        """The positions of draws of sources, -1 for those that never come."""
-        known = self._grown
+        """Return the positions of draws of sources, -1 for those that are never made."""
+        known = self._known
         while known.state is not None and bool((known.state.counts[source] <= k).any()):
-            known = self._grow(known)
-        out, segments = np.full(len(k), -1), known.segments
-        if not segments:
-            return out
-        number = np.count_nonzero([segment.base[source] <= k for segment in segments], axis=0) - 1
-        for i in map(int, find_distinct_values(number[number >= 0])):
-            segment, end = (
-                segments[i],
-                segments[i + 1].start if i + 1 < len(segments) else known.upto,
-            )
-            mine = np.flatnonzero(number == i)
+            known = self._extend(known)
+        out = np.full(len(k), -1)
+        begun = np.zeros(len(k), np.int64)
+        for segment in known.segments:
+            begun += segment.base[source] <= k
+        ends = [*(segment.start for segment in known.segments[1:]), known.upto]
+        for i in map(int, find_distinct_values(begun[begun > 0] - 1)):
+            segment = known.segments[i]
+            mine = np.flatnonzero(begun == i + 1)
             mine = mine[np.isin(source[mine], segment.members)]
-            m = _positions(segment, source[mine], k[mine] - segment.base[source[mine]])
-            out[mine] = np.where(
-                (m < MAX_POSITION) & (m < end - segment.start), segment.start + m, -1
-            )
+            m = _locate(segment, source[mine], k[mine] - segment.base[source[mine]])
+            made = (m < MAX_POSITION) & (m < ends[i] - segment.start)
+            out[mine] = np.where(made, segment.start + m, -1)
         return out
 
-    def residuals(self, position: int) -> Floats:
-        """What every source was given too much before a position."""
+    def surplus(self, position: int) -> Floats:
+        """Return the excess draws, or tokens, of every source before a position."""
         segment = self.segment_at(position)
         if segment is None:
-            return self.begin.residual
+            return self.begin.surplus
         local = position - segment.start
-        return segment.residuals(local, segment.counts(np.asarray([local]))[0])
+        return segment.surplus_after(local, segment.counts(np.asarray([local]))[0])
 
-    def _runs(self, positions: Ints) -> list[tuple[AnySegment | None, int, int]]:
-        """The segments of sorted positions, and which positions are theirs."""
+    def _split_by_segment(self, positions: Ints) -> list[tuple[AnySegment | None, int, int]]:
+        """Return the segments of sorted positions, and which positions are theirs."""
         if not len(positions):
             return []
         low, high = int(positions[0]), int(positions[-1])
-        segments = self._known(high).segments
+        segments = self._extend_to(high).segments
         i, j = (bisect_right(segments, p, key=lambda segment: segment.start) for p in (low, high))
+        first = segments[i - 1] if i else None
         if i == j:
-            return [(segments[i - 1] if i else None, 0, len(positions))]
+            return [(first, 0, len(positions))]
         starts = [segment.start for segment in segments[i:j]]
         cuts = [0, *np.searchsorted(positions, starts).tolist(), len(positions)]
-        mine = [segments[i - 1] if i else None, *segments[i:j]]
-        return [(s, a, b) for s, a, b in zip(mine, cuts, cuts[1:], strict=False) if b > a]
+        parts = zip([first, *segments[i:j]], cuts, cuts[1:], strict=False)
+        return [(segment, a, b) for segment, a, b in parts if b > a]
 
     # ------------------------------------------------------------ growth
 
-    def _known(self, position: int) -> Grown:
-        """What is known once a position, or the end before it, has been reached."""
-        known = self._grown
+    def _extend_to(self, position: int) -> Known:
+        """Compute segments up to a position, or the end before it."""
+        known = self._known
         while known.upto <= position and known.state is not None:
-            known = self._grow(known)
+            known = self._extend(known)
         return known
 
-    def _grow(self, known: Grown) -> Grown:
-        """One segment more. Threads that race here make the same one."""
-        self._grown = grown = self._next(known.segments, known.state) if known.state else known
-        return grown
+    def _extend(self, known: Known) -> Known:
+        """Compute one more segment. Threads that race here compute equal ones."""
+        assert known.state is not None
+        self._known = extended = self._compute_next(known.segments, known.state)
+        return extended
 
-    def _next(self, segments: tuple[AnySegment, ...], state: State) -> Grown:
-        number = bisect_right(self._begins, state.position) - 1
+    def _compute_next(self, segments: tuple[AnySegment, ...], state: State) -> Known:
+        number = bisect_right(self._span_begins, state.position) - 1
         span = self.spans[number]
-        active = _weighted(span) & ~state.out
-        later = self._later(number) & ~state.out
+        active = _has_weight(span) & ~state.ended
+        later = self._have_weight_after(number) & ~state.ended
         if not active.any():
             if later.any():
-                raise self._gap(state.position, later)
-            return Grown(segments, state.position, None)
-        segment, kept, stop = self._segment(state, span, active)
-        ending = self._ending(segment, active, later & ~active)
-        source, last = self._drop(segment, active)
-        stop = min(stop, ending, last + 1)
+                raise self._make_gap_error(state.position, later)
+            return Known(segments, state.position, None)
+        segment, built, stop = self._build_segment(state, span, active)
+        pass_end = self._find_pass_end(segment, active, later & ~active)
+        source, last = self._find_last_draw(segment, active)
+        stop = min(stop, pass_end, last + 1)
         if stop >= MAX_POSITION:
-            return Grown((*segments, segment), MAX_POSITION, None)
+            return Known((*segments, segment), MAX_POSITION, None)
         if stop == 0:
-            return Grown(segments, state.position, None)
+            return Known(segments, state.position, None)
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
-        if stop == ending:
-            return Grown((*segments, segment), end, None)
-        out = state.out | ((np.arange(len(active)) == source) & (last < stop))
-        after = State(end, counts, segment.residuals(stop, counts), out, kept)
-        return Grown((*segments, segment), end, after)
+        if stop == pass_end:
+            return Known((*segments, segment), end, None)
+        ended = state.ended | ((np.arange(len(active)) == source) & (last < stop))
+        after = State(end, counts, segment.surplus_after(stop, counts), ended, built)
+        return Known((*segments, segment), end, after)
 
-    def _refuse_gap(self) -> None:
-        """Refuse now what is sure to run out before the sources that start later, though it would
-        never end."""
-        drawn, left = np.zeros_like(self.begin.out), self.rules.most - self.begin.counts
+    def _require_no_gap(self) -> None:
+        """Raise `ConfigError` if all sources with weight are sure to end before later ones start."""
+        drawn, left = np.zeros_like(self.begin.ended), self.limits.most - self.begin.counts
         for number, (span, after) in enumerate(pairwise(self.spans)):
-            drawn |= _weighted(span) & ~self.begin.out & (after.begin > self.start)
-            if (self.rules.most[drawn] == MAX_POSITION).any():
+            drawn |= _has_weight(span) & ~self.begin.ended & (after.begin > self.start)
+            if (self.limits.most[drawn] == MAX_POSITION).any():
                 return
-            later = (
-                self._later(number)
-                & ~self.begin.out
-                & ~drawn
-                & (self.rules.goal > self.begin.counts)
-            )
-            if (over := self.start + int(left[drawn].sum())) < after.begin and later.any():
-                raise self._gap(over, later)
+            later = self._have_weight_after(number) & ~self.begin.ended & ~drawn
+            later &= self.limits.goal > self.begin.counts
+            if (end := self.start + int(left[drawn].sum())) < after.begin and later.any():
+                raise self._make_gap_error(end, later)
 
-    def _gap(self, position: int, later: Flags) -> ConfigError:
-        names = [name for name, waits in zip(self.rules.names, later, strict=True) if waits]
+    def _make_gap_error(self, position: int, later: Flags) -> ConfigError:
+        names = [name for name, waits in zip(self.limits.names, later, strict=True) if waits]
         return ConfigError(
             f"at position {position} all sources with weight are exhausted, and {names} start "
             "only later; start them earlier, or let a source with weight continue "
             "(stop='restart', or a larger max_epochs)"
         )
 
-    def _endless(self) -> bool:
-        """Whether it is plain, without working anything out, that the plan has no end."""
-        if self._grown.state is None:
-            return self._grown.upto == MAX_POSITION
-        if self.rules.stop == "first_exhausted":
-            opened = _weighted(self.spans[-1]) | self._later(-1)
-            return bool((self.rules.goal[opened] == MAX_POSITION).all())
-        bound = (
-            self.rules.goal if self.rules.stop == "all_exhausted_oversample" else self.rules.most
-        )
-        return bool((_weighted(self.spans[-1]) & ~self.begin.out & (bound == MAX_POSITION)).any())
+    def _is_endless(self) -> bool:
+        """Return whether the timeline certainly has no end, without computing segments."""
+        if self._known.state is None:
+            return self._known.upto == MAX_POSITION
+        limits = self.limits
+        if limits.stop == "first_exhausted":
+            return bool((limits.goal[self._have_weight_after(-1)] == MAX_POSITION).all())
+        bound = limits.goal if limits.stop == "all_exhausted_oversample" else limits.most
+        active = _has_weight(self.spans[-1]) & ~self.begin.ended
+        return bool((active & (bound == MAX_POSITION)).any())
 
-    def _segment(
+    def _build_segment(
         self, state: State, span: InterpolationSpan, active: Flags
-    ) -> tuple[AnySegment, Kept | None, int]:
-        """The segment from a state on, and how far its law goes."""
-        ahead, clock = state.residual, self.rules.clock
-        residual = (
-            settle(ahead, active, state.out, span.first + span.last)
-            if clock is None
-            else np.where(active, ahead, 0)
-        )
-        position, stop = (
-            state.position,
-            MAX_POSITION if span.end is None else span.end - state.position,
-        )
-        law = span.over(active)
-        edges, weights = np.asarray([0, MAX_POSITION]), law.first[:, None]
-        kept = state.kept
-        if clock is None and law.constant and float(np.abs(residual).max()) > _OWED:
-            # One segment cannot make up for so much: the next continues with the rest, each twice
-            # as long.
-            stop = min(stop, max(self.rules.block, 4 * len(active), position - self.start))
-            kept = None
-        if not law.constant:
-            edges, blocks = self._stairs(position, law)
-            weights, stop = (
-                law.means(edges[:-1] + position, blocks, self.rules.block).T,
-                int(edges[-1]),
-            )
-        if clock is not None:
-            members = np.flatnonzero(active)
-            mine = weights[members]
-            exact = whole_weights(mine[:, 0])[:, None] if law.constant else stair_weights(mine)
-            return (
-                clocked(position, state.counts, residual, members, exact, edges, clock),
-                None,
-                stop,
-            )
-        now = weights.mean(axis=1)
-        now /= fsum(now.tolist())
-        if kept is None or _strayed(kept, span, active, now):
-            members = np.flatnonzero(active)
-            kept = Kept(span, grow(whole_weights(now[members]), residual[members]), members, now)
-        mine = weights[kept.members]
-        exact = whole_weights(mine[:, 0])[:, None] if law.constant else stair_weights(mine)
-        names = kept.shape.sums(self.rules.keys[kept.members])[len(kept.members) :]
-        keys = mix64(names + derive_tweak_keys(self.rules.key, np.asarray([position])))
-        return (
-            build(position, state.counts, residual, kept.members, kept.shape, exact, edges, keys),
-            kept,
-            stop,
-        )
+    ) -> tuple[AnySegment, BuiltTree | None, int]:
+        """Build the segment from a state on; return also its tree and its largest length."""
+        position, clock, built = state.position, self.limits.clock, state.built
+        stop = MAX_POSITION if span.end is None else span.end - position
+        surplus = np.where(active, state.surplus, 0)
+        active_span = span.over(active)
+        constant = active_span.constant
+        if clock is None:
+            by_weight = span.first + span.last
+            surplus = share_out_surplus(state.surplus, active, state.ended, by_weight)
+            if constant and float(np.abs(surplus).max()) > _LARGE_SURPLUS:
+                # One segment cannot repay so much: the next continues, each twice as long.
+                stop = min(stop, max(self.limits.block, 4 * len(active), position - self.start))
+                built = None
+        edges, weights = np.asarray([0, MAX_POSITION]), active_span.first[:, None]
+        if not constant:
+            edges, blocks = self._choose_stairs(position, active_span)
+            weights = active_span.means(edges[:-1] + position, blocks, self.limits.block).T
+            stop = int(edges[-1])
 
-    def _stairs(self, position: int, span: InterpolationSpan) -> tuple[Ints, Ints]:
-        """The next stairs of a ramp, as local positions, on the grid of blocks; and the blocks that
-        each begins.
+        def to_integers(weights: Floats) -> Ints:
+            if constant:
+                return convert_to_integer_weights(weights[:, 0])[:, None]
+            return convert_to_stair_weights(weights)
+
+        members = np.flatnonzero(active)
+        if clock is not None:
+            integers = to_integers(weights[members])
+            segment = build_clock_segment(
+                position, state.counts, surplus, members, integers, edges, clock
+            )
+            return segment, None, stop
+        mean = weights.mean(axis=1)
+        mean /= fsum(mean.tolist())
+        if built is None or _is_outdated(built, span, active, mean):
+            tree = build_split_tree(convert_to_integer_weights(mean[members]), surplus[members])
+            built = BuiltTree(span, tree, members, mean)
+        members, tree = built.members, built.tree
+        names = tree.sums(self.limits.keys[members])[len(members) :]
+        keys = mix64(names + derive_tweak_keys(self.limits.key, np.asarray([position])))
+        integers = to_integers(weights[members])
+        segment = build_segment(
+            position, state.counts, surplus, members, tree, integers, edges, keys
+        )
+        return segment, built, stop
+
+    def _choose_stairs(self, position: int, span: InterpolationSpan) -> tuple[Ints, Ints]:
+        """Return the next stairs of a ramp, as local positions on the grid of blocks; and the
+        blocks that each begins.
 
         A piece ends before the weights or their sum move much: then they move evenly, and a stair
-        of n positions is off by an eighth of n times what they move along it.
+        of n positions is off by an eighth of n times their movement along it.
         """
         assert span.end is not None
-        size, nodes, whole = self.rules.block, 2 * len(span.first), span.end - span.begin
+        size, nodes, whole = self.limits.block, 2 * len(span.first), span.end - span.begin
         length = max(-(-whole // _PIECES), min(whole, _SHORT * size))
         while True:
-            ends = span.means(
-                np.asarray([position, min(position + length, span.end)]), np.ones(2, np.int64), 1
-            )
-            sums = [fsum(row) for row in ends.tolist()]
-            moved = np.abs(ends[1] / sums[1] - ends[0] / sums[0])
-            if length <= size or (
-                fsum(moved.tolist()) <= 2 * _STRAY and max(sums) <= 2 * min(sums)
-            ):
+            ends = np.asarray([position, min(position + length, span.end)])
+            weights = span.means(ends, np.ones(2, np.int64), 1)
+            sums = [fsum(row) for row in weights.tolist()]
+            moved = np.abs(weights[1] / sums[1] - weights[0] / sums[0])
+            is_even = fsum(moved.tolist()) <= 2 * _STRAY and max(sums) <= 2 * min(sums)
+            if length <= size or is_even:
                 break
             length //= 2
         even = sqrt(4 * _UNEVEN * length / max(float(moved.max()), 1e-12))
-        each = max(
-            1, int(min(even, length)) // size, -(-whole // (size * max(_STAIRS, _MOST // nodes)))
-        )
-        many = min(max(1, _CELLS // nodes), _STAIRS, -(-length // (size * each)))
-        first = -(-(position + 1 - self.start) // size)
-        grid = self.start + (first + each * np.arange(many + 1)) * size
+        fewest = -(-whole // (size * max(_STAIRS, _MOST // nodes)))
+        step = size * max(1, int(min(even, length)) // size, fewest)
+        count = min(max(1, _CELLS // nodes), _STAIRS, -(-length // step))
+        first = self.start - (self.start - position - 1) // size * size
+        grid = first + step * np.arange(count + 1)
         edges = find_distinct_values(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
-    def _drop(self, segment: AnySegment, active: Flags) -> tuple[int, int]:
-        """The source that first makes the last draw that it may have, and the local position of
-        that."""
-        mine = np.flatnonzero(active & (self.rules.most < MAX_POSITION))
-        if not len(mine):
+    def _find_last_draw(self, segment: AnySegment, active: Flags) -> tuple[int, int]:
+        """Return the source that is first to make its last draw, and the local position of that."""
+        limited = np.flatnonzero(active & (self.limits.most < MAX_POSITION))
+        if not len(limited):
             return 0, MAX_POSITION
-        i, last = segment.soonest(mine, self.rules.most[mine] - segment.base[mine] - 1)
-        return int(mine[i]), last
+        draws = self.limits.most[limited] - segment.base[limited] - 1
+        i, last = segment.first_of(limited, draws)
+        return int(limited[i]), last
 
-    def _ending(self, segment: AnySegment, active: Flags, waiting: Flags) -> int:
-        """The local position at which the pass ends, `MAX_POSITION` if not by the stop rule."""
-        goal = self.rules.goal
-        mine = np.flatnonzero(active & (goal < MAX_POSITION))
-        if self.rules.stop == "first_exhausted" and len(mine):
-            return segment.soonest(mine, np.maximum(goal - segment.base, 0)[mine])[1]
-        if self.rules.stop == "all_exhausted_oversample":
-            lacking = goal > segment.base
-            if (lacking & waiting).any():
+    def _find_pass_end(self, segment: AnySegment, active: Flags, waiting: Flags) -> int:
+        """Return the local position at which the pass ends, `MAX_POSITION` if not by its rule."""
+        goal, stop = self.limits.goal, self.limits.stop
+        if stop == "first_exhausted":
+            sources = np.flatnonzero(active & (goal < MAX_POSITION))
+            if not len(sources):
                 return MAX_POSITION
-            mine = np.flatnonzero(active & lacking)
-            if not len(mine):
-                return 0
-            if (goal[mine] < MAX_POSITION).all():
-                last = int(_positions(segment, mine, (goal - segment.base - 1)[mine]).max())
-                return min(last + 1, MAX_POSITION)
-        return MAX_POSITION
+            return segment.first_of(sources, np.maximum(goal - segment.base, 0)[sources])[1]
+        lacking = goal > segment.base
+        if stop != "all_exhausted_oversample" or (lacking & waiting).any():
+            return MAX_POSITION
+        sources = np.flatnonzero(active & lacking)
+        if not len(sources):
+            return 0
+        if (goal[sources] == MAX_POSITION).any():
+            return MAX_POSITION
+        last = _locate(segment, sources, (goal - segment.base - 1)[sources]).max()
+        return min(int(last) + 1, MAX_POSITION)
 
-    def _later(self, number: int) -> Flags:
-        """Which sources have weight in a later span."""
-        out = np.zeros(len(self.rules.names), np.bool_)
+    def _have_weight_after(self, number: int) -> Flags:
+        """Return the sources that have weight after a span."""
+        out = np.zeros(len(self.limits.names), np.bool_)
         for span in self.spans[number + 1 :]:
-            out |= _weighted(span)
+            out |= _has_weight(span)
         return out
 
 
-def _weighted(span: InterpolationSpan) -> Flags:
-    """Which sources have weight somewhere in a span."""
+def _has_weight(span: InterpolationSpan) -> Flags:
+    """Return the sources that have weight somewhere in a span."""
     return (span.first > 0) | (span.last > 0)
 
 
-def _positions(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
+def _locate(segment: AnySegment, sources: Ints, j: Ints) -> Ints:
     return segment.locate(np.searchsorted(segment.members, sources), j)
 
 
-def _strayed(kept: Kept, span: InterpolationSpan, active: Flags, now: Floats) -> bool:
-    """Return whether to rebuild a tree: its weights have changed, or it is full of dead leaves."""
-    dead = 4 * int(np.count_nonzero(active)) < 3 * len(kept.members)
-    ramp = kept.span is not span or not span.constant
-    return dead or ramp or fsum(np.abs(kept.weights - now).tolist()) > _STRAY
+def _is_outdated(built: BuiltTree, span: InterpolationSpan, active: Flags, weights: Floats) -> bool:
+    """Return whether to build a new tree: weights have moved, or a quarter of the leaves ended."""
+    ended = 4 * int(np.count_nonzero(active)) < 3 * len(built.members)
+    moves = built.span is not span or not span.constant
+    return ended or moves or fsum(np.abs(built.weights - weights).tolist()) > _STRAY

@@ -14,12 +14,11 @@ from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..graph.compiled import Compiled
-from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
+from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json
 from ..graph.indexed import tail_group
 from ..graph.nodes import Flow, Reorder
 from ..graph.recipe import difference
 from ..graph.tail import below_tail, tail_of
-from ..mixing import MadeUp, fits_log, from_log
 from ..ops.packed import packed_before
 from ..orders import Gap
 from ..runtime.cursor import seal
@@ -127,20 +126,11 @@ class Plan(Questions, Generic[D]):
         >>> [ds.plan.replay([{"from": 0}, {"position": 1, "source": "a"}]).at(p)[0].source for p in range(4)]
         ['a', 'a', 'b', 'a']
         """
-        if not settled_mixture(self._base.flow):
-            raise ConfigError(
-                "plan.replay: the mixture does not count settled items; use mix(count='settled')"
-            )
-        event, edits = from_log(list(log)), list[Edit]()
-        for edit in self._edits:
-            if not isinstance(edit, Change) or not isinstance(saved := edit.event, MadeUp):
-                edits.append(edit)
-            elif not fits_log(saved, event):
-                raise StateError(
-                    "the log is of another run, or incomplete, because the state has other "
-                    "made-up draws; pass the whole log of this run"
-                )
-        return self._copy(self._base, (*edits, Change((), 0, event)), self._body, self._records)
+        section = self._section
+        if section is None:
+            raise ConfigError("plan.replay: the plan is of no run with leases; use ds.plan")
+        edits = section.replay(self._base.flow, self._edits, list(log))
+        return self._copy(self._base, edits, self._body, self._records)
 
     def rows(self, world_size: int | None = None) -> Self:
         """Return the plan whose positions are rows: samples or packed rows before the last batches.

@@ -15,6 +15,8 @@ from ..base.canonical_json import compute_fingerprint, encode_canonical_json
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
 from ..graph.digests import known_parts
+from ..graph.edits import Edit
+from ..graph.nodes import Flow
 from ..graph.recipe import difference
 from .cursor import unseal
 
@@ -201,6 +203,10 @@ class StateSection(Protocol):
     def open_items(self, state: SavedState) -> tuple[int, Sequence[tuple[int, int]]]:
         """Return the unfinished items below the position of a merged state: the number of rows in
         an item, and the pass and number of each item."""
+        ...
+
+    def replay(self, tree: Flow, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
+        """Return the changes of a run of a tree with all that its log says."""
         ...
 
 

@@ -3,23 +3,24 @@
 from .by import By
 from .chain import Chain
 from .cycle import Cycle
-from .rule import MANY, Drawing, Draws, Invertible, LaneShare, Outcome, Rule
+from .rule import MANY, DrawChange, Drawing, Draws, Invertible, LaneShare, Outcome, Rule
 from .turns import Turns
-from .weighted import ByWeight, Changed, Past, Weighted, caps_of
+from .weighted import ByWeight, FormerMixture, MixtureByPass, Weighted, caps_of
 
 __all__ = [
     "MANY",
     "By",
     "ByWeight",
     "Chain",
-    "Changed",
     "Cycle",
+    "DrawChange",
     "Drawing",
     "Draws",
+    "FormerMixture",
     "Invertible",
     "LaneShare",
+    "MixtureByPass",
     "Outcome",
-    "Past",
     "Rule",
     "Turns",
     "Weighted",

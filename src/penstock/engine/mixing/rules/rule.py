@@ -1,9 +1,10 @@
-"""What a rule of mixing is: whose turn it is, by position and one draw at a time."""
+"""Mixing rules: the input of each draw, by position and one draw at a time."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 from ....types import Ints, Json
 
@@ -12,7 +13,7 @@ MANY = 1 << 20  # passes where nobody can know how many; enough that none is beg
 
 
 class Drawing(Protocol):
-    """Which input each position of a pass draws from, and which of its draws that is."""
+    """The input of each position of a pass, and which of its draws the position is."""
 
     @property
     def size(self) -> int | None: ...
@@ -24,11 +25,45 @@ class Drawing(Protocol):
 
 @runtime_checkable
 class Invertible(Protocol):
-    """A schedule with an inverse: the draws of each input before a position, the positions of draws
+    """A drawing with an inverse: the draws of each input before a position, the positions of draws
     (or -1)."""
 
     def counts(self, position: int, /) -> Ints: ...
     def places(self, source: Ints, k: Ints, /) -> Ints: ...
+
+
+class DrawChange(ABC):
+    """A change of the draws of a weighted mixture by a package outside the engine.
+
+    `Weighted(draw_change=...)` has the change of a new run. During the run, the package replaces it
+    by another of its class (`ChangedDraws`), which states save as an event of this `kind`. The
+    weights of such a mixture cannot change.
+
+    Args:
+        kind: name of the event in states, unique for each class.
+    """
+
+    classes: ClassVar[dict[str, type[DrawChange]]] = {}
+
+    def __init_subclass__(cls, kind: str) -> None:
+        DrawChange.classes[kind] = cls
+
+    @abstractmethod
+    def apply_to(self, mixture: Any, /) -> Drawing:
+        """Return the changed draws of a `Mixture`; the mixture itself if it draws as before."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Json]:
+        """Return the options of `mix` that describe this kind of draws."""
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Json]:
+        """Return the event, with its kind under "event"."""
+
+    @classmethod
+    @abstractmethod
+    def from_json(cls, saved: Any, /) -> Self:
+        """Return the change that `to_json` wrote."""
 
 
 class Draws:

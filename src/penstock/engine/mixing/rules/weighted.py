@@ -1,8 +1,8 @@
-"""By weight: what was asked for, and the draws of a lane. By position it is a `Mixture`."""
+"""Mixing by weight: the options of `mix`, and the draws of a lane. By position it is a `Mixture`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -13,21 +13,23 @@ from ....errors import ConfigError
 from ....schedule import CountedUnit, Schedule
 from ....types import Json
 from ...base.cursors import parse_cursor_int, parse_cursor_list
-from ..events import Event, Exhausted, MadeUp, SetWeights, event_from_json
-from ..made_up import ShareOf
+from ..events import Event, Exhausted, SetWeights, event_from_json
 from ..mixture import Mixture
 from ..timeline import Stop
-from .rule import MANY, Draws, LaneShare, Outcome, Rule
+from .rule import MANY, DrawChange, Draws, LaneShare, Outcome, Rule
 
 
 @dataclass(frozen=True)
 class Weighted(Rule):
-    """By weight: see `penstock.engine.mixing`. `events` are the changes made during a run, each
-    with the pass in which it was made; cursors carry them. `now` is the pass in which the run
-    stands, where that is a pass of the mixture. `lengths` are the mean tokens of a sample of each
-    input, where tokens are counted: found out once, when the mixture is made. `count` says what has
-    the shares, and `made` what was put in for draws that were lost; `clock` that tokens are counted
-    by the clock, as all lengths are known.
+    """Mixing by weight: the options of `mix`, and the changes of a run.
+
+    Attributes:
+        events: the changes during a run, each with the pass in which it was made.
+        pasts: the mixtures that this one replaced, in order.
+        now: the current pass of the run, if passes of the run are passes of the mixture.
+        lengths: mean tokens of a sample of each input, measured once, if tokens are counted.
+        clock: whether tokens are counted by the token clock, because all lengths are known.
+        draw_change: other draws, by a package outside the engine.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -38,32 +40,32 @@ class Weighted(Rule):
     max_epochs: float | tuple[tuple[str, float], ...] | None
     temperature: float | None
     events: tuple[tuple[int, Event], ...] = ()
-    pasts: tuple[Past, ...] = ()
+    pasts: tuple[FormerMixture, ...] = ()
     now: int | None = None
     lengths: tuple[tuple[str, float], ...] | None = None
-    count: ShareOf = "drawn"
-    made: MadeUp | None = None
     clock: bool = False
+    draw_change: DrawChange | None = None
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """The mixtures that were made of this rule, by their names, sizes and place: loaders, plans
-        and passes share what one of them has worked out.
-        """
+        """Mixtures of this rule by names, sizes and path, shared by loaders, plans and passes."""
         return {}
 
     @cached_property
     def changed(self) -> dict[Any, Any]:
-        """The mixtures after the latest changes, likewise: one more change is added to these."""
+        """Mixtures after the latest changes, to which one more change is added."""
         return {}
 
-    def after(
-        self, events: tuple[tuple[int, Event], ...], pasts: tuple[Past, ...], now: int | None
+    def with_changes(
+        self,
+        events: tuple[tuple[int, Event], ...],
+        pasts: tuple[FormerMixture, ...],
+        now: int | None,
     ) -> Weighted:
         """Return the rule of a run with these changes."""
-        found = replace(self, events=events, pasts=pasts, now=now)
-        vars(found)["changed"] = self.changed
-        return found
+        changed = replace(self, events=events, pasts=pasts, now=now)
+        vars(changed)["changed"] = self.changed
+        return changed
 
     named = True
 
@@ -71,38 +73,31 @@ class Weighted(Rule):
         """Return whether a mixture never ends. Inputs of weight 0 do not count; a cap ends only
         inputs with a length.
         """
-        caps = self.max_epochs
-        capped = dict.fromkeys(names) if isinstance(caps, float | int) else dict(caps or ())
-        points: list[Mapping[str, float]] = [dict.fromkeys(names, 1.0)]
         if isinstance(self.weights, Schedule):
             points = [weights for _, weights in self.weights.points]
-        elif self.weights is not None:
-            points = [dict(self.weights)]
-        live = [
-            (name, goes)
-            for name, goes in zip(names, inputs, strict=True)
-            if any(p.get(name) for p in points)
-        ]
-        match self.stop:
-            case "restart":
-                return any(name not in capped or goes for name, goes in live)
-            case "first_exhausted":
-                return all(goes for _, goes in live)
-            case _:
-                return any(goes for _, goes in live)
+        else:
+            points = [dict(self.weights or dict.fromkeys(names, 1.0))]
+        is_endless = dict(zip(names, inputs, strict=True))
+        live = [name for name in names if any(point.get(name) for point in points)]
+        if self.stop == "restart":
+            return any(is_endless[name] or self.cap(name) is None for name in live)
+        combine = all if self.stop == "first_exhausted" else any
+        return combine(is_endless[name] for name in live)
+
+    def cap(self, name: str) -> float | None:
+        """Return the largest number of passes over an input."""
+        caps = self.max_epochs
+        return dict(caps).get(name) if isinstance(caps, tuple) else caps
 
     def describe(self) -> dict[str, Json]:
-        asked = (
-            self.weights.to_json()
-            if isinstance(self.weights, Schedule)
-            else self.weights and dict(self.weights)
-        )
+        weights = self.weights
+        weights = weights.to_json() if isinstance(weights, Schedule) else weights and dict(weights)
         caps = dict(self.max_epochs) if isinstance(self.max_epochs, tuple) else self.max_epochs
         return {
-            "mix": "weighted", "weights": asked, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
+            "mix": "weighted", "weights": weights, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
             "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
-            **({} if self.count == "drawn" else {"count": self.count}),
+            **({} if self.draw_change is None else self.draw_change.describe()),
             **({"clock": True} if self.clock else {}),
         }  # fmt: skip
 
@@ -111,44 +106,47 @@ class Weighted(Rule):
 
 
 @dataclass(frozen=True)
-class Changed:
-    """A mixture after `events`: from which pass on it is which mixture, and what it is in new
-    passes."""
+class MixtureByPass:
+    """A mixture after `events`, by pass.
+
+    Attributes:
+        passes: the mixture that draws from each of these passes on.
+        mixture: the mixture in passes after the last event.
+    """
 
     events: tuple[tuple[int, Event], ...]
     passes: dict[int, Mixture]
     mixture: Mixture
 
     @staticmethod
-    def of(mixture: Mixture, events: Sequence[tuple[int, Event]]) -> Changed:
+    def of(mixture: Mixture, events: Sequence[tuple[int, Event]]) -> MixtureByPass:
         """Return a mixture after events."""
-        return Changed((), {0: mixture}, mixture).and_then(events)
+        return MixtureByPass((), {0: mixture}, mixture).and_then(events)
 
     def at(self, epoch: int) -> Mixture:
         """Return the mixture of a pass."""
-        return self.passes[max(each for each in self.passes if each <= epoch)]
+        return self.passes[max(first for first in self.passes if first <= epoch)]
 
     def begins(self, events: tuple[tuple[int, Event], ...]) -> bool:
         """Return whether these events are the first of others."""
         return self.events == events[: len(self.events)]
 
-    def and_then(self, events: Sequence[tuple[int, Event]]) -> Changed:
+    def and_then(self, events: Sequence[tuple[int, Event]]) -> MixtureByPass:
         """Return the mixture after more events."""
         passes, mixture = dict(self.passes), self.mixture
         for epoch, event in events:
-            before = passes[max(each for each in passes if each <= epoch)]
+            before = passes[max(first for first in passes if first <= epoch)]
             passes[epoch] = before.with_event(event)
             if isinstance(event, SetWeights):
                 mixture = replace(mixture, weights=event.weights, temperature=None)
                 passes[epoch] = passes[epoch] if event.at or before.log else mixture
             passes[epoch + 1] = mixture
-        return Changed((*self.events, *events), passes, mixture)
+        return MixtureByPass((*self.events, *events), passes, mixture)
 
 
 @dataclass(frozen=True)
-class Past:
-    """A mixture that another one took over from at position `at` of pass `lap`, and what had
-    happened to it.
+class FormerMixture:
+    """A mixture that another one replaced at position `at` of pass `lap`, and its events.
 
     `rows` has the sources below it that had another number of rows then.
     """
@@ -160,9 +158,9 @@ class Past:
     rows: tuple[tuple[str, int], ...] = ()
 
     @cached_property
-    def changed(self) -> Changed:
+    def changed(self) -> MixtureByPass:
         """The mixture of each pass."""
-        return Changed.of(self.mixture, self.events)
+        return MixtureByPass.of(self.mixture, self.events)
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -170,10 +168,9 @@ class Past:
 
 @dataclass(frozen=True)
 class ByWeight(Draws):
-    """A lane's share of a weighted mixture over inputs of unknown length, after so many `passes` of
-    each.
+    """A lane's share of a weighted mixture over inputs of unknown length.
 
-    It is the mixture of the run, without the inputs that ended here.
+    It is the mixture of the run, without the inputs that ended here after so many `passes`.
     """
 
     mixture: Mixture
@@ -236,19 +233,12 @@ class ByWeight(Draws):
 
 
 def caps_of(rule: Weighted, names: Sequence[str]) -> tuple[int | None, ...]:
-    """How many whole passes each input may make."""
-    asked = (
-        dict(rule.max_epochs)
-        if isinstance(rule.max_epochs, tuple)
-        else dict.fromkeys(names, rule.max_epochs)
-    )
-    out = list[int | None]()
-    for name in names:
-        cap = asked.get(name)
+    """Return the largest number of whole passes over each input."""
+    caps = [rule.cap(name) for name in names]
+    for name, cap in zip(names, caps, strict=True):
         if cap is not None and cap != int(cap):
             raise ConfigError(
                 f"max_epochs of {name!r} is {cap}, but an input of the mixture has no random "
                 "access, so parts of a pass cannot be counted; give a whole number of passes"
             )
-        out.append(None if cap is None else int(cap))
-    return tuple(out)
+    return tuple(None if cap is None else int(cap) for cap in caps)

@@ -6,18 +6,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...schedule import Floats, InterpolationSpan
-from .asking import spans_of
-from .events import SetWeights
-from .mixture import Mixture
+from penstock.engine.mixing import Mixture, SetWeights
+from penstock.engine.mixing.options import compute_spans
+from penstock.schedule import Floats, InterpolationSpan
 
-_LOOKS = 256  # places along a ramp at which its weights are taken
+_POINTS = 256  # points of a ramp at which its weights are taken
 
 
-def asked(mixture: Mixture, stop: int) -> Floats:
-    """The mean shares asked for in the positions before `stop`: float64[sources], of sum 1.
+def compute_target_shares(mixture: Mixture, stop: int) -> Floats:
+    """Return the mean target shares of the positions before `stop`: float64[sources], of sum 1.
 
-    >>> asked(Mixture(("a", "b"), {"a": 3, "b": 1}, (None, None)), 1_000).tolist()
+    >>> compute_target_shares(Mixture(("a", "b"), {"a": 3, "b": 1}, (None, None)), 1_000).tolist()
     [0.75, 0.25]
     """
     changes = [(event.at, event.weights) for event in mixture.log if isinstance(event, SetWeights)]
@@ -26,22 +25,22 @@ def asked(mixture: Mixture, stop: int) -> Floats:
     for number, weights in enumerate([mixture.weights, *(weights for _, weights in changes)]):
         end = min(stop, begins[number + 1] if number + 1 < len(begins) else stop)
         temperature = None if number else mixture.temperature
-        spans = spans_of(mixture.names, mixture.sizes, weights, temperature, mixture.lengths)
-        total += _over(spans, begins[number], end)
+        spans = compute_spans(mixture.names, mixture.sizes, weights, temperature, mixture.lengths)
+        total += _sum_shares(spans, begins[number], end)
     return total / max(float(total.sum()), 1e-300)
 
 
-def _over(spans: Sequence[InterpolationSpan], start: int, stop: int) -> Floats:
-    """The sum of the shares over positions `start` to `stop - 1`."""
+def _sum_shares(spans: Sequence[InterpolationSpan], start: int, stop: int) -> Floats:
+    """Return the sum of the shares over positions `start` to `stop - 1`."""
     out = np.zeros(len(spans[0].first))
-    for span in (each.over(each.first + each.last > 0) for each in spans):
+    for span in (span.over(span.first + span.last > 0) for span in spans):
         low, high = max(start, span.begin), stop if span.end is None else min(stop, span.end)
         if high <= low:
             continue
         if span.constant:
             rows = span.first[None, :]
         else:
-            places = np.linspace(low, high - 1, min(_LOOKS, high - low)).astype(np.int64)
-            rows = span.means(places, np.ones_like(places), 1)
+            positions = np.linspace(low, high - 1, min(_POINTS, high - low)).astype(np.int64)
+            rows = span.means(positions, np.ones_like(positions), 1)
         out += (rows / rows.sum(axis=1, keepdims=True)).mean(axis=0) * (high - low)
     return out

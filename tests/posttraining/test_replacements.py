@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.mixing import Corrected, MadeUp, Mixture, event_from_json, from_log
+from penstock.engine.mixing import Mixture
+from penstock.posttraining.replacements import ReplacedDraws, Replacements, read_log
 
 NAMES = ("a", "b", "c")
 
@@ -46,16 +47,16 @@ def test_every_question_is_answered_by_one_order(
     weights: list[int], log: dict[int, str], at: int, needed: set[int]
 ) -> None:
     mix, draws = mixture(weights), sorted(log.items())
-    whole, expected = Corrected(mix, MadeUp(0, {}, tuple(draws))), model(mix, draws, 90)
-    short = whole.lost([], at, np.asarray(sorted(p for p in needed if p < at), np.int64))
+    whole, expected = ReplacedDraws(mix, Replacements(0, {}, tuple(draws))), model(mix, draws, 90)
+    short = whole.replace_lost([], at, np.asarray(sorted(p for p in needed if p < at), np.int64))
     drawings = [(whole, 0)]
     pending = [place for place, _ in draws if place >= at]
     if pending == [
         *range(at, at + len(pending))
     ]:  # `lost` puts all that is owed next: where it is, nothing changes
-        read = event_from_json(through_json(short.to_json()))
-        assert read == short and isinstance(read, MadeUp)
-        drawings.append((Corrected(mix, read), at))
+        read = Replacements.from_json(through_json(short.to_json()))
+        assert read == short
+        drawings.append((ReplacedDraws(mix, read), at))
     for drawing, first in drawings:
         places = np.random.default_rng(1).permutation(np.arange(first, 90))
         source, k = drawing.at(places)
@@ -67,7 +68,7 @@ def test_every_question_is_answered_by_one_order(
             drawn = Counter(source for source, _ in expected[:position])
             assert drawing.counts(position).tolist() == [drawn[i] for i in range(3)]
     known: list[int] = sorted({*(p for p in needed if p < at), *([at - 1] if at else [])})
-    early = Corrected(mix, short)
+    early = ReplacedDraws(mix, short)
     if known:
         source, k = early.at(np.asarray(known))
         assert [*zip(source.tolist(), k.tolist(), strict=True)] == [expected[int(p)] for p in known]
@@ -78,7 +79,7 @@ def test_every_question_is_answered_by_one_order(
 
 def test_before_what_is_told_only_the_beginning_is_known() -> None:
     mix = mixture([2, 1, 1])
-    drawing = Corrected(mix, MadeUp(5, {"a": 1}, ((6, "b"),)))
+    drawing = ReplacedDraws(mix, Replacements(5, {"a": 1}, ((6, "b"),)))
     assert drawing.counts(0).tolist() == [0, 0, 0]
     assert int(drawing.counts(5).sum()) == 5
     for position in range(1, 5):
@@ -98,7 +99,7 @@ def test_a_log_of_several_lives_is_read_in_order() -> None:
         {"from": 0}, {"position": 3, "source": "a"}, {"position": 9, "source": "b"}, {"position": 10, "source": "a"},
         {"from": 9}, {"position": 9, "source": "b"}, {"position": 12, "source": "c"},
     ]  # fmt: skip
-    assert from_log(log).draws == ((3, "a"), (9, "b"), (12, "c"))
+    assert read_log(log).draws == ((3, "a"), (9, "b"), (12, "c"))
     for wrong in (
         {"position": 12, "source": "a"},
         {"position": -1, "source": "a"},
@@ -107,7 +108,7 @@ def test_a_log_of_several_lives_is_read_in_order() -> None:
         {"position": 13},
     ):
         with pytest.raises(ps.StateError, match="not a record"):
-            from_log([*log, wrong])
+            read_log([*log, wrong])
 
 
 # ------------------------------------------------------------ runs
@@ -276,6 +277,6 @@ def test_a_state_that_tells_nonsense_is_refused(wrong: dict[str, Any]) -> None:
 def test_weights_move_on_only_with_the_draws_of_the_mixture_itself() -> None:
     ramp = ps.Schedule([(0, {"a": 1, "b": 0, "c": 0}), (20, {"a": 0, "b": 1, "c": 0})])
     mix = Mixture(NAMES, ramp, (None, None, None), key=5)
-    drawing = Corrected(mix, MadeUp(0, {}, ((3, "c"), (7, "c"), (8, "a"))))
+    drawing = ReplacedDraws(mix, Replacements(0, {}, ((3, "c"), (7, "c"), (8, "a"))))
     for position, own in ((0, 0), (3, 3), (4, 3), (7, 6), (8, 6), (9, 6), (12, 9), (30, 27)):
         assert drawing.weights_at(position) == mix.weights_at(own), position
