@@ -81,7 +81,7 @@ class Inputs:
             case "adopt grown":
                 return replace(self, sizes={**self.sizes, "b": self.sizes["b"] + 3})
             case "adopt shuffled grown":  # accepted at the end of a pass of the source
-                return replace(self, sizes={**self.sizes, "c": self.sizes["c"] + 2})
+                return replace(self, sizes={**self.sizes, "a": self.sizes["a"] + 2})
             case "adopt added":
                 name = "defgh"[len(self.sizes) - 3 :][0]
                 return Inputs({**self.sizes, name: 5}, {**self.weights, name: 2})
