@@ -21,6 +21,7 @@ from ..engine.mixing import Corrected, MadeUp, Mixture
 from ..engine.ops.mix import MixOp
 from ..engine.plan.records import Address
 from ..engine.runtime.session import Session
+from ..engine.steps.mix import bind_mixtures
 from ..errors import ConfigError, PenstockError, StateError
 from ..types import Json
 from .in_flight import InFlight, RankProgress
@@ -30,7 +31,7 @@ class Compensation:
     """Replaces lost items in the mixture of a run; `log` records the replacement draws."""
 
     def __init__(self, session: Session) -> None:
-        mixture = cast("MixOp", session.compiled.builder.mixed[()]).schedule
+        mixture = cast("MixOp", bind_mixtures(session.compiled.builder)[()]).schedule
         if not isinstance(mixture, Corrected):
             mixture = Corrected(cast("Mixture", mixture), MadeUp(0, {}, ()))
         self._session, self._mixture, self._must_reopen = session, mixture, False

@@ -19,11 +19,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..arguments import check_choice
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
-from ..engine.graph.history import FURTHEST
-from ..engine.graph.shown import counted
+from ..engine.base.shown import counted
 from ..engine.plan.records import Address, parse_uid
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import SavedState
+from ..engine.steps.history import FURTHEST
 from ..engine.streams.deal import Spread
 from ..errors import ConfigError, StateError
 from ..stores.limits import RANKS

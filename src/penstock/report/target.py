@@ -18,12 +18,9 @@ from penstock.dataset import Dataset
 from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.base.passes import Passes
 from penstock.engine.base.row_files import as_row_files
+from penstock.engine.base.shown import counted
 from penstock.engine.base.sizes import sum_lengths
 from penstock.engine.graph.digests import data_of
-from penstock.engine.graph.indexed import lengths_known
-from penstock.engine.graph.nodes import Flow, only_input
-from penstock.engine.graph.recipe import describe
-from penstock.engine.graph.shown import counted
 from penstock.engine.mixing import Corrected, Mixture
 from penstock.engine.mixing.asked import asked
 from penstock.engine.ops.eras import ErasOp
@@ -33,6 +30,7 @@ from penstock.engine.ops.packed import PackedOp
 from penstock.engine.ops.tokens import Lengths
 from penstock.engine.plan import Exhaustion
 from penstock.engine.runtime.step_log import StepRecord, record_of
+from penstock.engine.steps.step import Step
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
@@ -83,7 +81,7 @@ class Target:
         `order` covers names, rows, seeds, settings and functions. With `data`, some rows of every
         source are read and fingerprinted, independent of their files.
         """
-        fingerprints = {"order": compute_fingerprint(describe(self.dataset.flow))}
+        fingerprints = {"order": compute_fingerprint(self.dataset.flow.description())}
         if data:
             facts = data_of(self.leaves)
             fingerprints["data"] = compute_fingerprint(
@@ -136,7 +134,7 @@ class Target:
             )
             return first_pass.steps_to(size, passes) if size else 0
         steps = count_steps(self.model)
-        if self.indexed or steps is None or not lengths_known(self.plan.flow):
+        if self.indexed or steps is None or not self.plan.flow.lengths_known:
             return None
         return count_token_samples(Dataset(self.plan.flow), steps * self.model.per_step[1])
 
@@ -358,7 +356,7 @@ def open_target(
         )
     begins_on = ranks or (batch.ranks if batch else 1)
     dataset = build(model)
-    flow: Flow = dataset.flow
+    flow: Step = dataset.flow
     while True:
         try:
             indexed = flow is dataset.flow
@@ -374,7 +372,7 @@ def open_target(
             note = "" if state is None else _describe_other_steps(path, model, rows.records)
             return Target(path, model, dataset, plan, rows, indexed, note)
         except IndexedError:
-            if (below := only_input(flow)) is None:
+            if (below := flow.only_input) is None:
                 raise
             flow = below
 

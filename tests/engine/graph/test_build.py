@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.graph import history
-from penstock.engine.graph.build import Builder
+from penstock.engine.steps import history
 from penstock.engine.ops.mix import MixOp
 from penstock.engine.ops.op import Op
 from penstock.engine.ops.pack import PackOp
+from penstock.engine.steps.step import Builder
 from penstock.testing import assert_resumes
 
 

@@ -8,7 +8,6 @@ from itertools import islice
 import numpy as np
 
 import penstock as ps
-from penstock.engine.graph.ends import endless
 
 
 def documents(n: int = 15) -> ps.Dataset:
@@ -30,7 +29,7 @@ def test_what_never_ends_is_known() -> None:
         (False, ps.mix(inputs, stop="all_exhausted_oversample")),
         (False, ps.mix(inputs, ps.Schedule([(0, {"a": 1, "b": 0})]), max_epochs={"a": 1})),
     ):
-        assert endless(ds.flow) is expected, ds
+        assert ds.flow.is_endless is expected, ds
         assert (ds.plan.size is None) is expected
 
 
@@ -39,7 +38,10 @@ def test_numbered_samples_of_what_never_ends_never_end() -> None:
     stream = ps.from_iterable(partial(range, 7), name="s", identity="v1").map_with_index(
         lambda i, x: (i, x)
     )
-    assert endless(stream.repeat().map_with_index(lambda i, x: x).flow) and not endless(stream.flow)
+    assert (
+        stream.repeat().map_with_index(lambda i, x: x).flow.is_endless
+        and not stream.flow.is_endless
+    )
     with ps.Loader(
         stream.repeat().map_with_index(lambda i, x: (i, x[1])), world_size=2, rank=1, lanes=2
     ) as loader:

@@ -10,7 +10,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.graph.lengths import known_mean, mean_length, tokens_of
+from penstock.engine.steps.mean_lengths import mean_length, tokens_of
 
 
 def store(sizes: Any, name: str = "store") -> ps.Dataset:
@@ -51,16 +51,16 @@ EVEN = np.full(300, 7)
     ],
 )
 def test_means_are_exact_however_deep(ds: ps.Dataset, mean: float) -> None:
-    assert known_mean(ds.flow) == pytest.approx(mean, rel=1e-9)
+    assert ds.flow.mean_tokens() == pytest.approx(mean, rel=1e-9)
 
 
 def test_the_mean_of_a_slice_is_that_of_its_own_rows() -> None:
     ds = store(SIZES).shuffle(seed=5)[:40]
-    assert known_mean(ds.flow) == np.mean([len(sample) for sample in ds])
+    assert ds.flow.mean_tokens() == np.mean([len(sample) for sample in ds])
     mixed = ps.mix({"a": store(SIZES).shuffle(), "b": store(EVEN)}, {"a": 2, "b": 1}, seed=4).limit(
         90
     )
-    assert known_mean(mixed.flow) == pytest.approx(np.mean([len(sample) for sample in mixed]))
+    assert mixed.flow.mean_tokens() == pytest.approx(np.mean([len(sample) for sample in mixed]))
 
 
 @pytest.mark.parametrize(
@@ -166,5 +166,5 @@ def test_tokens_of_samples() -> None:
         with pytest.raises(ps.ConfigError, match="'x'"):
             tokens_of(sample, "x")
     assert mean_length("x", store([0, 0]).flow) == 1.0
-    assert known_mean(ps.from_sequence("ab").flow) is None
-    assert known_mean(store(EVEN).zip(ps.from_sequence("abc")).flow) is None
+    assert ps.from_sequence("ab").flow.mean_tokens() is None
+    assert store(EVEN).zip(ps.from_sequence("abc")).flow.mean_tokens() is None

@@ -17,8 +17,11 @@ from hypothesis import given
 import penstock as ps
 from example_counts import examples
 from helpers import numbers
-from penstock.engine.base.canonical_json import compute_fingerprint, encode_canonical_json
-from penstock.engine.graph.recipe import describe, difference, identity
+from penstock.engine.base.canonical_json import (
+    compute_fingerprint,
+    encode_canonical_json,
+    list_differences,
+)
 from penstock.testing import build, pipelines, recipes
 
 
@@ -31,7 +34,7 @@ def mixed(weights: Any = None, **options: Any) -> ps.Dataset:
 
 
 def printed(ds: ps.Dataset) -> str:
-    return compute_fingerprint(describe(ds.flow))
+    return compute_fingerprint(ds.flow.description())
 
 
 def lines(path: Path, rows: int = 9) -> Path:
@@ -148,7 +151,7 @@ def test_what_changes_the_data_changes_the_fingerprint(kind: str) -> None:
     for number, make in enumerate(KINDS[kind]):
         mark = printed(make())
         assert mark not in found, (
-            f"{found[mark]} and {number} have one fingerprint: {describe(make().flow)}"
+            f"{found[mark]} and {number} have one fingerprint: {make().flow.description()}"
         )
         found[mark] = number
 
@@ -156,8 +159,8 @@ def test_what_changes_the_data_changes_the_fingerprint(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_pipeline_has_the_same_fingerprint_and_description(kind: str) -> None:
     for make in KINDS[kind]:
-        described = describe(make().flow)
-        assert described == describe(make().flow)
+        described = make().flow.description()
+        assert described == make().flow.description()
         assert json.loads(json.dumps(described, allow_nan=False)) == described, (
             "plain JSON, and equal after it"
         )
@@ -167,10 +170,13 @@ def test_the_same_pipeline_has_the_same_fingerprint_and_description(kind: str) -
 @examples(100)
 @given(pipelines())
 def test_random_pipelines_are_described_in_plain_json(recipe: Any) -> None:
-    described = describe(build(recipe).flow)
+    described = build(recipe).flow.description()
     assert json.loads(encode_canonical_json(described)) == described
     assert (
-        difference(json.loads(encode_canonical_json(described)), describe(build(recipe).flow)) == []
+        list_differences(
+            json.loads(encode_canonical_json(described)), build(recipe).flow.description()
+        )
+        == []
     )
 
 
@@ -180,17 +186,16 @@ def test_addresses_do_not_get_in() -> None:
             return x
 
     made = [numbers().map(Fn()), numbers().map(lambda x: x), numbers().map(recipes.double)]
-    assert not re.search("0x[0-9a-f]{6}", "".join(map(str, (describe(ds.flow) for ds in made))))
+    assert not re.search("0x[0-9a-f]{6}", "".join(map(str, (ds.flow.description() for ds in made))))
     assert printed(numbers().map(Fn())) == printed(numbers().map(Fn()))
 
 
 def test_another_process_finds_the_same() -> None:
     code = (
         "import penstock as ps\n"
-        "from penstock.engine.graph.recipe import describe\n"
         "from penstock.engine.base.canonical_json import compute_fingerprint\n"
         "ds = ps.mix({'b': ps.from_sequence(range(9)), 'a': ps.from_sequence(range(5))}, {'a': 1, 'b': 2})\n"
-        "print(compute_fingerprint(describe(ds.map(str).batch(3, collate=list).flow)))"
+        "print(compute_fingerprint(ds.map(str).batch(3, collate=list).flow.description()))"
     )
     done = [
         subprocess.run(
@@ -216,7 +221,7 @@ def test_the_place_of_the_files_does_not_matter_but_their_rows_do(
         ps.read(lines(tmp_path / "far" / "there" / name)),
     )
     assert printed(here) == printed(there)
-    assert str(tmp_path) not in json.dumps(describe(here.flow))
+    assert str(tmp_path) not in json.dumps(here.flow.description())
     assert printed(ps.read(lines(tmp_path / "more" / name, rows=10))) != printed(here)
     assert printed(ps.read(lines(tmp_path / "other" / name), name="other")) != printed(here)
     assert printed(here.map(recipes.double)) == printed(there.map(recipes.double)) != printed(here)
@@ -250,7 +255,7 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
         assert (
             loader.state_dict()["fingerprint"]
             == states[0]["fingerprint"]
-            == compute_fingerprint(identity(ds.flow))
+            == compute_fingerprint(ds.flow.identity())
         )
 
 
@@ -259,10 +264,13 @@ def test_workers_and_ranks_do_not_matter(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_the_size_of_the_last_batches_is_no_part_of_a_run(other: Any) -> None:
     ds = mixed(stop="all_exhausted").batch(2, collate=list)
-    assert identity(ds.batch(3, collate=list).map(recipes.size).flow) == identity(
-        other(ds).map(recipes.size).flow
+    assert (
+        ds.batch(3, collate=list).map(recipes.size).flow.identity()
+        == (other(ds).map(recipes.size).flow).identity()
     )
-    assert identity(ds.batch(3, collate=list).shuffle().flow) != identity(other(ds).shuffle().flow)
+    assert (
+        ds.batch(3, collate=list).shuffle().flow.identity() != other(ds).shuffle().flow.identity()
+    )
 
 
 def test_a_seed_for_all_is_that_seed_for_each() -> None:
@@ -279,12 +287,12 @@ def test_a_weight_may_be_written_in_any_order_of_names() -> None:
 
 
 def lines_between(saved: ps.Dataset, now: ps.Dataset) -> list[str]:
-    return difference(describe(saved.flow), describe(now.flow))
+    return list_differences(saved.flow.description(), now.flow.description())
 
 
 def test_equal_pipelines_have_no_difference() -> None:
     assert lines_between(mixed().batch(3), mixed().batch(3)) == []
-    assert difference({"a": 1, "b": [1, 2]}, {"b": [1, 2], "a": 1}) == []
+    assert list_differences({"a": 1, "b": [1, 2]}, {"b": [1, 2], "a": 1}) == []
 
 
 @pytest.mark.parametrize(
@@ -344,8 +352,8 @@ def test_the_place_is_the_way_through_names_and_long_values_are_cut() -> None:
         ).batch(2)
 
     assert lines_between(deep(5), deep(6)) == ["text.web.rows: saved 5, now 6"]
-    assert all(len(line) < 200 for line in difference({"a": "x" * 1000}, {"a": "y" * 1000}))
-    assert difference([1], [2]) == ["pipeline: saved [1], now [2]"]
+    assert all(len(line) < 200 for line in list_differences({"a": "x" * 1000}, {"a": "y" * 1000}))
+    assert list_differences([1], [2]) == ["pipeline: saved [1], now [2]"]
 
 
 def test_a_loader_shows_the_difference_and_stays_where_it_is() -> None:

@@ -14,10 +14,13 @@ from hypothesis import given
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.graph.nodes import Hold, Mix, Read, Reorder
 from penstock.engine.mixing.rules import Weighted
 from penstock.engine.packing import Packing
+from penstock.engine.steps.group import Group
 from penstock.engine.steps.map import Map
+from penstock.engine.steps.mix import Mix
+from penstock.engine.steps.read import Read
+from penstock.engine.steps.reorder import Reorder
 from penstock.testing import build, pipelines
 from penstock.types import Ints, Json
 
@@ -193,11 +196,11 @@ def test_a_broken_pipeline_can_be_shown() -> None:
         Read(broken, "x"),
         words().flow,
         Map(Read(broken), print),
-        Hold(broken, broken),
+        Group(broken, broken),
     ):
         flow: Any = below
         trees = [
-            flow, Reorder(flow, broken), Map(flow, broken), Mix((flow,), (), broken), Hold(flow, broken),
+            flow, Reorder(flow, broken), Map(flow, broken), Mix((flow,), (), broken), Group(flow, broken),
             Mix((flow, flow), ("a", "b"), odd), Map(flow, Packing(4)),
         ]  # fmt: skip
         for each in trees[below is None :]:

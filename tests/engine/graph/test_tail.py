@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import product
 
 import penstock as ps
-from penstock.engine.graph.tail import least_rows, tail_of
+from penstock.engine.base.batch_size import least_rows
+from penstock.engine.steps.batch import tail_of
 
 SIZES, DROPS = (1, 2, 3), (False, True)
 

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.graph.nodes import Mix
 from penstock.engine.mixing.rules import By
 from penstock.engine.orders import WindowShuffle
+from penstock.engine.steps.mix import Mix
 from penstock.errors import ConfigError, IndexedError
 from penstock.testing import assert_covers, assert_elastic, assert_resumes
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.graph.build import Builder
 from penstock.engine.ops.seek import NEAR, BlockMeter, Metered
 from penstock.engine.ops.tokens import Lengths
+from penstock.engine.steps.step import Builder
 from penstock.types import Sizer
 
 

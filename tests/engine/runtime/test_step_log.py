@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.engine.base.batch_size import BatchSize
 from penstock.engine.base.passes import Passes
-from penstock.engine.graph.nodes import Batch
 from penstock.engine.runtime.step_log import StepRecord, logged, rows_of_step, rows_of_steps
 
 TEN = Passes.uniform(10)
-PADDED = (StepRecord(0, 0, 4, 2, "pad", (Batch(2),)),)
+PADDED = (StepRecord(0, 0, 4, 2, "pad", (BatchSize(2),)),)
 
 
 def test_a_step_that_is_filled_up_goes_beyond_the_end_of_its_pass() -> None:

@@ -11,8 +11,6 @@ import pytest
 
 import penstock as ps
 from helpers import numbers
-from penstock.engine.graph.indexed import why_not
-from penstock.engine.graph.recipe import describe
 from penstock.engine.steps.filter import Filter
 from penstock.engine.steps.flat_map import FlatMap
 from penstock.engine.steps.function_step import FunctionStep, describe_function
@@ -78,8 +76,8 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name_
 def test_its_description_is_that_of_saved_states(step: type[FunctionStep[Any]]) -> None:
     ds = STEPS[step](numbers())
     assert type(ds.flow) is type(pickle.loads(pickle.dumps(ds.flow))) is step
-    described = describe(ds.flow)
-    assert described.pop("of") == describe(numbers().flow)
+    described = ds.flow.description()
+    assert described.pop("of") == numbers().flow.description()
     assert described == DESCRIPTIONS[step]
     assert repr(ds).partition(" -> ")[2].startswith(f"{step.METHOD}(")
 
@@ -87,7 +85,7 @@ def test_its_description_is_that_of_saved_states(step: type[FunctionStep[Any]]) 
 @each_step
 def test_it_has_positions_unless_it_drops(step: type[FunctionStep[Any]]) -> None:
     ds = STEPS[step](numbers())
-    reason = why_not(ds.flow)
+    reason = ds.flow.reason_not_indexed
     assert ds.flow.keeps_positions == ds.compiled.op.indexed == (reason is None)  # type: ignore[union-attr]
     if reason is None:
         assert [ds[i] for i in range(len(ds))] == list(ds) == ds[range(len(ds))]

@@ -12,16 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import StateError
-from ...types import Json
+from ...types import Json, Path
 from ..base.canonical_json import encode_canonical_json
 from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
-from ..mixing.rules import Past, Weighted
+from ..mixing.rules import Past
 from ..ops import op as ops
-from .build import Builder
+from ..steps.batch import tail_of
+from ..steps.history import FURTHEST, History, bound, moved_draws
+from ..steps.mix import bind_mixtures, indexed_histories, stream_histories
+from ..steps.step import Builder, Step
 from .edits import Change, Edit, changed, events_from_json
-from .history import FURTHEST, History, bound, history, moved_draws
-from .nodes import Flow, Path
-from .tail import tail_of
 
 
 class Stand(NamedTuple):
@@ -38,27 +38,18 @@ class Stand(NamedTuple):
     held: bool = False
 
 
-Places = Callable[[Flow], Mapping[Path, Stand]]
+Places = Callable[[Step], Mapping[Path, Stand]]
 """Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
 
 
 def told(builder: Builder) -> list[Json]:
     """What a state tells of the mixtures of a tree: everything that their order depends on."""
     out = list[Json]()
-    for path, found in {**builder.mixtures, **_woven(builder)}.items():
+    for path, found in {**indexed_histories(builder), **stream_histories(builder)}.items():
         events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
         out.append(
             {"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events}
         )
-    return out
-
-
-def _woven(builder: Builder) -> dict[Path, History]:
-    """The mixtures of streams."""
-    out = dict[Path, History]()
-    for path, flow in builder.woven.items():
-        assert isinstance(flow.rule, Weighted)
-        out[path] = history(flow.rule, flow.names, (None,) * len(flow.names), path)
     return out
 
 
@@ -71,7 +62,7 @@ class Adopted(NamedTuple):
     streams: dict[Path, tuple[str, ...]]
 
 
-def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
+def adopted(base: Step, edits: Sequence[Edit], saved: Any, epoch: int, places: Places) -> Adopted:
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
     from its own position.
     """
@@ -82,8 +73,8 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
         )
     pasts = _pasts(saved, edits)
     builder = Builder(base)
-    streams = _woven(builder)
-    now, moves = {**builder.mixtures, **streams}, dict[Path, tuple[str, ...]]()
+    streams = stream_histories(builder)
+    now, moves = {**indexed_histories(builder), **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
     others = tuple(edit for edit in edits if not isinstance(edit, Change))
     kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
@@ -125,12 +116,12 @@ def adopted(base: Flow, edits: Sequence[Edit], saved: Any, epoch: int, places: P
 
 
 def _takeover(
-    base: Flow, edits: Sequence[Edit], path: Path, pasts: tuple[Past, ...], stand: Stand
+    base: Step, edits: Sequence[Edit], path: Path, pasts: tuple[Past, ...], stand: Stand
 ) -> Change:
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
-    present = Builder(changed(base, edits)).mixtures[path].mixture
+    present = indexed_histories(Builder(changed(base, edits)))[path].mixture
     lap, at, behind, _ = stand
     then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
@@ -199,10 +190,12 @@ def _named(path: Path) -> tuple[str, ...]:
 # ---------------------------------------------------------------- where mixtures stand
 
 
-def standing(flow: Flow, epoch: int, at: int) -> dict[Path, Stand]:
+def standing(tree: Step, epoch: int, at: int) -> dict[Path, Stand]:
     """Where the mixtures of an indexed tree stand at a row of a pass."""
-    builder = Builder(flow)
-    op = builder.op(tail_of(flow).flow)
+    builder = Builder(tree)
+    op = builder.op(tail_of(tree).rows)
     found = ops.stands_below(op, at + (0 if op.passes is None else op.passes.start(epoch)))
-    places = {path: found[id(mix)] for path, mix in builder.mixed.items() if id(mix) in found}
+    places = {
+        path: found[id(mix)] for path, mix in bind_mixtures(builder).items() if id(mix) in found
+    }
     return {path: Stand(epoch, at, at, held) for path, (epoch, at, held) in places.items()}

@@ -9,11 +9,9 @@ from typing import Any
 from ...types import Json, SourceFacts
 from ..base.canonical_json import compute_fingerprint
 from ..ops.op import Op
+from ..steps.step import Builder, Step, Timing
 from ..streams.clock import Clock
-from .build import Builder, Timing
 from .digests import Code, code_of, data_of
-from .nodes import Flow
-from .recipe import identity, with_lengths
 
 
 class Compiled:
@@ -21,7 +19,7 @@ class Compiled:
     again."""
 
     def __init__(
-        self, flow: Flow, timing: Timing | None = None, base: Compiled | None = None
+        self, flow: Step, timing: Timing | None = None, base: Compiled | None = None
     ) -> None:
         self.flow, self._timing, self._extended = flow, timing, base
 
@@ -47,7 +45,7 @@ class Compiled:
             base = base._extended
         return Builder(self.flow, self._timing, base and base.builder)
 
-    def of(self, flow: Flow) -> Compiled:
+    def of(self, flow: Step) -> Compiled:
         """What is compiled of a tree: this, where it is that very tree."""
         return self if flow is self.flow else Compiled(flow, self._timing)
 
@@ -64,7 +62,7 @@ class Compiled:
     @cached_property
     def description(self) -> dict[str, Json]:
         """What a run of it is."""
-        return identity(self.flow)
+        return self.flow.identity()
 
     @cached_property
     def fingerprint(self) -> str:
@@ -89,7 +87,7 @@ class Compiled:
         if self.description == saved:
             return self
         try:
-            found = self.of(with_lengths(self.flow, saved))
+            found = self.of(self.flow.with_saved_lengths(saved))
         except (KeyError, TypeError, AttributeError):
             return self
         return found if found.description == saved else self

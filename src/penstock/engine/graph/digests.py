@@ -7,9 +7,9 @@ from typing import Any
 
 from ...types import UNKNOWN_DIGEST, SourceFacts, is_unidentified
 from ..base.seams import world
-from ..steps.function_step import FunctionStep, name_of
+from ..steps.function_step import name_of
+from ..steps.step import Step
 from ..streams.step import Leaf
-from .nodes import Flow, Hold, Mix, Read
 
 
 def data_of(leaves: Sequence[Leaf]) -> dict[str, SourceFacts]:
@@ -55,10 +55,10 @@ Code = list[list[str] | int]
 where."""
 
 
-def code_of(flow: Flow) -> Code:
-    """Every function of a tree."""
+def code_of(root: Step) -> Code:
+    """Return every function of a tree, with the digest of its code."""
     told, places, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
-    for place, fn in enumerate(_functions(flow)):
+    for place, fn in enumerate(_functions(root)):
         if id(fn) not in known:
             known[id(fn)] = name_of(fn), world.digests.digest_code(fn)
         first = places.setdefault(known[id(fn)], place)
@@ -66,15 +66,11 @@ def code_of(flow: Flow) -> Code:
     return told
 
 
-def _functions(flow: Flow) -> Iterator[Any]:
-    """The functions of a tree, innermost first."""
-    below = flow.flows if isinstance(flow, Mix) else () if isinstance(flow, Read) else (flow.flow,)
-    for each in below:
-        yield from _functions(each)
-    if isinstance(flow, FunctionStep):
-        yield flow.fn
-    elif isinstance(flow, Hold) and flow.size:
-        yield flow.size.measure
+def _functions(step: Step) -> Iterator[Any]:
+    """Yield the functions of a tree, innermost first."""
+    for child in step.children:
+        yield from _functions(child)
+    yield from step.functions
 
 
 def code_notes(saved: list[Any], now: Code) -> list[str]:

@@ -6,23 +6,26 @@ its beginning, without the one who made it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ...arguments import check_int, check_position
 from ...errors import ConfigError, StateError
 from ...schedule import Schedule
-from ...types import Json
+from ...types import Json, Path
 from ..base.passes import Passes
 from ..mixing import Event, MadeUp, event_from_json, mixture_from_json, mixture_to_json
-from ..mixing.rules import By, Past, Weighted
-from ..orders import FixedSet, Repeat, RepeatEach, Replay, Skips
-from ..steps.function_step import FunctionStep
-from .build import Builder
-from .history import FURTHEST
-from .nodes import Flow, FormerPasses, Hold, Mix, Path, Read, Reorder, Without, inputs_of, under
-from .tail import below_tail
+from ..mixing.rules import Past, Weighted
+from ..orders import Skips
+from ..steps.batch import change_rows
+from ..steps.exclude import ExcludeSamples
+from ..steps.former_passes import FormerPasses
+from ..steps.history import FURTHEST
+from ..steps.mix import Mix, find_mixtures, has_custom_rule, replace_rules
+from ..steps.read import single_source
+from ..steps.reorder import Reorder
+from ..steps.step import Builder, Step
 
 
 @dataclass(frozen=True)
@@ -124,40 +127,21 @@ def edit_from_json(saved: Any) -> Edit:
     return Change.from_json(saved)
 
 
-def mixtures(flow: Flow, path: Path = ()) -> dict[Path, Mix]:
-    """All weighted mixtures of a tree by their path of names."""
-    match flow:
-        case Read():
-            return {}
-        case Mix(_, _, rule):
-            found = {path: flow} if isinstance(rule, Weighted) else {}
-            for child, place in inputs_of(flow, path):
-                found |= mixtures(child, place)
-            return found
-        case _:
-            return mixtures(flow.flow, under(flow, path))
-
-
-def _by_rule(flow: Flow) -> bool:
-    """Whether a tree has a mixture of named inputs that is drawn by a rule of somebody's."""
-    if isinstance(flow, Mix):
-        return isinstance(flow.rule, By) or any(_by_rule(child) for child, _ in inputs_of(flow, ()))
-    return not isinstance(flow, Read) and _by_rule(flow.flow)
-
-
-def changed(flow: Flow, edits: Sequence[Edit], epoch: int = 0) -> Flow:
+def changed(tree: Step, edits: Sequence[Edit], epoch: int = 0) -> Step:
     """Return the tree with these changes made. Streams draw by the mixture of pass `epoch`."""
-    flow = _remixed(flow, [edit for edit in edits if isinstance(edit, Change)], epoch)
+    if changes := [edit for edit in edits if isinstance(edit, Change)]:
+        tree = _with_changes(tree, changes, epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
-        flow = _without(flow, Builder(flow), excluded)
+        tree = _without(tree, Builder(tree), excluded)
     skips = Skips()
     for edit in edits:
         if isinstance(edit, Former):
-            former = FormerPasses(edit.sizes, edit.until)
-            flow = below_tail(flow, lambda rows, former=former: Reorder(rows, former))
+            tree = change_rows(
+                tree, lambda rows, former=edit: FormerPasses(rows, former.sizes, former.until)
+            )
         if isinstance(edit, Skipped):
             skips = skips.and_skip(edit.start, edit.count)
-    return below_tail(flow, lambda rows: Reorder(rows, skips)) if skips.points else flow
+    return change_rows(tree, lambda rows: Reorder(rows, skips)) if skips.points else tree
 
 
 def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit, ...]:
@@ -172,61 +156,37 @@ def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit,
     return (*kept, Former(tuple(each for each in sizes if each[0] < until), until))
 
 
-def own_pass(flow: Flow, path: Path) -> bool:
-    """Whether a pass of the run is one of the mixture at a path."""
-    while isinstance(flow, FunctionStep | Hold) or (
-        isinstance(flow, Reorder) and not isinstance(flow.order, FixedSet | Replay | Repeat)
-    ):
-        flow = flow.flow
-    return path == () and isinstance(flow, Mix)
+def own_pass(tree: Step, path: Path) -> bool:
+    """Return whether a pass of the run is one of the mixture at a path."""
+    while tree.keeps_passes:
+        (tree,) = tree.children
+    return path == () and len(tree.children) > 0 and tree.only_input is None
 
 
-def _without(flow: Flow, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Flow:
-    """The samples left out at the top of what is a source and its orders only."""
-    match flow:
-        case Mix():
-            return replace(
-                flow,
-                flows=tuple(
-                    _without(child, builder, edits, place) for child, place in inputs_of(flow, path)
-                ),
-            )
-        case Reorder(below, RepeatEach()):  # whole groups are left out
-            return replace(flow, flow=_without(below, builder, edits, path))
-        case Read() | Reorder() if (leaf := builder.only_leaf(flow, path)) is not None:
-            mine = [edit for edit in edits if edit.source == leaf.name]
-            left_out = Without(
-                tuple(edit.since for edit in mine),
-                tuple(edit.indices for edit in mine),
-                tuple(sorted({epoch for edit in mine for epoch in edit.replanned})),
-            )
-            return Reorder(flow, left_out) if mine else flow
-        case Read():
-            return flow
-        case _:
-            return replace(flow, flow=_without(flow.flow, builder, edits, under(flow, path)))
+def _without(step: Step, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Step:
+    """Return the tree without samples, which the outermost orders of single sources leave out."""
+    if step.is_order and not step.repeats_each and (found := single_source(step, path)):
+        source = builder.leaf(*found).name
+        mine = [edit for edit in edits if edit.source == source]
+        if not mine:
+            return step
+        since, indices = tuple(edit.since for edit in mine), tuple(edit.indices for edit in mine)
+        replanned = tuple(sorted({epoch for edit in mine for epoch in edit.replanned}))
+        return ExcludeSamples(step, since, indices, replanned)
+    children = tuple(
+        _without(child, builder, edits, place) for child, place in step.child_paths(path)
+    )
+    return step.with_children(children)
 
 
-def _remixed(flow: Flow, changes: Sequence[Change], now: int | None, path: Path = ()) -> Flow:
-    """The tree with these events in the logs of its mixtures. `now` is the pass, where it is one of
-    the flow."""
-    if not changes:
-        return flow
-    match flow:
-        case Read():
-            return flow
-        case Mix(_, names, rule):
-            inner = tuple(
-                _remixed(child, changes, None, place) for child, place in inputs_of(flow, path)
-            )
-            mine = [change for change in changes if change.path == path]
-            if mine and isinstance(rule, Weighted):
-                rule = _with_events(rule, mine, now)
-            return Mix(inner, names, rule)
-        case Reorder(below, FixedSet() | Replay() | Repeat()):
-            return replace(flow, flow=_remixed(below, changes, None, under(flow, path)))
-        case _:
-            return replace(flow, flow=_remixed(flow.flow, changes, now, under(flow, path)))
+def _with_changes(tree: Step, changes: Sequence[Change], epoch: int) -> Step:
+    """Return the tree with these events in the logs of its mixtures."""
+
+    def change(path: Path, rule: Weighted, epoch: int | None) -> Weighted:
+        mine = [change for change in changes if change.path == path]
+        return _with_events(rule, mine, epoch) if mine else rule
+
+    return replace_rules(tree, change, epoch)
 
 
 def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Weighted:
@@ -247,20 +207,17 @@ def _with_events(rule: Weighted, mine: Sequence[Change], now: int | None) -> Wei
     return rule.after(events, mine[last].pasts, now)
 
 
-def settled_mixture(flow: Flow) -> bool:
-    """Return whether shares count settled samples, in a mixture with nothing but functions above
-    it.
+def settled_mixture(tree: Step) -> bool:
+    """Return whether shares count settled samples, in a mixture below nothing but functions.
 
     Such a mixture anywhere else is an error.
     """
-    if not any(
-        isinstance(mix.rule, Weighted) and mix.rule.count == "settled"
-        for mix in mixtures(flow).values()
-    ):
+    settled = _settled(find_mixtures(tree))
+    if not settled:
         return False
-    while isinstance(flow, FunctionStep) and flow.keeps_positions:
-        flow = flow.flow
-    if isinstance(flow, Mix) and isinstance(flow.rule, Weighted) and flow.rule.count == "settled":
+    while tree.keeps_positions:
+        (tree,) = tree.children
+    if () in settled and tree.only_input is None:
         return True
     raise ConfigError(
         "lease() of mix(count='settled') allows only functions above the mixture; batch the "
@@ -268,11 +225,18 @@ def settled_mixture(flow: Flow) -> bool:
     )
 
 
-def locate_mixture(flow: Flow, weights: Any) -> Path:
-    """The path of the mixture whose inputs these weights name."""
+def _settled(mixtures: Mapping[Path, Mix]) -> list[Path]:
+    """Return the paths of the mixtures whose shares count settled samples."""
+    return [
+        path for path, mix in mixtures.items() if mix.weighted and mix.weighted.count == "settled"
+    ]
+
+
+def locate_mixture(tree: Step, weights: Any) -> Path:
+    """Return the path of the mixture whose inputs these weights name."""
     asked = set(weights.names) if isinstance(weights, Schedule) else set(weights)
-    found = mixtures(flow)
-    if not found and _by_rule(flow):
+    found = find_mixtures(tree)
+    if not found and has_custom_rule(tree):
         raise ConfigError(
             "set_weights: mix(rule=) draws by a rule without weights; use ps.mix({name: "
             "dataset}, weights)"
@@ -285,7 +249,7 @@ def locate_mixture(flow: Flow, weights: Any) -> Path:
     exact = [path for path, mix in found.items() if set(mix.names) == asked]
     if len(exact) == 1 or (not exact and len(found) == 1):
         path = (exact or list(found))[0]
-        if isinstance(rule := found[path].rule, Weighted) and rule.count == "settled":
+        if path in _settled(found):
             raise ConfigError(
                 "set_weights: mix(count='settled') keeps its weights for the whole run; give it "
                 "a Schedule"

@@ -8,17 +8,18 @@ from typing import NoReturn
 from ...arguments import check_int, check_position
 from ...errors import ConfigError
 from ...schedule import Schedule, convert_to_json_number
+from ...types import Path
 from ..mixing import SetWeights
-from .build import Builder
+from ..steps.mix import bind_mixtures
+from ..steps.step import Builder, Step
 from .edits import Change, Edit, locate_mixture
-from .nodes import Flow, Path
 
 Place = tuple[int, int]
 """A pass of a mixture, and a position in it."""
 
 
 def reweighed(
-    base: Flow,
+    base: Step,
     edits: Sequence[Edit],
     weights: Mapping[str, float] | Schedule,
     at: int | None,
@@ -63,13 +64,13 @@ def reweighed(
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
     """The position of a mixture, over all its passes, that a place of a pass is; of streams it is
     that place."""
-    op = builder.mixed.get(path)
+    op = bind_mixtures(builder).get(path)
     return place if op is None else op.position(lap, place)
 
 
 def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
     """The pass and the place of a position; of streams it is one of the pass `lap`."""
-    if (op := builder.mixed.get(path)) is None:
+    if (op := bind_mixtures(builder).get(path)) is None:
         return lap, position
     part, first, position = op.era_at(position)
     epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
@@ -78,7 +79,7 @@ def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
 
 def ends(builder: Builder, path: Path) -> bool:
     """Whether a mixture is known to end."""
-    op = builder.mixed.get(path)
+    op = bind_mixtures(builder).get(path)
     return op is not None and op.size is not None
 
 

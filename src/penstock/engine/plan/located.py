@@ -12,16 +12,14 @@ from ...arguments import check_int, check_position, join_first, suggest_names, v
 from ...errors import ConfigError
 from ...types import Ints, is_source
 from ..base.rows import ProvenanceRows
-from ..graph.build import Builder
+from ..base.shown import Shown, Shows
 from ..graph.compiled import Compiled
-from ..graph.indexed import require_indexed
-from ..graph.nodes import Flow
 from ..graph.show import length, shown
-from ..graph.shown import Shown, Shows
-from ..graph.tail import tail_of
 from ..ops.op import Op
 from ..ops.packed import PackedOp
 from ..runtime.step_log import StepRecord
+from ..steps.batch import tail_of
+from ..steps.step import Builder, Step
 from ..streams.journal import JournalEntry, SampleDraw
 from .records import Address, Sample, Samples, parse_uid
 from .replaced import Replaced
@@ -39,8 +37,7 @@ class Located(Shows):
         entries: Mapping[SampleDraw, JournalEntry] | None = None,
         records: tuple[StepRecord, ...] | None = None,
     ) -> None:
-        require_indexed(
-            compiled.flow,
+        compiled.flow.require_indexed(
             "the plan",
             "take the plan of the dataset before that step, such as the mixture: it knows the "
             "draws",
@@ -48,7 +45,7 @@ class Located(Shows):
         self._compiled, self._entries, self._records = compiled, entries or {}, records
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> Step:
         """The tree that the plan describes."""
         return self._compiled.flow
 

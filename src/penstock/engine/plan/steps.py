@@ -9,8 +9,6 @@ import numpy as np
 from ...arguments import check_int, check_position
 from ...errors import ConfigError
 from ...types import Ints
-from ..graph.nodes import Flow
-from ..graph.tail import batches_of_rank, tail_of
 from ..ops.op import Op
 from ..runtime.step_log import (
     DealtSteps,
@@ -20,6 +18,8 @@ from ..runtime.step_log import (
     rows_of_step,
     wrapped,
 )
+from ..steps.batch import batches_of_rank, tail_of
+from ..steps.step import Step
 from ..streams.deal import spread_of
 
 
@@ -31,7 +31,7 @@ def rows_op(op: Op) -> Op:
 
 
 def log_of(
-    flow: Flow, log: tuple[StepRecord, ...] | None, world_size: int | None, asked: str = "at"
+    flow: Step, log: tuple[StepRecord, ...] | None, world_size: int | None, asked: str = "at"
 ) -> tuple[StepRecord, ...]:
     """The log of a run, or that of one that begins on so many ranks."""
     if log is not None and world_size is not None:

@@ -11,11 +11,10 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 from ...arguments import join_first
 from ...errors import StateError
 from ...types import MAX_POSITION, Json
-from ..base.canonical_json import compute_fingerprint, encode_canonical_json
+from ..base.canonical_json import compute_fingerprint, encode_canonical_json, list_differences
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
 from ..graph.digests import known_parts
-from ..graph.recipe import difference
 from .cursor import unseal
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
@@ -392,7 +391,7 @@ def check_lanes(
 
 def of_another(saved: Any, now: Json) -> StateError:
     """The error for a state of another pipeline."""
-    lines = difference(saved, now)
+    lines = list_differences(saved, now)
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
     )

@@ -21,10 +21,10 @@ import numpy as np
 
 from ...errors import StateError
 from ...types import MAX_POSITION, Ints, Json
+from ..base.batch_size import BatchSize, least_rows, rows_given
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
-from ..graph.nodes import Batch
-from ..graph.tail import Tail, least_rows, rows_given
+from ..steps.batch import Tail
 from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
 
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
@@ -58,7 +58,7 @@ class StepRecord:
     rows: int
     ranks: int
     remainder: Remainder
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[BatchSize, ...] = ()
     gives: Gives = "steps"
 
     @property
@@ -162,7 +162,7 @@ class StepRecord:
 
 def first_record(spread: Spread, tail: Tail) -> StepRecord:
     """The record of a run that begins on these ranks."""
-    batches = tuple(Batch(batch.n, batch.drop_remainder) for batch in tail.batches)
+    batches = tuple(BatchSize(batch.n, batch.drop_remainder) for batch in tail.batches)
     return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, batches)
 
 
@@ -469,7 +469,7 @@ def _log_from_json(saved: Any) -> tuple[StepRecord, ...]:
 
 def _record_from_json(saved: Any) -> StepRecord:
     step, row, rows, ranks = numbers = [saved[name] for name in ("step", "row", "rows", "ranks")]
-    batches = tuple(Batch(n, drop) for n, drop in saved["batches"])
+    batches = tuple(BatchSize(n, drop) for n, drop in saved["batches"])
     remainder, gives = saved["remainder"], saved.get("gives", "steps")
     sizes = [batch.n for batch in batches]
     fit = all(type(n) is int and n >= 0 for n in numbers) and all(

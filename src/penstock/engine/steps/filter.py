@@ -8,7 +8,7 @@ from typing import Any
 
 from ..streams.results import Results
 from ..streams.step import FunctionCall
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class FilterCall(FunctionCall):
@@ -22,7 +22,7 @@ class FilterCall(FunctionCall):
 
 
 @dataclass(frozen=True)
-class Filter(FunctionStep[Input]):
+class Filter(FunctionStep):
     """Keep the samples for which `fn(x)` is true."""
 
     KEY = "filter"

@@ -9,7 +9,7 @@ from typing import Any
 from ...types import Transform
 from ..streams.results import Results
 from ..streams.step import FunctionCall
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class FlatMapCall(FunctionCall):
@@ -38,7 +38,7 @@ class _ListEntries:
 
 
 @dataclass(frozen=True)
-class FlatMap(FunctionStep[Input]):
+class FlatMap(FunctionStep):
     """Replace every sample by the entries of `fn(x)`."""
 
     KEY = "flat"

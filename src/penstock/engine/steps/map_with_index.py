@@ -11,7 +11,7 @@ import numpy as np
 from ...types import Ints
 from ..base.rows import ProvenanceRows
 from ..streams.step import FunctionCall
-from .function_step import FunctionOp, FunctionStep, Input
+from .function_step import FunctionOp, FunctionStep
 
 
 class MapWithIndexCall(FunctionCall):
@@ -37,7 +37,7 @@ class MapWithIndexOp(FunctionOp):
 
 
 @dataclass(frozen=True)
-class MapWithIndex(FunctionStep[Input]):
+class MapWithIndex(FunctionStep):
     """Replace the i-th sample of a pass by `fn(i, x)`; for indexed inputs only."""
 
     KEY = "index"

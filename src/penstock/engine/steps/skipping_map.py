@@ -10,7 +10,7 @@ from ...errors import Skip
 from ...types import Transform
 from ..streams.results import Results
 from ..streams.step import FunctionCall
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class SkippingMapCall(FunctionCall):
@@ -42,7 +42,7 @@ class _ListResult:
 
 
 @dataclass(frozen=True)
-class SkippingMap(FunctionStep[Input]):
+class SkippingMap(FunctionStep):
     """Replace every sample by `fn(x)`, and drop those for which `fn` raises `Skip`."""
 
     KEY = "may_skip"

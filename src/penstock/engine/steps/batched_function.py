@@ -8,11 +8,10 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...types import Shards, Source
 from ..base.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
-from ..steps.function_step import name_of
 from ..streams.step import Miscounted
-from .nodes import Again, Flow, Head, Mix, Read, Reorder, Rest, fact
+from .function_step import name_of
+from .step import Step, walk
 
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 
@@ -21,19 +20,11 @@ ToColumns: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
 """Returns samples as columns."""
 
 
-@fact
-def unchanged_sources(flow: Flow) -> tuple[Source | Shards, ...]:
-    """Return the sources of a flow without functions and groups; of any other flow none."""
-    match flow:
-        case Read(source):
-            return (source,)
-        case Mix(flows):
-            found = [*map(unchanged_sources, flows)]
-            return tuple(source for each in found for source in each) if all(found) else ()
-        case Reorder(below) | Head(below) | Rest(below) | Again(below):
-            return unchanged_sources(below)
-        case _:
-            return ()
+def unchanged_sources(step: Step) -> tuple[object, ...]:
+    """Return the sources of a tree without functions and groups; of any other tree none."""
+    if any(below.functions or not below.keeps_samples(False) for below, _ in walk(step)):
+        return ()
+    return tuple(source for _, source in step.token_sources(()))
 
 
 class Collated(ColumnwiseFunction):

@@ -13,14 +13,14 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...schedule import Schedule, check_names
-from ...types import MAX_POSITION, Ints
+from ...types import MAX_POSITION, Ints, Path
 from ..base.random import derive_key
 from ..mixing import Corrected, Event, MadeUp, Meter, Mixture, SetWeights
 from ..mixing.rules import Changed, Past, Weighted
 from ..ops.eras import Era, ErasOp, FormerInput, RemovedInput
 from ..ops.mix import MixOp
 from ..ops.op import Op
-from .nodes import Flow, Path, keyed_by
+from .paths import names_in_keys
 
 MixtureOp: TypeAlias = MixOp | ErasOp
 
@@ -122,25 +122,26 @@ def bound(past: Past, present: Mixture) -> Past:
     return past if found is past.mixture else replace(past, mixture=found)
 
 
-def history(
+def compile_history(
     rule: Weighted,
     names: tuple[str, ...],
     sizes: tuple[int | None, ...],
     path: Path,
-    flows: tuple[Flow, ...] = (),
+    inputs: tuple[object, ...] = (),
     meters: tuple[Meter, ...] | None = None,
 ) -> History:
-    """The mixture of a weighted mix, with what happened to it. With `meters`, of these flows,
-    shares of tokens go by the clock.
+    """Return the mixture of a weighted mix, with its changes.
+
+    With `meters`, of these inputs, shares of tokens go by the clock.
     """
-    key = names, sizes, path, tuple(map(id, flows)) if meters else ()
+    key = names, sizes, path, tuple(map(id, inputs)) if meters else ()
     if key not in rule.compiled:
         made = _history(rule, names, sizes, path, meters)
         if rule.events:
-            _, known = rule.changed.get(key, (flows, None))
+            _, known = rule.changed.get(key, (inputs, None))
             made = replace(made, known=known)
-            rule.changed[key] = flows, made.changed
-        rule.compiled[key] = flows, made  # flows are kept for their identities
+            rule.changed[key] = inputs, made.changed
+        rule.compiled[key] = inputs, made  # inputs are kept for their identities
     found = rule.compiled[key][1]
     return found if rule.made is None else replace(found, made=rule.made)
 
@@ -175,7 +176,7 @@ def _history(
         stop=rule.stop,
         max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
         temperature=rule.temperature,
-        key=derive_key(rule.seed, *keyed_by(path), "mix"),
+        key=derive_key(rule.seed, *names_in_keys(path), "mix"),
         lengths=tuple(lengths[name] for name in names)
         if lengths and rule.unit == "tokens"
         else None,

@@ -1,0 +1,40 @@
+"""Paths of steps: the names and numbers of inputs on the way from the root of a tree to a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from ...types import Path
+
+SLICE = -1
+"""The part of a path that stands for a slice below a mixture."""
+
+
+def names_in_keys(path: Path) -> tuple[str, ...]:
+    """Return the names that random keys contain.
+
+    Concat, zip and limit add none: they change nothing in their inputs. Names above a slice are
+    left out: a slice is a fixed set of samples wherever it is put, or a split would leak.
+    """
+    start = len(path) - path[::-1].index(SLICE) if SLICE in path else 0
+    return tuple(place for place in path[start:] if isinstance(place, str))
+
+
+def format_path(path: Path) -> str:
+    """Return the name of the source at a path."""
+    return "/".join(place for place in path if isinstance(place, str))
+
+
+class ReplacedMixtures(NamedTuple):
+    """The mixtures of streams that others replace, by path: the former names of their inputs.
+
+    The run has `lanes` lanes.
+    """
+
+    names: Mapping[Path, Sequence[str]]
+    lanes: int
+
+    def is_at_or_below(self, path: Path) -> bool:
+        """Return whether a mixture at or below a path is replaced."""
+        return any(place[: len(path)] == path for place in self.names)
