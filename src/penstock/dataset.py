@@ -37,11 +37,8 @@ from .engine.base.row_files import describe_row_location
 from .engine.base.shown import Shown, Shows
 from .engine.base.tree import collate as default_collate
 from .engine.base.tree import leading_size
-from .engine.graph.compiled import Compiled
-from .engine.graph.show import length, shown
 from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from .engine.mixing.rules import Chain, Cycle, Rule, Turns
-from .engine.ops.op import Op
 from .engine.orders import (
     BlockShuffle,
     BucketShuffle,
@@ -69,6 +66,7 @@ from .engine.packing import (
 from .engine.runtime.iterator import DatasetIterator
 from .engine.steps.batch import make_batches, shares_batches
 from .engine.steps.batched_function import Batched, Collated, unchanged_sources
+from .engine.steps.compiled import Compiled
 from .engine.steps.filter import Filter
 from .engine.steps.flat_map import FlatMap
 from .engine.steps.function_step import FunctionStep, name_of
@@ -77,10 +75,12 @@ from .engine.steps.limit import Limit, SkipFirst
 from .engine.steps.map import Map
 from .engine.steps.map_with_index import MapWithIndex
 from .engine.steps.mix import Mix
+from .engine.steps.op import Op
 from .engine.steps.random_map import RandomMap
 from .engine.steps.read import make_counter, single_source
 from .engine.steps.reorder import Reorder
 from .engine.steps.repeat import RepeatPasses
+from .engine.steps.show import length, shown
 from .engine.steps.skipping_map import SkippingMap
 from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit

@@ -16,12 +16,12 @@ import numpy as np
 
 from ..engine.base.canonical_json import compute_fingerprint
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
-from ..engine.graph.edits import Change, changed
+from ..engine.changes.edits import Change, changed
 from ..engine.mixing import Corrected, MadeUp, Mixture
-from ..engine.ops.mix import MixOp
 from ..engine.plan.records import Address
 from ..engine.runtime.session import Session
 from ..engine.steps.mix import bind_mixtures
+from ..engine.steps.mix_op import MixOp
 from ..errors import ConfigError, PenstockError, StateError
 from ..types import Json
 from .in_flight import InFlight, RankProgress

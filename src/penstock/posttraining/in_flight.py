@@ -23,7 +23,7 @@ from ..engine.base.shown import counted
 from ..engine.plan.records import Address, parse_uid
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import SavedState
-from ..engine.steps.history import FURTHEST
+from ..engine.steps.mix_history import FURTHEST
 from ..engine.streams.deal import Spread
 from ..errors import ConfigError, StateError
 from ..stores.limits import RANKS

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..engine.base.cursors import parse_cursor_int
 from ..engine.base.shown import counted
-from ..engine.graph.edits import settled_mixture
+from ..engine.changes.edits import settled_mixture
 from ..engine.plan.records import Address
 from ..engine.runtime.delivery import Delivery
 from ..engine.runtime.session import Session

@@ -20,17 +20,17 @@ from penstock.engine.base.passes import Passes
 from penstock.engine.base.row_files import as_row_files
 from penstock.engine.base.shown import counted
 from penstock.engine.base.sizes import sum_lengths
-from penstock.engine.graph.digests import data_of
 from penstock.engine.mixing import Corrected, Mixture
 from penstock.engine.mixing.asked import asked
-from penstock.engine.ops.eras import ErasOp
-from penstock.engine.ops.mix import MixOp
-from penstock.engine.ops.op import OneInput, Op
-from penstock.engine.ops.packed import PackedOp
-from penstock.engine.ops.tokens import Lengths
 from penstock.engine.plan import Exhaustion
 from penstock.engine.runtime.step_log import StepRecord, record_of
+from penstock.engine.steps.digests import data_of
+from penstock.engine.steps.mix_eras import ErasOp
+from penstock.engine.steps.mix_op import MixOp
+from penstock.engine.steps.op import OneInput, Op
+from penstock.engine.steps.packed import PackedOp
 from penstock.engine.steps.step import Step
+from penstock.engine.steps.tokens import Lengths
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model

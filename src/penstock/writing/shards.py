@@ -18,9 +18,9 @@ from ..arguments import check_choice, check_int, make_not_dataset_error, validat
 from ..dataset import Dataset
 from ..engine.base.canonical_json import list_differences
 from ..engine.base.machine import detect_rank
-from ..engine.graph.digests import code_notes
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
+from ..engine.steps.digests import code_notes
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 import penstock as ps
 import penstock.engine.steps.group as group
 from example_counts import examples
-from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.pack import PackOp
-from penstock.engine.ops.pack_windows import WindowPackOp
+from penstock.engine.steps.compiled import Compiled
+from penstock.engine.steps.pack import PackOp
+from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from trees import Grown, assert_plan_tells_packs, build, delivered, other_order, show, woven

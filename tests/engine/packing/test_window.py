@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.base.random import derive_pass_key
-from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.pack_windows import WindowPackOp
+from penstock.engine.steps.compiled import Compiled
+from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.engine.packing import (
     BestFit,
     GroupLayout,

@@ -14,9 +14,9 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 )
 
 from ...dataset import Dataset
-from ...engine.graph.compiled import Compiled
 from ...engine.runtime.session import Session
 from ...engine.runtime.setting import Setting
+from ...engine.steps.compiled import Compiled
 from ...engine.steps.step import Step
 from ...errors import ConfigError
 

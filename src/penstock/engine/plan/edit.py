@@ -7,12 +7,12 @@ from typing import Any, cast
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
-from ..ops.gaps import GapOp, SkipOp
-from ..ops.op import OneInput, Op
-from ..ops.packed import PackedOp
-from ..ops.repeat_each import RepeatEachOp
-from ..ops.without import WithoutOp
+from ..steps.exclude import WithoutOp
 from ..steps.function_step import FunctionOp
+from ..steps.op import OneInput, Op
+from ..steps.packed import PackedOp
+from ..steps.reorder_gaps import GapOp, SkipOp
+from ..steps.reorder_repeat_each import RepeatEachOp
 from .records import Sample
 
 

@@ -13,12 +13,12 @@ from ...errors import ConfigError
 from ...types import Ints, is_source
 from ..base.rows import ProvenanceRows
 from ..base.shown import Shown, Shows
-from ..graph.compiled import Compiled
-from ..graph.show import length, shown
-from ..ops.op import Op
-from ..ops.packed import PackedOp
 from ..runtime.step_log import StepRecord
 from ..steps.batch import tail_of
+from ..steps.compiled import Compiled
+from ..steps.op import Op
+from ..steps.packed import PackedOp
+from ..steps.show import length, shown
 from ..steps.step import Builder, Step
 from ..streams.journal import JournalEntry, SampleDraw
 from .records import Address, Sample, Samples, parse_uid

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ops.pack import PackOp
-from ..ops.pack_windows import WindowPackOp
-from ..ops.packed import PackedOp
-from ..ops.seek import Metered
 from ..packing import BestFit, FirstFit, get_inner_fold
+from ..steps.pack import PackOp
+from ..steps.pack_windows import WindowPackOp
+from ..steps.packed import PackedOp
+from ..steps.seek import Metered
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,16 @@ from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
-from ..graph.compiled import Compiled
-from ..graph.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
+from ..changes.edits import Change, Edit, Exclude, Skipped, changed, edit_from_json, settled_mixture
 from ..mixing import MadeUp, fits_log, from_log
-from ..ops.packed import packed_before
 from ..orders import Gap
 from ..runtime.cursor import seal
 from ..runtime.states import SavedState, StateSection, decode_state, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
+from ..steps.compiled import Compiled
 from ..steps.mix import indexed_histories
+from ..steps.packed import packed_before
 from ..steps.reorder import Reorder
 from ..steps.step import Step
 from ..streams.journal import journal_from_json, journal_to_json

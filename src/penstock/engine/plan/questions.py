@@ -15,9 +15,9 @@ from ...schedule import COUNTED_UNITS, CountedUnit
 from ...types import MAX_POSITION, Ints, is_source
 from ..base.progress import Progress
 from ..base.sizes import sum_lengths
-from ..ops.op import Op
-from ..ops.tally import Tally, Uncountable, limited_search
 from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
+from ..steps.op import Op
+from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
 from .ends import exhaustions, far
 from .located import Located, packs_of

@@ -9,8 +9,8 @@ import numpy as np
 
 from ...types import Ints
 from ..base.rows import ProvenanceRows
-from ..ops.op import Op
 from ..runtime.step_log import DealtSteps, StepRecord
+from ..steps.op import Op
 from .steps import rows_dealt
 
 

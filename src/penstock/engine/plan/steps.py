@@ -9,7 +9,6 @@ import numpy as np
 from ...arguments import check_int, check_position
 from ...errors import ConfigError
 from ...types import Ints
-from ..ops.op import Op
 from ..runtime.step_log import (
     DealtSteps,
     StepRecord,
@@ -19,6 +18,7 @@ from ..runtime.step_log import (
     wrapped,
 )
 from ..steps.batch import batches_of_rank, tail_of
+from ..steps.op import Op
 from ..steps.step import Step
 from ..streams.deal import spread_of
 

@@ -11,9 +11,9 @@ from ...errors import ConfigError
 from ..base.cursors import parse_cursor_int
 from ..base.machine import detect_dataloader_worker, get_pid
 from ..base.shown import Shown, Shows, attempt, counted
-from ..graph.compiled import Compiled
-from ..graph.show import shown
 from ..steps.batch import tail_of
+from ..steps.compiled import Compiled
+from ..steps.show import shown
 from .executors.threads import Threads
 from .session import Session
 from .setting import Setting

@@ -15,14 +15,13 @@ from ...types import MAX_POSITION, Ints, Json, Path
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
-from ..ops.latest import last_samples
-from ..ops.limit import FirstPass
-from ..ops.op import Op
-from ..ops.order import RoundOp
-from ..ops.packed import packed_before, window_ends
-from ..ops.tally import Tally
 from ..steps.batch import rows_of_lanes, tail_of
+from ..steps.limit import FirstPass
+from ..steps.op import Op, last_samples
+from ..steps.packed import packed_before, window_ends
+from ..steps.reorder_op import RoundOp
 from ..steps.step import Builder
+from ..steps.tally import Tally
 from ..streams.balance import Balanced
 from ..streams.barren import Barren
 from ..streams.deal import Spread

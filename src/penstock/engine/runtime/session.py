@@ -21,17 +21,17 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..graph.adopt import Places, Stand, adopted, standing
-from ..graph.adopt import told as told_of
-from ..graph.compiled import Compiled
-from ..graph.digests import code_notes, compared, unidentified
-from ..graph.edits import Edit, Exclude, changed, edit_from_json, own_pass, with_former
-from ..graph.reweigh import Place, ends, refused_inside, reweighed
-from ..ops.shards import without_witnesses
+from ..changes.adopt import Places, Stand, adopted, standing
+from ..changes.adopt import told as told_of
+from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass, with_former
+from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
+from ..steps.compiled import Compiled
+from ..steps.digests import code_notes, compared, unidentified
 from ..steps.limit import migrate_lanes
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.paths import ReplacedMixtures
+from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
 from ..streams.deal import spread_of

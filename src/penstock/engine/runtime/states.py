@@ -14,7 +14,7 @@ from ...types import MAX_POSITION, Json
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json, list_differences
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
-from ..graph.digests import known_parts
+from ..steps.digests import known_parts
 from .cursor import unseal
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.event_counts import EVENT_COUNTS
 from ..base.machine import count_cores, measure_resident_memory
-from ..graph.show import stage
+from ..steps.show import stage
 from ..steps.step import Step, Timing
 from ..streams.clock import Clock, Note
 from ..streams.job import Executor

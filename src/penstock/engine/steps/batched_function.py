@@ -11,7 +11,7 @@ import numpy.typing as npt
 from ..base.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
 from ..streams.step import Miscounted
 from .function_step import name_of
-from .step import Step, walk
+from .step import Step, iter_steps
 
 _KINDS = {"i": np.int64, "f": np.float64, "b": np.bool_}
 
@@ -22,7 +22,7 @@ ToColumns: TypeAlias = Callable[[Sequence[Any]], Mapping[str, Any]]
 
 def unchanged_sources(step: Step) -> tuple[object, ...]:
     """Return the sources of a tree without functions and groups; of any other tree none."""
-    if any(below.functions or not below.keeps_samples(False) for below, _ in walk(step)):
+    if any(below.functions or not below.keeps_samples(False) for below, _ in iter_steps(step)):
         return ()
     return tuple(source for _, source in step.token_sources(()))
 

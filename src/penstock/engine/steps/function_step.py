@@ -14,8 +14,6 @@ from ..base.cursors import parse_cursor_list
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..base.shown import attempt, format_call, shorten_name
-from ..ops.op import OneInput, Op
-from ..ops.tokens import At, Lengths
 from ..streams.barren import EndlessSearch
 from ..streams.feed import Upstream
 from ..streams.opening import Opening
@@ -23,9 +21,11 @@ from ..streams.reader import Laps
 from ..streams.step import FunctionCall
 from ..streams.stream import Stream
 from ..streams.work import Work
+from .op import OneInput, Op
 from .paths import ReplacedMixtures
 from .read import NUMBERS
-from .step import Builder, Step, UnaryStep, Written
+from .step import Builder, UnaryStep, Written
+from .tokens import At, Lengths
 
 
 def name_of(fn: Any) -> str:

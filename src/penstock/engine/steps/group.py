@@ -10,14 +10,14 @@ from ...errors import DataError, StateError
 from ...types import Fold, Json, Path, Sizer
 from ..base.cursors import parse_cursor_list
 from ..base.shown import format_description
-from ..ops.hold import HoldOp
-from ..ops.op import Op
-from ..ops.pack import PackOp
-from ..ops.pack_windows import WindowPackOp
 from ..packing import SOURCE, Apart, Packing, has_independent_rows
 from .batch import format_packing
 from .exclude import find_replanned_passes
 from .function_step import describe_function
+from .group_stream import HoldOp
+from .op import Op
+from .pack import PackOp
+from .pack_windows import WindowPackOp
 from .paths import ReplacedMixtures
 from .step import Builder, RandomStep, Written
 

@@ -49,7 +49,7 @@ class Map(FunctionStep):
             return float(self.fn.length)
         return self.input.mean_tokens() if keeps_token_counts(self.fn, self.input) else None
 
-    def token_sources(self, path: Path, whole: bool = False) -> Iterator[tuple[str, object]]:
+    def token_sources(self, path: Path, complete: bool = False) -> Iterator[tuple[str, object]]:
         if (dtype := getattr(self.fn, "token_dtype", None)) is not None:
             yield from ((name, dtype) for name, _ in self.input.token_sources(path))
 

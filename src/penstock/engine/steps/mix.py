@@ -27,15 +27,15 @@ from ..mixing.rules import (
     Weighted,
     caps_of,
 )
-from ..ops.mix import MixOp
-from ..ops.op import Op
-from ..ops.seek import BlockMeter
-from ..ops.weave import WeaveOp
 from ..streams.rounds import Share
-from .history import History, MixtureOp, compile_history, mixture_op
+from .mix_history import History, MixtureOp, compile_history, mixture_op
+from .mix_op import MixOp
+from .mix_stream import WeaveOp
+from .op import Op
 from .paths import ReplacedMixtures
 from .read import is_counter
-from .step import Builder, ShowTree, Step, first_reason, walk
+from .seek import BlockMeter
+from .step import Builder, ShowTree, Step, first_reason, iter_steps
 
 _LONG_RUN = 1 << 40  # draws after which the shares of an endless mixture are close to their limits
 
@@ -96,31 +96,31 @@ class Mix(Step):
             rule = replace(rule, lengths=lengths)
         return replace(self, inputs=inputs, rule=rule)
 
-    def show_root(self, name: str, room: int, show_tree: ShowTree) -> Shown:
+    def show_root(self, name: str, lines: int, show_tree: ShowTree) -> Shown:
         rule = self._write_rule()
         text = f"{shorten_name(name)}: {rule}" if name else rule
-        return Shown(text, self._show_inputs(room, show_tree))
+        return Shown(text, self._show_inputs(lines, show_tree))
 
-    def _show_inputs(self, room: int, show_tree: ShowTree) -> tuple[Shown, ...]:
+    def _show_inputs(self, lines: int, show_tree: ShowTree) -> tuple[Shown, ...]:
         """Show the inputs with the largest weights, and the number of others."""
         first, last = attempt(self._shares, ({}, {}))
         inputs = list(zip(self.names, self.inputs, strict=False))
         if first:
             inputs.sort(key=lambda entry: -max(first[entry[0]], last[entry[0]]))
-        largest = inputs if len(inputs) <= room else inputs[: max(0, room - 1)]
-        lines, spare = list[Shown](), room - len(largest) - (len(largest) < len(inputs))
+        largest = inputs if len(inputs) <= lines else inputs[: max(0, lines - 1)]
+        shown, spare = list[Shown](), lines - len(largest) - (len(largest) < len(inputs))
         shares = [_format_share(first[name], last[name]) if first else "" for name, _ in largest]
         width = max(map(len, shares), default=0)
         for share, (name, child) in zip(shares, largest, strict=True):
             tree = show_tree(child, name if self._draws_by_name else "", 1 + spare)
             spare -= tree.count_lines() - 1
             text = f"{share:>{width}}  {tree.text}" if share else tree.text
-            lines.append(Shown(text, tree.below))
+            shown.append(Shown(text, tree.below))
         if rest := inputs[len(largest) :]:
             together = sum(first[name] for name, _ in rest) if first else 0
             share = f", {format_percent(together)} together" if first else ""
-            lines.append(Shown(f"... {len(rest)} more{share}"))
-        return tuple(lines) if room > 0 else ()
+            shown.append(Shown(f"... {len(rest)} more{share}"))
+        return tuple(shown) if lines > 0 else ()
 
     def _write_rule(self) -> str:
         """Return the rule as users write it."""
@@ -206,12 +206,12 @@ class Mix(Step):
             tokens.append(count * mean)
         return fsum(tokens) / max(1, sum(draws))
 
-    def token_sources(self, path: Path, whole: bool = False) -> Iterator[tuple[str, object]]:
+    def token_sources(self, path: Path, complete: bool = False) -> Iterator[tuple[str, object]]:
         weights = self.weighted and self.weighted.weights
         weights = dict(weights) if isinstance(weights, tuple) else {}
         for (child, place), name in zip(self.child_paths(path), self.names, strict=True):
-            if weights.get(name, 1) or not whole:
-                yield from child.token_sources(place, whole)
+            if weights.get(name, 1) or not complete:
+                yield from child.token_sources(place, complete)
 
     # ------------------------------------------------------------ randomness
 
@@ -354,12 +354,12 @@ def _format_share(first: float, last: float) -> str:
 
 def find_mixtures(step: Step) -> dict[Path, Mix]:
     """Return the mixtures by weight in a tree, by path."""
-    return {path: mix for mix, path in walk(step) if isinstance(mix, Mix) and mix.weighted}
+    return {path: mix for mix, path in iter_steps(step) if isinstance(mix, Mix) and mix.weighted}
 
 
 def has_custom_rule(step: Step) -> bool:
     """Return whether a tree has a mixture that a rule of a user draws from."""
-    return any(isinstance(mix, Mix) and isinstance(mix.rule, By) for mix, _ in walk(step))
+    return any(isinstance(mix, Mix) and isinstance(mix.rule, By) for mix, _ in iter_steps(step))
 
 
 def replace_rules(

@@ -11,8 +11,6 @@ import numpy as np
 from ...types import Json, Order, Path, is_source
 from ..base.progress import Progress
 from ..base.shown import counted, format_call, format_description, format_percent, quote_name
-from ..ops.op import Op
-from ..ops.ordered import ordered
 from ..orders import (
     AllBut,
     BlockShuffle,
@@ -25,13 +23,35 @@ from ..orders import (
     RepeatEach,
     Replay,
     Shuffle,
+    Skips,
     Slice,
     WindowShuffle,
 )
+from .op import Op
 from .paths import SLICE
+from .reorder_buckets import BucketOp
+from .reorder_gaps import GapOp, SkipOp
+from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
+from .reorder_repeat_each import RepeatEachOp
 from .step import Builder, RandomStep, Step, UnaryStep, Written
 
 _CHUNK = 1 << 16  # samples of a slice that are looked up together
+
+
+_COMPILED: dict[type, type[OrderOp]] = {
+    Repeat: OrderOp,
+    RepeatEach: RepeatEachOp,
+    BucketShuffle: BucketOp,
+    WindowShuffle: WindowOp,
+    Slice: RoundOp,
+    Replay: RoundOp,
+    Pick: PickOp,
+    Portion: PortionOp,
+    AllBut: PortionOp,
+    Gap: GapOp,
+    Skips: SkipOp,
+}
+"""The ops of orders. An order of a user gives every position of a pass once: `PassOp`."""
 
 
 @dataclass(frozen=True)
@@ -179,4 +199,5 @@ class Reorder(RandomStep, OrderStep):
         if not op.indexed:
             name = type(self.order).__name__.lower()
             self.require_indexed(name, "use .shuffle_buffer(n), or put it before that step")
-        return ordered(op, self.order, self.order_key(seed, path))
+        compiled = _COMPILED.get(type(self.order), PassOp)
+        return compiled(op, self.order, self.order_key(seed, path))

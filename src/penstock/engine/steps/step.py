@@ -22,11 +22,11 @@ from ..base.canonical_json import normalize_json
 from ..base.random import derive_key
 from ..base.rows import ProvenanceRows
 from ..base.shown import Shown
-from ..ops.op import Op
-from ..ops.tokens import Lengths
 from ..streams.clock import Clock
 from ..streams.step import Leaf
+from .op import Op
 from .paths import ReplacedMixtures, format_path, names_in_keys
+from .tokens import Lengths
 
 _key = lru_cache(maxsize=1 << 14)(derive_key)
 """Keys of equal names are derived again whenever a tree is compiled."""
@@ -99,8 +99,8 @@ class Step(ABC):
         """Return the step as users write it; None for a source or a mix."""
         return None
 
-    def show_root(self, name: str, room: int, show_tree: ShowTree) -> Shown:
-        """Return the root of a chain of steps, with inputs in at most `room` lines."""
+    def show_root(self, name: str, lines: int, show_tree: ShowTree) -> Shown:
+        """Return the root of a chain of steps, with inputs in at most `lines` lines."""
         raise NotImplementedError
 
     def write_built(self, fn: Any) -> Written | None:
@@ -184,14 +184,14 @@ class Step(ABC):
         """Return whether items are unchanged samples of the inputs; or all of these samples."""
         return True
 
-    def token_sources(self, path: Path, whole: bool = False) -> Iterator[tuple[str, object]]:
+    def token_sources(self, path: Path, complete: bool = False) -> Iterator[tuple[str, object]]:
         """Yield the names and sources (or token dtypes) of the documents that reach this step.
 
-        With `whole`, only sources whose documents all reach it.
+        With `complete`, only sources whose documents all reach it.
         """
-        if self.keeps_samples(whole):
+        if self.keeps_samples(complete):
             for child, place in self.child_paths(path):
-                yield from child.token_sources(place, whole)
+                yield from child.token_sources(place, complete)
 
     @cached_property
     def lengths_known(self) -> bool:
@@ -284,7 +284,7 @@ class Step(ABC):
         return self if all(map(is_, children, self.children)) else self.with_children(children)
 
 
-def walk(step: Step, path: Path = ()) -> Iterator[tuple[Step, Path]]:
+def iter_steps(step: Step, path: Path = ()) -> Iterator[tuple[Step, Path]]:
     """Yield all steps of a tree with their paths, each before its inputs."""
     left = [(step, path)]
     while left:
@@ -326,8 +326,8 @@ class RandomStep(UnaryStep):
     """A step that may draw random numbers.
 
     They follow from the seed in force, the names of the inputs of mixtures above, the kind of the
-    step, and its name; without a name, its number among the unnamed steps of its kind, counted from
-    the source or the nearest mixture below. Names of functions and classes are in no key.
+    step, and its name. An unnamed step has its number among the unnamed steps of its kind, counted
+    from the source or the nearest mixture below. Names of functions and classes are in no key.
     """
 
     seed: int | None = field(default=None, kw_only=True)
@@ -397,7 +397,7 @@ class _Bound(NamedTuple):
     op: Op
 
 
-_Place: TypeAlias = tuple[int, int, Path]
+_OpKey: TypeAlias = tuple[int, int, Path]
 """The identity of a step, the seed in force there, and its path."""
 
 
@@ -405,8 +405,8 @@ _Place: TypeAlias = tuple[int, int, Path]
 class Builder:
     """Compiles the parts of one tree.
 
-    An op is an immutable function of its step, the seed in force, its path, and the context: the
-    sources of the whole tree, the numbers of its marks, and the clock. `base` is the builder of a
+    An op is an immutable function of its step, the seed in force, its path, and the context. The
+    context has the sources of the whole tree, the numbers of its marks, and the clock. `base` is the builder of a
     tree that this one extends: its ops are used again if the context is equal in both trees.
     `mixtures` has the weighted mixes by path, with the seeds in force there.
     """
@@ -416,7 +416,7 @@ class Builder:
     base: InitVar[Builder | None] = None
     leaves: list[Leaf] = field(default_factory=list[Leaf])
     mixtures: dict[Path, tuple[Step, int]] = field(default_factory=dict[Path, tuple[Step, int]])
-    _ops: dict[_Place, _Bound] = field(default_factory=dict["_Place", "_Bound"])
+    _ops: dict[_OpKey, _Bound] = field(default_factory=dict["_OpKey", "_Bound"])
     _leaf_numbers: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
 
@@ -469,10 +469,10 @@ class Builder:
 
     def op(self, step: Step, seed: int = 0, path: Path = ()) -> Op:
         """Return the op of a step, compiled once."""
-        place = id(step), seed, path
-        if place not in self._ops:
-            self._ops[place] = _Bound(step, step.bind(self, seed, path))
-        return self._ops[place].op
+        key = id(step), seed, path
+        if key not in self._ops:
+            self._ops[key] = _Bound(step, step.bind(self, seed, path))
+        return self._ops[key].op
 
     @cached_property
     def lengths(self) -> Lengths:

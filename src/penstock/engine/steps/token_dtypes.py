@@ -43,7 +43,7 @@ def said_of(stored: Mapping[str, object]) -> str:
 
 def require_ids_fit(tree: Step, dtype: np.dtype[Any], step: str) -> None:
     """Raise `ConfigError` if a fully read source in memory holds an id that a dtype cannot hold."""
-    for name, source in tree.token_sources((), whole=True):
+    for name, source in tree.token_sources((), complete=True):
         if dtype.kind not in "iu" or not isinstance(source, TokenSource):
             continue
         stored = source.token_dtype()
