@@ -27,7 +27,7 @@ from penstock.engine.runtime.step_log import StepRecord, record_of
 from penstock.engine.steps.digests import data_of
 from penstock.engine.steps.mix_eras import ErasOp
 from penstock.engine.steps.mix_op import MixOp
-from penstock.engine.steps.op import OneInput, Op
+from penstock.engine.steps.op import Op
 from penstock.engine.steps.packed import PackedOp
 from penstock.engine.steps.step import Step
 from penstock.engine.steps.tokens import Lengths
@@ -252,15 +252,15 @@ class Target:
     @cached_property
     def _pack(self) -> PackedOp | None:
         op = self.op
-        while isinstance(op, OneInput) and not isinstance(op, PackedOp):
-            op = op.flow
+        while op.only_input is not None and not isinstance(op, PackedOp):
+            op = op.only_input
         return op if isinstance(op, PackedOp) else None
 
     def in_force(self, sample: int) -> dict[str, float]:
         """Return the normalised weights of the outermost mixture at a sample; 0 for used-up sources."""
         op = self.op
-        while isinstance(op, OneInput):
-            op = op.flow
+        while op.only_input is not None:
+            op = op.only_input
         op = _resolve_current_pass(op)
         assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | Corrected)
         size = op.schedule.size
@@ -440,5 +440,5 @@ def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.fl
             _distribute_share(each, max(1, round(samples * part)), share * part, out)
     elif op.leaf is not None and not op.inputs:
         out[op.leaf] += share
-    for each in op.inputs if isinstance(op, OneInput) else ():
-        _distribute_share(each, samples, share, out)
+    if op.only_input is not None:
+        _distribute_share(op.only_input, samples, share, out)

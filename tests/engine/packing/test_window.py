@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.base.random import derive_pass_key
-from penstock.engine.steps.compiled import Compiled
-from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.engine.packing import (
     BestFit,
     GroupLayout,
@@ -26,6 +24,8 @@ from penstock.engine.packing import (
     plan_groups,
 )
 from penstock.engine.packing.window import count_needed_rows, fill_rows
+from penstock.engine.steps.compiled import Compiled
+from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.errors import DataError
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=150)

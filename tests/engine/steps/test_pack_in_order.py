@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.steps.compiled import Compiled
 from penstock.engine.steps import block_totals
+from penstock.engine.steps.compiled import Compiled
 from penstock.engine.steps.op import Op
 from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.engine.steps.seek import Metered

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
+from penstock.engine.packing import BestFit, Packing
 from penstock.engine.steps.compiled import Compiled
 from penstock.engine.steps.pack_windows import WindowPackOp
-from penstock.engine.packing import BestFit, Packing
 from trees import Grown, assert_plan_tells_packs, build, show, woven
 
 ROWS = 12

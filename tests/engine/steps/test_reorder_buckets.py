@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
+from penstock.engine.orders import BucketShuffle
 from penstock.engine.steps.compiled import Compiled
 from penstock.engine.steps.reorder_buckets import BucketSums
 from penstock.engine.steps.tokens import Lengths, Sums
-from penstock.engine.orders import BucketShuffle
 
 SIZES = st.lists(st.integers(0, 50), min_size=1, max_size=200)
 

@@ -9,8 +9,8 @@ import pytest
 
 import penstock as ps
 from penstock.engine.steps.seek import NEAR, BlockMeter, Metered
-from penstock.engine.steps.tokens import Lengths
 from penstock.engine.steps.step import Builder
+from penstock.engine.steps.tokens import Lengths
 from penstock.types import Sizer
 
 

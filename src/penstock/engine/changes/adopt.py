@@ -17,7 +17,7 @@ from ..base.canonical_json import encode_canonical_json
 from ..mixing import Adopt, MadeUp, Mixture, mixture_from_json, mixture_to_json
 from ..mixing.rules import Past
 from ..steps.batch import tail_of
-from ..steps.mix import bind_mixtures, indexed_histories, stream_histories
+from ..steps.mix import bind_mixtures, find_histories
 from ..steps.mix_history import FURTHEST, History, bound, moved_draws
 from ..steps.op import stands_below
 from ..steps.step import Builder, Step
@@ -45,7 +45,7 @@ Places = Callable[[Step], Mapping[Path, Stand]]
 def told(builder: Builder) -> list[Json]:
     """What a state tells of the mixtures of a tree: everything that their order depends on."""
     out = list[Json]()
-    for path, found in {**indexed_histories(builder), **stream_histories(builder)}.items():
+    for path, found in {**find_histories(builder, True), **find_histories(builder, False)}.items():
         events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
         out.append(
             {"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events}
@@ -73,8 +73,8 @@ def adopted(base: Step, edits: Sequence[Edit], saved: Any, epoch: int, places: P
         )
     pasts = _pasts(saved, edits)
     builder = Builder(base)
-    streams = stream_histories(builder)
-    now, moves = {**indexed_histories(builder), **streams}, dict[Path, tuple[str, ...]]()
+    streams = find_histories(builder, indexed=False)
+    now, moves = {**find_histories(builder, indexed=True), **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
     others = tuple(edit for edit in edits if not isinstance(edit, Change))
     kept, taken = list[Change](), dict[Path, tuple[Past, ...]]()
@@ -121,7 +121,7 @@ def _takeover(
     """Return the change by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
-    present = indexed_histories(Builder(changed(base, edits)))[path].mixture
+    present = find_histories(Builder(changed(base, edits)), indexed=True)[path].mixture
     lap, at, behind, _ = stand
     then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()

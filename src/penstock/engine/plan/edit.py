@@ -7,12 +7,8 @@ from typing import Any, cast
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
-from ..steps.exclude import WithoutOp
-from ..steps.function_step import FunctionOp
-from ..steps.op import OneInput, Op
+from ..steps.op import Op
 from ..steps.packed import PackedOp
-from ..steps.reorder_gaps import GapOp, SkipOp
-from ..steps.reorder_repeat_each import RepeatEachOp
 from .records import Sample
 
 
@@ -23,9 +19,7 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
     """
     if position == 0:
         return 0
-    if op.leaf is not None and not isinstance(
-        op, FunctionOp | GapOp | SkipOp | RepeatEachOp | WithoutOp
-    ):
+    if op.leaf is not None and not op.keeps_order:
         return position
     for below in op.before(position):
         if leaf in below.op.leaves and not below.first and (top or not below.replays):
@@ -40,7 +34,7 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
 def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
     """Return the passes from which on planned rows lack samples that are excluded at a position."""
     op = rows
-    while isinstance(op, OneInput):
+    while op.only_input is not None:
         if isinstance(op, PackedOp):
             if op.passes is None:
                 break

@@ -22,7 +22,7 @@ from ..runtime.states import SavedState, StateSection, decode_state, merge_state
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
 from ..steps.compiled import Compiled
-from ..steps.mix import indexed_histories
+from ..steps.mix import find_histories
 from ..steps.packed import packed_before
 from ..steps.reorder import Reorder
 from ..steps.step import Step
@@ -369,9 +369,9 @@ class Plan(Questions, Generic[D]):
 
     def _has_the_past_of(self, other: Plan[D]) -> bool:
         """Compare with another plan: delivered samples and changes of mixtures are equal."""
-        at, mine = self._row, indexed_histories(self.compiled.builder)
+        at, mine = self._row, find_histories(self.compiled.builder, indexed=True)
         try:  # the op first: it knows the mixtures, and refuses now to leave out all of a source
-            _, theirs = other.compiled.op, indexed_histories(other.compiled.builder)
+            _, theirs = other.compiled.op, find_histories(other.compiled.builder, indexed=True)
         except IndexError:  # a mixture that was taken over ends before that
             return False
         if any(

@@ -30,7 +30,7 @@ from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
 from ..steps.limit import migrate_lanes
 from ..steps.mix import bind_mixtures, find_mixtures
-from ..steps.paths import ReplacedMixtures
+from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
@@ -540,12 +540,8 @@ class Session:
                 raise of_another(body.pipeline, self.description)
             found = adopted(base, changes, body.mixtures, self.epoch, self._places(body, cursors))
             self.adopted += (body.fingerprint,)
-            changes, rows, taken = (
-                found.edits,
-                rows_of_lanes(base).step,
-                ReplacedMixtures(found.streams, body.lanes or 1),
-            )
-            cursors = migrate_lanes(rows, cursors, taken, self.epoch)
+            changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
+            cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
             adopting = True
         if adopt and self.epoch and self.group and (saved := body.pass_sizes) is not None:
             now = home.of(tail_of(changed(base, changes)).rows).op.passes

@@ -32,9 +32,9 @@ from ..streams.work import Work
 from .function_step import format_function
 from .map import Map
 from .op import UNKNOWN, Before, Groups, Op, Standing
-from .paths import ReplacedMixtures
+from .paths import Migration
 from .repeat import RepeatPasses
-from .step import Builder, Step, UnaryStep, Written, iter_steps
+from .step import Builder, GroupStep, Step, Written, iter_steps
 from .tally import Tally
 
 
@@ -196,7 +196,7 @@ _NEAR = 12  # numbers of ranks that are named
 
 
 @dataclass(frozen=True)
-class Batch(UnaryStep):
+class Batch(GroupStep):
     """Group neighbours of one pass."""
 
     size: BatchSize
@@ -229,32 +229,15 @@ class Batch(UnaryStep):
         )
 
     @cached_property
-    def forms_groups(self) -> bool:
-        return True
-
-    @cached_property
     def in_tail(self) -> bool:
         return True
-
-    @property
-    def keeps_passes(self) -> bool:
-        return True
-
-    def keeps_samples(self, all_of_them: bool) -> bool:
-        return False
-
-    def collect(self, builder: Builder, seed: int, path: Path) -> None:
-        super().collect(builder, seed, path)
-        builder.add_mark(self, path)
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         below = builder.op(self.input, seed, path)
         return BatchOp(below, self.size.n, self.size.drop_remainder, tuples=not self.in_tail)
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
-        return self.input.migrate_cursor(cursor, replaced, epoch, path)
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
+        return self.input.migrate_cursor(cursor, at)
 
 
 def format_packing(packing: Packing) -> str:

@@ -1,5 +1,4 @@
-"""A tree and what is worked out of it once, for all that is made of it: iterators, loaders,
-plans."""
+"""A tree with everything that is derived from it once: for iterators, loaders and plans."""
 
 from __future__ import annotations
 
@@ -15,8 +14,10 @@ from .step import Builder, Step, Timing
 
 
 class Compiled:
-    """A tree, compiled on first use. `base` is the compiled tree that it extends, whose ops it uses
-    again."""
+    """A tree, compiled on first use.
+
+    `base` is the compiled tree that it extends: its ops are used again.
+    """
 
     def __init__(
         self, flow: Step, timing: Timing | None = None, base: Compiled | None = None
@@ -24,49 +25,48 @@ class Compiled:
         self.flow, self._timing, self._extended = flow, timing, base
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy and pickle the tree alone: what is compiled is found by the identities of its
-        nodes."""
+        """Copy and pickle the tree alone, because ops are cached by the identities of its steps."""
         return Compiled, (self.flow, self._timing)
 
     @property
     def clock(self) -> Clock | None:
-        """What times its work, if somebody asks."""
+        """The clock of a profiled run."""
         return self._timing and self._timing.clock
 
     def timed(self, timing: Timing | None) -> Compiled:
-        """The same, with a clock; this, where there is none."""
+        """Return the tree with a clock; itself without one."""
         return Compiled(self.flow, timing) if timing else self
 
     @cached_property
     def builder(self) -> Builder:
-        """What knows its leaves and makes its ops."""
+        """The builder of its ops."""
         base, self._extended = self._extended, None
         while base is not None and "builder" not in vars(base):
             base = base._extended
         return Builder(self.flow, self._timing, base and base.builder)
 
     def of(self, flow: Step) -> Compiled:
-        """What is compiled of a tree: this, where it is that very tree."""
+        """Return a compiled tree: this one for its own tree."""
         return self if flow is self.flow else Compiled(flow, self._timing)
 
     @property
     def op(self) -> Op:
-        """The op of the whole."""
+        """The op of the tree."""
         return self.builder.op(self.flow)
 
     @cached_property
     def size(self) -> int | None:
-        """The items of a pass of an indexed tree; None where it never ends."""
+        """The items of a pass of an indexed tree; None for an endless one."""
         return self.op.size
 
     @cached_property
     def description(self) -> dict[str, Json]:
-        """What a run of it is."""
+        """The description of a run."""
         return self.flow.identity()
 
     @cached_property
     def fingerprint(self) -> str:
-        """The digest of that."""
+        """The digest of the description."""
         return compute_fingerprint(self.description)
 
     @cached_property
@@ -76,7 +76,7 @@ class Compiled:
 
     @cached_property
     def code(self) -> Code:
-        """What the functions are."""
+        """The functions, with the digests of their code."""
         return code_of(self.flow)
 
     def remembered(self, saved: Any) -> Compiled:

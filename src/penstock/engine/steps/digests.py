@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ...types import UNKNOWN_DIGEST, SourceFacts, is_unidentified
 from ..base.seams import world
@@ -38,32 +38,30 @@ _HINTS = ("files", "fingerprint")
 
 
 def known_parts(facts: SourceFacts) -> SourceFacts:
-    """The parts by which the data of a source is the same on every rank, wherever each found its
-    files."""
+    """Return the facts of a source that are equal on every rank, wherever its files are."""
     return {
-        part: told
-        for part, told in facts.items()
-        if part not in _HINTS and UNKNOWN_DIGEST not in str(told).split()
+        part: fact
+        for part, fact in facts.items()
+        if part not in _HINTS and UNKNOWN_DIGEST not in str(fact).split()
     }
 
 
 # ---------------------------------------------------------------- functions
 
 
-Code = list[list[str] | int]
-"""Functions by name, with the digest of their code; of one that was told already, the place
-where."""
+Code: TypeAlias = list[list[str] | int]
+"""Functions by name and digest of their code; a repeated one is the number of its first entry."""
 
 
 def code_of(root: Step) -> Code:
     """Return every function of a tree, with the digest of its code."""
-    told, places, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
-    for place, fn in enumerate(_functions(root)):
+    code, numbers, known = Code(), dict[tuple[str, str], int](), dict[int, tuple[str, str]]()
+    for number, fn in enumerate(_functions(root)):
         if id(fn) not in known:
             known[id(fn)] = name_of(fn), world.digests.digest_code(fn)
-        first = places.setdefault(known[id(fn)], place)
-        told.append(first if first < place else [*known[id(fn)]])
-    return told
+        first = numbers.setdefault(known[id(fn)], number)
+        code.append(first if first < number else [*known[id(fn)]])
+    return code
 
 
 def _functions(step: Step) -> Iterator[Any]:
@@ -74,16 +72,22 @@ def _functions(step: Step) -> Iterator[Any]:
 
 
 def code_notes(saved: list[Any], now: Code) -> list[str]:
-    """Functions of equal names whose code is another one. Between versions of Python it cannot be
-    compared."""
+    """Return a note for each function whose code changed.
+
+    Code cannot be compared between versions of Python.
+    """
     notes = list[str]()
-    for then, (name, mine) in zip(_each(saved), _each(now), strict=True):
-        if then[1] != mine and then[1].partition(":")[0] == mine.partition(":")[0]:
+    for before, (name, digest) in zip(_resolve(saved), _resolve(now), strict=True):
+        changed = before[1] != digest
+        if changed and before[1].partition(":")[0] == digest.partition(":")[0]:
             notes.append(
                 f"the code of {name} has changed; give the function a version to make this an error"
             )
     return notes
 
 
-def _each(code: list[Any]) -> Iterator[Any]:
-    return (code[told] if type(told) is int and 0 <= told < len(code) else told for told in code)
+def _resolve(code: list[Any]) -> Iterator[Any]:
+    """Yield the entries, with the first entry in place of its number."""
+    for entry in code:
+        is_number = type(entry) is int and 0 <= entry < len(code)
+        yield code[entry] if is_number else entry

@@ -124,8 +124,10 @@ class Gaps:
         return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)
 
 
-class WithoutOp(OneInput):
+class ExcludeSamplesOp(OneInput):
     """A flow without some samples."""
+
+    keeps_order = True
 
     def __init__(self, flow: Op, gaps: Gaps) -> None:
         super().__init__(flow)
@@ -159,10 +161,6 @@ class WithoutOp(OneInput):
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.flow, int(self.gaps.down(np.asarray([position]))[0]), ahead)
-
-    @property
-    def since(self) -> int:
-        return max(since for since, _ in self.gaps.gaps)
 
     @property
     def alike(self) -> bool:
@@ -201,7 +199,7 @@ class ExcludeSamples(OrderStep):
             (since, partial(below.find, leaf.number, np.asarray(indices, np.int64)))
             for since, indices in zip(self.since, self.indices, strict=True)
         )
-        return WithoutOp(below, Gaps(leaf.name, below.period, tuple(gaps)))
+        return ExcludeSamplesOp(below, Gaps(leaf.name, below.period, tuple(gaps)))
 
 
 def find_replanned_passes(root: Step) -> list[int]:

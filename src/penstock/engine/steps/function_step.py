@@ -22,7 +22,7 @@ from ..streams.step import FunctionCall
 from ..streams.stream import Stream
 from ..streams.work import Work
 from .op import OneInput, Op
-from .paths import ReplacedMixtures
+from .paths import Migration
 from .read import NUMBERS
 from .step import Builder, UnaryStep, Written
 from .tokens import At, Lengths
@@ -61,6 +61,8 @@ class FunctionOp(OneInput):
         search: makes the search, for a number of lanes, that fails if an endless input yields no
             items. For steps that drop samples.
     """
+
+    keeps_order = True
 
     def __init__(
         self, below: Op, call: FunctionCall, search: Callable[[int], EndlessSearch] | None = None
@@ -226,14 +228,12 @@ class FunctionStep(UnaryStep):
             sources[leaf.number] &= not is_source(leaf.source) or len(leaf.source) < NUMBERS
         return partial(EndlessSearch, sources.tolist(), self.input.repeats_source)
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
         # Neighbouring function steps are one piece of work, with one cursor.
         expands, below = self.CALL.expands, self.input
         while isinstance(below, FunctionStep) and below.reason_not_indexed is not None:
             expands, below = expands or below.CALL.expands, below.input
         if not expands:
-            return below.migrate_cursor(cursor, replaced, epoch, path)
+            return below.migrate_cursor(cursor, at)
         inner, skip = parse_cursor_list(cursor)
-        return [below.migrate_cursor(inner, replaced, epoch, path), skip]
+        return [below.migrate_cursor(inner, at), skip]

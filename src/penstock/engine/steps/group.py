@@ -14,16 +14,16 @@ from ..packing import SOURCE, Apart, Packing, has_independent_rows
 from .batch import format_packing
 from .exclude import find_replanned_passes
 from .function_step import describe_function
-from .group_stream import HoldOp
+from .group_stream import GroupOp
 from .op import Op
 from .pack import PackOp
 from .pack_windows import WindowPackOp
-from .paths import ReplacedMixtures
-from .step import Builder, RandomStep, Written
+from .paths import Migration
+from .step import Builder, GroupStep, RandomStep, Written
 
 
 @dataclass(frozen=True)
-class Group(RandomStep):
+class Group(RandomStep, GroupStep):
     """Group samples by a fold over their sizes."""
 
     fold: Fold
@@ -77,33 +77,18 @@ class Group(RandomStep):
             return None
         return f"{name} needs {needs}, which are not known beforehand"
 
-    @cached_property
-    def forms_groups(self) -> bool:
-        return True
-
     @property
     def needs_lengths(self) -> bool:
         over_sources = self.input.is_order or self.input.only_input is None
         return over_sources and self.size is not None and self.size.by_length
 
-    @property
-    def keeps_passes(self) -> bool:
-        return True
-
-    def keeps_samples(self, all_of_them: bool) -> bool:
-        return False
-
     # ------------------------------------------------------------ compilation and runs
-
-    def collect(self, builder: Builder, seed: int, path: Path) -> None:
-        super().collect(builder, seed, path)
-        builder.add_mark(self, path)
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         below, key = builder.op(self.input, seed, path), self.order_key(seed, path)
         fold, names = self.fold, [leaf.name for leaf in builder.leaves]
         if self.reason_not_indexed is not None:
-            return HoldOp(below, fold, self.size, key, names)
+            return GroupOp(below, fold, self.size, key, names)
         if isinstance(fold, Apart) and len(below.leaves) == 1:
             fold = fold.fold
         lengths, mark = builder.lengths, builder.mark(self, path)
@@ -123,14 +108,11 @@ class Group(RandomStep):
                 "leave these sources out"
             )
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
         inner, oldest, number, *rest = parse_cursor_list(cursor, 6)
-        if oldest != number and replaced.is_at_or_below(path):
+        if oldest != number and at.replaces_below():
             raise StateError(
                 f"a {type(self.fold).__name__} holds samples of a mixture of streams that is to be "
                 "changed; adopt before the first step of a pass, or keep the mixture unchanged"
             )
-        inner = self.input.migrate_cursor(inner, replaced, epoch, path)
-        return [inner, oldest, number, *rest]
+        return [self.input.migrate_cursor(inner, at), oldest, number, *rest]

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -29,7 +29,8 @@ from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed, Trail
 from .op import Groups, Op
 
-Group = Sequence[Item | Part]
+Members: TypeAlias = Sequence[Item | Part]
+"""The items of a group."""
 _LONGEST = 1 << 24  # no item is held while so many are pulled
 
 
@@ -42,11 +43,11 @@ class Stretch(NamedTuple):
     trail: Trail
 
 
-class Moment(NamedTuple):
+class GroupState(NamedTuple):
     """The state after one group came out: everything a cursor is made of."""
 
     carry: Any
-    ready: tuple[Group, ...]
+    ready: tuple[Members, ...]
     given: int  # so many of those were given out
     number: int
     flushed: bool
@@ -54,21 +55,21 @@ class Moment(NamedTuple):
     end: Trail
 
     @property
-    def pending(self) -> tuple[Group, ...]:
+    def pending(self) -> tuple[Members, ...]:
         return self.ready[self.given :]
 
 
 @dataclass(frozen=True, slots=True)
-class Moments:
+class GroupTrail:
     """The trail of groups."""
 
-    moments: Sequence[Moment]
+    moments: Sequence[GroupState]
 
     def at(self, count: int, /) -> Json:
         return cursor_of(self.moments[count])
 
 
-class Holding:
+class GroupStream:
     """A fold over a stream."""
 
     def __init__(
@@ -81,7 +82,7 @@ class Holding:
     def _reset(self, epoch: int) -> None:
         self._key = derive_pass_key(self.key, epoch)
         self._carry: Any = self.fold.init(self._key)
-        self._ready: tuple[Group, ...] = ()
+        self._ready: tuple[Members, ...] = ()
         self._given, self._number, self._flushed = 0, 0, False
         self._log, self._limit = list[Stretch](), 64
 
@@ -96,8 +97,8 @@ class Holding:
             at + parse_cursor_int(number) - parse_cursor_int(first) if isinstance(at, int) else at,
         )
 
-    def _moment(self) -> Moment:
-        return Moment(
+    def _moment(self) -> GroupState:
+        return GroupState(
             self._carry,
             self._ready,
             self._given,
@@ -152,7 +153,7 @@ class Holding:
         self._limit = 2 * len(self._log) + 64
 
     def pull(self, n: int, /) -> Chunk:
-        groups, rows, moments = list[Group](), list[ProvenanceRows](), [self._moment()]
+        groups, rows, moments = list[Members](), list[ProvenanceRows](), [self._moment()]
         while len(groups) < n:
             if self._given == len(self._ready):
                 if self._flushed:
@@ -167,7 +168,7 @@ class Holding:
         if not groups:
             return Chunk([], make_empty_rows(0), Fixed(None))
         offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
-        return Chunk(list(groups), join_rows(rows).grouped(offsets), Moments(moments))
+        return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(moments))
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
@@ -186,7 +187,7 @@ class Holding:
             if len(self._log) > self._limit:
                 self._trim()
 
-    def _take(self, value: Any, rows: ProvenanceRows) -> Sequence[Group]:
+    def _take(self, value: Any, rows: ProvenanceRows) -> Sequence[Members]:
         item = self._item(self._number, value)
         if isinstance(self.fold, Apart):
             by = self.fold.by
@@ -196,7 +197,7 @@ class Holding:
             self._carry, ready = self.fold.step(self._carry, item)
         return ready
 
-    def _rows(self, group: Group) -> ProvenanceRows:
+    def _rows(self, group: Members) -> ProvenanceRows:
         """Return the origin of the items of a group; pieces of a document get part numbers."""
         found, starts = list[ProvenanceRows](), list[int]()
         for member in group:
@@ -211,7 +212,7 @@ class Holding:
         return replace(rows, part=rows.part + np.asarray(starts, np.int64)) if any(starts) else rows
 
 
-def cursor_of(moment: Moment) -> Json:
+def cursor_of(moment: GroupState) -> Json:
     """The cursor of a moment: six entries, plain JSON."""
     oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
     below = moment.end.at(0)
@@ -224,7 +225,7 @@ def cursor_of(moment: Moment) -> Json:
     return [below, oldest, moment.number, carry, pending, moment.flushed]
 
 
-class HoldOp(Groups):
+class GroupOp(Groups):
     """A fold over items whose sizes are not known beforehand."""
 
     def __init__(
@@ -237,7 +238,7 @@ class HoldOp(Groups):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         lane, lanes = opening.share[:2]
         key = self.key + lane & (1 << 64) - 1
-        return Holding(
+        return GroupStream(
             opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key, self.names
         )
 
@@ -331,7 +332,7 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
-def encode_groups(groups: Sequence[Group]) -> Json:
+def encode_groups(groups: Sequence[Members]) -> Json:
     """Groups that wait as JSON: just the numbers where each is one item, as behind a shuffle
     buffer."""
     if groups and all(len(group) == 1 and isinstance(group[0], Item) for group in groups):
@@ -339,7 +340,7 @@ def encode_groups(groups: Sequence[Group]) -> Json:
     return [encode(group) for group in groups]
 
 
-def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Group, ...]:
+def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Members, ...]:
     """The groups that `encode_groups` saved."""
     if isinstance(saved, dict):
         waiting = cast("dict[str, Any]", saved).get("1")
@@ -347,7 +348,7 @@ def decode_groups(saved: Any, held: dict[int, Item]) -> tuple[Group, ...]:
     groups: Any = decode(saved, held)
     if not isinstance(groups, list) or not all(map(_is_group, cast("list[Any]", groups))):
         raise make_cursor_error(saved, "groups of this pipeline's folds")
-    return tuple(cast("list[Group]", groups))
+    return tuple(cast("list[Members]", groups))
 
 
 def _is_group(group: Any) -> bool:

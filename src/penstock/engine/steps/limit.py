@@ -19,7 +19,7 @@ from ..streams.reader import ONCE, LaneOf, Laps, Reader
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Trail
 from .op import OneInput, Op
-from .paths import ReplacedMixtures
+from .paths import Migration
 from .step import Builder, Step, UnaryStep, Written
 
 _PASSED = 1024  # items that are passed over at a time
@@ -115,7 +115,7 @@ class LimitOp(_OwnRun):
         return opening.dealt(self, lambda: FirstPass(self._run(opening, self.n)), laps)
 
 
-class RestOp(_OwnRun):
+class SkipFirstOp(_OwnRun):
     """All but the first `n` items of every pass of a flow."""
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
@@ -131,28 +131,21 @@ class _CountedStep(UnaryStep):
     def keeps_samples(self, all_of_them: bool) -> bool:
         return not all_of_them
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
-        if not is_top and replaced.lanes > 1 and replaced.is_at_or_below(path):
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
+        if at.lanes > 1 and at.replaces_below():
             raise StateError(
                 "a limit or skip of a mixture of streams that is to be changed is below another "
                 "step, so its lanes are at different items; adopt before the first step of a pass, "
                 "or keep the mixture unchanged"
             )
-        return self._migrate_items(cursor, replaced, epoch, path)
+        return self.migrate_items(cursor, at)
 
-    def _migrate_items(
-        self, cursor: Any, replaced: ReplacedMixtures, epoch: int, path: Path
-    ) -> Json:
+    def migrate_items(self, cursor: Any, at: Migration) -> Json:
         """Migrate the lanes of the first items; items that are dealt have the last one's number."""
         if isinstance(cursor, list):
             lanes, number = parse_cursor_list(cursor)  # pyright: ignore[reportUnknownArgumentType]
-            return [self._migrate_items(lanes, replaced, epoch, path), number]
-        lanes = {
-            lane: self.input.migrate_cursor(at, replaced, epoch, path)
-            for lane, at in cursor["at"].items()
-        }
+            return [_CountedStep.migrate_items(self, lanes, at), number]
+        lanes = {lane: self.input.migrate_cursor(inner, at) for lane, inner in cursor["at"].items()}
         return {**cursor, "at": lanes}
 
 
@@ -177,10 +170,8 @@ class Limit(_CountedStep):
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         return LimitOp(builder.op(self.input, seed, path), self.n, self.input.is_endless)
 
-    def _migrate_items(
-        self, cursor: Any, replaced: ReplacedMixtures, epoch: int, path: Path
-    ) -> Json:
-        return super()._migrate_items(cursor, replaced, 0, path)
+    def migrate_items(self, cursor: Any, at: Migration) -> Json:
+        return super().migrate_items(cursor, at._replace(epoch=0))
 
 
 @dataclass(frozen=True)
@@ -194,32 +185,26 @@ class SkipFirst(_CountedStep):
         return Written(format_call("skip", self.n), self.input)
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
-        return RestOp(builder.op(self.input, seed, path), self.n, self.input.is_endless)
+        return SkipFirstOp(builder.op(self.input, seed, path), self.n, self.input.is_endless)
 
-    def _migrate_items(
-        self, cursor: Any, replaced: ReplacedMixtures, epoch: int, path: Path
-    ) -> Json:
+    def migrate_items(self, cursor: Any, at: Migration) -> Json:
         # The number of items still to skip, and the lanes.
         first, second = parse_cursor_list(cursor)
         if isinstance(first, list):
-            return [self._migrate_items(first, replaced, epoch, path), second]
-        return [first, super()._migrate_items(second, replaced, epoch, path)]
+            return [self.migrate_items(first, at), second]
+        return [first, super().migrate_items(second, at)]
 
 
-def migrate_lanes(
-    step: Step, cursors: Mapping[int, Json], replaced: ReplacedMixtures, epoch: int
-) -> dict[int, Json]:
+def migrate_lanes(step: Step, cursors: Mapping[int, Json], at: Migration) -> dict[int, Json]:
     """Return the cursors of the lanes of a run for the present mixtures."""
     while step.is_elementwise and step.only_input is not None:
         step = step.only_input
-    if isinstance(step, _CountedStep) and replaced.lanes > 1 and replaced.is_at_or_below(()):
-        # All ranks read and deal the items, so all lanes continue after the last delivered one.
-        furthest = max(
-            (parse_cursor_list(at) for at in cursors.values() if at is not None),
-            key=lambda at: at[1],
-            default=None,
-        )
-        cursors = dict.fromkeys(cursors, furthest)
-    return {
-        lane: step.migrate_cursor(at, replaced, epoch, is_top=True) for lane, at in cursors.items()
-    }
+    if not isinstance(step, _CountedStep) or at.lanes == 1 or not at.replaces_below():
+        return {lane: step.migrate_cursor(cursor, at) for lane, cursor in cursors.items()}
+    # All ranks read and deal the items, so all lanes continue after the last delivered one.
+    last = max(
+        (parse_cursor_list(cursor) for cursor in cursors.values() if cursor is not None),
+        key=lambda cursor: cursor[1],
+        default=None,
+    )
+    return dict.fromkeys(cursors, None if last is None else step.migrate_items(last, at))

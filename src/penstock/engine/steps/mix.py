@@ -21,7 +21,6 @@ from ..mixing.rules import (
     Chain,
     Cycle,
     Draws,
-    Invertible,
     Rule,
     Turns,
     Weighted,
@@ -30,9 +29,9 @@ from ..mixing.rules import (
 from ..streams.rounds import Share
 from .mix_history import History, MixtureOp, compile_history, mixture_op
 from .mix_op import MixOp
-from .mix_stream import WeaveOp
+from .mix_stream import MixStreamOp
 from .op import Op
-from .paths import ReplacedMixtures
+from .paths import Migration
 from .read import is_counter
 from .seek import BlockMeter
 from .step import Builder, ShowTree, Step, first_reason, iter_steps
@@ -195,9 +194,11 @@ class Mix(Step):
         # By how often each input is drawn from: in a pass, or in the long run.
         if not isinstance(self.rule, Weighted | Chain) or self.reason_not_indexed is not None:
             return None
-        op = Builder(self).op(self)
-        assert isinstance(op, MixOp) and isinstance(op.schedule, Invertible)
-        draws = op.schedule.counts(_LONG_RUN if op.size is None else op.size).tolist()
+        builder = Builder(self)
+        sizes = tuple(op.size for op in self._bind_inputs(builder, 0, ()))
+        mixture = self.history(builder, ()).present if self.weighted else None
+        schedule = mixture or self.rule.schedule(sizes)
+        draws = schedule.counts(_LONG_RUN if schedule.size is None else schedule.size).tolist()
         tokens = list[float]()
         for child, count in zip(self.inputs, draws, strict=True):
             mean = child.mean_tokens() if count else 0.0
@@ -247,7 +248,7 @@ class Mix(Step):
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         rule, inputs = self.rule, self._bind_inputs(builder, seed, path)
         if rule.unindexed or not all(op.indexed for op in inputs):
-            return WeaveOp(
+            return MixStreamOp(
                 inputs,
                 self.names,
                 partial(self.draws, path),
@@ -267,7 +268,9 @@ class Mix(Step):
         return tuple(builder.op(child, seed, place) for child, place in self.child_paths(path))
 
     def history(self, builder: Builder, path: Path) -> History:
-        """Return the mixture of an indexed mix by weight, with its changes."""
+        """Return the mixture of a mix by weight, with its changes."""
+        if self.reason_not_indexed is not None:
+            return self.stream_history(path)
         rule, inputs = cast(Weighted, self.rule), self._bind_inputs(builder, 0, path)
         meters = tuple(BlockMeter(op, builder.lengths) for op in inputs) if rule.clock else None
         sizes = tuple(op.size for op in inputs)
@@ -298,23 +301,21 @@ class Mix(Step):
 
     # ------------------------------------------------------------ cursors
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
         position, draws, drawn, inputs = parse_cursor_list(cursor, 4)
         places = dict(enumerate(range(len(inputs))))
-        if path in replaced.names:
-            former = list(replaced.names[path])
+        if at.path in at.names:
+            former = list(at.names[at.path])
             places = {i: former.index(name) for i, name in enumerate(self.names) if name in former}
-            at = parse_cursor_int(position) * replaced.lanes
-            draws = self._migrate_draws(former, at, draws, drawn)
+            run_position = parse_cursor_int(position) * at.lanes
+            draws = self._migrate_draws(former, run_position, draws, drawn)
             drawn = [drawn[places[i]] if i in places else 0 for i in range(len(self.inputs))]
         moved = list[Json]()
-        for i, (child, place) in enumerate(self.child_paths(path)):
-            first = epoch * self.draws(path).laps, None
+        first = at.epoch * self.draws(at.path).laps, None
+        for i, (child, path) in enumerate(self.child_paths(at.path)):
             done, inner = inputs[places[i]] if i in places else first
-            inner = child.migrate_cursor(inner, replaced, parse_cursor_int(done), place)
-            moved.append([done, inner])
+            below = at._replace(epoch=parse_cursor_int(done), path=path)
+            moved.append([done, child.migrate_cursor(inner, below)])
         return [position, draws, drawn, moved]
 
     def _migrate_draws(self, former: list[str], position: int, saved: Any, drawn: Any) -> Json:
@@ -363,7 +364,10 @@ def has_custom_rule(step: Step) -> bool:
 
 
 def replace_rules(
-    step: Step, change: Callable[[Path, Weighted, int | None], Weighted], epoch: int | None
+    step: Step,
+    change: Callable[[Path, Weighted, int | None], Weighted],
+    epoch: int | None,
+    path: Path = (),
 ) -> Step:
     """Return the tree with other rules of its mixtures by weight.
 
@@ -371,21 +375,13 @@ def replace_rules(
         step: the tree.
         change: returns the rule of the mixture at a path, in a pass of the mixture.
         epoch: the pass of the run.
+        path: the path of the tree.
     """
-    return _replace_rules(step, change, epoch, ())
-
-
-def _replace_rules(
-    step: Step,
-    change: Callable[[Path, Weighted, int | None], Weighted],
-    epoch: int | None,
-    path: Path,
-) -> Step:
     # Below a mix, and below a slice or a repeat of an indexed input, passes are counted apart.
     counted_apart = step.reason_not_indexed is None and not step.keeps_passes
     below = None if isinstance(step, Mix) or counted_apart else epoch
     children = tuple(
-        _replace_rules(child, change, below, place) for child, place in step.child_paths(path)
+        replace_rules(child, change, below, place) for child, place in step.child_paths(path)
     )
     if not all(map(is_, children, step.children)):
         step = step.with_children(children)
@@ -403,19 +399,10 @@ def bind_mixtures(builder: Builder) -> dict[Path, MixtureOp]:
     }
 
 
-def indexed_histories(builder: Builder) -> dict[Path, History]:
-    """Return the indexed mixtures by weight, with their changes, by path."""
+def find_histories(builder: Builder, indexed: bool) -> dict[Path, History]:
+    """Return the mixtures by weight with their changes, by path: indexed ones, or the others."""
     return {
         path: mix.history(builder, path)
         for path, (mix, _) in builder.mixtures.items()
-        if isinstance(mix, Mix) and mix.reason_not_indexed is None
-    }
-
-
-def stream_histories(builder: Builder) -> dict[Path, History]:
-    """Return the mixtures by weight of streams, with their changes, by path."""
-    return {
-        path: mix.stream_history(path)
-        for path, (mix, _) in builder.mixtures.items()
-        if isinstance(mix, Mix) and mix.reason_not_indexed is not None
+        if isinstance(mix, Mix) and (mix.reason_not_indexed is None) == indexed
     }

@@ -105,7 +105,7 @@ class Input:
             self._settled = self.used
 
 
-class Weave:
+class MixStream:
     """A mix of streams. `patience` is how many passes in a row an input may give nothing: a lane
     without a share of one has one of another.
     """
@@ -230,7 +230,7 @@ class Weave:
         return outcome
 
 
-class WeaveOp(Op):
+class MixStreamOp(Op):
     """A mix of streams. `rule` gives a lane its draws; a mixture by weight has a place, `at`.
     `paired`: the items
     become partners in a zip. `endless`: it never ends.
@@ -260,7 +260,7 @@ class WeaveOp(Op):
         below = opening
         if self.paired:  # a sample that failed would take the partner of another
             below = replace(opening, hired=replace(opening.hired, paired=True))
-        weave = Weave(
+        weave = MixStream(
             [below.open(each, laps) for each in self.inputs],
             self.names,
             draws,

@@ -56,8 +56,12 @@ class Op:
     """Whether its n-th item can be computed without those before; where not, it can only be
     streamed."""
     source: Source | None = None  # what the values are read from, where that is all
+    only_input: Op | None = None
+    """The input of an op over one."""
     one_pass: bool = False
     """True if a pass of it takes one pass of its input."""
+    keeps_order: bool = False
+    """True if its items are in the order of its only input, perhaps with gaps or copies."""
 
     @property
     def size(self) -> int | None:
@@ -228,11 +232,6 @@ class Op:
         return self.size
 
     @property
-    def since(self) -> int:
-        """The position from which on all that edits leave out is left out."""
-        return max((each.since for each in self.inputs), default=0)
-
-    @property
     def leaves(self) -> tuple[int, ...]:
         """The numbers of all leaves."""
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
@@ -265,7 +264,8 @@ class OneInput(Op):
     one_pass = True
 
     def __init__(self, flow: Op) -> None:
-        self.flow, self.inputs, self.depth, self.indexed = flow, (flow,), flow.depth, flow.indexed
+        self.flow = self.only_input = flow
+        self.inputs, self.depth, self.indexed = (flow,), flow.depth, flow.indexed
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None

@@ -19,7 +19,7 @@ from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Missing, PieceColumns, PlannedPieces
 from ..streams.step import Failed, listed
 from .batch import BatchOp
-from .op import UNKNOWN, Before, Groups, OneInput, Op, Standing
+from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
@@ -187,7 +187,7 @@ def packed_before(op: Op, position: int) -> range:
         start = op.passes.at(position - 1).start
         window = max((position - 1 - start) // op.together - 1, 0)
         return range(start + window * op.together, position)
-    below = op.before(position) if isinstance(op, OneInput) else ()
+    below = op.before(position) if op.only_input is not None else ()
     many = max(
         (each.position - packed_before(each.op, each.position).start for each in below), default=0
     )
@@ -202,5 +202,5 @@ def window_ends(op: Op, position: int) -> bool:
     """
     if isinstance(op, PackedOp):
         return bool(op.together) and not op.under_way(position)
-    below = [*op.before(position)] if isinstance(op, OneInput) else []
+    below = [] if op.only_input is None else [*op.before(position)]
     return bool(below) and all(window_ends(each.op, each.position) for each in below)

@@ -26,15 +26,18 @@ def format_path(path: Path) -> str:
     return "/".join(place for place in path if isinstance(place, str))
 
 
-class ReplacedMixtures(NamedTuple):
-    """The mixtures of streams that others replace, by path: the former names of their inputs.
+class Migration(NamedTuple):
+    """The place of a cursor in a run whose mixtures of streams are replaced.
 
-    The run has `lanes` lanes.
+    `names` are the former names of the inputs of replaced mixtures, by path. The run has `lanes`
+    lanes.
     """
 
     names: Mapping[Path, Sequence[str]]
     lanes: int
+    epoch: int
+    path: Path = ()
 
-    def is_at_or_below(self, path: Path) -> bool:
-        """Return whether a mixture at or below a path is replaced."""
-        return any(place[: len(path)] == path for place in self.names)
+    def replaces_below(self) -> bool:
+        """Return whether a mixture at or below the path is replaced."""
+        return any(path[: len(self.path)] == self.path for path in self.names)

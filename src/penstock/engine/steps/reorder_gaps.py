@@ -21,6 +21,8 @@ from .tokens import Lengths
 class GapOp(PassOp):
     """Each pass without some places in a row."""
 
+    keeps_order = True
+
     order: Gap
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
@@ -71,6 +73,8 @@ class GapOp(PassOp):
 
 class SkipOp(OrderOp):
     """The rows of a run without those that it skipped. A pass of them is shorter."""
+
+    keeps_order = True
 
     order: Skips
     one_pass = True

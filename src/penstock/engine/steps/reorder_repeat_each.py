@@ -18,6 +18,8 @@ from .tokens import Lengths
 class RepeatEachOp(OrderOp):
     """Each sample some times, adjacent."""
 
+    keeps_order = True
+
     one_pass = True
 
     order: RepeatEach

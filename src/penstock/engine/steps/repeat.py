@@ -15,7 +15,7 @@ from ..streams.reader import LaneOf, Laps
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed, Trail
 from .op import OneInput, Op
-from .paths import ReplacedMixtures
+from .paths import Migration
 from .step import Builder, UnaryStep, Written
 
 
@@ -79,7 +79,7 @@ class Repeated:
         return Chunk([], make_empty_rows(0), Fixed(None))
 
 
-class AgainOp(OneInput):
+class RepeatPassesOp(OneInput):
     """Passes of a flow that cannot be indexed, as one."""
 
     def __init__(self, flow: Op, epochs: int | None) -> None:
@@ -119,11 +119,9 @@ class RepeatPasses(UnaryStep):
         return self.input.repeats_source
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
-        return AgainOp(builder.op(self.input, seed, path), self.epochs)
+        return RepeatPassesOp(builder.op(self.input, seed, path), self.epochs)
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
         done, inner = parse_cursor_list(cursor)
-        epoch = pass_of(self.epochs, epoch, parse_cursor_int(done))
-        return [done, self.input.migrate_cursor(inner, replaced, epoch, path)]
+        epoch = pass_of(self.epochs, at.epoch, parse_cursor_int(done))
+        return [done, self.input.migrate_cursor(inner, at._replace(epoch=epoch))]

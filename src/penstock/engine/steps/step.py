@@ -25,7 +25,7 @@ from ..base.shown import Shown
 from ..streams.clock import Clock
 from ..streams.step import Leaf
 from .op import Op
-from .paths import ReplacedMixtures, format_path, names_in_keys
+from .paths import Migration, format_path, names_in_keys
 from .tokens import Lengths
 
 _key = lru_cache(maxsize=1 << 14)(derive_key)
@@ -246,30 +246,13 @@ class Step(ABC):
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         """Return the compiled step."""
 
-    def migrate_cursor(
-        self,
-        cursor: Json,
-        replaced: ReplacedMixtures,
-        epoch: int,
-        path: Path = (),
-        is_top: bool = False,
-    ) -> Json:
-        """Return the cursor of a stream for the present mixtures, from one of other mixtures.
-
-        Args:
-            cursor: the saved cursor.
-            replaced: the mixtures that others replace.
-            epoch: the pass of the step.
-            path: the path of the step.
-            is_top: True for the step whose items the lanes give.
-        """
+    def migrate_cursor(self, cursor: Json, at: Migration) -> Json:
+        """Return the cursor of a stream for the present mixtures, from one of other mixtures."""
         if cursor is None or self.reason_not_indexed is None:
             return cursor
-        return self._migrate(cursor, replaced, epoch, path, is_top)
+        return self._migrate(cursor, at)
 
-    def _migrate(
-        self, cursor: Json, replaced: ReplacedMixtures, epoch: int, path: Path, is_top: bool
-    ) -> Json:
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
         return cursor
 
     # ------------------------------------------------------------ helpers
@@ -319,6 +302,26 @@ class UnaryStep(Step):
 
     def describe_inputs(self, describe: Callable[[Step], Json]) -> dict[str, Json]:
         return {"of": describe(self.input)}
+
+
+@dataclass(frozen=True)
+class GroupStep(UnaryStep):
+    """A step whose items are groups of those of its input, such as batches."""
+
+    @cached_property
+    def forms_groups(self) -> bool:
+        return True
+
+    @property
+    def keeps_passes(self) -> bool:
+        return True
+
+    def keeps_samples(self, all_of_them: bool) -> bool:
+        return False
+
+    def collect(self, builder: Builder, seed: int, path: Path) -> None:
+        super().collect(builder, seed, path)
+        builder.add_mark(self, path)
 
 
 @dataclass(frozen=True)
