@@ -163,6 +163,10 @@ class ExcludeSamplesOp(OneInput):
         yield Before(self.flow, int(self.gaps.down(np.asarray([position]))[0]), ahead)
 
     @property
+    def since(self) -> int:
+        return max(since for since, _ in self.gaps.gaps)
+
+    @property
     def alike(self) -> bool:
         return False
 

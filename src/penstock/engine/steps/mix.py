@@ -385,9 +385,10 @@ def replace_rules(
     )
     if not all(map(is_, children, step.children)):
         step = step.with_children(children)
-    if isinstance(step, Mix) and step.weighted:
-        return replace(step, rule=change(path, step.weighted, epoch))
-    return step
+    if not isinstance(step, Mix) or step.weighted is None:
+        return step
+    rule = change(path, step.weighted, epoch)
+    return step if rule is step.rule else replace(step, rule=rule)
 
 
 def bind_mixtures(builder: Builder) -> dict[Path, MixtureOp]:

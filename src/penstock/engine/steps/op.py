@@ -232,6 +232,11 @@ class Op:
         return self.size
 
     @property
+    def since(self) -> int:
+        """The first position to which all exclusions apply."""
+        return max((each.since for each in self.inputs), default=0)
+
+    @property
     def leaves(self) -> tuple[int, ...]:
         """The numbers of all leaves."""
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
