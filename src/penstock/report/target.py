@@ -28,7 +28,7 @@ from penstock.engine.steps.digests import data_of
 from penstock.engine.steps.mix_eras import ErasOp
 from penstock.engine.steps.mix_op import MixOp
 from penstock.engine.steps.op import Op
-from penstock.engine.steps.packed import PackedOp
+from penstock.engine.steps.packed import PackedOp, top_pack
 from penstock.engine.steps.step import Step
 from penstock.engine.steps.tokens import Lengths
 from penstock.engine.streams.step import Leaf
@@ -251,10 +251,7 @@ class Target:
 
     @cached_property
     def _pack(self) -> PackedOp | None:
-        op = self.op
-        while op.only_input is not None and not isinstance(op, PackedOp):
-            op = op.only_input
-        return op if isinstance(op, PackedOp) else None
+        return top_pack(self.op)
 
     def in_force(self, sample: int) -> dict[str, float]:
         """Return the normalised weights of the outermost mixture at a sample; 0 for used-up sources."""

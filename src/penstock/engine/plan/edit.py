@@ -8,7 +8,6 @@ from typing import Any, cast
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
 from ..steps.op import Op
-from ..steps.packed import PackedOp
 from .records import Sample
 
 
@@ -29,22 +28,6 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
         "or a limit gives its samples again, so they can be excluded from the start only; edit "
         "the plan before the run begins"
     )
-
-
-def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
-    """Return the passes from which on planned rows lack samples that are excluded at a position."""
-    op = rows
-    while op.only_input is not None:
-        if isinstance(op, PackedOp):
-            if op.passes is None:
-                break
-            found = op.passes.at(position)
-            return (found.epoch,) if found.start == position else (found.epoch, found.epoch + 1)
-        below = next(iter(op.before(position)), None)
-        if below is None:
-            break
-        op, position = below.op, below.position
-    return ()
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

@@ -17,7 +17,7 @@ from ..runtime.step_log import StepRecord
 from ..steps.batch import tail_of
 from ..steps.compiled import Compiled
 from ..steps.op import Op
-from ..steps.packed import PackedOp
+from ..steps.packed import packs_of
 from ..steps.show import length, shown
 from ..steps.step import Builder, Step
 from ..streams.journal import JournalEntry, SampleDraw
@@ -257,9 +257,3 @@ class Located(Shows):
         for node in self._marks:
             start, stop = start + rows.marks.get(node, none), stop + rows.marks.get(~node, none)
         return start, stop
-
-
-def packs_of(op: Op) -> list[PackedOp]:
-    """Return the packing nodes of a tree."""
-    found = [pack for each in op.inputs for pack in packs_of(each)]
-    return [op, *found] if isinstance(op, PackedOp) else found

@@ -23,11 +23,11 @@ from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, re
 from ..steps.batch import change_rows, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.mix import find_histories
-from ..steps.packed import packed_before
+from ..steps.packed import packed_before, replanned_passes
 from ..steps.reorder import Reorder
 from ..steps.step import Step
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import by_source, reached, replanned_passes
+from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
 from .steps import log_of, rows_of

@@ -17,10 +17,11 @@ from ..base.progress import Progress
 from ..base.sizes import sum_lengths
 from ..runtime.step_log import RowsGiven, StepRecord, record_of, rows_given_in, steps_of_row
 from ..steps.op import Op
+from ..steps.packed import packs_of
 from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
 from .ends import exhaustions, far
-from .located import Located, packs_of
+from .located import Located
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen, seen_in_all

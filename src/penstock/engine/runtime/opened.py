@@ -19,7 +19,7 @@ from ..steps.batch import rows_of_lanes, tail_of
 from ..steps.limit import FirstPass
 from ..steps.op import Op, last_samples
 from ..steps.packed import packed_before, window_ends
-from ..steps.reorder_op import RoundOp
+from ..steps.reorder_op import repeats_first_pass
 from ..steps.step import Builder
 from ..steps.tally import Tally
 from ..streams.balance import Balanced
@@ -217,10 +217,7 @@ class Opened:
 
 def repeats_samples(builder: Builder) -> bool:
     """Return true if every pass of the run gives the same samples of several sources."""
-    op = builder.op(tail_of(builder.root).rows)
-    while op.one_pass:
-        (op,) = op.inputs
-    return isinstance(op, RoundOp) and op.leaf is None
+    return repeats_first_pass(builder.op(tail_of(builder.root).rows))
 
 
 def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:

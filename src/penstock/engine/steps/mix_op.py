@@ -21,7 +21,7 @@ from ..streams.step import FunctionCall
 from .mix_together import Lines, Together, by_input
 from .op import UNKNOWN, Before, Op
 from .read import blocks_of, read_any
-from .reorder_op import OrderOp
+from .reorder_op import below_orders
 from .tally import Tally, laps_of, spend_search
 from .tokens import Lengths
 
@@ -327,7 +327,7 @@ def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]
     """Split off the functions of single samples in which every input ends: return the flows below
     them, and the functions.
     """
-    below, functions = [*map(_unordered, inputs)], list[FunctionCall]()
+    below, functions = [*map(below_orders, inputs)], list[FunctionCall]()
     while first := below[0].function:
         for op in below:
             call = op.function
@@ -335,15 +335,8 @@ def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]
                 return below, functions
             if op.depth or call.clock:
                 return below, functions
-        below, functions = [_unordered(op.inputs[0]) for op in below], [first, *functions]
+        below, functions = [below_orders(op.inputs[0]) for op in below], [first, *functions]
     return below, functions
-
-
-def _unordered(op: Op) -> Op:
-    """What gives the values of samples, in whatever order."""
-    while isinstance(op, OrderOp):
-        op = op.flow
-    return op
 
 
 def _positions_of_draws(schedule: Invertible, source: int, k: Ints) -> Ints:

@@ -76,6 +76,7 @@ class PackOp(PackedOp):
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         )
+        self.truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
         self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(flow.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
@@ -174,7 +175,6 @@ class PackOp(PackedOp):
 
     @property
     def is_large(self) -> bool:
-        """True if a pass has so many documents that plans estimate its rows from a sample."""
         return self._below.sizes[0] > _SAMPLED
 
     def sampled(self) -> ProvenanceRows:

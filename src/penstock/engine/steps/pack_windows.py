@@ -82,7 +82,8 @@ class WindowPackOp(PackedOp):
         groups = 1 if self._groups is None else len(flow.leaves)
         self.windows = WindowPlanner(fold, self.multiple, groups)
         self.length = self.row_length = length = self.windows.length
-        if self.windows.long == "truncate":
+        self.truncates = self.windows.long == "truncate"
+        if self.truncates:
             self.lengths = self.lengths.derive(
                 f"up to {length}", lambda sizes: np.minimum(sizes, length)
             )

@@ -37,12 +37,20 @@ class PackedOp(Groups):
         self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
         self.multiple = sizer.multiple if sizer else 1
 
+    @property
+    def is_large(self) -> bool:
+        """True if a pass has so many documents that plans estimate its rows from a sample."""
+        return False
+
     def drawn(self, position: int) -> int:
         """Return the number of samples below that determine the groups before a position."""
         raise NotImplementedError
 
     row_length: int | None = None
     """The tokens of a row; None of batches."""
+
+    truncates: bool = False
+    """True if documents longer than a row lose their ends."""
 
     together: int = 0
     """How many rows are packed at a time, the last of a pass with what is left; 0 where no row
@@ -176,6 +184,19 @@ def ranks(flow: Op, names: Sequence[str]) -> Ints:
     return out
 
 
+def packs_of(op: Op) -> list[PackedOp]:
+    """Return the packing ops of a tree, the outermost first."""
+    below = [pack for each in op.inputs for pack in packs_of(each)]
+    return [op, *below] if isinstance(op, PackedOp) else below
+
+
+def top_pack(op: Op) -> PackedOp | None:
+    """Return the outermost packing op above all mixtures."""
+    while op.only_input is not None and not isinstance(op, PackedOp):
+        op = op.only_input
+    return op if isinstance(op, PackedOp) else None
+
+
 def packed_before(op: Op, position: int) -> range:
     """The positions before one of whose rows an earlier end of the pass would make others, and
     perhaps some before
@@ -204,3 +225,19 @@ def window_ends(op: Op, position: int) -> bool:
         return bool(op.together) and not op.under_way(position)
     below = [] if op.only_input is None else [*op.before(position)]
     return bool(below) and all(window_ends(each.op, each.position) for each in below)
+
+
+def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
+    """Return the passes from which on planned rows lack samples that are excluded at a position."""
+    op = rows
+    while op.only_input is not None:
+        if isinstance(op, PackedOp):
+            if op.passes is None:
+                break
+            found = op.passes.at(position)
+            return (found.epoch,) if found.start == position else (found.epoch, found.epoch + 1)
+        below = next(iter(op.before(position)), None)
+        if below is None:
+            break
+        op, position = below.op, below.position
+    return ()

@@ -327,3 +327,17 @@ class PortionOp(RoundOp):
     @property
     def forwards(self) -> bool:
         return False
+
+
+def repeats_first_pass(op: Op) -> bool:
+    """Return whether every pass of an op gives the same samples of several sources."""
+    while op.one_pass:
+        (op,) = op.inputs
+    return isinstance(op, RoundOp) and op.leaf is None
+
+
+def below_orders(op: Op) -> Op:
+    """Return the op below orders: it gives the values of the samples, in whatever order."""
+    while isinstance(op, OrderOp):
+        op = op.flow
+    return op
