@@ -73,7 +73,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
     (op,) = Compiled(ds.flow).op.inputs
     assert isinstance(op, WindowPackOp)
     fold = BestFit(length, overflow="split", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
-    shuffled = op.flow.locate(np.arange(len(sizes))).index
+    shuffled = op.input.locate(np.arange(len(sizes))).index
     made = plan_groups(fold, np.asarray(sizes)[shuffled], derive_pass_key(op.key, 0))
     assert len(made) == op.size
     found = [[(s.index, s.start, s.stop) for s in ds.plan.at(row)] for row in range(len(made))]

@@ -36,8 +36,8 @@ class PackedShares:
 
 def packing_of(op: PackedOp) -> PackedShares:
     """Return the statistics of the first rows, from lengths alone."""
-    rows, size = op.sampled(), op.flow.size
-    tokens = None if size is None else Metered(op.flow, op.unpadded).tokens(size)
+    rows, size = op.sampled(), op.input.size
+    tokens = None if size is None else Metered(op.input, op.unpadded).tokens(size)
     if not len(rows):
         return PackedShares(0, tokens, 0.0, 0.0, 0.0, 0)
     start, stop = rows.marks[op.node], rows.marks[~op.node]

@@ -67,10 +67,10 @@ class Batches(Upstream):
 class BatchOp(Groups):
     """Batches; the last of a pass is short, or dropped. `tuples`: they are the tuples of a zip."""
 
-    def __init__(self, flow: Op, n: int, drop: bool, tuples: bool) -> None:
-        super().__init__(flow)
+    def __init__(self, input: Op, n: int, drop: bool, tuples: bool) -> None:
+        super().__init__(input)
         self.n, self.drop, self.tuples = n, drop, tuples
-        below = flow.size if flow.indexed else None
+        below = input.size if input.indexed else None
         self._size = None if below is None else self._batches(below)
 
     @property
@@ -80,7 +80,7 @@ class BatchOp(Groups):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
-        below, by = opening.open(self.flow, laps), Grouping(self.n, self.drop)
+        below, by = opening.open(self.input, laps), Grouping(self.n, self.drop)
         if isinstance(below, Work) and isinstance(below.feed, Positions):
             return below.then(by)
         return Batches(below, by, opening.given and opening.given[1])
@@ -92,11 +92,11 @@ class BatchOp(Groups):
             return (
                 (leaf, None if packed else (among or self).ending, above) for leaf in self.leaves
             )
-        return self.flow.places(above + 1, packed)
+        return self.input.places(above + 1, packed)
 
     @property
     def ending(self) -> Op:
-        return self  # the flow below gives parts of tuples
+        return self  # the input gives parts of tuples
 
     @property
     def size(self) -> int | None:
@@ -108,7 +108,7 @@ class BatchOp(Groups):
 
     @cached_property
     def _passes(self) -> Passes | None:
-        below = self.flow.passes
+        below = self.input.passes
         if below is None:
             return None
         return Passes(below.epochs, tuple(map(self._batches, below.sizes)))
@@ -117,7 +117,7 @@ class BatchOp(Groups):
         return rows // self.n if self.drop else -(-rows // self.n)
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        n, passes, below = self.n, self._passes, self.flow.passes
+        n, passes, below = self.n, self._passes, self.input.passes
         check_position(int(positions.max(initial=0)), n)
         if passes is None or below is None:
             starts, counts = positions * n, np.full_like(positions, n)
@@ -127,29 +127,29 @@ class BatchOp(Groups):
             counts = np.minimum(below.sizes_of(epoch) - place * n, n)
         bounds = compute_bounds(counts)
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
-        return self.flow.locate(samples).grouped(bounds)
+        return self.input.locate(samples).grouped(bounds)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
-        return NeighbourGroups(self.flow.values(rows.ungrouped()), rows.levels[0].tolist())
+        return NeighbourGroups(self.input.values(rows.ungrouped()), rows.levels[0].tolist())
 
     def begins(self, position: int) -> int:
         """Return the position below at which a batch begins."""
-        if self.passes is None or self.flow.passes is None:
+        if self.passes is None or self.input.passes is None:
             return position * self.n
         found = self.passes.at(position)
-        return self.flow.passes.start(found.epoch) + (position - found.start) * self.n
+        return self.input.passes.start(found.epoch) + (position - found.start) * self.n
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        found = self.flow.find(leaf, index, self.begins(low), self.begins(high))
-        if self.passes is None or self.flow.passes is None:
+        found = self.input.find(leaf, index, self.begins(low), self.begins(high))
+        if self.passes is None or self.input.passes is None:
             return find_distinct_values(found // self.n)
-        epoch, place = self.flow.passes.split(found)
+        epoch, place = self.input.passes.split(found)
         place //= self.n
         given = place < self.passes.sizes_of(epoch)  # the rest of a pass may be dropped
         return find_distinct_values(self.passes.starts_of(epoch[given]) + place[given])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
-        found, below = self.flow.nth(leaf, number), self.flow.passes
+        found, below = self.input.nth(leaf, number), self.input.passes
         if self.drop and below is not None and any(size % self.n for size in below.sizes):
             return np.full(len(leaf), UNKNOWN)
         if below is None or self.passes is None:
@@ -158,37 +158,37 @@ class BatchOp(Groups):
         return np.where(found < 0, found, self.passes.starts_of(epoch) + place // self.n)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        flow, passes, below = self.flow, self.passes, self.flow.passes
+        input, passes, below = self.input, self.passes, self.input.passes
         if (
             passes is None
             or below is None
             or not self.drop
             or not any(size % self.n for size in below.sizes)
         ):
-            return flow.count(tally, self.begins(start), self.begins(stop), times)
+            return input.count(tally, self.begins(start), self.begins(stop), times)
         first, last = passes.at(start), passes.at(stop)
         if first.epoch == last.epoch:
-            return flow.count(tally, self.begins(start), self.begins(stop), times)
+            return input.count(tally, self.begins(start), self.begins(stop), times)
 
         def end(epoch: int) -> int:
             return below.start(epoch) + passes.size(epoch) * self.n
 
-        flow.count(tally, self.begins(start), end(first.epoch), times)
+        input.count(tally, self.begins(start), end(first.epoch), times)
         between = range(first.epoch + 1, last.epoch)
-        if flow.steady and len(below.epochs) == 1 and not tally.by_document:
-            flow.count(tally, 0, end(0), times * len(between))
+        if input.steady and len(below.epochs) == 1 and not tally.by_document:
+            input.count(tally, 0, end(0), times * len(between))
         else:
             tally.look_at_passes(len(between), max(below.sizes))
             for epoch in between:
-                flow.count(tally, below.start(epoch), end(epoch), times)
-        flow.count(tally, below.start(last.epoch), self.begins(stop), times)
+                input.count(tally, below.start(epoch), end(epoch), times)
+        input.count(tally, below.start(last.epoch), self.begins(stop), times)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, self.begins(position), ahead)
+        yield Before(self.input, self.begins(position), ahead)
 
     @property
     def alike(self) -> bool:
-        return not self.drop and self.flow.alike
+        return not self.drop and self.input.alike
 
 
 _RANKS = 1 << 16  # numbers of ranks that are tried

@@ -14,7 +14,7 @@ from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.rows import ProvenanceRows
 from ..base.shown import counted
-from .op import Before, OneInput, Op
+from .op import Before, Op, UnaryOp
 from .reorder import OrderStep
 from .step import Builder, Step, Written, iter_steps
 from .tokens import Lengths
@@ -25,7 +25,7 @@ _FEW = 8  # and that are looked up one by one
 
 @dataclass
 class Gaps:
-    """A flow with gaps: pairs of the position below from which on samples are left out, and where
+    """An input with gaps: pairs of the position below from which on samples are left out, and where
     these come up in a stretch of positions below. `period` is the length of a pass below.
     """
 
@@ -124,34 +124,34 @@ class Gaps:
         return np.asarray(edges), np.asarray(first), np.maximum(np.asarray(kept), 1)
 
 
-class ExcludeSamplesOp(OneInput):
-    """A flow without some samples."""
+class ExcludeSamplesOp(UnaryOp):
+    """An input without some samples."""
 
     keeps_order = True
 
-    def __init__(self, flow: Op, gaps: Gaps) -> None:
-        super().__init__(flow)
-        self.gaps, self.source = gaps, flow.source
+    def __init__(self, input: Op, gaps: Gaps) -> None:
+        super().__init__(input)
+        self.gaps, self.source = gaps, input.source
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        return self.flow.locate(self.gaps.down(positions))
+        return self.input.locate(self.gaps.down(positions))
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         gaps = self.gaps
         first, last = gaps.down(np.asarray([low, high - 1])).tolist()
         start, stop = gaps.repeats_from, gaps.repeats_from + gaps.period
-        if last >= stop and (gaps.up(self.flow.find(leaf, index, start, stop)) < 0).all():
+        if last >= stop and (gaps.up(self.input.find(leaf, index, start, stop)) < 0).all():
             last = start - 1  # no later pass has any
         if last < first:
             return index[:0]
-        draws = gaps.up(self.flow.find(leaf, index, first, last + 1))
+        draws = gaps.up(self.input.find(leaf, index, first, last + 1))
         return draws[draws >= 0]
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         below = int(self.gaps.down(np.asarray([position]))[0])
-        self.flow.tokens(below, lengths, out, times)
+        self.input.tokens(below, lengths, out, times)
         for epoch, passes, places in self.gaps.lost_before(below):
-            rows = self.flow.locate(places + epoch * self.gaps.period)
+            rows = self.input.locate(places + epoch * self.gaps.period)
             np.add.at(out, rows.leaf, -lengths.of(rows) * times * passes)
 
     def once(self, out: Ints) -> None:
@@ -160,7 +160,7 @@ class ExcludeSamplesOp(OneInput):
         out[self.leaf] -= len(self.gaps.gaps_in(0))
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, int(self.gaps.down(np.asarray([position]))[0]), ahead)
+        yield Before(self.input, int(self.gaps.down(np.asarray([position]))[0]), ahead)
 
     @property
     def since(self) -> int:

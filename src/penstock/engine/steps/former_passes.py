@@ -12,14 +12,14 @@ from ...types import Ints, Json, Path
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..base.shown import format_description
-from .op import UNKNOWN, Before, OneInput, Op
+from .op import UNKNOWN, Before, Op, UnaryOp
 from .reorder import OrderStep
 from .step import Builder, Written
 from .tally import Tally
 from .tokens import Lengths
 
 
-class FormerPassesOp(OneInput):
+class FormerPassesOp(UnaryOp):
     """Passes of a run that read other data before pass `until`: then they had `sizes` rows, each
     from a pass on, and what these held is unknown."""
 
@@ -54,21 +54,21 @@ class FormerPassesOp(OneInput):
 
     def locate(self, positions: Ints) -> ProvenanceRows:
         self._require_known(int(positions.min(initial=self._first)))
-        return self.flow.locate(positions + self._shift)
+        return self.input.locate(positions + self._shift)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         first = max(low, self._first)
-        return self.flow.find(leaf, index, first + self._shift, high + self._shift) - self._shift
+        return self.input.find(leaf, index, first + self._shift, high + self._shift) - self._shift
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self._require_known(start)
-        self.flow.count(tally, start + self._shift, stop + self._shift, times)
+        self.input.count(tally, start + self._shift, stop + self._shift, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self._require_known(0)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position + self._shift, ahead)
+        yield Before(self.input, position + self._shift, ahead)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return np.full(len(leaf), UNKNOWN)

@@ -21,7 +21,7 @@ from ..streams.reader import Laps
 from ..streams.step import FunctionCall
 from ..streams.stream import Stream
 from ..streams.work import Work
-from .op import OneInput, Op
+from .op import Op, UnaryOp
 from .paths import Migration
 from .read import NUMBERS
 from .step import Builder, UnaryStep, Written
@@ -52,7 +52,7 @@ def format_function(fn: Any) -> str | None:
     return None if name.startswith("_") else shorten_name(name)
 
 
-class FunctionOp(OneInput):
+class FunctionOp(UnaryOp):
     """A compiled function step: the positions of its input, with other values.
 
     Args:
@@ -77,13 +77,13 @@ class FunctionOp(OneInput):
 
     @property
     def tail(self) -> bool:
-        return not (self.call.drops or self.call.needs_index) and self.flow.tail
+        return not (self.call.drops or self.call.needs_index) and self.input.tail
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
         lower = replace(opening.hired, stage=opening.hired.stage + 1)
-        below = replace(opening, hired=lower).open(self.flow, laps)
+        below = replace(opening, hired=lower).open(self.input, laps)
         joins = isinstance(below, Work)
         work = (
             below.then(self.call)
@@ -99,20 +99,20 @@ class FunctionOp(OneInput):
 
     # Asked only where the function makes as many tokens of a row as are known of it.
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        self.flow.tokens(position, lengths, out, times)
+        self.input.tokens(position, lengths, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
-        return self.flow.holding(token, lengths)
+        return self.input.holding(token, lengths)
 
     def known(self) -> tuple[object, Json] | None:
-        return self.flow.known()
+        return self.input.known()
 
     @property
     def passes(self) -> Passes | None:
-        return self.flow.passes
+        return self.input.passes
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
-        return self.call.apply(self.flow.values(rows), rows)
+        return self.call.apply(self.input.values(rows), rows)
 
 
 @dataclass(frozen=True)

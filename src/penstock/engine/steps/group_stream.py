@@ -1,6 +1,6 @@
 """Folds at run time: the only stream with a memory, and it remembers which items, never their data.
 
-Items are numbered as they are pulled. The cursor is the one of the flow below before the oldest
+Items are numbered as they are pulled. The cursor is the one of the input before the oldest
 item that is still held, the number of items pulled since, and the fold's carry with every item
 replaced by its number. Restoring pulls those items again.
 """
@@ -229,9 +229,9 @@ class GroupOp(Groups):
     """A fold over items whose sizes are not known beforehand."""
 
     def __init__(
-        self, flow: Op, fold: Fold, size: Sizer | None, key: int, names: Sequence[str]
+        self, input: Op, fold: Fold, size: Sizer | None, key: int, names: Sequence[str]
     ) -> None:
-        super().__init__(flow)
+        super().__init__(input)
         self.indexed = False
         self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
@@ -239,7 +239,7 @@ class GroupOp(Groups):
         lane, lanes = opening.share[:2]
         key = self.key + lane & (1 << 64) - 1
         return GroupStream(
-            opening.open(self.flow, laps), shared(self.fold, lanes), self.sizer, key, self.names
+            opening.open(self.input, laps), shared(self.fold, lanes), self.sizer, key, self.names
         )
 
 

@@ -18,7 +18,7 @@ from ..streams.opening import Opening
 from ..streams.reader import ONCE, LaneOf, Laps, Reader
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Trail
-from .op import OneInput, Op
+from .op import Op, UnaryOp
 from .paths import Migration
 from .step import Builder, Step, UnaryStep, Written
 
@@ -86,12 +86,12 @@ class _After:
         return [0, self.trail.at(count)]
 
 
-class _OwnRun(OneInput):
-    """Some items of a flow, counted as a run of it would give them. `endless`: the flow never
+class _OwnRun(UnaryOp):
+    """Some items of an input, counted as a run of it would give them. `endless`: the input never
     ends."""
 
-    def __init__(self, flow: Op, n: int, endless: bool) -> None:
-        super().__init__(flow)
+    def __init__(self, input: Op, n: int, endless: bool) -> None:
+        super().__init__(input)
         self.indexed = False
         self.n, self.endless = n, endless
 
@@ -101,22 +101,22 @@ class _OwnRun(OneInput):
 
         def opened(lane: int) -> Stream:
             of = LaneOf(lane, lanes, range(lanes), readers, barren)
-            return Opening(opening.leaves, opening.hired, Spread(), of).open(self.flow, ONCE)
+            return Opening(opening.leaves, opening.hired, Spread(), of).open(self.input, ONCE)
 
         return Lanes(lanes, 0, 1, limit, opened, barren, partial(opening.hired.wide, lanes))
 
 
 class LimitOp(_OwnRun):
-    """The first `n` items of the first pass of a flow, in every pass."""
+    """The first `n` items of the first pass of an input, in every pass."""
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if opening.given:
-            return opening.open(self.flow, laps)  # the lanes know their limit
+            return opening.open(self.input, laps)  # the lanes know their limit
         return opening.dealt(self, lambda: FirstPass(self._run(opening, self.n)), laps)
 
 
 class SkipFirstOp(_OwnRun):
-    """All but the first `n` items of every pass of a flow."""
+    """All but the first `n` items of every pass of an input."""
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         return opening.dealt(self, lambda: Remaining(self._run(opening, None), self.n), laps)

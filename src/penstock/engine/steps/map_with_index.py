@@ -29,8 +29,8 @@ class MapWithIndexOp(FunctionOp):
     """The positions of its input, whose rows it marks with the number of the item in its pass."""
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        rows = self.flow.locate(positions)
-        passes = self.flow.passes
+        rows = self.input.locate(positions)
+        passes = self.input.passes
         index = positions if passes is None else passes.split(positions)[1]
         rows.marks = {**rows.marks, self.call.mark: np.repeat(index, np.diff(rows.firsts()))}
         return rows

@@ -14,7 +14,7 @@ from ...types import Ints, Path
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .mix_op import MixOp
-from .op import Before, OneInput, Op
+from .op import Before, Op, UnaryOp
 from .tally import Tally
 from .tokens import Lengths
 
@@ -141,7 +141,7 @@ class ErasOp(Op):
         yield from (each for each in mix.before(at, ahead) if each.op.leaves)
 
 
-class FormerInput(OneInput):
+class FormerInput(UnaryOp):
     """An input whose passes had `size` samples in an earlier era, and have another number now."""
 
     def __init__(self, now: Op, size: int) -> None:
@@ -154,30 +154,30 @@ class FormerInput(OneInput):
 
     def _now(self, positions: Ints) -> Ints:
         epoch, place = np.divmod(positions, self._size)
-        return epoch * (self.flow.size or 0) + place
+        return epoch * (self.input.size or 0) + place
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        if (positions % self._size >= (self.flow.size or 0)).any():
+        if (positions % self._size >= (self.input.size or 0)).any():
             raise StateError(
                 "an earlier pass drew samples that their source no longer has; load the state with "
                 "the data it was saved with"
             )
-        return self.flow.locate(self._now(positions))
+        return self.input.locate(self._now(positions))
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        now = self.flow.size or 1
+        now = self.input.size or 1
         first, last = self._now(np.asarray([low, high - 1])).tolist()
-        epoch, place = np.divmod(self.flow.find(leaf, index, first, last + 1), now)
+        epoch, place = np.divmod(self.input.find(leaf, index, first, last + 1), now)
         found = (epoch * self._size + place)[place < self._size]
         return found[(found >= low) & (found < high)]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        if self.flow.leaf is not None:  # any draws are as many samples
-            return self.flow.count(tally, start, stop, times)
+        if self.input.leaf is not None:  # any draws are as many samples
+            return self.input.count(tally, start, stop, times)
         tally.one_by_one(self, start, stop, times)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, int(self._now(np.asarray([position]))[0]), ahead)
+        yield Before(self.input, int(self._now(np.asarray([position]))[0]), ahead)
 
     @property
     def period(self) -> int:
@@ -189,7 +189,7 @@ class FormerInput(OneInput):
 
     @property
     def steady(self) -> bool:
-        return self.flow.leaf is not None
+        return self.input.leaf is not None
 
 
 class RemovedInput(Op):

@@ -171,18 +171,18 @@ class MixOp(Op):
         i, size, schedule = int(self.owner[leaf]), self._pass, self.schedule
         if i < 0:
             return index[:0]
-        flow = self.inputs[i]
+        input = self.inputs[i]
         if not isinstance(schedule, Invertible):
             return self._scanned(i, leaf, index, low, high)
         if size is None:
             a, b = (int(schedule.counts(position)[i]) for position in (low, high))
-            place = _positions_of_draws(schedule, i, flow.find(leaf, index, a, b))
+            place = _positions_of_draws(schedule, i, input.find(leaf, index, a, b))
             return place[place >= 0]
         first, last, drawn = low // size, high // size, int(schedule.counts(size)[i])
         each, base = int(self.advance[i]), int(self.base[i])
         if each == 0:  # every pass begins anew with the same draws
             place = _positions_of_draws(
-                schedule, i, flow.find(leaf, index, base, base + drawn) - base
+                schedule, i, input.find(leaf, index, base, base + drawn) - base
             )
             place = place[place >= 0]
             return laps_of(place, size, low, high)
@@ -190,7 +190,7 @@ class MixOp(Op):
             base + e * each + int(schedule.counts(p - e * size)[i])
             for e, p in ((first, low), (last, high))
         )
-        k = flow.find(leaf, index, a, b) - base
+        k = input.find(leaf, index, a, b) - base
         k = k[k % each < drawn]
         place = _positions_of_draws(schedule, i, k % each)
         return (place + k // each * size)[place >= 0]
@@ -257,19 +257,19 @@ class MixOp(Op):
 
     def _passes(self, tally: Tally, counts: list[int], first: int, last: int, times: int) -> None:
         """Whole passes of a mix that ends."""
-        for flow, step, drawn, base in zip(
+        for input, step, drawn, base in zip(
             self.inputs, self.advance.tolist(), counts, self.base.tolist(), strict=True
         ):
             if step == drawn:
-                flow.count(tally, base + first * step, base + last * step, times)
+                input.count(tally, base + first * step, base + last * step, times)
             elif step == 0:
-                flow.count(tally, base, base + drawn, times * (last - first))
-            elif flow.steady and not tally.by_document:
-                flow.count(tally, 0, drawn, times * (last - first))
+                input.count(tally, base, base + drawn, times * (last - first))
+            elif input.steady and not tally.by_document:
+                input.count(tally, 0, drawn, times * (last - first))
             else:
                 tally.look_at_passes(last - first, drawn)
                 for epoch in range(first, last):
-                    flow.count(tally, base + epoch * step, base + epoch * step + drawn, times)
+                    input.count(tally, base + epoch * step, base + epoch * step + drawn, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         _, _, epoch, place = self._stands(position, True)
@@ -324,7 +324,7 @@ class MixOp(Op):
 
 
 def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]:
-    """Split off the functions of single samples in which every input ends: return the flows below
+    """Split off the functions of single samples in which every input ends: return the inputs
     them, and the functions.
     """
     below, functions = [*map(below_orders, inputs)], list[FunctionCall]()

@@ -160,7 +160,7 @@ def _line(op: Op) -> tuple[ReadOp, int | None] | None:
 def _shuffled(op: Op) -> PassOp | None:
     """A source that is shuffled whole, perhaps pass after pass."""
     while type(op) is OrderOp and isinstance(op.order, Repeat):
-        op = op.flow
-    if type(op) is not PassOp or type(op.order) is not Shuffle or type(op.flow) is not ReadOp:
+        op = op.input
+    if type(op) is not PassOp or type(op.order) is not Shuffle or type(op.input) is not ReadOp:
         return None
-    return op if op.flow.size >= MIN_FEISTEL_SIZE else None
+    return op if op.input.size >= MIN_FEISTEL_SIZE else None

@@ -2,7 +2,7 @@
 
 An op answers about positions: which samples lie there (`locate`, integers only, nothing is read),
 what they are (`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how
-far its inputs were drawn (`before`). `OneInput` passes every question on: an op says only what it
+far its inputs were drawn (`before`). `UnaryOp` passes every question on: an op says only what it
 changes.
 """
 
@@ -211,7 +211,7 @@ class Op:
 
     @property
     def leaf(self) -> int | None:
-        """The only leaf of a flow of single samples; None if there are several, or groups."""
+        """The only leaf of an input of single samples; None if there are several, or groups."""
         return None
 
     @property
@@ -226,7 +226,7 @@ class Op:
 
     @property
     def period(self) -> int:
-        """The positions after which a flow of one leaf gives the same samples again, in whatever
+        """The positions after which an input of one leaf gives the same samples again, in whatever
         order."""
         assert self.size is not None
         return self.size
@@ -263,73 +263,73 @@ def _standing(
             yield from _standing(below, held, top and op.one_pass)
 
 
-class OneInput(Op):
+class UnaryOp(Op):
     """An op over one other, which it passes every question on to."""
 
     one_pass = True
 
-    def __init__(self, flow: Op) -> None:
-        self.flow = self.only_input = flow
-        self.inputs, self.depth, self.indexed = (flow,), flow.depth, flow.indexed
+    def __init__(self, input: Op) -> None:
+        self.input = self.only_input = input
+        self.inputs, self.depth, self.indexed = (input,), input.depth, input.indexed
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
     ) -> Iterator[Standing]:
-        return self.flow.places(above, packed, among or self)
+        return self.input.places(above, packed, among or self)
 
     @property
     def ending(self) -> Op:
-        return self.flow.ending if self.size is None else self
+        return self.input.ending if self.size is None else self
 
     @property
     def mixture(self) -> Path | None:
-        return self.flow.mixture
+        return self.input.mixture
 
     @property
     def size(self) -> int | None:
-        return self.flow.size
+        return self.input.size
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        return self.flow.locate(positions)
+        return self.input.locate(positions)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
-        return self.flow.values(rows)
+        return self.input.values(rows)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        return self.flow.find(leaf, index, low, high)
+        return self.input.find(leaf, index, low, high)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
-        return number if self.leaf is not None else self.flow.nth(leaf, number)
+        return number if self.leaf is not None else self.input.nth(leaf, number)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        self.flow.count(tally, start, stop, times)
+        self.input.count(tally, start, stop, times)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, position, ahead)
+        yield Before(self.input, position, ahead)
 
     @property
     def leaf(self) -> int | None:
-        return self.flow.leaf
+        return self.input.leaf
 
     @property
     def steady(self) -> bool:
-        return self.size is not None and self.flow.steady
+        return self.size is not None and self.input.steady
 
     @property
     def alike(self) -> bool:
-        return self.flow.alike
+        return self.input.alike
 
     @property
     def period(self) -> int:
-        return self.flow.period
+        return self.input.period
 
 
-class Groups(OneInput):
+class Groups(UnaryOp):
     """An op whose items are groups of those below."""
 
-    def __init__(self, flow: Op) -> None:
-        super().__init__(flow)
-        self.depth = flow.depth + 1
+    def __init__(self, input: Op) -> None:
+        super().__init__(input)
+        self.depth = input.depth + 1
 
     @property
     def leaf(self) -> int | None:

@@ -61,7 +61,7 @@ class PackOp(PackedOp):
 
     def __init__(
         self,
-        flow: Op,
+        input: Op,
         fold: Fold,
         key: int,
         lengths: Lengths,
@@ -70,15 +70,15 @@ class PackOp(PackedOp):
         names: Sequence[str],
         replanned: Sequence[int] = (),
     ) -> None:
-        super().__init__(flow, lengths, sizer, node)
+        super().__init__(input, lengths, sizer, node)
         self.fold, self.key, self._replanned = fold, key, replanned
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         )
         self.truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
-        self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
-        self._apart = 1 if self._groups is None else len(flow.leaves)
+        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
+        self._apart = 1 if self._groups is None else len(input.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
         self._first = BoundedDict[int, Pass](2)
         if has_independent_rows(fold):
@@ -99,7 +99,7 @@ class PackOp(PackedOp):
 
     @cached_property
     def _below(self) -> Passes:
-        passes = self.flow.passes
+        passes = self.input.passes
         assert passes is not None, "only passes that end are planned"
         return passes
 
@@ -123,11 +123,11 @@ class PackOp(PackedOp):
         """Return the samples of a pass, and their tokens."""
         samples, first = self._below.size(epoch), self._below.start(epoch)
         check_position(epoch, samples)
-        parts = [make_empty_rows(self.flow.depth)] if not samples else []
+        parts = [make_empty_rows(self.input.depth)] if not samples else []
         with Progress("look up the documents to pack", samples, "documents") as progress:
             for start in range(0, samples, _LOCATED):
                 places = np.arange(start, min(start + _LOCATED, samples))
-                parts.append(self.flow.locate(places + first))
+                parts.append(self.input.locate(places + first))
                 progress.more(len(places))
         rows = join_rows(parts)
         return rows, self.lengths.of(rows)
@@ -182,7 +182,7 @@ class PackOp(PackedOp):
             places = np.arange(self.size)
             return self.locate(places)
         places = np.arange(_SAMPLED)
-        documents = self.flow.locate(places)
+        documents = self.input.locate(places)
         sizes = self.lengths.of(documents)
         made = plan_groups(
             self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
@@ -223,7 +223,7 @@ class PackOp(PackedOp):
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         passes, index = self.passes, self.with_tokens(leaf, index)
         if not len(index) or (
-            self.flow.alike and not len(self.flow.find(leaf, index, 0, self.flow.size or 0))
+            self.input.alike and not len(self.input.find(leaf, index, 0, self.input.size or 0))
         ):
             return index[:0]
 
@@ -235,7 +235,7 @@ class PackOp(PackedOp):
             return find_distinct_values(np.searchsorted(made.bounds, pieces, side="right") - 1)
 
         epochs = range(passes.at(low).epoch, passes.at(high - 1).epoch + 1)
-        spend_search(len(epochs), max((self.flow.size or 1) // 16, 64))
+        spend_search(len(epochs), max((self.input.size or 1) // 16, 64))
         found = np.concatenate(
             [index[:0], *(rows(epoch) + passes.start(epoch) for epoch in epochs)]
         )
@@ -258,11 +258,11 @@ class PackOp(PackedOp):
             return part(start - first.start, stop - first.start, first.epoch)
         part(start - first.start, first.size, first.epoch)
         between = range(first.epoch + 1, last.epoch)
-        if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.flow.alike:
+        if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.input.alike:
             # documents stay whole: every pass has as many of each
             part(0, passes.sizes[0], 0, times * len(between))
         else:
-            tally.look_at_passes(len(between) + 1, self.flow.size or 0)
+            tally.look_at_passes(len(between) + 1, self.input.size or 0)
             for epoch in between:
                 part(0, passes.size(epoch), epoch)
         if stop > last.start:

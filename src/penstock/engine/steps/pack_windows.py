@@ -1,7 +1,7 @@
 """Packing by arithmetic: a window takes the documents that begin in a fixed number of tokens.
 
 What begins at a token is a question about sums of lengths. So any row of any pass is known without
-those before, and an endless flow is packed like any other.
+those before, and an endless input is packed like any other.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Window(NamedTuple):
 
 
 class WindowPackOp(PackedOp):
-    """Rows of windows. Tokens are counted over all passes; a pass of a flow that ends begins a
-    window. Such a flow gives the same samples in every pass.
+    """Rows of windows. Tokens are counted over all passes; a pass of an input that ends begins a
+    window. Such an input gives the same samples in every pass.
     """
 
     def __init__(
         self,
-        flow: Op,
+        input: Op,
         fold: ConcatSplit | BestFit | Apart,
         key: int,
         lengths: Lengths,
@@ -77,9 +77,9 @@ class WindowPackOp(PackedOp):
         node: int,
         names: Sequence[str],
     ) -> None:
-        super().__init__(flow, lengths, sizer, node)
-        self._groups = ranks(flow, names) if isinstance(fold, Apart) else None
-        groups = 1 if self._groups is None else len(flow.leaves)
+        super().__init__(input, lengths, sizer, node)
+        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
+        groups = 1 if self._groups is None else len(input.leaves)
         self.windows = WindowPlanner(fold, self.multiple, groups)
         self.length = self.row_length = length = self.windows.length
         self.truncates = self.windows.long == "truncate"
@@ -87,7 +87,7 @@ class WindowPackOp(PackedOp):
             self.lengths = self.lengths.derive(
                 f"up to {length}", lambda sizes: np.minimum(sizes, length)
             )
-        self.meter = Metered(flow, self.lengths)
+        self.meter = Metered(input, self.lengths)
         self.key, self.together = key, self.windows.together
         self._cached = list[DocumentRun]()
         self._packed_windows = BoundedDict[tuple[int, int], Window](_CACHED_WINDOWS)
@@ -95,12 +95,12 @@ class WindowPackOp(PackedOp):
     @cached_property
     def _pass(self) -> int:
         """The tokens of a pass."""
-        assert self.flow.size is not None
-        return self.meter.tokens(self.flow.size)
+        assert self.input.size is not None
+        return self.meter.tokens(self.input.size)
 
     @property
     def size(self) -> int | None:
-        if self.flow.size is None:
+        if self.input.size is None:
             return None
         return (self._many - 1) * self.windows.rows + self._last if self._pass else 0
 
@@ -125,7 +125,7 @@ class WindowPackOp(PackedOp):
     def around(self, row: int) -> range:
         """The rows of the window in which a row is."""
         (_, number, _), first = self._locate_row(row), self._first(row)
-        last = self.flow.size is not None and number == self._many - 1
+        last = self.input.size is not None and number == self._many - 1
         return range(first, first + (self._last if last else self.windows.rows))
 
     def sampled(self) -> ProvenanceRows:
@@ -142,13 +142,13 @@ class WindowPackOp(PackedOp):
         """Return the passes of rows, their windows in those, and their places in the windows."""
         epoch, place = np.divmod(rows, self.size) if self.size else (np.zeros_like(rows), rows)
         window = place // self.windows.rows
-        if self.flow.size is not None:
+        if self.input.size is not None:
             window = np.minimum(window, self._many - 1)
         return epoch, window, place - window * self.windows.rows
 
     def _edge(self, epoch: int, window: int) -> int:
         """The token at which a window begins."""
-        if self.flow.size is not None and window == self._many:
+        if self.input.size is not None and window == self._many:
             epoch, window = epoch + 1, 0
         return (epoch * self._pass if epoch else 0) + window * self.windows.span
 
@@ -184,7 +184,7 @@ class WindowPackOp(PackedOp):
         """Pack a window of a pass, or several if their rows stay in order."""
         begin, end = self._edge(epoch, number), self._edge(epoch, stop)
         found = self._between(begin, end)
-        last = self.flow.size is not None and number == self._many - 1
+        last = self.input.size is not None and number == self._many - 1
         pieces = self.windows.pieces(found.sizes, int(found.begins[0]), begin, end)
         rows = self._last if last else self.windows.rows
         key, of = derive_pass_key(self.key, epoch), self._of(found.rows)
@@ -289,7 +289,7 @@ class WindowPackOp(PackedOp):
 
     def _some(self, first: int, many: int) -> tuple[ProvenanceRows, Ints]:
         """Some documents from one on, within its pass: what they are, and their tokens."""
-        if n := self.flow.size:
+        if n := self.input.size:
             many = min(many, n - first % n)
         return self.meter.some(first, first + many)
 
@@ -302,17 +302,17 @@ class WindowPackOp(PackedOp):
 
     def _begins(self, row: int) -> bool:
         """Return whether a pass begins with a row."""
-        return row % (self.size or 1) == 0 if self.flow.size is not None else row == 0
+        return row % (self.size or 1) == 0 if self.input.size is not None else row == 0
 
     def _before(self, row: int) -> int:
         """The documents before the pass that begins with a row."""
-        return row // (self.size or 1) * (self.flow.size or 0)
+        return row // (self.size or 1) * (self.input.size or 0)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
         begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document
         found = [index[:0]]
-        for document in self.flow.find(leaf, index, begin, self.drawn(high)).tolist():
+        for document in self.input.find(leaf, index, begin, self.drawn(high)).tolist():
             token, size = self._where(document)
             if size:
                 found.append(self._rows_of(At(document, token), size))
@@ -327,11 +327,11 @@ class WindowPackOp(PackedOp):
         """
         with tally.limited():
             first, last = self._begun(start), self._begun(stop)
-            self.flow.count(tally, first, last, times)
+            self.input.count(tally, first, last, times)
             tally.tokens += (self._taken(stop) - self._taken(start)) * times
             if self._empty is not None:
-                self.flow.tokens(last, self._empty, tally.samples, -times)
-                self.flow.tokens(first, self._empty, tally.samples, times)
+                self.input.tokens(last, self._empty, tally.samples, -times)
+                self.input.tokens(first, self._empty, tally.samples, times)
 
     @cached_property
     def _empty(self) -> Lengths | None:
@@ -363,14 +363,14 @@ class WindowPackOp(PackedOp):
 
     def _rows_of(self, at: At, size: int) -> Ints:
         """The rows that hold a part of a document."""
-        epoch = at.document // self.flow.size if self.flow.size else 0
+        epoch = at.document // self.input.size if self.input.size else 0
         token = at.token - (epoch * self._pass if epoch else 0)
         if not self.together:
             cut = np.arange(token // self.length, (token + size - 1) // self.length + 1)
             return cut + epoch * (self.size or 0)
         step = self.length if self.windows.whole else self.multiple
         begins = np.arange(token, token + size, step) // self.windows.span
-        if self.flow.size is not None:
+        if self.input.size is not None:
             begins = np.minimum(begins, self._many - 1)
         found = list[Ints]()
         for number in find_distinct_values(begins).tolist():

@@ -31,8 +31,8 @@ class PackedOp(Groups):
     Documents have the sizes `lengths`; without padding and truncation they have `unpadded`.
     """
 
-    def __init__(self, flow: Op, lengths: Lengths, sizer: Sizer | None, node: int) -> None:
-        super().__init__(flow)
+    def __init__(self, input: Op, lengths: Lengths, sizer: Sizer | None, node: int) -> None:
+        super().__init__(input)
         self.lengths, self.node = lengths.count_by(sizer), node
         self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
         self.multiple = sizer.multiple if sizer else 1
@@ -83,16 +83,16 @@ class PackedOp(Groups):
             try:
                 found = self._spans(rows)
             except Exception as error:
-                read = listed(self.flow.values(rows))  # finds out which document it was
+                read = listed(self.input.values(rows))  # finds out which document it was
                 log_fallback("pack", error)
                 return read
-            return listed(self.flow.values(rows)) if found is None else found
+            return listed(self.input.values(rows)) if found is None else found
         gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
         there = np.flatnonzero(~gone)
         found = dict(
             zip(
                 there.tolist(),
-                self.flow.values(rows.take(there)) if len(there) else [],
+                self.input.values(rows.take(there)) if len(there) else [],
                 strict=True,
             )
         )
@@ -107,10 +107,10 @@ class PackedOp(Groups):
 
     @cached_property
     def _stored(self) -> dict[int, Source | None]:
-        """The sources of the documents of each leaf: a flow packed by known lengths only reads
+        """The sources of the documents of each leaf: an input packed by known lengths only reads
         them.
         """
-        return {int(op.leaf or 0): op.source for op in _reads(self.flow)}
+        return {int(op.leaf or 0): op.source for op in _reads(self.input)}
 
     def _spans(self, rows: ProvenanceRows) -> DocumentSpans | None:
         """Return the places of documents; None if they do not lie end to end."""
@@ -133,7 +133,7 @@ class PackedOp(Groups):
         size = len(self.lengths.by_leaf[int(rows.leaf[0])])
         for step in range(1, 17):
             with suppress(Failed):
-                return self.flow.values(replace(rows, index=(rows.index + step) % size))[0]
+                return self.input.values(replace(rows, index=(rows.index + step) % size))[0]
         raise DataError(
             "pack: a document and the 16 after it in its source cannot be read; see whether the "
             "source is corrupted"
@@ -152,12 +152,12 @@ class PackedOp(Groups):
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)
-        yield Before(self.flow, self.drawn(position), not begins)
+        yield Before(self.input, self.drawn(position), not begins)
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
     ) -> Iterator[Standing]:
-        return self.flow.places(above + 1, True)
+        return self.input.places(above + 1, True)
 
     @property
     def steady(self) -> bool:
@@ -176,11 +176,11 @@ def _reads(op: Op) -> Iterator[Op]:
         yield from _reads(each)
 
 
-def ranks(flow: Op, names: Sequence[str]) -> Ints:
-    """The place of each leaf of a flow among the others by name, so that no order in which they
+def ranks(input: Op, names: Sequence[str]) -> Ints:
+    """The place of each leaf of an input among the others by name, so that no order in which they
     were written counts."""
     out = np.zeros(len(names), np.int64)
-    out[sorted(flow.leaves, key=names.__getitem__)] = np.arange(len(flow.leaves))
+    out[sorted(input.leaves, key=names.__getitem__)] = np.arange(len(input.leaves))
     return out
 
 

@@ -25,7 +25,7 @@ class BucketOp(PassOp):
 
     def summed(self, lengths: Lengths) -> Sums:
         return (
-            BucketSums(self, lengths) if isinstance(self.flow, ReadOp) else super().summed(lengths)
+            BucketSums(self, lengths) if isinstance(self.input, ReadOp) else super().summed(lengths)
         )
 
 

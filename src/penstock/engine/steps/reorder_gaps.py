@@ -26,49 +26,51 @@ class GapOp(PassOp):
     order: Gap
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        first, last = self.order.down(np.asarray([low, high - 1]), self.flow.size, self.key)[
+        first, last = self.order.down(np.asarray([low, high - 1]), self.input.size, self.key)[
             0
         ].tolist()
         found = self.order.up(
-            self.flow.find(leaf, index, first, last + 1), self.flow.size, self.key
+            self.input.find(leaf, index, first, last + 1), self.input.size, self.key
         )
         return found[found >= 0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         """All of a stretch below, less the gaps of the passes in it."""
-        flow, gap, n = self.flow, self.order, self.flow.size
-        if flow.leaf is not None:
-            return flow.count(tally, start, stop, times)
+        input, gap, n = self.input, self.order, self.input.size
+        if input.leaf is not None:
+            return input.count(tally, start, stop, times)
         lost, (first, last) = gap.lost(n), gap.down(np.asarray([start, stop - 1]), n, 0)[0].tolist()
-        flow.count(tally, first, last + 1, times)
+        input.count(tally, first, last + 1, times)
         if n is None:
             gaps = range(0, int(first < gap.start < last))
         else:
             gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
-        if len(gaps) > 1 and flow.steady and not tally.by_document:
-            return flow.count(tally, gap.start, gap.start + lost, -times * len(gaps))
+        if len(gaps) > 1 and input.steady and not tally.by_document:
+            return input.count(tally, gap.start, gap.start + lost, -times * len(gaps))
         for epoch in gaps:
             begin = epoch * (n or 0) + gap.start
-            flow.count(tally, begin, begin + lost, -times)
+            input.count(tally, begin, begin + lost, -times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         gap = self.order
-        if self.flow.size is not None:
+        if self.input.size is not None:
             return lengths.sums(self).before(position, out, times)
         if position <= gap.start:
-            return self.flow.tokens(position, lengths, out, times)
+            return self.input.tokens(position, lengths, out, times)
         for below, more in (
             (position + gap.count, times),
             (gap.start + gap.count, -times),
             (gap.start, times),
         ):
-            self.flow.tokens(below, lengths, out, more)
+            self.input.tokens(below, lengths, out, more)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         last = (
-            self.order.down(np.asarray([position - 1]), self.flow.size, 0)[0] if position else (-1,)
+            self.order.down(np.asarray([position - 1]), self.input.size, 0)[0]
+            if position
+            else (-1,)
         )
-        yield Before(self.flow, int(last[0]) + 1, ahead)
+        yield Before(self.input, int(last[0]) + 1, ahead)
 
 
 class SkipOp(OrderOp):
@@ -85,7 +87,7 @@ class SkipOp(OrderOp):
 
     @cached_property
     def _passes(self) -> Passes | None:
-        below, lost = self.flow.passes, dict[int, int]()
+        below, lost = self.input.passes, dict[int, int]()
         if below is None:
             return None
         before = 0
@@ -113,29 +115,29 @@ class SkipOp(OrderOp):
             yield below, below + last - first
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        below = self.flow.find(leaf, index, self._down(low), self._down(high - 1) + 1)
+        below = self.input.find(leaf, index, self._down(low), self._down(high - 1) + 1)
         found = self.order.up(below, None, 0)
         return found[found >= 0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         for first, last in self._stretches(start, stop):
-            self.flow.count(tally, first, last, times)
+            self.input.count(tally, first, last, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         for first, last in self._stretches(0, position) if position else ():
-            self.flow.tokens(last, lengths, out, times)
-            self.flow.tokens(first, lengths, out, -times)
+            self.input.tokens(last, lengths, out, times)
+            self.input.tokens(first, lengths, out, -times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
         return holding(self, token, lengths)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.flow, self._down(position - 1) + 1 if position else 0, ahead)
+        yield Before(self.input, self._down(position - 1) + 1 if position else 0, ahead)
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
     ) -> Iterator[Standing]:
-        return self.flow.places(above, packed, among)
+        return self.input.places(above, packed, among)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return np.full(len(leaf), UNKNOWN)

@@ -1,4 +1,4 @@
-"""Another order of a flow: by a permutation of every pass, pass after pass, the same places again
+"""Another order of an input: by a permutation of every pass, pass after pass, the same places again
 and again."""
 
 from __future__ import annotations
@@ -19,40 +19,40 @@ from ..orders import (
     Slice,
     WindowShuffle,
 )
-from .op import UNKNOWN, Before, OneInput, Op
+from .op import UNKNOWN, Before, Op, UnaryOp
 from .read import ReadOp
 from .seek import At, Metered, holding
 from .tally import Tally, laps_of, split_passes
 from .tokens import Lengths
 
 
-class OrderOp(OneInput):
-    """An order of a flow. As it stands: pass after pass as one, each in its own order."""
+class OrderOp(UnaryOp):
+    """An order of an input. As it stands: pass after pass as one, each in its own order."""
 
     one_pass = False
 
-    def __init__(self, flow: Op, order: Order, key: int) -> None:
-        super().__init__(flow)
-        self.order, self.key, self.source = order, key, flow.source
+    def __init__(self, input: Op, order: Order, key: int) -> None:
+        super().__init__(input)
+        self.order, self.key, self.source = order, key, input.source
 
     @property
     def size(self) -> int | None:
-        return self.order.size(self.flow.size)
+        return self.order.size(self.input.size)
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        below, replay = self.order.down(positions, self.flow.size, self.key)
-        rows = self.flow.locate(below)
+        below, replay = self.order.down(positions, self.input.size, self.key)
+        rows = self.input.locate(below)
         return rows if replay is None else rows.later(replay)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        self.flow.tokens(position, lengths, out, times)
+        self.input.tokens(position, lengths, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
-        return self.flow.holding(token, lengths)
+        return self.input.holding(token, lengths)
 
     def once(self, out: Ints) -> None:
-        self.flow.once(out)
-        leaf = self.flow.leaf
+        self.input.once(out)
+        leaf = self.input.leaf
         if leaf is not None and (size := self.order.size(int(out[leaf]))) is not None:
             out[leaf] = min(size, out[leaf])
 
@@ -64,19 +64,19 @@ class PassOp(OrderOp):
     one_pass = True
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        size, n = self.size, self.flow.size
-        assert n is not None and size is not None, "an endless flow is only repeated and sliced"
+        size, n = self.size, self.input.size
+        assert n is not None and size is not None, "an endless input is only repeated and sliced"
         first, last = low // size, (high - 1) // size + 1
-        found = self.order.up(self.flow.find(leaf, index, first * n, last * n), n, self.key)
+        found = self.order.up(self.input.find(leaf, index, first * n, last * n), n, self.key)
         return np.sort(found[(found >= low) & (found < high)])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        n = self.flow.size
-        if self.flow.leaf is not None:
-            return self.flow.count(tally, start, stop, times)
+        n = self.input.size
+        if self.input.leaf is not None:
+            return self.input.count(tally, start, stop, times)
         if n is None or self.size != n:
             return tally.one_by_one(self, start, stop, times)
         head, tail = (
@@ -86,13 +86,13 @@ class PassOp(OrderOp):
         if head > tail:
             return tally.one_by_one(self, start, stop, times)
         tally.one_by_one(self, start, head, times)
-        self.flow.count(tally, head, tail, times)
+        self.input.count(tally, head, tail, times)
         tally.one_by_one(self, tail, stop, times)
 
     def known(self) -> tuple[object, Json] | None:
         named = (
-            self.flow.named
-            if isinstance(self.flow, ReadOp) and self.size == self.flow.size
+            self.input.named
+            if isinstance(self.input, ReadOp) and self.size == self.input.size
             else None
         )
         return (
@@ -102,15 +102,15 @@ class PassOp(OrderOp):
         )
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        n = self.flow.size
-        if not n or self.size != n or self.flow.alike:
+        n = self.input.size
+        if not n or self.size != n or self.input.alike:
             return lengths.sums(self).before(position, out, times)
-        self.flow.tokens(position // n * n, lengths, out, times)
+        self.input.tokens(position // n * n, lengths, out, times)
         lengths.sums(self).within(position // n, position % n, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
-        n = self.flow.size
-        if not n or self.size != n or not self.flow.alike:
+        n = self.input.size
+        if not n or self.size != n or not self.input.alike:
             return holding(self, token, lengths)
         sums = lengths.exactly(self)
         whole = int(sums.whole().sum())
@@ -119,16 +119,16 @@ class PassOp(OrderOp):
         return At(epoch * n + place, epoch * whole + before)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        if self.flow.size and position % self.flow.size == 0:
-            yield Before(self.flow, position, ahead)
+        if self.input.size and position % self.input.size == 0:
+            yield Before(self.input, position, ahead)
 
     @property
     def steady(self) -> bool:
-        return self.size is not None and self.flow.leaf is not None
+        return self.size is not None and self.input.leaf is not None
 
     @property
     def alike(self) -> bool:
-        return self.size == self.flow.size and self.flow.alike
+        return self.size == self.input.size and self.input.alike
 
     @property
     def period(self) -> int:
@@ -137,57 +137,57 @@ class PassOp(OrderOp):
 
 
 class WindowOp(PassOp):
-    """Windows of neighbours in random order; of a flow that never ends they reach over its
+    """Windows of neighbours in random order; of an input that never ends they reach over its
     passes."""
 
     order: WindowShuffle
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        if self.flow.size is not None:
+        if self.input.size is not None:
             return super()._find(leaf, index, low, high)
         window = self.order.window
-        below = self.flow.find(leaf, index, low // window * window, -(-high // window) * window)
+        below = self.input.find(leaf, index, low // window * window, -(-high // window) * window)
         found = self.order.up(below, None, self.key)
         return np.sort(found[(found >= low) & (found < high)])
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        if self.flow.size is not None or self.flow.leaf is not None:
+        if self.input.size is not None or self.input.leaf is not None:
             return super()._count(tally, start, stop, times)
         window = self.order.window
         head = min(-(-start // window) * window, stop)
         tail = max(head, stop // window * window)  # whole windows hold what they hold in any order
         tally.one_by_one(self, start, head, times)
-        self.flow.count(tally, head, tail, times)
+        self.input.count(tally, head, tail, times)
         tally.one_by_one(self, tail, stop, times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        start = position if self.flow.size is None else position % max(self.flow.size, 1)
+        start = position if self.input.size is None else position % max(self.input.size, 1)
         start = position - start % self.order.window
-        self.flow.tokens(start, lengths, out, times)
+        self.input.tokens(start, lengths, out, times)
         lengths.between(self, start, position, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
         return holding(self, token, lengths)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        if self.flow.size is not None:
+        if self.input.size is not None:
             yield from super().before(position, ahead)
         elif position % self.order.window == 0:
-            yield Before(self.flow, position, ahead)
+            yield Before(self.input, position, ahead)
 
     @property
     def period(self) -> int:
         return (
             super().period
-            if self.flow.size is not None
-            else lcm(self.flow.period, self.order.window)
+            if self.input.size is not None
+            else lcm(self.input.period, self.order.window)
         )
 
 
 class RoundOp(PassOp):
     """A fixed set of places, repeated: a slice, or a first pass that is replayed.
 
-    `around` has their number, and the positions of the flow below between which they lie.
+    `around` has their number, and the positions of the input between which they lie.
     """
 
     one_pass = False
@@ -197,8 +197,8 @@ class RoundOp(PassOp):
         if isinstance(self.order, Slice):
             last = self.order.start + (self.order.count - 1) * self.order.step
             return self.order.count, min(self.order.start, last), max(self.order.start, last) + 1
-        assert self.flow.size is not None
-        return self.flow.size, 0, self.flow.size
+        assert self.input.size is not None
+        return self.input.size, 0, self.input.size
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         period = self.around[0]
@@ -206,18 +206,18 @@ class RoundOp(PassOp):
         parts = list[Ints]()
         for a, b in pairwise(sorted({low, *whole, high})):
             start, stop = self.below(a % period, min(a % period + b - a, period))
-            found = self.flow.find(leaf, index, start, stop)
+            found = self.input.find(leaf, index, start, stop)
             parts.append(laps_of(self.places_of(found), period, a, b))
         return np.concatenate(parts)
 
     def below(self, start: int, stop: int) -> tuple[int, int]:
-        """Between which positions of the flow below the places `[start, stop)` of a lap lie."""
-        ends = self.order.down(np.asarray([start, stop - 1]), self.flow.size, self.key)[0]
+        """Between which positions of the input the places `[start, stop)` of a lap lie."""
+        ends = self.order.down(np.asarray([start, stop - 1]), self.input.size, self.key)[0]
         return int(ends.min()), int(ends.max()) + 1
 
     def places_of(self, below: Ints) -> Ints:
-        """Where in a lap positions of the flow below come up."""
-        place = self.order.up(below, self.flow.size, self.key)
+        """Where in a lap positions of the input come up."""
+        place = self.order.up(below, self.input.size, self.key)
         return place[place >= 0]
 
     @property
@@ -230,11 +230,11 @@ class RoundOp(PassOp):
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         period, first, _ = self.around
 
-        if self.flow.leaf is not None:
-            return self.flow.count(tally, start, stop, times)
+        if self.input.leaf is not None:
+            return self.input.count(tally, start, stop, times)
         for _, a, b, laps in split_passes(start, stop, period, alike=True):
             if self.forwards:
-                self.flow.count(tally, first + a, first + b, times * laps)
+                self.input.count(tally, first + a, first + b, times * laps)
             else:
                 tally.one_by_one(self, a, b, times * laps)
 
@@ -248,36 +248,36 @@ class RoundOp(PassOp):
             (first + period, lap * times),
             (first, -(lap + 1) * times),
         ):
-            self.flow.tokens(below, lengths, out, more)
+            self.input.tokens(below, lengths, out, more)
 
     def holding(self, token: int, lengths: Lengths) -> At:
         period, first, _ = self.around
         if not (period and self.forwards):
             return holding(self, token, lengths)
-        meter = Metered(self.flow, lengths)
+        meter = Metered(self.input, lengths)
         before = meter.tokens(first) if first else 0
         each = max(meter.tokens(first + period) - before, 1)
         lap, rest = divmod(token, each)
-        found = self.flow.holding(before + rest, lengths)
+        found = self.input.holding(before + rest, lengths)
         if found.document <= first:
             return At(lap * period, lap * each)
         return At(lap * period + found.document - first, lap * each + found.token - before)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         if (
-            self.size is None and self.flow.size is None
+            self.size is None and self.input.size is None
         ):  # a mixture that ends takes over from one that does not
             return
         period, first, _ = self.around
         ahead = ahead and position > 0
         replay, place = divmod(position - ahead, max(period, 1))  # the end of one is of that one
         if not replay and self.size == period and (self.forwards or place + ahead == 0):
-            yield Before(self.flow, first + place + ahead, ahead, first, replays=True)
+            yield Before(self.input, first + place + ahead, ahead, first, replays=True)
 
     @property
     def mixture(self) -> Path | None:
         return (
-            self.flow.mixture if isinstance(self.order, Replay) else None
+            self.input.mixture if isinstance(self.order, Replay) else None
         )  # a slice is a place of its own
 
     @property
@@ -309,7 +309,7 @@ class PickOp(RoundOp):
         return self.order.every(below)
 
     def once(self, out: Ints) -> None:
-        self.flow.once(out)
+        self.input.once(out)
         if self.leaf is not None:
             out[self.leaf] = min(self.order.different, out[self.leaf])
 
@@ -321,23 +321,23 @@ class PortionOp(RoundOp):
 
     @property
     def around(self) -> tuple[int, int, int]:
-        assert self.size is not None and self.flow.size is not None
-        return self.size, 0, self.flow.size
+        assert self.size is not None and self.input.size is not None
+        return self.size, 0, self.input.size
 
     @property
     def forwards(self) -> bool:
         return False
 
 
-def repeats_first_pass(op: Op) -> bool:
+def repeats_first_pass(root: Op) -> bool:
     """Return whether every pass of an op gives the same samples of several sources."""
-    while op.one_pass:
-        (op,) = op.inputs
-    return isinstance(op, RoundOp) and op.leaf is None
+    while root.one_pass:
+        (root,) = root.inputs
+    return isinstance(root, RoundOp) and root.leaf is None
 
 
-def below_orders(op: Op) -> Op:
+def below_orders(root: Op) -> Op:
     """Return the op below orders: it gives the values of the samples, in whatever order."""
-    while isinstance(op, OrderOp):
-        op = op.flow
-    return op
+    while isinstance(root, OrderOp):
+        root = root.input
+    return root

@@ -14,7 +14,7 @@ from ..streams.opening import Opening
 from ..streams.reader import LaneOf, Laps
 from ..streams.stream import Stream, Tap
 from ..streams.trail import Chunk, Fixed, Trail
-from .op import OneInput, Op
+from .op import Op, UnaryOp
 from .paths import Migration
 from .step import Builder, UnaryStep, Written
 
@@ -79,11 +79,11 @@ class Repeated:
         return Chunk([], make_empty_rows(0), Fixed(None))
 
 
-class RepeatPassesOp(OneInput):
-    """Passes of a flow that cannot be indexed, as one."""
+class RepeatPassesOp(UnaryOp):
+    """Passes of an input that cannot be indexed, as one."""
 
-    def __init__(self, flow: Op, epochs: int | None) -> None:
-        super().__init__(flow)
+    def __init__(self, input: Op, epochs: int | None) -> None:
+        super().__init__(input)
         self.indexed = False
         self.epochs = epochs
 
@@ -94,7 +94,7 @@ class RepeatPassesOp(OneInput):
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
         return Repeated(
-            opening.open(self.flow, Laps(run, self.epochs or MANY)), self.epochs, opening.share
+            opening.open(self.input, Laps(run, self.epochs or MANY)), self.epochs, opening.share
         )
 
 

@@ -1,4 +1,4 @@
-"""Which sample of a flow holds a token: by sums of lengths, from rough ones to exact ones."""
+"""Which sample of an input holds a token: by sums of lengths, from rough ones to exact ones."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -
 
 
 class Metered:
-    """Positions of the tokens of a flow."""
+    """Positions of the tokens of an input."""
 
-    def __init__(self, flow: Summed, lengths: Lengths) -> None:
-        self.flow, self._lengths = flow, lengths
+    def __init__(self, input: Summed, lengths: Lengths) -> None:
+        self.input, self._lengths = input, lengths
 
     @cached_property
     def mean(self) -> float:
         """The tokens of a document, about."""
-        many = min(self.flow.size or NEAR, NEAR)
+        many = min(self.input.size or NEAR, NEAR)
         return max(1.0, self.tokens(many) / max(many, 1))
 
     def tokens(self, document: int, /) -> int:
@@ -82,7 +82,7 @@ class Metered:
         """The same of every leaf."""
         lengths = self._lengths if lengths is None else lengths
         out = np.zeros(len(lengths.by_leaf), np.int64)
-        self.flow.tokens(document, lengths, out)
+        self.input.tokens(document, lengths, out)
         return out
 
     def lengths(self, start: int, stop: int, /) -> Ints:
@@ -92,21 +92,21 @@ class Metered:
     def some(self, start: int, stop: int) -> tuple[ProvenanceRows, Ints]:
         """What documents are, and their tokens."""
         positions = np.arange(start, stop)
-        rows = self.flow.locate(positions)
+        rows = self.input.locate(positions)
         return rows, self._lengths.of(rows)
 
     def near(self, token: int, /) -> At:
         """A document that begins at a token or not long before it."""
-        return self.flow.holding(token, self._lengths)
+        return self.input.holding(token, self._lengths)
 
 
 class BlockMeter(Metered):
-    """Token positions of an endless flow with a cache of blocks, for repeated questions about one
+    """Token positions of an endless input with a cache of blocks, for repeated questions about one
     neighbourhood.
     """
 
-    def __init__(self, flow: Summed, lengths: Lengths) -> None:
-        super().__init__(flow, lengths)
+    def __init__(self, input: Summed, lengths: Lengths) -> None:
+        super().__init__(input, lengths)
         self._blocks = BoundedDict[int, tuple[Ints, Ints]](_CACHED_BLOCKS)
 
     def _block(self, number: int) -> tuple[Ints, Ints]:
@@ -132,15 +132,15 @@ class BlockMeter(Metered):
         return sizes
 
 
-def holding(flow: Summed, token: int, lengths: Lengths) -> At:
-    """A position of a flow at which a token begins, or one not long before."""
-    meter = Metered(flow, lengths)
-    if (mean := lengths.means.get(id(flow))) is None:
-        mean = lengths.means[id(flow)] = meter.mean
+def holding(input: Summed, token: int, lengths: Lengths) -> At:
+    """A position of an input at which a token begins, or one not long before."""
+    meter = Metered(input, lengths)
+    if (mean := lengths.means.get(id(input))) is None:
+        mean = lengths.means[id(input)] = meter.mean
     guess = _roughly(lambda k: int(meter.by_leaf(k, lengths.about).sum()), token, mean)
     found = _search(meter.tokens, token, guess, mean)
     if found.document > NEAR:
-        lengths.means[id(flow)] = max(
+        lengths.means[id(input)] = max(
             found.token / found.document, 1.0
         )  # what is asked next lies as far, or so
     return found
