@@ -44,9 +44,13 @@ ShowTree: TypeAlias = "Callable[[Step, str, int], Shown]"
 
 
 class Step(ABC):
-    """A step of a pipeline. Defaults hold for steps that pass single samples on in their order.
+    """A step of a pipeline.
 
-    A fact is computed once per step, because trees share their parts.
+    A new step over one input is a frozen dataclass that derives from `UnaryStep`, or from
+    `FunctionStep` to call a function once a sample. It defines `describe`, `write` and `bind`, and
+    `_migrate` if its stream has a cursor of its own. Of the facts it overrides those that differ:
+    the defaults hold for steps that pass on samples of their inputs one by one. A fact is computed
+    once per step, because trees share their parts.
     """
 
     # ------------------------------------------------------------ the tree
