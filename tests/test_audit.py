@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from penstock.engine.base.batch_size import BatchSize
 from penstock.engine.base.passes import Passes
-from penstock.engine.graph.nodes import Batch
 from penstock.engine.runtime.step_log import StepLog, StepRecord
 from penstock.engine.streams.deal import REMAINDERS
 from penstock.stores.outputs import ENDINGS
@@ -171,7 +171,7 @@ def test_many_steps_are_what_each_of_them_is(data: st.DataObject) -> None:
     passes = Passes.of(enumerate(sizes)) if sizes else None
     records, step, row = list[StepRecord](), 0, 0
     for _ in range(number(4)):
-        ranks, batch = number(4), Batch(number(2), data.draw(st.booleans()))
+        ranks, batch = number(4), BatchSize(number(2), data.draw(st.booleans()))
         remainder = data.draw(st.sampled_from(REMAINDERS))
         records.append(StepRecord(step, row, ranks * batch.n, ranks, remainder, (batch,)))
         step, row = step + number(9), row + number(90)

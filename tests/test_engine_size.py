@@ -23,8 +23,6 @@ def load_tool() -> Any:
 tool = load_tool()
 
 OP = '''"""Steps."""
-from typing import TypeAlias
-
 class Op:
     """A step."""
     size: int = 0  # rows
@@ -45,10 +43,11 @@ class Twice(Op):
 class Thrice(Twice):
     def _find(self): ...
 
-class Read: ...
-class Node: ...
+class Step:
+    def bind(self): ...
 
-Flow: TypeAlias = Read | Node
+class Read(Step): ...
+class Node(Step): ...
 '''
 
 USES = """
@@ -100,8 +99,8 @@ def test_code_lines_are_counted_without_blanks_comments_and_docstrings(
 def test_members_overrides_and_dispatch_are_counted(checkout: Path) -> None:
     figures = tool.measure(checkout)
     assert figures["protocols"] == {
-        "names": ["Op"],
-        "members": ["Op._find", "Op.locate", "Op.size"],
+        "names": ["Step", "Op"],
+        "members": ["Op._find", "Op.locate", "Op.size", "Step.bind"],
         "overrides": 3,
     }
     uses = "engine/run/uses.py"

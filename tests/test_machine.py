@@ -33,7 +33,6 @@ from helpers import through_json
 from leak_check import our_threads
 from observed_orders import Orders, model, plain, run
 from oracle import again, endless, indexed
-from penstock.engine.graph.tail import has_tail
 from penstock.stores.storage import override_world, write_atomically
 from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
 from penstock.testing.asserts import describe_difference
@@ -152,7 +151,7 @@ class Machine(RuleBasedStateMachine):
             rows_of(self.ds, k, len(found), lanes=lanes) for k, found in enumerate(self.want)
         ]
         # Lanes whose rows are batched last: how the rows of a step come to be in batches depends on the ranks.
-        self.batched = not self.indexed and has_tail(self.ds.flow)
+        self.batched = not self.indexed and self.ds.flow.in_tail
         self.all = [Counter[Any]()] * count
         self.keeps = whole(recipe) == recipe
         if self.batched and not self.endless:

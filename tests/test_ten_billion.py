@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from example_counts import rounds
-from penstock.engine.ops import block_totals
+from penstock.engine.steps import block_totals
 
 pytestmark = pytest.mark.slow  # two million documents
 

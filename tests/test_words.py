@@ -97,7 +97,7 @@ def test_other_names_are_not_reported(code: str) -> None:
 
 
 def test_a_banned_file_name_is_reported() -> None:
-    assert names("", "src/penstock/engine/graph/going.py") == ["the file name 'going'"]
+    assert names("", "src/penstock/engine/steps/going.py") == ["the file name 'going'"]
     assert names("", "src/penstock/sources/loose.py") == ["the file name 'loose'"]
     assert names("", "src/penstock/sources/__init__.py") == []
 

@@ -17,9 +17,6 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import done
 from helpers import numbers
-from penstock.engine.graph.ends import endless
-from penstock.engine.graph.indexed import why_not
-from penstock.engine.graph.nodes import step_names
 from penstock.engine.grouping import BatchByTokens
 from penstock.engine.plan import Plan
 
@@ -243,7 +240,11 @@ class Grown:
 
     def is_empty(self) -> bool:
         """Return whether it is known to give nothing: such a flow is neither mixed nor repeated for ever."""
-        return why_not(self.ds.flow) is None and not endless(self.ds.flow) and len(self.ds) == 0
+        return (
+            self.ds.flow.reason_not_indexed is None
+            and not self.ds.flow.is_endless
+            and len(self.ds) == 0
+        )
 
     def then(self, method: str, *args: Any, **options: Any) -> Grown:
         return Grown(
@@ -254,7 +255,7 @@ class Grown:
     def then_random(self, draw: Draw, method: str, *args: Any, **options: Any) -> Grown:
         """Add a random step, which has a name in one of three cases."""
         name = draw(
-            st.sampled_from([None, None, *sorted({"x", "y", "z"} - step_names(self.ds.flow))[:1]])
+            st.sampled_from([None, None, *sorted({"x", "y", "z"} - self.ds.flow.step_names)[:1]])
         )
         return self.then(method, *args, **options, **({} if name is None else {"name": name}))
 
@@ -614,8 +615,8 @@ def _step(draw: Draw, flow: Grown) -> Grown:
         case "skip":
             return flow.then("skip", draw(st.integers(0, 3)))
         case "repeat":
-            return flow if endless(flow.ds.flow) else flow.then("repeat", draw(st.integers(1, 3)))
-        case "for_ever" if not endless(flow.ds.flow) and not flow.is_empty():
+            return flow if flow.ds.flow.is_endless else flow.then("repeat", draw(st.integers(1, 3)))
+        case "for_ever" if not flow.ds.flow.is_endless and not flow.is_empty():
             return flow.then("repeat")
         case "batch":
             return flow.then("batch", draw(st.integers(1, 4)), draw(st.booleans()), collate=list)

@@ -32,37 +32,13 @@ from .arguments import (
     require_protocol,
     validate_arguments,
 )
+from .engine.base.batch_size import BatchSize
 from .engine.base.row_files import describe_row_location
+from .engine.base.shown import Shown, Shows
 from .engine.base.tree import collate as default_collate
 from .engine.base.tree import leading_size
-from .engine.graph.batched import Batched, Collated, unchanged_sources
-from .engine.graph.compiled import Compiled
-from .engine.graph.ends import endless
-from .engine.graph.indexed import require_indexed, why_not
-from .engine.graph.nodes import (
-    Again,
-    Batch,
-    Flow,
-    Head,
-    Hold,
-    Mix,
-    Reorder,
-    Rest,
-    Rule,
-    Sizer,
-    counter,
-    leaf_below,
-    leaf_of,
-    step_names,
-)
-from .engine.graph.seeds import seeded, with_seed
-from .engine.graph.show import length, shown
-from .engine.graph.shown import Shown, Shows
-from .engine.graph.tail import batched, shares_batches
-from .engine.graph.tokens import require_ids_fit
 from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
-from .engine.mixing.rules import Chain, Cycle, Turns
-from .engine.ops.op import Op
+from .engine.mixing.rules import Chain, Cycle, Rule, Turns
 from .engine.orders import (
     BlockShuffle,
     BucketShuffle,
@@ -88,14 +64,28 @@ from .engine.packing import (
     join_parts,
 )
 from .engine.runtime.iterator import DatasetIterator
+from .engine.steps.batch import make_batches, shares_batches
+from .engine.steps.batched_function import Batched, Collated, unchanged_sources
+from .engine.steps.compiled import Compiled
 from .engine.steps.filter import Filter
 from .engine.steps.flat_map import FlatMap
 from .engine.steps.function_step import FunctionStep, name_of
+from .engine.steps.group import Group
+from .engine.steps.limit import Limit, SkipFirst
 from .engine.steps.map import Map
 from .engine.steps.map_with_index import MapWithIndex
+from .engine.steps.mix import Mix
+from .engine.steps.op import Op
 from .engine.steps.random_map import RandomMap
+from .engine.steps.read import make_counter, single_source
+from .engine.steps.reorder import Reorder
+from .engine.steps.repeat import RepeatPasses
+from .engine.steps.show import length, shown
 from .engine.steps.skipping_map import SkippingMap
+from .engine.steps.step import Step
+from .engine.steps.token_dtypes import require_ids_fit
 from .engine.steps.with_source import WithSource
+from .engine.steps.zip import make_zip
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
 from .plan import Plan
@@ -104,7 +94,7 @@ from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .stores.limits import BATCH
 from .text.feature_rows import build_feature_packing
-from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part
+from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -134,7 +124,7 @@ class Dataset(Shows):
     (2, [16, 25], [[0, 1, 4, 9], [16, 25]])
     """
 
-    def __init__(self, flow: Flow, seed: int | None = None) -> None:
+    def __init__(self, flow: Step, seed: int | None = None) -> None:
         if not hasattr(flow, "__dataclass_fields__"):
             raise make_not_dataset_error("Dataset", flow)
         self.flow = flow
@@ -146,7 +136,7 @@ class Dataset(Shows):
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self.flow, self._seed)
 
-    def _with(self, flow: Flow) -> Dataset:
+    def _with(self, flow: Step) -> Dataset:
         dataset = Dataset(flow, self._seed)
         dataset._compiled = Compiled(flow, base=self._compiled)
         return dataset
@@ -165,12 +155,12 @@ class Dataset(Shows):
 
     @property
     def _op(self) -> Op:
-        require_indexed(self.flow, "this", "iterate over the dataset instead")
+        self.flow.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.op
 
     @cached_property
     def _size(self) -> int | None:
-        require_indexed(self.flow, "this", "iterate over the dataset instead")
+        self.flow.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.size
 
     @cached_property
@@ -190,8 +180,7 @@ class Dataset(Shows):
 
     @hide_unknown_length
     def __len__(self) -> int:
-        require_indexed(
-            self.flow,
+        self.flow.require_indexed(
             "len()",
             "iterate and count (DataLoader and trainers take "
             "penstock.integrations.torch.IterableDataset(ds))",
@@ -217,7 +206,7 @@ class Dataset(Shows):
         ):
             return self.__getitems__(cast("Indices", index))
         position = operator.index(cast("int", index))
-        require_indexed(self.flow, f"ds[{position}]", "iterate over the dataset instead")
+        self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
         self._check_bounds(position, position)
         if position < 0:
             position += self._size or 0
@@ -225,7 +214,7 @@ class Dataset(Shows):
 
     def __getitems__(self, indices: Indices) -> list[Any]:
         """Return several samples at once; torch's DataLoader calls this method."""
-        require_indexed(self.flow, "ds[[...]], ds.__getitems__", "iterate over the dataset instead")
+        self.flow.require_indexed("ds[[...]], ds.__getitems__", "iterate over the dataset instead")
         return listed(self._values(self._positions(indices, "ds[{}]")))
 
     def _values(self, positions: Ints) -> Sequence[Any]:
@@ -307,9 +296,9 @@ class Dataset(Shows):
             )
         if window is not None:
             window = check_int(window, "shuffle(window={})", 1, MAX_POSITION)
-            if why_not(self.flow) is not None:
+            if self.flow.reason_not_indexed is not None:
                 return self._fold(WindowShuffle(window), _one, _only, self._seed_of(seed), name)
-            return self._with(Reorder(self.flow, WindowShuffle(window), self._seed_of(seed), name))
+            return self._reorder(WindowShuffle(window), seed, name)
         self._require_indexed("shuffle()", "use .shuffle_buffer(n), or shuffle before that step")
         if self._size is None:
             raise ConfigError(
@@ -317,11 +306,11 @@ class Dataset(Shows):
             )
         if buckets is not None:
             order = BucketShuffle(check_int(buckets, "shuffle(buckets={})", 1, MAX_POSITION))
-            return self._with(Reorder(self.flow, order, self._seed_of(seed), name))
+            return self._reorder(order, seed, name)
         if block is None:
-            if (leaf := leaf_below(self.flow)) is not None:
-                warn_of_full_shuffle(leaf.source, leaf.name)
-            return self._with(Reorder(self.flow, Shuffle(), self._seed_of(seed), name))
+            if (found := single_source(self.flow)) is not None:
+                warn_of_full_shuffle(found[0].source, found[0].name)
+            return self._reorder(Shuffle(), seed, name)
         if not isinstance(block, tuple | list) or len(block) != 2:  # pyright: ignore[reportUnnecessaryComparison, reportUnnecessaryIsInstance]
             raise ConfigError(f"shuffle(block={block!r}): give a pair, (rows, window)")
         rows, window = (
@@ -329,7 +318,7 @@ class Dataset(Shows):
             for number in block
         )
         check_int(rows * window, f"shuffle(block={block}): {{}} rows", 1, MAX_POSITION)
-        return self._with(Reorder(self.flow, BlockShuffle(rows, window), self._seed_of(seed), name))
+        return self._reorder(BlockShuffle(rows, window), seed, name)
 
     def reorder(self, order: Order, seed: int | None = None, *, name: str | None = None) -> Dataset:
         """Reorder the samples by a custom `Order`, a pure map between positions.
@@ -364,11 +353,7 @@ class Dataset(Shows):
         """
         self._require_indexed("reorder()", "reorder before that step")
         name = self._step_name("reorder", name)
-        return self._with(
-            Reorder(
-                self.flow, require_protocol(order, Order, "reorder()"), self._seed_of(seed), name
-            )
-        )
+        return self._reorder(require_protocol(order, Order, "reorder()"), seed, name)
 
     def repeat(self, epochs: int | None = None, reshuffle: bool = True) -> Dataset:
         """Repeat the dataset: `epochs` passes as one pass.
@@ -385,16 +370,15 @@ class Dataset(Shows):
         ['a', 'b', 'a', 'b']
         """
         epochs = None if epochs is None else check_int(epochs, "repeat({})", 0)
-        if why_not(self.flow) is not None:
+        if self.flow.reason_not_indexed is not None:
             if not reshuffle:
-                require_indexed(
-                    self.flow,
+                self.flow.require_indexed(
                     "repeat(reshuffle=False)",
                     "repeat with reshuffling, or before that step",
                 )
-            if endless(self.flow):
+            if self.flow.is_endless:
                 raise ConfigError("repeat(): the dataset is endless already")
-            return self.limit(0) if epochs == 0 else self._with(Again(self.flow, epochs))
+            return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
         if self._size is None:
             raise ConfigError("repeat(): the dataset is endless already")
         if self._size == 0 and epochs is None:
@@ -418,8 +402,7 @@ class Dataset(Shows):
         ['a', 'a', 'a', 'b', 'b', 'b']
         """
         n = check_int(n, "repeat_each({})", 1)
-        require_indexed(
-            self.flow,
+        self.flow.require_indexed(
             "repeat_each()",
             "use .flat_map(lambda sample: [sample] * n), or put it before that step",
         )
@@ -463,9 +446,9 @@ class Dataset(Shows):
         return self._with(Reorder(self._seeded_flow, order))
 
     @property
-    def _seeded_flow(self) -> Flow:
+    def _seeded_flow(self) -> Step:
         # A fixed set must not depend on later steps, so its seeds are fixed here.
-        return seeded(self.flow, self._seed or 0)
+        return self.flow.seeded(self._seed or 0)
 
     def split(
         self,
@@ -579,9 +562,9 @@ class Dataset(Shows):
         [1, 3, 5]
         """
         n = check_int(n, "limit({})", 0)
-        if why_not(self.flow) is None:
+        if self.flow.reason_not_indexed is None:
             return self._sliced(slice(0, n))
-        return self._with(Head(self.flow, n))
+        return self._with(Limit(self.flow, n))
 
     def skip(self, n: int) -> Dataset:
         """Skip the first `n` samples of each pass; a slice if the dataset is indexed and finite.
@@ -600,8 +583,8 @@ class Dataset(Shows):
         [3, 4]
         """
         n = check_int(n, "skip({})", 0)
-        if why_not(self.flow) is not None:
-            return self._with(Rest(self.flow, n) if n else self.flow)
+        if self.flow.reason_not_indexed is not None:
+            return self._with(SkipFirst(self.flow, n) if n else self.flow)
         if self._size is not None:
             return self._sliced(slice(n, None))
         check_position(n)
@@ -643,7 +626,7 @@ class Dataset(Shows):
         """
         rule = Cycle(check_int(width, "interleave(width={})", 1))
         mix = _mix_by_rule("interleave", (self, *others), rule)
-        return self._with(replace(mix, names=tuple(str(i) for i in range(len(mix.flows)))))
+        return self._with(replace(mix, names=tuple(str(i) for i in range(len(mix.inputs)))))
 
     def zip(self, *others: Dataset) -> Dataset:
         """Zip datasets into tuples of one sample each; the shortest dataset ends a pass.
@@ -659,9 +642,7 @@ class Dataset(Shows):
         [('a', 0), ('b', 1)]
         """
         datasets = (self, *others)
-        fold = Batch(len(datasets), drop_remainder=True)
-        groups = Hold(_mix_by_rule("zip", datasets, Turns()), fold)
-        return self._with(Map(groups, tuple))
+        return self._with(make_zip(_mix_by_rule("zip", datasets, Turns())))
 
     # ------------------------------------------------------------ functions
 
@@ -739,10 +720,12 @@ class Dataset(Shows):
         >>> list(ps.from_sequence("ab").map_with_index(lambda i, x: f"{i}{x}"))
         ['0a', '1b']
         """
-        if why_not(self.flow) is None:
+        if self.flow.reason_not_indexed is None:
             return self._apply(MapWithIndex, fn)
         return (
-            Dataset(counter()).zip(self).map(_PairFunction(_require_callable(fn, "map_with_index")))
+            Dataset(make_counter())
+            .zip(self)
+            .map(_PairFunction(_require_callable(fn, "map_with_index")))
         )
 
     def random_map(
@@ -771,7 +754,9 @@ class Dataset(Shows):
         (True, 3)
         """
         fn, seed = _require_callable(fn, "random_map"), self._seed_of(seed)
-        return self._with(RandomMap(self.flow, fn, seed, self._step_name("random_map", name)))
+        return self._with(
+            RandomMap(self.flow, fn, seed=seed, name=self._step_name("random_map", name))
+        )
 
     def filter(self, fn: Callable[[Any], Any]) -> Dataset:
         """Keep the samples for which `fn(x)` is true.
@@ -863,7 +848,7 @@ class Dataset(Shows):
         False
         """
         seed = check_int(seed, "seed({})")
-        return Dataset(seeded(self.flow, seed), seed)
+        return Dataset(self.flow.seeded(seed), seed)
 
     # ------------------------------------------------------------ groups
 
@@ -926,7 +911,7 @@ class Dataset(Shows):
             and reads_columns(unchanged_sources(self.flow), "batch")
         ):
             stack = Collated(stack, to_columns)
-        return self._with(batched(self.flow, Batch(n, drop_remainder, over_ranks), stack))
+        return self._with(make_batches(self.flow, BatchSize(n, drop_remainder, over_ranks), stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Regroup the rows of batches into batches of `n` rows.
@@ -945,7 +930,7 @@ class Dataset(Shows):
         """
         n = check_int(n, "rebatch({})", 1, BATCH)
         return self._with(
-            Map(Hold(self.flow, Rebatch(n, drop_remainder), Sizer(leading_size)), join_parts)
+            Map(Group(self.flow, Rebatch(n, drop_remainder), Sizer(leading_size)), join_parts)
         )
 
     def shuffle_buffer(
@@ -1122,8 +1107,8 @@ class Dataset(Shows):
             group_by,
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
-        groups = Hold(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
-        return self._with(Map(with_seed(groups, self._seed), packing))
+        groups = Group(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
+        return self._with(Map(groups.with_seed(self._seed), packing))
 
     def pack_features(
         self,
@@ -1170,7 +1155,7 @@ class Dataset(Shows):
         fold, rows = build_feature_packing(
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )
-        return self._with(Map(Hold(self.flow, fold), rows))
+        return self._with(Map(Group(self.flow, fold), rows))
 
     def fold(
         self,
@@ -1210,15 +1195,20 @@ class Dataset(Shows):
         name: str | None = None,
     ) -> Dataset:
         sizer = Sizer(_require_callable(size, "size"), by_length=size is len)
-        groups = Hold(self.flow, require_protocol(fold, Fold, "fold()"), sizer, seed, name)
+        groups = Group(
+            self.flow, require_protocol(fold, Fold, "fold()"), sizer, seed=seed, name=name
+        )
         return self._with(
-            Map(with_seed(groups, self._seed), _ValueBuilder(_require_callable(build, "build")))
+            Map(groups.with_seed(self._seed), _ValueBuilder(_require_callable(build, "build")))
         )
 
     # ------------------------------------------------------------ helpers
 
-    def _apply(self, step: type[FunctionStep[Flow]], fn: Callable[..., Any]) -> Dataset:
+    def _apply(self, step: type[FunctionStep], fn: Callable[..., Any]) -> Dataset:
         return self._with(step(self.flow, _require_callable(fn, step.METHOD)))
+
+    def _reorder(self, order: Order, seed: int | None, name: str | None) -> Dataset:
+        return self._with(Reorder(self.flow, order, seed=self._seed_of(seed), name=name))
 
     def _step_name(self, step: str, name: str | None) -> str | None:
         """Check the name of a random step: steps of one chain need distinct names."""
@@ -1226,7 +1216,7 @@ class Dataset(Shows):
             return None
         if not name:
             raise ConfigError(f"{step}(name=''): a name has at least one character")
-        if name in step_names(self.flow):
+        if name in self.flow.step_names:
             raise ConfigError(
                 f"{step}(name={name!r}): an earlier step has this name already; give each step its "
                 "own name"
@@ -1237,7 +1227,7 @@ class Dataset(Shows):
         return self._seed if seed is None else check_int(seed, "seed={}")
 
     def _require_indexed(self, step: str, remedy: str) -> None:
-        require_indexed(self.flow, step, remedy)
+        self.flow.require_indexed(step, remedy)
 
 
 # ---------------------------------------------------------------- picklable functions of the steps
@@ -1350,8 +1340,8 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
 
 
 def _split_by_position(
-    node: Flow, size: int, held_out: Any, by: SplitBy, seed: int
-) -> tuple[Flow, Flow]:
+    node: Step, size: int, held_out: Any, by: SplitBy, seed: int
+) -> tuple[Step, Step]:
     """Split an indexed tree by the positions of its samples."""
     check_choice(by, SPLITS, "split(by={})")
     seed = check_int(seed, "split(seed={})")
@@ -1363,7 +1353,7 @@ def _split_by_position(
     return Reorder(node, order.complement()), Reorder(node, order)
 
 
-def _split_by_column(node: Flow, held_out: Any, column: str) -> tuple[Flow, Flow]:
+def _split_by_column(node: Step, held_out: Any, column: str) -> tuple[Step, Step]:
     """Split the rows of files by a hash of a column; equal values stay on one side."""
     if isinstance(held_out, int):
         raise ConfigError(
@@ -1371,8 +1361,8 @@ def _split_by_column(node: Flow, held_out: Any, column: str) -> tuple[Flow, Flow
             "share, such as '0.5%'"
         )
     share = float(parse_fraction(held_out, "split({})"))
-    leaf = leaf_of(node)
-    source = leaf.source if leaf else None
+    leaf, _ = single_source(node) or (None, ())
+    source = leaf.source if leaf is not None and leaf is node else None
     halves = source.split_by_hash(column, share) if isinstance(source, FileSource) else None
     if halves is None or leaf is None:
         raise ConfigError(

@@ -21,15 +21,13 @@ from .arguments import (
 )
 from .dataset import Dataset, require_datasets
 from .engine.base.dtypes import TOKEN_DTYPE
-from .engine.graph.draws import draws_of
-from .engine.graph.history import history
-from .engine.graph.indexed import why_not
-from .engine.graph.lengths import weighed
-from .engine.graph.nodes import Mix, Read, leaf_of
-from .engine.graph.tokens import require_ids_fit
 from .engine.mixing import Stop
 from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, check_dtype
+from .engine.steps.mean_lengths import weigh_tokens
+from .engine.steps.mix import Mix
+from .engine.steps.read import Read, single_source
+from .engine.steps.token_dtypes import require_ids_fit
 from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import COUNTED_UNITS, CountedUnit, Schedule, convert_to_json_number, sort_by_name
@@ -228,8 +226,13 @@ def windows(store: Dataset, length: int, dtype: DType = None) -> Dataset:
     >>> [window.tolist() for window in ds]
     [[0, 1, 2, 3], [3, 4, 5, 6]]
     """
-    leaf = leaf_of(require_datasets("windows", (store,))[0].flow)
-    if leaf is None or not isinstance(leaf.source, JoinedFiles | Tokens):
+    (dataset,) = require_datasets("windows", (store,))
+    leaf, _ = single_source(dataset.flow) or (None, ())
+    if (
+        leaf is None
+        or leaf is not dataset.flow
+        or not isinstance(leaf.source, JoinedFiles | Tokens)
+    ):
         raise ConfigError(
             "windows: give a token store without steps, as in "
             "ps.windows(ps.read('train.bin', dtype='uint16'), 1024).shuffle()"
@@ -388,26 +391,26 @@ def mix(
     )
     flow = Mix(flows, names, weighted)
     if count == "settled" and (
-        why_not(flow) is not None or (stop, unit, caps) != ("restart", "samples", None)
+        flow.reason_not_indexed is not None or (stop, unit, caps) != ("restart", "samples", None)
     ):
         raise ConfigError(
             "mix(count='settled') needs indexed inputs and an endless mixture: leave out "
             "max_epochs, and use unit='samples' and stop='restart'"
         )
-    if why_not(flow) is None:
-        flow = replace(flow, rule=weighed(flow, weighted))
+    if flow.reason_not_indexed is None:
+        flow = replace(flow, rule=weigh_tokens(flow, weighted))
         dataset = Dataset(flow)
         # Compile now, so that bad weights, empty inputs and unknown rules raise here.
         dataset.compiled.builder.op(flow)
         return dataset
     if temperature is not None and temperature > 0 and weights is None:
-        streams = [name for name in names if why_not(datasets[name].flow) is not None]
+        streams = [name for name in names if datasets[name].flow.reason_not_indexed is not None]
         raise ConfigError(
             f"mix(temperature={temperature!r}): the sizes of {join_first(streams)} are not known, "
-            f"because {why_not(flow)}; give weights instead"
+            f"because {flow.reason_not_indexed}; give weights instead"
         )
-    history(weighted, names, (None,) * len(names), ())
-    draws_of(flow, ())
+    flow.stream_history(())
+    flow.draws(())
     return Dataset(flow)
 
 

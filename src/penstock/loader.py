@@ -18,10 +18,7 @@ from .dataset import Dataset
 from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
-from .engine.graph.going import going_on
-from .engine.graph.indexed import require_indexed, why_not
-from .engine.graph.shown import Shown, Shows, attempt, counted
-from .engine.graph.tail import rows_of_rank, shared_by_ranks, shares_batches, tail_of
+from .engine.base.shown import Shown, Shows, attempt, counted
 from .engine.runtime.copies import Copies
 from .engine.runtime.delivery import Delivery, Form
 from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
@@ -33,6 +30,7 @@ from .engine.runtime.setting import Setting, place_of
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.runtime.watch import Watch
+from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
 from .engine.streams.balance import Balance, Cost, cost_of
 from .engine.streams.deal import Remainder
 from .engine.streams.journal import OnError, journal_to_json
@@ -159,7 +157,7 @@ class Loader(Shows):
                 dataset, check_int(global_batch_size, "global_batch_size={}", 1), world_size
             )
         self._shares_batches = shares_batches(dataset.flow)
-        flow = going_on(dataset.flow, world_size, remainder, epoch_length)
+        flow = step_of_rank(dataset.flow, world_size, remainder, epoch_length)
         bounds = max_errors, window, None, prefetch_bytes
         setting = Setting(
             rank, world_size, lanes, on_error, *bounds, remainder, form, cost=cost_of(balance)
@@ -226,7 +224,7 @@ class Loader(Shows):
             return items if steps is None else min(steps, items)
         if steps is not None:
             return steps
-        if (reason := why_not(session.base)) is not None:
+        if (reason := session.base.reason_not_indexed) is not None:
             raise TypeError(
                 f"len(loader): the length of a pass is unknown before it is run: {reason}. For "
                 "DataLoader use penstock.integrations.torch.IterableDataset(ds)"
@@ -446,7 +444,7 @@ class Loader(Shows):
                     f"seek({step}): items were leased, and those in flight would be lost; open a "
                     "new loader"
                 )
-            require_indexed(session.base, f"seek({step})", "load a state that was saved there")
+            session.base.require_indexed(f"seek({step})", "load a state that was saved there")
             session.go(step, session.step_log.rows(step).start, counted)
 
         self._alone(change)

@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.engine.graph.recipe import describe
 from penstock.mixture_files import lint, read_model
 from penstock.report import open_target
 
@@ -133,5 +132,5 @@ def test_and_those_that_are_none(write: Any, text: str) -> None:
 def test_it_comes_back(tokens: Path, write: Any, rest: str, horizon: str) -> None:
     ds = ps.load(write(f"{SOURCES}{rest}horizon: {{{horizon}}}"))
     ps.dump(ds, tokens / "again.yaml")
-    assert describe(ps.load(tokens / "again.yaml").flow) == describe(ds.flow)
+    assert ps.load(tokens / "again.yaml").flow.description() == ds.flow.description()
     assert "horizon" in (tokens / "again.yaml").read_text()

@@ -14,12 +14,13 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.canonical_json import compute_fingerprint
-from penstock.engine.graph.recipe import describe
 from penstock.testing import assert_resumes
 
 
 def same(ds: ps.Dataset, other: ps.Dataset, n: int = 200) -> None:
-    assert compute_fingerprint(describe(ds.flow)) == compute_fingerprint(describe(other.flow))
+    assert compute_fingerprint(ds.flow.description()) == compute_fingerprint(
+        other.flow.description()
+    )
     for got, want in zip(islice(ds, n), islice(other, n), strict=True):
         np.testing.assert_equal(got, want)
 

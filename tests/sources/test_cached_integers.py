@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from example_counts import examples
-from penstock.engine.ops.block_totals import BlockSums, BlockTotals, CachedTotals
+from penstock.engine.steps.block_totals import BlockSums, BlockTotals, CachedTotals
 from penstock.sources.cached_integers import CachedIntegers
 
 

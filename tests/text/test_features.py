@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.graph.recipe import describe
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from penstock.text import Padded
@@ -174,7 +173,7 @@ def test_settings_tell_pipelines_apart() -> None:
         ds.pack_features({"a": 4, "b": 4}, pad=pad, unpacked=unpacked, method=method, align=align)
         for pad, unpacked, method, align in given
     ]
-    assert len({str(describe(each.flow)) for each in made}) == len(made)
+    assert len({str(each.flow.description()) for each in made}) == len(made)
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def verify(folder: CacheFolderArgument = None, as_json: JsonOption = False) -> N
 
     Exit code 1 if a block was damaged.
     """
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
 
     blocks = _open_block_cache(folder)
     block_count, damaged = blocks.verify()
@@ -95,7 +95,7 @@ def verify(folder: CacheFolderArgument = None, as_json: JsonOption = False) -> N
 
 
 def _print_usage(console: Any, result: dict[str, Any]) -> None:
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
 
     usage = (
         f"{counted(result['blocks'], 'block')}, {result['bytes']:,} of {result['limit']:,} bytes"

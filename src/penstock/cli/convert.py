@@ -61,7 +61,7 @@ def convert(
     code of the file is imported or run.
     """
     from penstock.compat.mixtures import convert_with_keys
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
     from penstock.mixture_files import dump
 
     converted = convert_with_keys(

@@ -60,7 +60,7 @@ def edit(
 
     The next sample of the same source replaces a removed sample; all other samples stay.
     """
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
     from penstock.mixture_files.exclude import read_keys
     from penstock.saves import read_states, write_state
 

@@ -134,7 +134,7 @@ def _describe_sample(target: Target, source: str, index: int, within: range) -> 
 
 def _print_views(views: Iterator[tuple[int, Sample | None]], target: Target, every: bool) -> None:
     """Print each step as soon as it is known, then the number of times."""
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
 
     seen, passes = 0, set[int]()
     for step, piece in views:

@@ -23,7 +23,7 @@ def info(
     as_json: JsonOption = False,
 ) -> None:
     """Print format, samples, columns, sizes, tokens and checksums."""
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
 
     from .outline import describe_files
 

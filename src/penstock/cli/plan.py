@@ -246,7 +246,7 @@ def diff(
 
     Prints the first step with other samples. Exit code 1 if the mixtures differ.
     """
-    from penstock.engine.graph.recipe import describe, difference
+    from penstock.engine.base.canonical_json import list_differences
     from penstock.report.changes import list_changes
     from penstock.report.target import open_target
 
@@ -265,8 +265,8 @@ def diff(
         f"{name}: {before:,} -> {after:,} rows" for name, (before, after) in changed_sizes.items()
     ]
     if not setting_changes:  # equal settings may still give other datasets
-        setting_changes = difference(
-            describe(first_target.dataset.flow), describe(second_target.dataset.flow)
+        setting_changes = list_differences(
+            first_target.dataset.flow.description(), second_target.dataset.flow.description()
         )
     result = {
         "says": setting_changes,

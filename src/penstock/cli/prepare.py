@@ -61,7 +61,7 @@ def prepare(
     The shards are byte-identical for any number of workers and restarts.
     """
     from penstock.arguments import check_choice
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
     from penstock.writing import write
     from penstock.writing.shard import SHARD_FORMATS
 

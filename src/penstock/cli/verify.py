@@ -70,7 +70,7 @@ def verify(
     Reports damaged files and samples. Exit code 0 if all are sound, 1 if something is damaged, 2 if
     the check could not run.
     """
-    from penstock.engine.graph.shown import counted
+    from penstock.engine.base.shown import counted
     from penstock.writing import verify as verify_files
 
     report = verify_files(paths, format, cache, parse_executor(engine), workers)

@@ -3,7 +3,8 @@
 - `base`: keyed randomness, integers and provenance.
 - `orders` and `grouping`: pure functions that users add to.
 - `mixing` and `packing`: arithmetic.
-- `graph`, `ops` and `streams`: the tree of a dataset, compiled and run.
+- `steps` and `streams`: the steps of a pipeline, described, compiled and run.
+- `changes`: changes of a run.
 - `runtime`: runs, states and executors.
 - `plan`: answers to questions about a run before it runs.
 

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..dataset import Dataset
-from ..engine.graph.ends import endless
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import decode_state, require_equal_stands, stand_of
 from ..errors import ConfigError, StateError, hide_unknown_length
@@ -226,7 +225,7 @@ class EvalLoader:
 
     def __init__(self, loader: Loader) -> None:
         session = require_loader(loader, "EvalLoader")._session  # pyright: ignore[reportPrivateUsage]
-        if loader._epoch_length is None and endless(session.base):  # pyright: ignore[reportPrivateUsage]
+        if loader._epoch_length is None and session.base.is_endless:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "the dataset of the eval loader is endless, and an evaluation is a whole pass: "
                 "end the dataset with .limit(n)"

@@ -9,8 +9,8 @@ from math import fsum
 from typing import Any, Literal, NamedTuple
 
 from ..dataset import Dataset
-from ..engine.graph.lengths import mean_length
 from ..engine.mixing.options import compute_temperature_weights
+from ..engine.steps.mean_lengths import mean_length
 from ..errors import ConfigError
 from ..inputs import mix, read
 from ..schedule import Schedule

@@ -12,8 +12,8 @@ import numpy as np
 from ..arguments import join_first, suggest_names
 from ..dataset import Dataset
 from ..engine.base.integers import find_distinct_values
-from ..engine.graph.nodes import Reorder
 from ..engine.orders import AllBut
+from ..engine.steps.reorder import Reorder
 from ..errors import ConfigError, convert_storage_errors
 from ..stores import parse_location
 from ..stores.limits import KEYS_FILE, read_within

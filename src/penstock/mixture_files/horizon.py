@@ -9,8 +9,7 @@ from math import ceil
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.graph.indexed import lengths_known
-from ..engine.graph.lengths import mean_length
+from ..engine.steps.mean_lengths import mean_length
 from ..errors import ConfigError
 from ..types import MAX_POSITION
 from .model import MixtureFile
@@ -60,7 +59,7 @@ def count_token_samples(mixture: Dataset, tokens: int) -> int:
 
     The plan counts them if lengths are known; otherwise a measured mean length is used.
     """
-    if not lengths_known(mixture.flow):
+    if not mixture.flow.lengths_known:
         return ceil(tokens / mean_length("the mixture", mixture.flow))
 
     def tokens_in(samples: int) -> int:

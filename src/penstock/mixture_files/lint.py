@@ -15,8 +15,8 @@ import numpy as np
 
 from ..arguments import suggest_names
 from ..engine.base.dtypes import TOKEN_DTYPE
-from ..engine.graph.tokens import said_of
 from ..engine.orders import parse_fraction
+from ..engine.steps.token_dtypes import said_of
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
 from ..sources import lists_own_files
 from ..sources.folders import find_split

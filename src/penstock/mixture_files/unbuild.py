@@ -10,17 +10,17 @@ from dataclasses import replace
 from typing import Any, cast
 
 from ..dataset import Dataset
+from ..engine.base.canonical_json import list_differences
 from ..engine.base.tree import collate
-from ..engine.graph.build import Builder
-from ..engine.graph.indexed import counted_for
-from ..engine.graph.nodes import Batch, Flow, Head, Hold, Mix, Read, Reorder
-from ..engine.graph.recipe import describe, difference
 from ..engine.mixing.rules import Weighted
-from ..engine.orders import BlockShuffle, BucketShuffle, Portion, Shuffle, Slice
+from ..engine.orders import Portion
 from ..engine.orders.portion import MAX_DENOMINATOR
 from ..engine.packing import PackedBatches, Packing
-from ..engine.steps.function_step import FunctionStep, name_of
-from ..engine.steps.map import Map
+from ..engine.steps.function_step import name_of
+from ..engine.steps.map import Map, keeps_token_counts
+from ..engine.steps.mix import Mix, find_mixtures
+from ..engine.steps.read import single_source
+from ..engine.steps.step import Builder, Step
 from ..errors import ConfigError
 from ..schedule import Schedule
 from ..sources import JoinedFiles, SelectedRows
@@ -47,41 +47,52 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
     node, rows = _split_limit(node)
     node, pack = _split_pack(node)
     node, samples = _split_limit(node)
-    if not isinstance(node, Mix) or not isinstance(node.rule, Weighted):
+    mix = _as_mixture(node)
+    if mix is None:
         raise _make_unsupported_error(
             node, "", "a mixture file holds a mixture, followed by pack and batch only"
         )
     caches = set[str | None]()
     model = replace(
-        _describe_mixture(node, node.rule, "", batch, pack, caches),
+        _describe_mixture(mix, "", batch, pack, caches),
         horizon=_describe_horizon(rows, samples, batch, pack),
     )
-    if differs := difference(describe(dataset.flow), describe(build(model).flow)):
+    now, loaded = dataset.flow.description(), build(model).flow.description()
+    if differs := list_differences(now, loaded):
         raise ConfigError(f"dump: the file would load as another mixture: {'; '.join(differs[:3])}")
     return model
 
 
-def _split_batch(node: Flow) -> tuple[Flow, Batching | None]:
-    match node:
-        case Map(Hold(below, Batch(n, drop, over_ranks)), PackedBatches(packing)):
-            return Map(below, packing), Batching(n, drop, over_ranks=over_ranks)
-        case Map(Hold(below, Batch(n, drop, over_ranks)), fn):
-            if fn is not collate and fn is not list:
-                raise ConfigError(
-                    f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function"
-                )
-            return below, Batching(
-                n, drop, "list" if fn is list else "stack", over_ranks=over_ranks
-            )
+def _as_mixture(node: Step) -> Mix | None:
+    """Return a node if it is a mixture by weight."""
+    mix = find_mixtures(node).get(())
+    return mix if mix is node else None
+
+
+def _split_batch(node: Step) -> tuple[Step, Batching | None]:
+    groups = node.only_input
+    match node.describe(), groups and groups.describe():
+        case {"pack": _} | {"map": _}, {"batch": n, "drop_remainder": drop, **rest}:
+            assert groups is not None
+            below = _input_of(groups)
         case _:
             return node, None
+    (fn,), over_ranks = node.functions, bool(rest.get("over_ranks"))
+    if isinstance(fn, PackedBatches):
+        return Map(below, fn.packing), Batching(n, drop, over_ranks=over_ranks)
+    if fn is not collate and fn is not list:
+        raise ConfigError(
+            f"dump: batch(collate={name_of(fn)}): a mixture file cannot hold a function"
+        )
+    form = "list" if fn is list else "stack"
+    return below, Batching(n, drop, form, over_ranks=over_ranks)
 
 
-def _split_limit(node: Flow) -> tuple[Flow, int | None]:
+def _split_limit(node: Step) -> tuple[Step, int | None]:
     """Return the input and the number of items of a limited dataset."""
-    match node:
-        case Reorder(below, Slice(0, n, 1)) | Head(below, n):
-            return below, n
+    match node.describe():
+        case {"order": "slice", "start": 0, "count": n, "step": 1} | {"limit": n}:
+            return _input_of(node), n
         case _:
             return node, None
 
@@ -107,29 +118,26 @@ def _describe_horizon(
     )
 
 
-def _split_pack(node: Flow) -> tuple[Flow, Mapping[str, Any] | None]:
-    match node:
-        case Map(Hold(below), Packing() as packing):
-            default = Packing(packing.length).describe()
-            settings = cast("dict[str, Any]", packing.describe())
-            changed = {
-                name: value
-                for name, value in settings.items()
-                if value != cast("dict[str, Any]", default)[name]
-            }
-            return below, {"length": packing.length, **changed}
+def _split_pack(node: Step) -> tuple[Step, Mapping[str, Any] | None]:
+    match node.functions:
+        case (Packing() as packing,):
+            below = _input_of(_input_of(node))
         case _:
             return node, None
+    default = cast("dict[str, Any]", Packing(packing.length).describe())
+    settings = cast("dict[str, Any]", packing.describe())
+    changed = {name: value for name, value in settings.items() if value != default[name]}
+    return below, {"length": packing.length, **changed}
 
 
 def _describe_mixture(
     node: Mix,
-    rule: Weighted,
     at: str,
     batch: Batching | None,
     pack: Mapping[str, Any] | None,
     caches: set[str | None],
 ) -> MixtureFile:
+    rule = cast(Weighted, node.rule)
     if rule.draw_change is not None:
         raise ConfigError(
             f"dump: {at or 'the mixture'} uses count='settled', which a mixture file cannot express"
@@ -147,7 +155,7 @@ def _describe_mixture(
         schedule = Scheduling(weights.unit, cast("Any", weights.interpolation), points)
         start, stop = dict(weights.start or {}), dict(weights.stop or {})
     sources: list[SourceEntry] = []
-    for name, child in zip(node.names, node.flows, strict=True):
+    for name, child in zip(node.names, node.inputs, strict=True):
         settings: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
         settings |= {"start": start.get(name), "stop": stop.get(name)}
         sources.append(
@@ -177,51 +185,56 @@ def _describe_mixture(
     )
 
 
-def _describe_source(node: Flow, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
-    if isinstance(node, Mix) and isinstance(node.rule, Weighted):
-        return {"mixture": _describe_mixture(node, node.rule, at, None, None, caches)}
+def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
+    if (mix := _as_mixture(node)) is not None:
+        return {"mixture": _describe_mixture(mix, at, None, None, caches)}
     settings: dict[str, Any] = {"shuffle": Shuffling("none")}
-    match node:
-        case Map(below, Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn):
-            counted = counted_for(fn, below)
-            settings["tokenise"], node = (
-                Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted),
-                below,
-            )
+    match node.functions:
+        case (Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn,):
+            below = _input_of(node)
+            counted = keeps_token_counts(fn, below)
+            tokenising = Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted)
+            settings["tokenise"], node = tokenising, below
         case _:
             pass
-    match node:
-        case Reorder(below, Shuffle(), seed, None):
-            settings["shuffle"], node = (
-                None if seed is None else Shuffling("full", seed=seed),
-                below,
-            )
-        case Reorder(below, BlockShuffle(rows, window), seed, None):
-            settings["shuffle"], node = Shuffling("block", rows, window, seed), below
-        case Reorder(below, BucketShuffle(rows), seed, None):
-            settings["shuffle"], node = Shuffling("buckets", seed=seed, buckets=rows), below
+    match node.describe():
+        case {"step": _}:  # a mixture file cannot name a step
+            pass
+        case {"order": "shuffle", **rest}:
+            seed = rest.get("seed")
+            shuffling = None if seed is None else Shuffling("full", seed=seed)
+            settings["shuffle"], node = shuffling, _input_of(node)
+        case {"order": "block shuffle", "rows": rows, "window": window, **rest}:
+            shuffling = Shuffling("block", rows, window, rest.get("seed"))
+            settings["shuffle"], node = shuffling, _input_of(node)
+        case {"order": "bucket shuffle", "rows": rows, **rest}:
+            shuffling = Shuffling("buckets", seed=rest.get("seed"), buckets=rows)
+            settings["shuffle"], node = shuffling, _input_of(node)
         case _:
             pass
-    match node:
-        case Reorder(below, Portion() as share, _):
-            settings["split"], node = _describe_split(share, below), below
+    match node.describe():
+        case {"order": "portion", "some": some, "of": of, "seed": seed, "others": others}:
+            below = _input_of(node)
+            settings["split"] = _describe_split(Portion(some, of, seed, others), below)
+            node = below
         case _:
             pass
-    match node:
-        case Reorder(below, Slice(start, count, step)) if (
+    match node.describe():
+        case {"order": "slice", "start": start, "count": count, "step": step} if (
             step > 0
         ):  # a mixture file cannot express reversed slices
             stop = start + (count - 1) * step + 1 if count else start
-            settings["slice"], node = (start, stop, step), below
+            settings["slice"], node = (start, stop, step), _input_of(node)
         case _:
             pass
-    if not isinstance(node, Read):
+    leaf, _ = single_source(node) or (None, ())
+    if leaf is None or leaf is not node:
         raise _make_unsupported_error(
             node,
             at,
             "a source of a mixture file consists of files, sliced, shuffled and tokenised in this order",
         )
-    source = node.source
+    source = leaf.source
     arguments = source.open_arguments if isinstance(source, JoinedFiles | SelectedRows) else None
     if arguments is None:
         kind = type(source).__name__
@@ -231,8 +244,8 @@ def _describe_source(node: Flow, at: str, name: str, caches: set[str | None]) ->
         )
     caches.add(None if arguments.cache is None else str(require_local(arguments.cache).absolute()))
     paths = tuple(str(parse_location(path).absolute()) for path in arguments.paths)
-    if node.name != name:
-        settings["label"] = node.name
+    if leaf.name != name:
+        settings["label"] = leaf.name
     return {
         "path": paths,
         "format": arguments.format,
@@ -246,7 +259,12 @@ def _describe_source(node: Flow, at: str, name: str, caches: set[str | None]) ->
     }
 
 
-def _describe_split(share: Portion, below: Flow) -> Splitting:
+def _input_of(node: Step) -> Step:
+    (below,) = node.children
+    return below
+
+
+def _describe_split(share: Portion, below: Step) -> Splitting:
     """Return a share as written, or as the number of rows it was made from."""
     if MAX_DENOMINATOR % share.of == 0:
         held_out: str | int = f"{100 * share.some / share.of:g}%"
@@ -255,16 +273,8 @@ def _describe_split(share: Portion, below: Flow) -> Splitting:
     return Splitting(held_out, seed=share.seed, part="train" if share.others else "held_out")
 
 
-def _make_unsupported_error(node: Flow, at: str, rule: str) -> ConfigError:
-    match node:
-        case FunctionStep(_, fn):
-            step_text = f"{node.METHOD}({name_of(fn)})"
-        case Reorder(_, order):
-            step_text = f"the step {type(order).__name__}"
-        case Hold(_, fold):
-            step_text = f"the step {type(fold).__name__}"
-        case Mix(_, _, kind):
-            step_text = f"the step {type(kind).__name__}"
-        case _:
-            step_text = f"a {type(node).__name__} without a mixture"
-    return ConfigError(f"dump: {at + ': ' if at else ''}{step_text} cannot be written: {rule}")
+def _make_unsupported_error(node: Step, at: str, rule: str) -> ConfigError:
+    written = node.write()
+    call = written and written.text
+    text = call or ("a mix without weights" if node.children else "a source without a mixture")
+    return ConfigError(f"dump: {at + ': ' if at else ''}{text} cannot be written: {rule}")

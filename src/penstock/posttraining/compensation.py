@@ -16,11 +16,12 @@ import numpy as np
 
 from ..engine.base.canonical_json import compute_fingerprint
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
-from ..engine.graph.edits import ChangedDraws, changed
+from ..engine.changes.edits import ChangedDraws, changed
 from ..engine.mixing import Mixture
-from ..engine.ops.mix import MixOp
 from ..engine.plan.records import Address
 from ..engine.runtime.session import Session
+from ..engine.steps.mix import bind_mixtures
+from ..engine.steps.mix_op import MixOp
 from ..errors import ConfigError, PenstockError, StateError
 from ..types import Json
 from .in_flight import InFlight, RankProgress
@@ -31,7 +32,7 @@ class Compensation:
     """Replaces lost items in the mixture of a run; `log` records the replacement draws."""
 
     def __init__(self, session: Session) -> None:
-        draws = cast("MixOp", session.compiled.builder.mixed[()]).schedule
+        draws = cast("MixOp", bind_mixtures(session.compiled.builder)[()]).schedule
         if not isinstance(draws, ReplacedDraws):
             draws = ReplacedDraws(cast("Mixture", draws), Replacements())
         self._session, self._draws, self._must_reopen = session, draws, False

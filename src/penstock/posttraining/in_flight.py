@@ -19,13 +19,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from ..arguments import check_choice
 from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
-from ..engine.graph.edits import Edit
-from ..engine.graph.history import FURTHEST
-from ..engine.graph.nodes import Flow
-from ..engine.graph.shown import counted
+from ..engine.base.shown import counted
+from ..engine.changes.edits import Edit
 from ..engine.plan.records import Address, parse_uid
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import SavedState
+from ..engine.steps.mix_history import FURTHEST
+from ..engine.steps.step import Step
 from ..engine.streams.deal import Spread
 from ..errors import ConfigError, StateError
 from ..stores.limits import RANKS
@@ -126,7 +126,7 @@ class InFlight:
         saved = RankProgress.from_state(state)
         return saved.spread.group, saved.open
 
-    def replay(self, tree: Flow, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
+    def replay(self, tree: Step, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
         """Return the changes of a run with all replacement draws of its log."""
         return replay_log(tree, edits, log)
 

@@ -9,12 +9,11 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..engine.base.cursors import parse_cursor_int
-from ..engine.graph.ends import endless
-from ..engine.graph.shown import counted
-from ..engine.graph.tail import laned, tail_of
+from ..engine.base.shown import counted
 from ..engine.plan.records import Address
 from ..engine.runtime.delivery import Delivery
 from ..engine.runtime.session import Session
+from ..engine.steps.batch import rows_of_lanes, tail_of
 from ..errors import ConfigError
 from .compensation import Compensation
 from .in_flight import InFlight, LanesInFlight, Settlement
@@ -160,7 +159,7 @@ class Leases:
 
 def _require_separate_lanes(session: Session) -> None:
     """Raise `ConfigError` if an item belongs to no single lane, or the ends of passes are unknown."""
-    if tail_of(session.flow).batches or laned(session.flow).limit is not None:
+    if tail_of(session.flow).batches or rows_of_lanes(session.flow).limit is not None:
         raise ConfigError(
             "lease() gives the rows one by one if the number of rows depends on the data; leave "
             "out the batch() and the limit() above, and count and batch the rows that you take"
@@ -171,7 +170,7 @@ def _require_separate_lanes(session: Session) -> None:
             f"ranks cannot share out the {counted(session.lanes, 'lane')} of the run; start the "
             "run with lanes= a multiple of every number of ranks that it may have"
         )
-    if session.setting.world_size > 1 and not endless(session.flow):
+    if session.setting.world_size > 1 and not session.flow.is_endless:
         raise ConfigError(
             "lease() on several ranks: the number of rows depends on the data, so the ends of the "
             "ranks' passes are unknown; repeat() the dataset, so that it is endless"

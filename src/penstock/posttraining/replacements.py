@@ -20,10 +20,11 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 
 from ..engine.base.integers import find_distinct_values
-from ..engine.graph.edits import ChangedDraws, Edit, mixture_below_functions, mixtures
-from ..engine.graph.nodes import Flow, Mix
+from ..engine.changes.edits import ChangedDraws, Edit
 from ..engine.mixing import Mixture
-from ..engine.mixing.rules import DrawChange, Drawing, Weighted
+from ..engine.mixing.rules import DrawChange, Drawing
+from ..engine.steps.mix import Mix, find_mixtures, mixture_below_functions
+from ..engine.steps.step import Step
 from ..errors import ConfigError, StateError
 from ..types import MAX_POSITION, Ints, Json
 
@@ -269,7 +270,7 @@ class ReplacedDraws:
 # ---------------------------------------------------------------- pipelines and logs
 
 
-def counts_settled_items(flow: Flow) -> bool:
+def counts_settled_items(tree: Step) -> bool:
     """Return whether the shares of the mixture count settled items.
 
     Raises:
@@ -277,12 +278,12 @@ def counts_settled_items(flow: Flow) -> bool:
     """
 
     def is_settled(mix: Mix | None) -> bool:
-        rule = mix and mix.rule
-        return isinstance(rule, Weighted) and isinstance(rule.draw_change, Replacements)
+        rule = mix and mix.weighted
+        return rule is not None and isinstance(rule.draw_change, Replacements)
 
-    if not any(map(is_settled, mixtures(flow).values())):
+    if not any(map(is_settled, find_mixtures(tree).values())):
         return False
-    if not is_settled(mixture_below_functions(flow)):
+    if not is_settled(mixture_below_functions(tree)):
         raise ConfigError(
             "lease() of mix(count='settled') allows only functions above the mixture; batch the "
             "samples after training on them, and put shuffles and other orders into the inputs"
@@ -290,13 +291,13 @@ def counts_settled_items(flow: Flow) -> bool:
     return True
 
 
-def replay_log(flow: Flow, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
+def replay_log(tree: Step, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
     """Return the changes of a run with all replacement draws of its log.
 
     Raises:
         StateError: if the log is invalid, or of another run.
     """
-    if not counts_settled_items(flow):
+    if not counts_settled_items(tree):
         raise ConfigError(
             "plan.replay: the mixture does not count settled items; use mix(count='settled')"
         )

@@ -14,7 +14,7 @@ from penstock.arguments import join_first, suggest_names
 from penstock.engine.base.progress import Progress
 from penstock.engine.base.random import derive_key
 from penstock.engine.base.row_files import as_row_files
-from penstock.engine.ops.op import Op
+from penstock.engine.steps.op import Op
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError
 from penstock.plan import SampleKeys

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.engine.base.integers import find_distinct_values
-from penstock.engine.graph.tokens import said_of
 from penstock.engine.plan import PackedShares
+from penstock.engine.steps.token_dtypes import said_of
 
 from .remarks import Row, collect_remarks
 from .target import Target

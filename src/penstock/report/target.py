@@ -17,20 +17,18 @@ from penstock import __version__
 from penstock.dataset import Dataset
 from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.base.row_files import as_row_files
+from penstock.engine.base.shown import counted
 from penstock.engine.base.sizes import sum_lengths
-from penstock.engine.graph.digests import data_of
-from penstock.engine.graph.indexed import lengths_known
-from penstock.engine.graph.nodes import Flow, only_input
-from penstock.engine.graph.recipe import describe
-from penstock.engine.graph.shown import counted
 from penstock.engine.mixing import Mixture
-from penstock.engine.ops.eras import ErasOp
-from penstock.engine.ops.mix import MixOp
-from penstock.engine.ops.op import OneInput, Op
-from penstock.engine.ops.packed import PackedOp
-from penstock.engine.ops.tokens import Lengths
 from penstock.engine.plan import Exhaustion
 from penstock.engine.runtime.step_log import StepLog
+from penstock.engine.steps.digests import data_of
+from penstock.engine.steps.mix_eras import ErasOp
+from penstock.engine.steps.mix_op import MixOp
+from penstock.engine.steps.op import Op
+from penstock.engine.steps.packed import PackedOp, top_pack
+from penstock.engine.steps.step import Step
+from penstock.engine.steps.tokens import Lengths
 from penstock.engine.streams.step import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
@@ -84,7 +82,7 @@ class Target:
         `order` covers names, rows, seeds, settings and functions. With `data`, some rows of every
         source are read and fingerprinted, independent of their files.
         """
-        fingerprints = {"order": compute_fingerprint(describe(self.dataset.flow))}
+        fingerprints = {"order": compute_fingerprint(self.dataset.flow.description())}
         if data:
             facts = data_of(self.leaves)
             fingerprints["data"] = compute_fingerprint(
@@ -129,7 +127,7 @@ class Target:
             size = passes.size(0)
             return self.log.step_of(size - 1) + 1 if size else 0
         steps = count_steps(self.model)
-        if self.indexed or steps is None or not lengths_known(self.plan.flow):
+        if self.indexed or steps is None or not self.plan.flow.lengths_known:
             return None
         return count_token_samples(Dataset(self.plan.flow), steps * self.model.per_step[1])
 
@@ -246,16 +244,13 @@ class Target:
 
     @cached_property
     def _pack(self) -> PackedOp | None:
-        op = self.op
-        while isinstance(op, OneInput) and not isinstance(op, PackedOp):
-            op = op.flow
-        return op if isinstance(op, PackedOp) else None
+        return top_pack(self.op)
 
     def in_force(self, sample: int) -> dict[str, float]:
         """Return the normalised weights of the outermost mixture at a sample; 0 for used-up sources."""
         op = self.op
-        while isinstance(op, OneInput):
-            op = op.flow
+        while op.only_input is not None:
+            op = op.only_input
         op = _resolve_current_pass(op)
         assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | ReplacedDraws)
         size = op.schedule.size
@@ -351,7 +346,7 @@ def open_target(
         )
     begins_on = ranks or (batch.ranks if batch else 1)
     dataset = build(model)
-    flow: Flow = dataset.flow
+    flow: Step = dataset.flow
     while True:
         try:
             indexed = flow is dataset.flow
@@ -367,7 +362,7 @@ def open_target(
             note = "" if state is None else _describe_other_steps(path, model, rows.step_log)
             return Target(path, model, dataset, plan, rows, indexed, note)
         except IndexedError:
-            if (below := only_input(flow)) is None:
+            if (below := flow.only_input) is None:
                 raise
             flow = below
 
@@ -439,5 +434,5 @@ def _distribute_share(op: Op, samples: int, share: float, out: npt.NDArray[np.fl
             _distribute_share(each, max(1, round(samples * part)), share * part, out)
     elif op.leaf is not None and not op.inputs:
         out[op.leaf] += share
-    for each in op.inputs if isinstance(op, OneInput) else ():
-        _distribute_share(each, samples, share, out)
+    if op.only_input is not None:
+        _distribute_share(op.only_input, samples, share, out)

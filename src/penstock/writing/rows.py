@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
 from ..engine.base.progress import Progress
-from ..engine.graph.shown import counted
+from ..engine.base.shown import counted
 from ..errors import ConfigError, DataError
 from ..sources import sidecar
 from ..stores import storage

@@ -16,12 +16,11 @@ from typing import Any
 
 from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
+from ..engine.base.canonical_json import list_differences
 from ..engine.base.machine import detect_rank
-from ..engine.graph.digests import code_notes
-from ..engine.graph.indexed import require_indexed
-from ..engine.graph.recipe import describe, difference
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
+from ..engine.steps.digests import code_notes
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
@@ -83,8 +82,8 @@ def write(
         raise make_not_dataset_error("write", dataset)
     check_choice(format, SHARD_FORMATS, "format={}")
     check_choice(executor, EXECUTORS, "executor={}")
-    require_indexed(
-        dataset.flow, "write()", "write a stream by penstock.writing.write_rows(ds, folder)"
+    dataset.flow.require_indexed(
+        "write()", "write a stream by penstock.writing.write_rows(ds, folder)"
     )
     if detect_rank()[1] > 1:
         raise ConfigError(
@@ -145,7 +144,7 @@ def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
         "shard": writer.shard,
         "max_bytes": writer.max_bytes,
         "table": writer.columns and writer.columns.describe(),
-        "dataset": describe(dataset.flow),
+        "dataset": dataset.flow.description(),
         "data": dataset.compiled.data,
         "code": dataset.compiled.code,
     }
@@ -171,7 +170,7 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
         {name: content.get(name) for name in record if name != "code"}
         for content in (manifest, record)
     )
-    if lines := difference(before, after):
+    if lines := list_differences(before, after):
         differences = "\n".join(f"  {line}" for line in lines[:20])
         raise ConfigError(
             f"{writer.folder} holds other shards:\n{differences}\ngive another folder, or delete this one"

@@ -17,7 +17,6 @@ import penstock as ps
 from example_counts import examples, is_soak
 from helpers import pairwise_first, through_json
 from penstock.engine.base.random import derive_key
-from penstock.engine.graph.recipe import describe
 from penstock.engine.mixing import STOPS, Adopt, Exhausted, Mixture, SetWeights, event_from_json
 from penstock.engine.mixing.segment import Segment, ceildiv, muldiv
 from penstock.engine.mixing.split_tree import build_split_tree, convert_to_integer_weights
@@ -697,7 +696,7 @@ def test_a1_the_order_of_names_does_not_matter() -> None:
                 [(at, turned(table)) for at, table in schedule], "linear", stop={"d": 30}
             )
             ds = ps.mix(turned(flows), asked, seed=3, max_epochs=turned(dict.fromkeys("abcd", 2)))
-            found.append((list(ds), describe(ds.flow)))
+            found.append((list(ds), ds.flow.description()))
         assert all(each == found[0] for each in found)
 
 
@@ -709,9 +708,12 @@ def test_a1_a_mixture_takes_its_names_sorted() -> None:
 def test_a10_numbers_are_normalised() -> None:
     flows = {"a": ps.from_sequence(range(9)), "b": ps.from_sequence(range(9))}
     floats: dict[str, Any] = {"a": 1.0, "b": np.float32(2)}
-    assert describe(ps.mix(flows, {"a": 1, "b": 2}).flow) == describe(ps.mix(flows, floats).flow)
+    assert (
+        ps.mix(flows, {"a": 1, "b": 2}).flow.description()
+        == ps.mix(flows, floats).flow.description()
+    )
     one, other = (ps.mix(flows, max_epochs=n, temperature=n).flow for n in (2, 2.0))
-    assert json.dumps(describe(one)) == json.dumps(describe(other))
+    assert json.dumps(one.description()) == json.dumps(other.description())
     assert json.dumps(SetWeights(3, {"b": 1.0, "a": 2}).to_json()) == json.dumps(
         SetWeights(3, {"a": 2, "b": 1}).to_json()
     )

@@ -12,11 +12,11 @@ from hypothesis import assume, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-import penstock.engine.graph.build as builder
+import penstock.engine.steps.group as group
 from example_counts import examples
-from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.pack import PackOp
-from penstock.engine.ops.pack_windows import WindowPackOp
+from penstock.engine.steps.compiled import Compiled
+from penstock.engine.steps.pack import PackOp
+from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
 from trees import Grown, assert_plan_tells_packs, build, delivered, other_order, show, woven
@@ -49,7 +49,7 @@ def rows_of(flow: Grown, length: int, options: dict[str, Any], planned: bool) ->
     """The rows of two passes of a flow that ends; `planned` as those of passes that differ are."""
     with pytest.MonkeyPatch.context() as patch:
         if planned:
-            patch.setattr(builder, "has_independent_rows", lambda fold: False)
+            patch.setattr(group, "has_independent_rows", lambda fold: False)
         packed = build(flow.tree).pack(length, **options)
         assert isinstance(Compiled(packed.flow).op.inputs[0], PackOp if planned else WindowPackOp)
         return [

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.engine.base.random import derive_pass_key
-from penstock.engine.graph.compiled import Compiled
-from penstock.engine.ops.pack_windows import WindowPackOp
 from penstock.engine.packing import (
     BestFit,
     GroupLayout,
@@ -26,6 +24,8 @@ from penstock.engine.packing import (
     plan_groups,
 )
 from penstock.engine.packing.window import count_needed_rows, fill_rows
+from penstock.engine.steps.compiled import Compiled
+from penstock.engine.steps.pack_windows import WindowPackOp
 from penstock.errors import DataError
 
 SIZES = st.lists(st.integers(0, 40), min_size=1, max_size=150)
@@ -73,7 +73,7 @@ def test_a_plan_of_all_windows_is_every_window_alone(
     (op,) = Compiled(ds.flow).op.inputs
     assert isinstance(op, WindowPackOp)
     fold = BestFit(length, overflow="split", rows=rows, long=long)  # pyright: ignore[reportArgumentType]
-    shuffled = op.flow.locate(np.arange(len(sizes))).index
+    shuffled = op.input.locate(np.arange(len(sizes))).index
     made = plan_groups(fold, np.asarray(sizes)[shuffled], derive_pass_key(op.key, 0))
     assert len(made) == op.size
     found = [[(s.index, s.start, s.stop) for s in ds.plan.at(row)] for row in range(len(made))]

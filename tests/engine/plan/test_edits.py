@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.graph.edits import Change, locate_mixture
+from penstock.engine.changes.edits import Change, locate_mixture
 from penstock.engine.mixing import SetWeights
 from penstock.engine.plan import Plan
 from penstock.engine.runtime.cursor import seal

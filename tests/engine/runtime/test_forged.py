@@ -17,10 +17,11 @@ import pytest
 import penstock as ps
 from helpers import through_json
 from penstock.engine.base.canonical_json import encode_canonical_json
-from penstock.engine.graph.nodes import Mix, Read
 from penstock.engine.grouping import BatchByTokens
 from penstock.engine.mixing.rules import By
 from penstock.engine.runtime.cursor import unseal
+from penstock.engine.steps.mix import Mix
+from penstock.engine.steps.read import Read
 from penstock.types import Ints
 
 Place = tuple[Any, ...]

@@ -14,9 +14,11 @@ import penstock as ps
 from example_counts import examples
 from helpers import numbers
 from oracle import endless
+from penstock.engine.changes.edits import Edit
 from penstock.engine.runtime.session import Session
 from penstock.engine.runtime.setting import Setting
 from penstock.engine.runtime.states import SavedState
+from penstock.engine.steps.step import Step
 from penstock.testing import assert_resumes, build, pipelines, recipes, show
 from penstock.types import Json
 
@@ -208,6 +210,9 @@ class Note:
 
     def open_items(self, state: SavedState) -> tuple[int, Sequence[tuple[int, int]]]:
         return 1, []
+
+    def replay(self, tree: Step, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
+        return tuple(edits)
 
 
 def test_a_section_of_another_package_is_saved_and_loaded_with_the_run() -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from penstock.engine.base.batch_size import BatchSize
 from penstock.engine.base.passes import Passes
-from penstock.engine.graph.nodes import Batch
 from penstock.engine.runtime.step_log import StepLog, StepRecord
 
 TEN = Passes.uniform(10)
-FILLED = StepRecord(0, 0, 4, 2, "pad", (Batch(2),))
+FILLED = StepRecord(0, 0, 4, 2, "pad", (BatchSize(2),))
 PADDED = StepLog((FILLED,), TEN)
 
 

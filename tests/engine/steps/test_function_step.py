@@ -11,8 +11,6 @@ import pytest
 
 import penstock as ps
 from helpers import numbers
-from penstock.engine.graph.indexed import why_not
-from penstock.engine.graph.recipe import describe
 from penstock.engine.steps.filter import Filter
 from penstock.engine.steps.flat_map import FlatMap
 from penstock.engine.steps.function_step import FunctionStep, describe_function
@@ -53,7 +51,7 @@ def provenance(x: int, source: str, epoch: int, index: int) -> tuple[Any, ...]:
     return x, source, epoch, index
 
 
-STEPS: dict[type[FunctionStep[Any]], Callable[[ps.Dataset], ps.Dataset]] = {
+STEPS: dict[type[FunctionStep], Callable[[ps.Dataset], ps.Dataset]] = {
     Map: lambda ds: ds.map(double),
     SkippingMap: lambda ds: ds.map(only_even, may_skip=True),
     Filter: lambda ds: ds.filter(is_even),
@@ -75,19 +73,19 @@ each_step = pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name_
 
 
 @each_step
-def test_its_description_is_that_of_saved_states(step: type[FunctionStep[Any]]) -> None:
+def test_its_description_is_that_of_saved_states(step: type[FunctionStep]) -> None:
     ds = STEPS[step](numbers())
     assert type(ds.flow) is type(pickle.loads(pickle.dumps(ds.flow))) is step
-    described = describe(ds.flow)
-    assert described.pop("of") == describe(numbers().flow)
+    described = ds.flow.description()
+    assert described.pop("of") == numbers().flow.description()
     assert described == DESCRIPTIONS[step]
     assert repr(ds).partition(" -> ")[2].startswith(f"{step.METHOD}(")
 
 
 @each_step
-def test_it_has_positions_unless_it_drops(step: type[FunctionStep[Any]]) -> None:
+def test_it_has_positions_unless_it_drops(step: type[FunctionStep]) -> None:
     ds = STEPS[step](numbers())
-    reason = why_not(ds.flow)
+    reason = ds.flow.reason_not_indexed
     assert ds.flow.keeps_positions == ds.compiled.op.indexed == (reason is None)  # type: ignore[union-attr]
     if reason is None:
         assert [ds[i] for i in range(len(ds))] == list(ds) == ds[range(len(ds))]
@@ -98,7 +96,7 @@ def test_it_has_positions_unless_it_drops(step: type[FunctionStep[Any]]) -> None
 
 @each_step
 @pytest.mark.parametrize("batched", [False, True])
-def test_it_resumes_exactly(step: type[FunctionStep[Any]], batched: bool) -> None:
+def test_it_resumes_exactly(step: type[FunctionStep], batched: bool) -> None:
     def make(rank: int, world_size: int) -> ps.Loader:
         ds = STEPS[step](numbers(12).shuffle(seed=1))
         return ps.Loader(
@@ -109,7 +107,7 @@ def test_it_resumes_exactly(step: type[FunctionStep[Any]], batched: bool) -> Non
 
 
 @each_step
-def test_its_errors_name_the_sample(step: type[FunctionStep[Any]]) -> None:
+def test_its_errors_name_the_sample(step: type[FunctionStep]) -> None:
     def fail(*args: Any) -> Any:
         raise ValueError("no")
 
@@ -120,7 +118,7 @@ def test_its_errors_name_the_sample(step: type[FunctionStep[Any]]) -> None:
 
 
 @pytest.mark.parametrize("step", [Map, Filter, MapWithIndex, RandomMap, WithSource])
-def test_only_a_skipping_map_may_skip(step: type[FunctionStep[Any]]) -> None:
+def test_only_a_skipping_map_may_skip(step: type[FunctionStep]) -> None:
     def skip(*args: Any) -> Any:
         raise ps.Skip("short")
 

@@ -14,8 +14,8 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.graph.nodes import Mix
 from penstock.engine.mixing.rules import By
+from penstock.engine.steps.mix import Mix
 from penstock.testing import recipes
 
 

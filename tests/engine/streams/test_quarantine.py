@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from helpers import numbers, through_json
 from penstock.engine.base.seams import world
-from penstock.engine.graph.nodes import Read
+from penstock.engine.steps.read import Read
 from penstock.engine.streams.journal import SampleDraw
 from penstock.engine.streams.quarantine import LeafReplacement
 from penstock.types import Ints, Json

@@ -14,11 +14,10 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 )
 
 from ...dataset import Dataset
-from ...engine.graph.compiled import Compiled
-from ...engine.graph.indexed import why_not
-from ...engine.graph.nodes import Flow
 from ...engine.runtime.session import Session
 from ...engine.runtime.setting import Setting
+from ...engine.steps.compiled import Compiled
+from ...engine.steps.step import Step
 from ...errors import ConfigError
 
 # 2**10 * 3 * 5: an indexed mixture shards evenly into any divisor of this, others skip rows
@@ -32,10 +31,10 @@ class Examples(_BaseExamplesIterable):
     sequence, and reads nothing else. Any other dataset is sharded by lanes.
     """
 
-    def __init__(self, tree: Flow, lanes: int, share: tuple[int, int], features: Any) -> None:
+    def __init__(self, tree: Step, lanes: int, share: tuple[int, int], features: Any) -> None:
         super().__init__()
         self.flow, self.lanes, self.share, self._features = tree, lanes, share, features
-        self._indexed = why_not(tree) is None
+        self._indexed = tree.reason_not_indexed is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share

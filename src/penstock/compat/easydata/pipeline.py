@@ -9,8 +9,6 @@ from typing import Any, Self, cast
 
 from ...dataset import Dataset
 from ...engine.base.machine import detect_rank
-from ...engine.graph.ends import endless
-from ...engine.graph.indexed import why_not
 from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import mix, read
 from ...loader import Loader
@@ -273,12 +271,12 @@ def _from_hub(config: DatasetConfig, streaming: bool) -> Any:
 
 def rows_in(dataset: Dataset) -> int | None:
     """Return the number of rows, or None if unknown; an endless dataset raises an error."""
-    if why_not(dataset.flow) is None:
+    if dataset.flow.reason_not_indexed is None:
         try:
             return len(dataset)
         except TypeError:
             pass
-    elif not endless(dataset.flow):
+    elif not dataset.flow.is_endless:
         return None
     raise ConfigError(
         "save(): the mixture is endless with stop_strategy='restart': choose 'all_exhausted', or "

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...dataset import Dataset
-from ...engine.graph.build import Builder
+from ...engine.steps.step import Builder
 from ...errors import ConfigError
 from ...inputs import mix
 from .config import WorkerConfig, refuse

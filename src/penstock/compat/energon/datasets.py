@@ -9,7 +9,6 @@ from math import ceil, lcm
 from typing import Any, cast
 
 from ...dataset import Dataset
-from ...engine.graph.tail import has_tail
 from ...engine.runtime.iterator import DatasetIterator
 from ...errors import ConfigError, IndexedError, Skip
 from ...inputs import mix
@@ -75,7 +74,7 @@ class SavableDataset:
                 f"len() of {self.name}: {world_size} ranks do not divide the {lanes} lanes of the "
                 "run, so the number of items per rank is unknown"
             )
-        if has_tail(self.core.flow):  # batches are formed per rank, not per lane
+        if self.core.flow.in_tail:  # batches are formed per rank, not per lane
             return self.once(world_size, 0)[rank]
         return sum(self.once(lanes, 0)[rank::world_size])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ... import tasks
 from ...dataset import Dataset
-from ...engine.graph.nodes import Read
+from ...engine.steps.read import Read
 from ...errors import ConfigError
 from ...sources import prepared
 from . import form

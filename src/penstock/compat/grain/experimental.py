@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...engine.graph.ends import endless
 from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import from_sequence
 from . import functions as f
@@ -159,7 +158,7 @@ class InterleaveIterDataset(_Iter):
         make_iter_buffer_size: int = 1,
         iter_buffer_size: int = 1,
     ) -> None:
-        if endless(datasets.core.flow) if isinstance(datasets, MapDataset) else not len(datasets):
+        if datasets.core.flow.is_endless if isinstance(datasets, MapDataset) else not len(datasets):
             raise ConfigError(
                 "interleave: the list of datasets is empty or endless: give at least one, and "
                 "repeat the result instead"
@@ -225,7 +224,7 @@ class ZipIterDataset(_Iter):
         for parent in parents:
             parent.ready_for("zip")
         cores = [parent.core for parent in parents]
-        if strict and not any(endless(core.flow) for core in cores):
+        if strict and not any(core.flow.is_endless for core in cores):
             cores = [core.concat(from_sequence([f.END], "end")) for core in cores]
         core = cores[0].zip(*cores[1:])
         core = core.map(f.Strict(), may_skip=True) if strict else core

@@ -13,10 +13,12 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from ...dataset import Dataset
-from ...engine.graph.nodes import Mix, Read, Reorder
 from ...engine.mixing.rules import By
 from ...engine.orders import Stride
 from ...engine.steps.function_step import name_of
+from ...engine.steps.mix import Mix
+from ...engine.steps.read import Read
+from ...engine.steps.reorder import Reorder
 from ...engine.steps.with_source import WithSource
 from ...errors import ConfigError, IndexedError
 from ...inputs import from_sequence

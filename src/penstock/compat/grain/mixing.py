@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 from ...dataset import Dataset
-from ...engine.graph.nodes import Mix
 from ...engine.mixing.rules import By
+from ...engine.steps.mix import Mix
 from ...errors import ConfigError
 from ...inputs import mix
 from .lineage import Lineage

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...dataset import Dataset
 from ...engine.base.random import permute
-from ...engine.graph.nodes import Hold
+from ...engine.steps.group import Group
 from ...engine.steps.map import Map
 from ...errors import ConfigError
 from ...text.feature_folds import Bins, EndToEnd, FeatureCapacity
@@ -23,7 +23,7 @@ from .transforms import BOSHandling
 class _Packed(IterDataset):
     def __init__(self, parent: IterDataset, fold: Fold, rows: FeatureRows) -> None:
         parent.ready_for(type(self).__name__)
-        made = parent.then(Dataset(Map(Hold(parent.core.flow, fold), rows)))
+        made = parent.then(Dataset(Map(Group(parent.core.flow, fold), rows)))
         super().__init__(made.core, made.lineage, made.run)
 
 

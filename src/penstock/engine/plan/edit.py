@@ -7,12 +7,7 @@ from typing import Any, cast
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
-from ..ops.gaps import GapOp, SkipOp
-from ..ops.op import OneInput, Op
-from ..ops.packed import PackedOp
-from ..ops.repeat_each import RepeatEachOp
-from ..ops.without import WithoutOp
-from ..steps.function_step import FunctionOp
+from ..steps.op import Op
 from .records import Sample
 
 
@@ -23,9 +18,7 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
     """
     if position == 0:
         return 0
-    if op.leaf is not None and not isinstance(
-        op, FunctionOp | GapOp | SkipOp | RepeatEachOp | WithoutOp
-    ):
+    if op.leaf is not None and not op.keeps_order:
         return position
     for below in op.before(position):
         if leaf in below.op.leaves and not below.first and (top or not below.replays):
@@ -35,22 +28,6 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
         "or a limit gives its samples again, so they can be excluded from the start only; edit "
         "the plan before the run begins"
     )
-
-
-def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
-    """Return the passes from which on planned rows lack samples that are excluded at a position."""
-    op = rows
-    while isinstance(op, OneInput):
-        if isinstance(op, PackedOp):
-            if op.passes is None:
-                break
-            found = op.passes.at(position)
-            return (found.epoch,) if found.start == position else (found.epoch, found.epoch + 1)
-        below = next(iter(op.before(position)), None)
-        if below is None:
-            break
-        op, position = below.op, below.position
-    return ()
 
 
 def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

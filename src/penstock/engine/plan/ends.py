@@ -10,10 +10,10 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import MAX_POSITION, Ints
-from ..ops.batch import BatchOp
-from ..ops.op import UNKNOWN, Op
-from ..ops.pack_windows import WindowPackOp
-from ..ops.tally import Tally, Uncountable
+from ..steps.batch import BatchOp
+from ..steps.op import UNKNOWN, Op
+from ..steps.pack_windows import WindowPackOp
+from ..steps.tally import Tally, Uncountable
 from .records import Exhaustion
 
 ENDLESS_HORIZON = MAX_POSITION >> 8

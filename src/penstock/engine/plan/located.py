@@ -12,16 +12,14 @@ from ...arguments import check_int, check_position, join_first, suggest_names, v
 from ...errors import ConfigError
 from ...types import Ints, is_source
 from ..base.rows import ProvenanceRows
-from ..graph.build import Builder
-from ..graph.compiled import Compiled
-from ..graph.indexed import require_indexed
-from ..graph.nodes import Flow
-from ..graph.show import length, shown
-from ..graph.shown import Shown, Shows
-from ..graph.tail import batches_of_rank, tail_of
-from ..ops.op import Op
-from ..ops.packed import PackedOp
+from ..base.shown import Shown, Shows
 from ..runtime.step_log import StepLog, StepRecord, first_record
+from ..steps.batch import batches_of_rank, tail_of
+from ..steps.compiled import Compiled
+from ..steps.op import Op
+from ..steps.packed import packs_of
+from ..steps.show import length, shown
+from ..steps.step import Builder, Step
 from ..streams.deal import spread_of
 from ..streams.journal import JournalEntry, SampleDraw
 from .records import Address, Sample, Samples, parse_uid
@@ -39,8 +37,7 @@ class Located(Shows):
         entries: Mapping[SampleDraw, JournalEntry] | None = None,
         records: tuple[StepRecord, ...] | None = None,
     ) -> None:
-        require_indexed(
-            compiled.flow,
+        compiled.flow.require_indexed(
             "the plan",
             "take the plan of the dataset before that step, such as the mixture: it knows the "
             "draws",
@@ -48,7 +45,7 @@ class Located(Shows):
         self._compiled, self._entries, self._records = compiled, entries or {}, records
 
     @property
-    def flow(self) -> Flow:
+    def flow(self) -> Step:
         """The tree that the plan describes."""
         return self._compiled.flow
 
@@ -284,9 +281,3 @@ class Located(Shows):
         for node in self._marks:
             start, stop = start + rows.marks.get(node, none), stop + rows.marks.get(~node, none)
         return start, stop
-
-
-def packs_of(op: Op) -> list[PackedOp]:
-    """Return the packing nodes of a tree."""
-    found = [pack for each in op.inputs for pack in packs_of(each)]
-    return [op, *found] if isinstance(op, PackedOp) else found

@@ -7,11 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..ops.pack import PackOp
-from ..ops.pack_windows import WindowPackOp
-from ..ops.packed import PackedOp
-from ..ops.seek import Metered
-from ..packing import BestFit, FirstFit, get_inner_fold
+from ..steps.packed import PackedOp
+from ..steps.seek import Metered
 
 
 @dataclass(frozen=True)
@@ -39,8 +36,8 @@ class PackedShares:
 
 def packing_of(op: PackedOp) -> PackedShares:
     """Return the statistics of the first rows, from lengths alone."""
-    rows, size = op.sampled(), op.flow.size
-    tokens = None if size is None else Metered(op.flow, op.unpadded).tokens(size)
+    rows, size = op.sampled(), op.input.size
+    tokens = None if size is None else Metered(op.input, op.unpadded).tokens(size)
     if not len(rows):
         return PackedShares(0, tokens, 0.0, 0.0, 0.0, 0)
     start, stop = rows.marks[op.node], rows.marks[~op.node]
@@ -54,7 +51,7 @@ def packing_of(op: PackedOp) -> PackedShares:
     else:
         places = len(rows) * length
     begun = start == 0
-    lost = begun & (whole > length) if length is not None and _cuts(op) else np.zeros_like(begun)
+    lost = begun & (whole > length) if length is not None and op.truncates else np.zeros_like(begun)
     apart = begun & (stop < whole) & ~lost
     many = max(int(begun.sum()), 1)
     fill = int(there.sum()) / max(places, 1)
@@ -68,17 +65,9 @@ def packing_of(op: PackedOp) -> PackedShares:
     )
 
 
-def _cuts(op: PackedOp) -> bool:
-    """Return whether documents longer than a row lose their ends."""
-    if isinstance(op, WindowPackOp):
-        return op.windows.long == "truncate"
-    fold = get_inner_fold(op.fold) if isinstance(op, PackOp) else None
-    return isinstance(fold, FirstFit | BestFit) and fold.long == "truncate"
-
-
 def _rows_of_pass(op: PackedOp, tokens: int | None, each: float) -> int | None:
     """Return the number of rows of a pass, estimated if a pass would have to be planned."""
-    if isinstance(op, PackOp) and op.is_large and tokens is not None:
-        least = 0 if op.row_length is None or _cuts(op) else -(-tokens // op.row_length)
+    if op.is_large and tokens is not None:
+        least = 0 if op.row_length is None or op.truncates else -(-tokens // op.row_length)
         return max(round(tokens * each), least)
     return op.size

@@ -13,19 +13,20 @@ import numpy as np
 from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
-from ..graph.compiled import Compiled
-from ..graph.edits import Edit, Exclude, Skipped, changed, edit_from_json
-from ..graph.indexed import tail_group
-from ..graph.nodes import Flow, Reorder
-from ..graph.recipe import difference
-from ..graph.tail import below_tail, tail_of
-from ..ops.packed import packed_before
+from ..base.canonical_json import list_differences
+from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
 from ..orders import Gap
 from ..runtime.cursor import seal
 from ..runtime.states import SavedState, StateSection, decode_state, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
+from ..steps.batch import change_rows, tail_group, tail_of
+from ..steps.compiled import Compiled
+from ..steps.mix import find_histories
+from ..steps.packed import packed_before, replanned_passes
+from ..steps.reorder import Reorder
+from ..steps.step import Step
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import by_source, reached, replanned_passes
+from .edit import by_source, reached
 from .questions import Questions
 from .records import Sample
 
@@ -63,7 +64,7 @@ class Plan(Questions, Generic[D]):
     def __init__(
         self,
         base: Compiled,
-        wrap: Callable[[Flow], D],
+        wrap: Callable[[Step], D],
         edits: tuple[Edit, ...] = (),
         body: SavedState | None = None,
         records: tuple[StepRecord, ...] | None = None,
@@ -97,7 +98,7 @@ class Plan(Questions, Generic[D]):
         base = self._base.remembered(body.pipeline)
         if body.pipeline != base.description:
             lines = "\n".join(
-                f"  {line}" for line in difference(body.pipeline, base.description)[:20]
+                f"  {line}" for line in list_differences(body.pipeline, base.description)[:20]
             )
             asked = "use the plan of the pipeline that saved it"
             if not tail_of(base.flow).batches and body.records is not None:
@@ -147,7 +148,7 @@ class Plan(Questions, Generic[D]):
         """
         records = self._records_for("rows", world_size)
         return self._copy(
-            self._base.of(tail_of(self._base.flow).flow), self._edits, self._body, records
+            self._base.of(tail_of(self._base.flow).rows), self._edits, self._body, records
         )
 
     @property
@@ -308,7 +309,7 @@ class Plan(Questions, Generic[D]):
                 "of the first pass can be skipped before a run; for a later pass, edit the plan of "
                 "a run that has not reached it: ds.plan.for_state(state)"
             )
-        flow = below_tail(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
+        flow = change_rows(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
         return self._copy(self._base.of(flow), self._edits, None, self._records)
 
     def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Self:
@@ -356,9 +357,9 @@ class Plan(Questions, Generic[D]):
 
     def _has_the_past_of(self, other: Plan[D]) -> bool:
         """Compare with another plan: delivered samples and changes of mixtures are equal."""
-        at, mine = self._row, self.compiled.builder.mixtures
+        at, mine = self._row, find_histories(self.compiled.builder, indexed=True)
         try:  # the op first: it knows the mixtures, and refuses now to leave out all of a source
-            _, theirs = other.compiled.op, other.compiled.builder.mixtures
+            _, theirs = other.compiled.op, find_histories(other.compiled.builder, indexed=True)
         except IndexError:  # a mixture that was taken over ends before that
             return False
         if any(

@@ -15,12 +15,13 @@ from ...schedule import COUNTED_UNITS, CountedUnit
 from ...types import MAX_POSITION, Ints, is_source
 from ..base.progress import Progress
 from ..base.sizes import sum_lengths
-from ..graph.tokens import stored_dtypes
-from ..ops.op import Op
-from ..ops.tally import Tally, Uncountable, limited_search
 from ..runtime.step_log import RowsGiven
+from ..steps.op import Op
+from ..steps.packed import packs_of
+from ..steps.tally import Tally, Uncountable, limited_search
+from ..steps.token_dtypes import stored_dtypes
 from .ends import exhaustions, far
-from .located import Located, packs_of
+from .located import Located
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen, seen_in_all

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...types import Ints
 from ..base.rows import ProvenanceRows
-from ..ops.op import Op
+from ..steps.op import Op
 from ..streams.journal import Journal, JournalEntry, SampleDraw
 from ..streams.quarantine import Quarantine
 from ..streams.step import Leaf

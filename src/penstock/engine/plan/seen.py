@@ -13,9 +13,9 @@ from ...types import Ints, Sizes, is_source
 from ..base.columnar import import_arrow
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
-from ..ops.op import Op
-from ..ops.tally import Located, Tally
 from ..runtime.step_log import RowsGiven
+from ..steps.op import Op
+from ..steps.tally import Located, Tally
 from ..streams.step import Leaf
 
 Times: TypeAlias = npt.NDArray[np.int32]

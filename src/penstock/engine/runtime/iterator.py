@@ -10,11 +10,10 @@ from ...arguments import validate_arguments
 from ...errors import ConfigError
 from ..base.cursors import parse_cursor_int
 from ..base.machine import detect_dataloader_worker, get_pid
-from ..graph.compiled import Compiled
-from ..graph.ends import endless
-from ..graph.show import shown
-from ..graph.shown import Shown, Shows, attempt, counted
-from ..graph.tail import tail_of
+from ..base.shown import Shown, Shows, attempt, counted
+from ..steps.batch import tail_of
+from ..steps.compiled import Compiled
+from ..steps.show import shown
 from .executors.threads import Threads
 from .session import Session
 from .setting import Setting
@@ -185,7 +184,7 @@ def refuse_copies(what: str) -> None:
 
 def shown_run(kind: str, session: Session, items: int | None, notes: Sequence[str] = ()) -> Shown:
     """Describe a run for people: its kind, the items of a pass, notes and position, and its tree."""
-    stops = not attempt(lambda: endless(session.base), False)
+    stops = not attempt(lambda: session.base.is_endless, False)
     most = f" of {counted(items, 'item')}" if items is not None else "" if stops else ", endless"
     at = attempt(lambda: _describe_position(session), "")
     return shown(

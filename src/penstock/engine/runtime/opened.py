@@ -11,22 +11,18 @@ from typing import Any
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...types import MAX_POSITION, Ints, Json
+from ...types import MAX_POSITION, Ints, Json, Path
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
-from ..graph.adopt import make_moved_error
-from ..graph.build import Builder
-from ..graph.ends import endless
-from ..graph.indexed import require_indexed
-from ..graph.nodes import Path
-from ..graph.tail import laned, tail_of
-from ..ops.latest import last_samples
-from ..ops.limit import FirstPass
-from ..ops.op import Op
-from ..ops.order import RoundOp
-from ..ops.packed import packed_before, window_ends
-from ..ops.tally import Tally
+from ..changes.adopt import make_moved_error
+from ..steps.batch import rows_of_lanes, tail_of
+from ..steps.limit import FirstPass
+from ..steps.op import Op, last_samples
+from ..steps.packed import packed_before, window_ends
+from ..steps.reorder_op import repeats_first_pass
+from ..steps.step import Builder
+from ..steps.tally import Tally
 from ..streams.balance import Balanced
 from ..streams.deal import Spread
 from ..streams.empty_passes import EmptyPassDetector
@@ -178,7 +174,7 @@ class Opened:
 
     @property
     def _rows(self) -> Op:
-        return self.builder.op(tail_of(self.builder.root).flow)
+        return self.builder.op(tail_of(self.builder.root).rows)
 
     def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
         """For the positions before a cursor whose rows an earlier end of the pass would change:
@@ -209,10 +205,7 @@ class Opened:
 
 def repeats_samples(builder: Builder) -> bool:
     """Return true if every pass of the run gives the same samples of several sources."""
-    op = builder.op(tail_of(builder.root).flow)
-    while op.one_pass:
-        (op,) = op.inputs
-    return isinstance(op, RoundOp) and op.leaf is None
+    return repeats_first_pass(builder.op(tail_of(builder.root).rows))
 
 
 def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
@@ -236,7 +229,7 @@ def open_positions(
     """An indexed flow: the positions of this rank."""
     if setting.cost is not None:
         spread = replace(spread, balance=Balanced(setting.cost, builder.lengths_of))
-    rows = builder.op(tail_of(builder.root).flow)
+    rows = builder.op(tail_of(builder.root).rows)
     opening = Opening(builder.leaves, execution, spread)
     stream = opening.open(builder.op(builder.root), ONCE)
 
@@ -265,16 +258,19 @@ def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: Sett
     them the tail. The tree is compiled once for all.
     """
     if setting.cost is not None:
-        require_indexed(
-            builder.root, "Loader(balance=...)", "pack from known lengths, or leave it out"
+        builder.root.require_indexed(
+            "Loader(balance=...)", "pack from known lengths, or leave it out"
         )
-    found, (rank, ranks) = laned(builder.root), lane_share(lanes, setting.rank, setting.world_size)
+    found, (rank, ranks) = (
+        rows_of_lanes(builder.root),
+        lane_share(lanes, setting.rank, setting.world_size),
+    )
     parts, streams = dict[int, Opening](), dict[int, Stream]()
-    top, rows = builder.op(builder.root), builder.op(found.flow, path=found.path)
+    top, rows = builder.op(builder.root), builder.op(found.step)
     mine, readers, empty_passes = (
         range(rank, lanes, ranks),
         dict[int, Reader](),
-        EmptyPassDetector(lanes // ranks, endless(found.flow)),
+        EmptyPassDetector(lanes // ranks, found.step.is_endless),
     )
     here = len(mine)
     most = None if execution.most is None else max(1, execution.most // here)

@@ -16,23 +16,23 @@ from typing import Any, Protocol, TypeVar, cast
 from ...arguments import check_choice, check_int, check_position, join_first
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
-from ...types import Ints, Json, is_in_memory
+from ...types import Ints, Json, Path, is_in_memory
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
-from ..graph.adopt import Places, Stand, adopted, standing, with_other_rows
-from ..graph.adopt import told as told_of
-from ..graph.build import Builder
-from ..graph.compiled import Compiled
-from ..graph.digests import code_notes, compared, unidentified
-from ..graph.edits import Edit, Exclude, changed, edit_from_json, mixtures, own_pass
-from ..graph.indexed import tail_group
-from ..graph.nodes import Flow, Path
-from ..graph.reweigh import Place, ends, refused_inside, reweighed
-from ..graph.shown import counted
-from ..graph.tail import laned, tail_of
-from ..graph.takeover import Taken, all_moved
-from ..ops.shards import without_witnesses
+from ..base.shown import counted
+from ..changes.adopt import Places, Stand, adopted, standing, with_other_rows
+from ..changes.adopt import told as told_of
+from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.reweigh import Place, ends, refused_inside, reweighed
+from ..steps.batch import rows_of_lanes, tail_group, tail_of
+from ..steps.compiled import Compiled
+from ..steps.digests import code_notes, compared, unidentified
+from ..steps.limit import migrate_lanes
+from ..steps.mix import bind_mixtures, find_mixtures
+from ..steps.paths import Migration
+from ..steps.read_shards import without_witnesses
+from ..steps.step import Builder, Step
 from ..streams.budget import Budget
 from ..streams.deal import spread_of
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
@@ -152,7 +152,7 @@ class Session:
         self._hold(*self._reached(None))
 
     @property
-    def base(self) -> Flow:
+    def base(self) -> Step:
         """The tree without the changes made on the way."""
         return self._base.flow
 
@@ -399,7 +399,7 @@ class Session:
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
         self.given_before = merge_equal(before)
 
-    def _changed(self, changes: Sequence[Edit]) -> Flow:
+    def _changed(self, changes: Sequence[Edit]) -> Step:
         """Return the tree with changes. Streams draw by the mixture of the pass they are in."""
         return changed(self.base, changes, 0 if self.group else self.epoch)
 
@@ -544,9 +544,8 @@ class Session:
             places = self._places(body, cursors)
             found = adopted(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
-            changes, lanes = found.edits, laned(base)
-            taken = Taken(found.streams, body.lanes or 1)
-            cursors = all_moved(lanes.flow, cursors, taken, self.epoch, lanes.path)
+            changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
+            cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
             adopting = True
         if adopt and self.group:
             at = parse_cursor_int(cursors[0])
@@ -600,7 +599,7 @@ class Session:
             "turn": body.items,
             "ended": sorted({lane for lane in body.ended if lane in mine}),  # as they are written
         }
-        if body.drawn is not None and (limit := laned(self.flow).limit) is not None:
+        if body.drawn is not None and (limit := rows_of_lanes(self.flow).limit) is not None:
             cursor["drawn"] = len(range(rank, min(body.drawn, limit), ranks))
         return cursor
 
@@ -608,7 +607,7 @@ class Session:
         """Where the mixtures of a tree stand that goes on at these cursors."""
         epoch = body.epoch
 
-        def places(flow: Flow) -> Mapping[Path, Stand]:
+        def places(flow: Step) -> Mapping[Path, Stand]:
             if self.group:
                 return standing(flow, epoch, parse_cursor_int(cursors[0]))
             setting = replace(
@@ -617,7 +616,7 @@ class Session:
             probe = Session(Compiled(flow), setting, None)
             cursor = probe._cursor_in(body, cursors)
             found = dict[Path, Stand]()
-            for path in mixtures(flow):
+            for path in find_mixtures(flow):
                 with suppress(ConfigError):  # it is not drawn from in its own order
                     found[path] = probe._stand(path, epoch, cursor)
             return found
@@ -639,7 +638,7 @@ class Session:
         finally:
             opened.stream.close()
         if own_pass(self.base, path):
-            mixed = opened.builder.mixed.get(path)
+            mixed = bind_mixtures(opened.builder).get(path)
             if mixed and mixed.passes:
                 start, size = mixed.passes.start(epoch), mixed.passes.size(epoch)
                 lanes = [min(at - start, size) for at in lanes]

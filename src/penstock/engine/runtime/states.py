@@ -11,13 +11,12 @@ from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 from ...arguments import join_first
 from ...errors import StateError
 from ...types import MAX_POSITION, Json
-from ..base.canonical_json import compute_fingerprint, encode_canonical_json
+from ..base.canonical_json import compute_fingerprint, encode_canonical_json, list_differences
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
-from ..graph.digests import known_parts
-from ..graph.edits import Edit
-from ..graph.nodes import Flow
-from ..graph.recipe import difference
+from ..changes.edits import Edit
+from ..steps.digests import known_parts
+from ..steps.step import Step
 from .cursor import unseal
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
@@ -205,7 +204,7 @@ class StateSection(Protocol):
         an item, and the pass and number of each item."""
         ...
 
-    def replay(self, tree: Flow, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
+    def replay(self, tree: Step, edits: Sequence[Edit], log: Sequence[Any]) -> tuple[Edit, ...]:
         """Return the changes of a run of a tree with all that its log says."""
         ...
 
@@ -398,7 +397,7 @@ def check_lanes(
 
 def of_another(saved: Any, now: Json) -> StateError:
     """The error for a state of another pipeline."""
-    lines = difference(saved, now)
+    lines = list_differences(saved, now)
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
     )

@@ -22,10 +22,10 @@ import numpy as np
 from ...arguments import check_position
 from ...errors import StateError
 from ...types import MAX_POSITION, Ints, Json
+from ..base.batch_size import BatchSize, least_rows, rows_given
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
-from ..graph.nodes import Batch
-from ..graph.tail import Tail, least_rows, rows_given
+from ..steps.batch import Tail
 from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
 
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
@@ -63,7 +63,7 @@ class StepRecord:
     rows: int
     ranks: int
     remainder: Remainder
-    batches: tuple[Batch, ...] = ()
+    batches: tuple[BatchSize, ...] = ()
     gives: Gives = "steps"
 
     @property
@@ -169,7 +169,7 @@ class StepRecord:
 
 def first_record(spread: Spread, tail: Tail) -> StepRecord:
     """Return the record of a run that begins on these ranks."""
-    batches = tuple(Batch(batch.n, batch.drop_remainder) for batch in tail.batches)
+    batches = tuple(BatchSize(batch.n, batch.drop_remainder) for batch in tail.batches)
     return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, batches)
 
 
@@ -520,7 +520,7 @@ def _decode_records(saved: Any) -> tuple[StepRecord, ...]:
 
 def _decode_record(saved: Any) -> StepRecord:
     step, row, rows, ranks = numbers = [saved[name] for name in ("step", "row", "rows", "ranks")]
-    batches = tuple(Batch(n, drop) for n, drop in saved["batches"])
+    batches = tuple(BatchSize(n, drop) for n, drop in saved["batches"])
     remainder, gives = saved["remainder"], saved.get("gives", "steps")
     sizes = [batch.n for batch in batches]
     fit = (

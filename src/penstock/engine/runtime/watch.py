@@ -8,10 +8,8 @@ from typing import Any
 
 from ..base.event_counts import EVENT_COUNTS
 from ..base.machine import count_cores, measure_resident_memory
-from ..graph.build import Timing
-from ..graph.nodes import Flow
-from ..graph.show import stage
-from ..steps.function_step import FunctionStep
+from ..steps.show import stage
+from ..steps.step import Step, Timing
 from ..streams.clock import Clock, Note
 from ..streams.job import Executor
 from .executors.threads import Threads
@@ -98,10 +96,11 @@ class Watch:
         }
 
 
-def _called(flow: FunctionStep[Flow]) -> str:
-    """A step as the user wrote it, with the place of a function of theirs."""
-    fn = getattr(flow.fn, "fn", flow.fn)  # of what holds one
+def _called(step: Step) -> str:
+    """Return a function step as the user wrote it, with the file and line of the function."""
+    (fn,) = step.functions
+    fn = getattr(fn, "fn", fn)  # of a wrapper
     code = getattr(fn, "__code__", None)
     if code is None or fn.__module__.startswith("penstock."):
-        return stage(flow)
-    return f"{stage(flow)} at {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"
+        return stage(step)
+    return f"{stage(step)} at {code.co_filename.rpartition('/')[2]}:{code.co_firstlineno}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..streams.step import FunctionCall, Results
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class FilterCall(FunctionCall):
@@ -21,7 +21,7 @@ class FilterCall(FunctionCall):
 
 
 @dataclass(frozen=True)
-class Filter(FunctionStep[Input]):
+class Filter(FunctionStep):
     """Keep the samples for which `fn(x)` is true."""
 
     KEY = "filter"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...types import Transform
 from ..streams.step import FunctionCall, Results
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class FlatMapCall(FunctionCall):
@@ -37,7 +37,7 @@ class _ListEntries:
 
 
 @dataclass(frozen=True)
-class FlatMap(FunctionStep[Input]):
+class FlatMap(FunctionStep):
     """Replace every sample by the entries of `fn(x)`."""
 
     KEY = "flat"

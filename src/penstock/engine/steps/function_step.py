@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Generic, TypeVar
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
-from ...types import Ints, Json
+import numpy as np
+
+from ...types import Ints, Json, Path, is_source
+from ..base.cursors import parse_cursor_list
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
-from ..ops.op import OneInput, Op
-from ..ops.tokens import At, Lengths
+from ..base.shown import attempt, format_call, shorten_name
 from ..streams.empty_passes import EndlessSearch
 from ..streams.execution import ExecutionLoop
 from ..streams.feed import Upstream
@@ -18,6 +21,11 @@ from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.step import FunctionCall
 from ..streams.stream import Stream
+from .op import Op, UnaryOp
+from .paths import Migration
+from .read import NUMBERS
+from .step import Builder, UnaryStep, Written
+from .tokens import At, Lengths
 
 
 def name_of(fn: Any) -> str:
@@ -38,12 +46,13 @@ def describe_function(fn: Any) -> str:
     return f"{name_of(fn)} version {version}" if isinstance(version, int | str) else name_of(fn)
 
 
-def describe_keys(seed: int | None, name: str | None) -> dict[str, Json]:
-    """Return the seed and the name of a random step, as far as the user gave them."""
-    return {**({} if seed is None else {"seed": seed}), **({} if name is None else {"step": name})}
+def format_function(fn: Any) -> str | None:
+    """Return the name of a function of a user as a call has it; None for a private function."""
+    name = attempt(lambda: describe_function(fn), type(fn).__name__).rpartition("<locals>.")[2]
+    return None if name.startswith("_") else shorten_name(name)
 
 
-class FunctionOp(OneInput):
+class FunctionOp(UnaryOp):
     """A compiled function step: the positions of its input, with other values.
 
     Args:
@@ -52,6 +61,8 @@ class FunctionOp(OneInput):
         search: makes the search, for a number of lanes, that fails if an endless input yields no
             items. For steps that drop samples.
     """
+
+    keeps_order = True
 
     def __init__(
         self, below: Op, call: FunctionCall, search: Callable[[int], EndlessSearch] | None = None
@@ -66,13 +77,13 @@ class FunctionOp(OneInput):
 
     @property
     def tail(self) -> bool:
-        return not (self.call.drops or self.call.needs_index) and self.flow.tail
+        return not (self.call.drops or self.call.needs_index) and self.input.tail
 
     def stream(self, opening: Opening, laps: Laps) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
             return opening.positions(self, laps)
         lower = replace(opening.execution, stage=opening.execution.stage + 1)
-        below = replace(opening, execution=lower).open(self.flow, laps)
+        below = replace(opening, execution=lower).open(self.input, laps)
         joins = isinstance(below, ExecutionLoop)
         work = (
             below.then(self.call)
@@ -88,31 +99,25 @@ class FunctionOp(OneInput):
 
     # Asked only where the function makes as many tokens of a row as are known of it.
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        self.flow.tokens(position, lengths, out, times)
+        self.input.tokens(position, lengths, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
-        return self.flow.holding(token, lengths)
+        return self.input.holding(token, lengths)
 
     def known(self) -> tuple[object, Json] | None:
-        return self.flow.known()
+        return self.input.known()
 
     @property
     def passes(self) -> Passes | None:
-        return self.flow.passes
+        return self.input.passes
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
-        return self.call.apply(self.flow.values(rows), rows)
-
-
-Input = TypeVar("Input", covariant=True)
+        return self.call.apply(self.input.values(rows), rows)
 
 
 @dataclass(frozen=True)
-class FunctionStep(Generic[Input]):
-    """A function applied to every sample of its input.
-
-    `Input` is the type of any step: the union of all is defined above this folder.
-    """
+class FunctionStep(UnaryStep):
+    """A function applied to every sample of its input."""
 
     KEY: ClassVar[str]
     """The name of the step in descriptions, states and random keys."""
@@ -123,8 +128,6 @@ class FunctionStep(Generic[Input]):
     CALL: ClassVar[type[FunctionCall]]
     COMPILED: ClassVar[type[FunctionOp]] = FunctionOp
 
-    is_random: ClassVar[bool] = False
-    """True if the function receives a random generator."""
     varies_by_pass: ClassVar[bool] = False
     """True if equal samples of two passes may have different results."""
     keeps_values: ClassVar[bool] = False
@@ -132,22 +135,105 @@ class FunctionStep(Generic[Input]):
     keeps_lengths: ClassVar[bool] = False
     """True if every item has as many tokens as its sample."""
 
-    flow: Input
     fn: Any
 
     @property
     def keeps_positions(self) -> bool:
-        """True if the n-th item comes from the n-th sample."""
         return not self.CALL.drops
 
     @property
     def is_elementwise(self) -> bool:
-        """True if there is one item for each sample, wherever the sample is in the pass.
-
-        The size of batches below such a step may change during a run.
-        """
         return not (self.CALL.drops or self.CALL.needs_index)
 
+    # ------------------------------------------------------------ description
+
     def describe(self) -> dict[str, Json]:
-        """Return the step without its input, as states and fingerprints have it."""
         return {self.KEY: describe_function(self.fn)}
+
+    def identity(self) -> dict[str, Json]:
+        return (
+            self._describe_over(lambda step: step.identity())
+            if self.in_tail
+            else self.description()
+        )
+
+    def write(self) -> Written | None:
+        return Written(self._format_call(), self.input)
+
+    def _format_call(self, **options: Any) -> str:
+        return format_call(self.METHOD, format_function(self.fn), self.OPTION or None, **options)
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        return (self.fn,)
+
+    # ------------------------------------------------------------ facts
+
+    @cached_property
+    def reason_not_indexed(self) -> str | None:
+        if self.keeps_positions:
+            return self.input.reason_not_indexed
+        step = f"{self.METHOD}({self.OPTION})"
+        return f"{step} gives a number of samples that depends on the data"
+
+    @cached_property
+    def repeats_source(self) -> bool:
+        return not self.varies_by_pass and self.input.repeats_source
+
+    @cached_property
+    def in_tail(self) -> bool:
+        return self.is_elementwise and self.input.in_tail
+
+    @property
+    def keeps_passes(self) -> bool:
+        return True
+
+    def keeps_samples(self, all_of_them: bool) -> bool:
+        return self.keeps_values and not all_of_them
+
+    def mean_tokens(self) -> float | None:
+        return self.input.mean_tokens() if self.keeps_lengths else None
+
+    # ------------------------------------------------------------ compilation and runs
+
+    def collect(self, builder: Builder, seed: int, path: Path) -> None:
+        super().collect(builder, seed, path)
+        builder.add_mark(self, path)
+
+    def key(self, seed: int, path: Path) -> int:
+        """Return the key of the random numbers; 0 if the step draws none."""
+        return 0
+
+    def bind(self, builder: Builder, seed: int, path: Path) -> Op:
+        below, timing = builder.op(self.input, seed, path), builder.timing
+        clock, name = (timing.clock, timing.name_of_step(self)) if timing else (None, "")
+        call = self.CALL(
+            self.fn,
+            self.key(seed, path),
+            builder.mark(self, path),
+            builder.leaves,
+            self.input.forms_groups,
+            clock,
+            name,
+        )
+        if call.drops and (self.input.is_endless or (below.indexed and below.size is None)):
+            return self.COMPILED(below, call, self._make_search(builder, below))
+        return self.COMPILED(below, call)
+
+    def _make_search(self, builder: Builder, below: Op) -> Callable[[int], EndlessSearch]:
+        """Return the maker of the search for items in an endless input, by number of lanes."""
+        sources = np.zeros(len(builder.leaves), np.bool_)
+        sources[[*below.leaves]] = True
+        for leaf in builder.leaves:
+            sources[leaf.number] &= not is_source(leaf.source) or len(leaf.source) < NUMBERS
+        return partial(EndlessSearch, sources.tolist(), self.input.repeats_source)
+
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
+        # Neighbouring function steps are one piece of work, with one cursor.
+        expands, below = self.CALL.expands, self.input
+        while isinstance(below, FunctionStep) and below.reason_not_indexed is not None:
+            expands, below = expands or below.CALL.expands, below.input
+        if not expands:
+            return below.migrate_cursor(cursor, at)
+        inner, skip = parse_cursor_list(cursor)
+        return [below.migrate_cursor(inner, at), skip]

@@ -11,7 +11,7 @@ import numpy as np
 from ...types import Ints
 from ..base.rows import ProvenanceRows
 from ..streams.step import FunctionCall
-from .function_step import FunctionOp, FunctionStep, Input
+from .function_step import FunctionOp, FunctionStep
 
 
 class MapWithIndexCall(FunctionCall):
@@ -29,15 +29,15 @@ class MapWithIndexOp(FunctionOp):
     """The positions of its input, whose rows it marks with the number of the item in its pass."""
 
     def locate(self, positions: Ints) -> ProvenanceRows:
-        rows = self.flow.locate(positions)
-        passes = self.flow.passes
+        rows = self.input.locate(positions)
+        passes = self.input.passes
         index = positions if passes is None else passes.split(positions)[1]
         rows.marks = {**rows.marks, self.call.mark: np.repeat(index, np.diff(rows.firsts()))}
         return rows
 
 
 @dataclass(frozen=True)
-class MapWithIndex(FunctionStep[Input]):
+class MapWithIndex(FunctionStep):
     """Replace the i-th sample of a pass by `fn(i, x)`; for indexed inputs only."""
 
     KEY = "index"

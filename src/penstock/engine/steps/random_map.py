@@ -9,8 +9,10 @@ from typing import Any
 from ...types import Json
 from ..base.random import create_sample_generator
 from ..base.rows import ProvenanceRows
+from ..base.shown import quote_name
 from ..streams.step import FunctionCall
-from .function_step import FunctionStep, Input, describe_keys
+from .function_step import FunctionStep
+from .step import RandomStep, Written
 
 
 class RandomMapCall(FunctionCall):
@@ -33,21 +35,21 @@ class RandomMapCall(FunctionCall):
 
 
 @dataclass(frozen=True)
-class RandomMap(FunctionStep[Input]):
-    """Replace every sample by `fn(x, rng)`.
-
-    The random numbers follow from the seed and from the name of the step; without a name, from its
-    number among the unnamed random maps.
-    """
+class RandomMap(RandomStep, FunctionStep):
+    """Replace every sample by `fn(x, rng)`."""
 
     KEY = "random"
     METHOD = "random_map"
     CALL = RandomMapCall
-    is_random = True
     varies_by_pass = True
 
-    seed: int | None = None
-    name: str | None = None
+    @property
+    def kind(self) -> str:
+        return self.KEY
 
     def describe(self) -> dict[str, Json]:
-        return {**super().describe(), **describe_keys(self.seed, self.name)}
+        return {**super().describe(), **self.describe_keys()}
+
+    def write(self) -> Written:
+        text = self._format_call(seed=self.seed, name=quote_name(self.name))
+        return Written(text, self.input)

@@ -9,7 +9,7 @@ from typing import Any
 from ...errors import Skip
 from ...types import Transform
 from ..streams.step import FunctionCall, Results
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class SkippingMapCall(FunctionCall):
@@ -41,7 +41,7 @@ class _ListResult:
 
 
 @dataclass(frozen=True)
-class SkippingMap(FunctionStep[Input]):
+class SkippingMap(FunctionStep):
     """Replace every sample by `fn(x)`, and drop those for which `fn` raises `Skip`."""
 
     KEY = "may_skip"

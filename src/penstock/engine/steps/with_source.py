@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.rows import ProvenanceRows
 from ..streams.step import FunctionCall
-from .function_step import FunctionStep, Input
+from .function_step import FunctionStep
 
 
 class WithSourceCall(FunctionCall):
@@ -29,7 +29,7 @@ class WithSourceCall(FunctionCall):
 
 
 @dataclass(frozen=True)
-class WithSource(FunctionStep[Input]):
+class WithSource(FunctionStep):
     """Replace every sample by `fn(x, source, epoch, index)`."""
 
     KEY = "source"

@@ -7,10 +7,9 @@ from typing import Any, cast
 
 from ...dataset import Dataset
 from ...engine.base.machine import detect_dataloader_worker
-from ...engine.graph.ends import endless
-from ...engine.graph.going import going_on
 from ...engine.runtime.session import Session
 from ...engine.runtime.setting import Setting, place_of
+from ...engine.steps.batch import step_of_rank
 from ...engine.streams.deal import Remainder
 from ...errors import ConfigError, StateError, hide_unknown_length, make_missing_extra_error
 from ...loader import Loader
@@ -98,7 +97,7 @@ class IterableDataset(_TorchIterableDataset):
         turn, turns = detect_dataloader_worker() or (0, 1)
         if turns > _MAX_WORKERS:
             raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
-        flow = going_on(self._dataset.flow, self._world_size, self._remainder, None)
+        flow = step_of_rank(self._dataset.flow, self._world_size, self._remainder, None)
         setting = Setting(
             self._rank, self._world_size, self._lanes, remainder=self._remainder, turn=turn, turns=turns
         )  # fmt: skip
@@ -114,7 +113,7 @@ class _WorkerIterator(Iterator[Any]):
     def __init__(self, session: Session, passes: Any) -> None:
         self._session, self._passes = session, passes
         epoch = int(passes)
-        if epoch and endless(session.base):
+        if epoch and session.base.is_endless:
             raise ConfigError(
                 "a second `for` over an endless dataset would begin again: use one `for`, or end "
                 "each pass with .limit(n)"

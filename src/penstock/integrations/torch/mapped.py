@@ -8,7 +8,6 @@ from typing import Any, Literal, cast
 from ...arguments import check_int
 from ...dataset import Dataset
 from ...engine.base.machine import get_pid
-from ...engine.graph.indexed import require_indexed
 from ...engine.runtime.setting import place_of
 from ...engine.streams.deal import Remainder
 from ...errors import IndexedError, StateError, make_missing_extra_error
@@ -59,8 +58,8 @@ class MapDataset(_TorchDataset):
         mesh: object = None,
         remainder: Literal["drop", "pad"] = "drop",
     ) -> None:
-        require_indexed(
-            dataset.flow, "MapDataset(ds)", "use penstock.integrations.torch.IterableDataset(ds)"
+        dataset.flow.require_indexed(
+            "MapDataset(ds)", "use penstock.integrations.torch.IterableDataset(ds)"
         )
         if not hasattr(dataset, "__len__"):
             raise IndexedError("MapDataset(ds) of an endless dataset; .limit(n) gives it an end")

@@ -1,0 +1,356 @@
+"""Adoption of another mixture during a run: the mixtures in a state, and the progress of their
+inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from math import fsum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...errors import StateError
+from ...types import Ints, Json, Path
+from ..base.canonical_json import encode_canonical_json
+from ..base.passes import Passes
+from ..base.rows import ProvenanceRows
+from ..mixing import Adopt, Mixture, mixture_from_json, mixture_to_json
+from ..mixing.rules import FormerMixture
+from ..steps.batch import tail_of
+from ..steps.mix import Mix, bind_mixtures, find_histories, find_mixtures
+from ..steps.mix_history import FURTHEST, History, bound, moved_draws
+from ..steps.op import Op, stands_below
+from ..steps.step import Builder, Step
+from .edits import Change, ChangedDraws, Edit, Exclude, changed, events_from_json, with_former
+
+_COMPARED = 3 << 16
+"""Draws of a pass that are compared where a source has another number of rows."""
+
+_ROWS_COMPARED = 3 << 10
+"""Items of a pass that are compared there."""
+
+
+class Stand(NamedTuple):
+    """The position of a mixture in a run.
+
+    It has the number of replays before; a pass, and the first place in it that was not delivered;
+    and the first place that the slowest lane did not deliver. `held`: its documents are packed in
+    windows, and one window was delivered in part.
+    """
+
+    lap: int
+    at: int
+    behind: int
+    held: bool = False
+
+
+Places = Callable[[Step], Mapping[Path, Stand]]
+"""Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
+
+
+def told(builder: Builder) -> list[Json]:
+    """What a state tells of the mixtures of a tree: everything that their order depends on."""
+    out = list[Json]()
+    for path, found in {**find_histories(builder, True), **find_histories(builder, False)}.items():
+        events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
+        out.append(
+            {"path": list(path), "mixture": mixture_to_json(found.mixture), "events": events}
+        )
+    return out
+
+
+class Adopted(NamedTuple):
+    """The edits by which mixtures take over, and of mixtures of streams the names that their inputs
+    had: these go on by their cursors.
+    """
+
+    edits: tuple[Edit, ...]
+    streams: dict[Path, tuple[str, ...]]
+
+
+def adopted(
+    base: Step,
+    edits: Sequence[Edit],
+    saved: Any,
+    epoch: int,
+    places: Places,
+    rows: Mapping[str, int],
+) -> Adopted:
+    """Return how the mixtures of a tree continue a pass from the positions in a state, each input
+    from its own position. `rows` are the numbers of rows of the sources in that state.
+    """
+    if any(isinstance(edit, ChangedDraws) for edit in edits):
+        raise StateError(
+            "the state has other draws than its mixture makes, such as replacements of lost "
+            "samples, so it cannot be adopted; load it into the pipeline that saved it"
+        )
+    builder = Builder(base)
+    edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
+    others = {k: n for k, n in builder.other_rows(rows).items() if k not in edited}
+    pasts = {
+        name: tuple(_with_rows(past, name, others) for past in found)
+        for name, found in _pasts(saved, edits).items()
+    }
+    streams, mixes = find_histories(builder, indexed=False), find_mixtures(base)
+    now, moves = {**find_histories(builder, indexed=True), **streams}, dict[Path, tuple[str, ...]]()
+    here = {_named(path): path for path in now}
+    unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
+    kept, taken = list[Change](), dict[Path, tuple[FormerMixture, ...]]()
+    for name, found in pasts.items():
+        if (path := here.get(name)) is None:
+            continue
+        past = found[-1].mixture
+        same = encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
+            mixture_to_json(now[path].mixture)
+        )
+        if same and (path in streams or not _has_grown(builder, mixes[path], path, others)):
+            kept += [replace(edit, path=path) for edit in _changes(edits, name)]
+        elif path in streams:
+            moves[path] = past.names
+        else:
+            taken[path] = found
+    until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
+    until_then = changed(base, [*kept, *until, *unmixed], epoch)
+    stands: Mapping[Path, Stand] = places(until_then) if taken else {}
+    made = list(kept)
+    for path in sorted(
+        taken, key=len, reverse=True
+    ):  # inner mixtures first: their lengths are lengths of inputs
+        if path not in stands:
+            raise StateError(
+                f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
+                "whole, or a slice or limit above it gives its samples again, so it cannot be "
+                "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
+            )
+        if any(stand := stands[path]):
+            then, names = taken[path][-1].mixture.names, now[path].mixture.names
+            if stand.held and then != names:
+                raise StateError(
+                    "the names of the inputs decide the order of the rows in a window of "
+                    "documents, and the run delivered a part of such a window; keep the names "
+                    "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
+                )
+            made.append(_takeover(base, [*made, *unmixed], path, taken[path], stand))
+    return Adopted((*made, *unmixed), moves)
+
+
+def _with_rows(
+    taken_over: FormerMixture, name: tuple[str, ...], rows: Mapping[str, int]
+) -> FormerMixture:
+    """Return a past with the numbers of rows of the sources below it that have others now."""
+    below = "".join(f"{each}/" for each in name)
+    mine = {source: n for source, n in rows.items() if source.startswith(below)}
+    return replace(taken_over, rows=tuple(sorted({**mine, **dict(taken_over.rows)}.items())))
+
+
+def _has_grown(builder: Builder, mix: Mix, path: Path, rows: Mapping[str, int]) -> bool:
+    """Return true if an input of a mixture gives other samples of sources with these numbers of
+    rows, in passes of its present length."""
+    return any(mix.input_with_rows(builder, path, name, rows) is not None for name in mix.names)
+
+
+def _takeover(
+    base: Step, edits: Sequence[Edit], path: Path, pasts: tuple[FormerMixture, ...], stand: Stand
+) -> Change:
+    """Return the change by which the mixture at a path continues at the position of a pass where
+    another one stops.
+    """
+    builder = Builder(changed(base, edits))
+    present = find_histories(builder, indexed=True)[path].mixture
+    lap, at, behind, _ = stand
+    then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
+    drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
+    needed = {then.names[i] for i in drawn_from}
+    if gone := sorted(needed - {*present.names}):
+        raise StateError(
+            f"the run still needs draws from input {', '.join(map(repr, gone))}, which the mixture "
+            "no longer has; give it weight 0 instead of removing it"
+        )
+    counts = dict(
+        zip(then.names, zip(then.counts(at).tolist(), then.sizes, strict=True), strict=True)
+    )
+    drawn = {
+        name: moved_draws(*counts[name], size)
+        for name, size in zip(present.names, present.sizes, strict=True)
+        if name in counts
+    }
+    _require_same_order(
+        builder, path, pasts[-1], {name: counts[name][0] for name in drawn if pasts[-1].rows}
+    )
+    one_unit = (then.meters is None) == (present.meters is None)
+    surplus = _carry(then.surplus(at), present) if one_unit else {}
+    ended = replace(pasts[-1], lap=lap, at=at)
+    return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
+
+
+def _require_same_order(
+    builder: Builder, path: Path, then: FormerMixture, drawn: Mapping[str, int]
+) -> None:
+    """Refuse inputs whose order in a pass that has begun is another one over their present rows.
+
+    `drawn` are the draws of each input, in passes of its length before.
+    """
+    mix, moved = find_mixtures(builder.root)[path], list[str]()
+    for name, draws in drawn.items():
+        former = mix.input_with_rows(builder, path, name, dict(then.rows))
+        if former is None:
+            continue
+        op = builder.op(*mix.input_named(path, name))
+        epoch, place = divmod(draws, former.size) if former.size else (0, draws)
+        places = _some_below(place if op.size is None else min(place, op.size), _COMPARED)
+        if not _give_equal(
+            (former, places + epoch * (former.size or 0)), (op, places + epoch * (op.size or 0))
+        ):
+            moved.append(name)
+    if moved:
+        raise make_moved_error(moved)
+
+
+def with_other_rows(
+    base: Step,
+    edits: Sequence[Edit],
+    rows: Mapping[str, int],
+    epoch: int,
+    at: int,
+    saved: Passes | None,
+) -> tuple[Edit, ...]:
+    """Return the changes of a run whose sources have other numbers of rows now.
+
+    Args:
+        base: the present tree.
+        edits: the changes.
+        rows: the numbers of rows of the sources in the state.
+        epoch: the pass in which the run stands.
+        at: the first row of it that was not delivered.
+        saved: the passes of the run in the state.
+
+    Raises:
+        StateError: if the present tree gives other rows before that one.
+    """
+    tree = tail_of(changed(base, edits)).rows
+    if not _is_past_equal(tree, rows, {epoch: at}):
+        raise make_moved_error([])
+    if not epoch or saved is None:
+        return tuple(edits)
+    now = Builder(tree).op(tree).passes
+    whole = {each: saved.size(each) for each in (0, epoch - 1)}
+    if now is not None and now.is_equal_before(saved, epoch) and _is_past_equal(tree, rows, whole):
+        return tuple(edits)
+    return with_former(edits, saved, epoch)
+
+
+def _is_past_equal(tree: Step, rows: Mapping[str, int], ends: Mapping[int, int]) -> bool:
+    """Compare the rows of a tree with those over sources with other numbers of rows: in each pass
+    of `ends` those before a place."""
+    builder = Builder(tree)
+    others = builder.other_rows(rows)
+    if not others or tree.has_exclusions:
+        return True
+    then, now = builder.with_rows(others).op(tree), builder.op(tree)
+    for epoch, end in ends.items():
+        places = _some_below(end, _ROWS_COMPARED)
+        starts = [0 if op.passes is None else op.passes.start(epoch) for op in (then, now)]
+        if not _give_equal((then, places + starts[0]), (now, places + starts[1])):
+            return False
+    return True
+
+
+def _give_equal(then: tuple[Op, Ints], now: tuple[Op, Ints]) -> bool:
+    """Compare the samples at positions of two ops."""
+    with suppress(StateError):  # a source no longer has all rows that it gave
+        (was, positions), (op, present) = then, now
+        return all(
+            map(np.array_equal, _samples_of(op.locate(present)), _samples_of(was.locate(positions)))
+        )
+    return False
+
+
+def _samples_of(rows: ProvenanceRows) -> tuple[Ints, ...]:
+    return rows.leaf, rows.epoch, rows.index, rows.part, *rows.levels
+
+
+def _some_below(stop: int, most: int) -> Ints:
+    """Return all places below a number if they are few, else the first and the last, and some
+    between."""
+    if stop <= most:
+        return np.arange(stop)
+    third = most // 3
+    between = np.linspace(third, stop - third, third, endpoint=False).astype(np.int64)
+    return np.concatenate([np.arange(third), between, np.arange(stop - third, stop)])
+
+
+def make_moved_error(sources: Sequence[str]) -> StateError:
+    """Make the error for another order of samples in a pass that has begun."""
+    named = f" (sources: {', '.join(sorted(sources))})" if sources else ""
+    error = StateError(
+        f"adopt: the last delivered samples of this pass{named} differ in this pipeline, so "
+        "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
+        "unchanged until the end of the pass, or adopt there, and add new rows as a "
+        "separate input"
+    )
+    error.add_note(
+        "possible causes: another step that orders or counts samples (a shuffle, or a "
+        "shuffle over a source that grew or has another name, skip, limit, concat, "
+        "repeat), or delivered rows would be packed again, differently or with the "
+        "rest of a pass that ends elsewhere"
+    )
+    return error
+
+
+def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
+    """Return the surplus of the inputs of a mixture that takes over. Inputs that left leave theirs
+    to the others, by weight.
+    """
+    rest = fsum(n for name, n in surplus.items() if name not in present.names)
+    weights = present.weights_at(0) if rest else {}
+    return {name: surplus.get(name, 0.0) + rest * weights.get(name, 0.0) for name in present.names}
+
+
+def _pasts(saved: Any, edits: Sequence[Edit]) -> dict[tuple[str, ...], tuple[FormerMixture, ...]]:
+    """Return the mixtures in a state, by name; their changes say which mixtures they replaced."""
+    try:
+        found = {
+            _named(tuple(entry["path"])): (
+                mixture_from_json(entry["mixture"]),
+                events_from_json(entry["events"]),
+            )
+            for entry in saved
+        }
+    except StateError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateError(
+            f"the mixtures in the state cannot be read ({error!r}); the state is damaged, load an "
+            "earlier one"
+        ) from error
+    earlier = {name: [edit.pasts for edit in _changes(edits, name) if edit.pasts] for name in found}
+    return {
+        name: (*(earlier[name][-1:] or [()])[0], FormerMixture(mixture, events, FURTHEST, FURTHEST))
+        for name, (mixture, events) in found.items()
+    }
+
+
+def _changes(edits: Sequence[Edit], name: tuple[str, ...]) -> list[Change]:
+    return [edit for edit in edits if isinstance(edit, Change) and _named(edit.path) == name]
+
+
+def _named(path: Path) -> tuple[str, ...]:
+    """A place without what only says that a slice lies there: a limit may come and go."""
+    return tuple(str(place) for place in path if place != -1)
+
+
+# ---------------------------------------------------------------- where mixtures stand
+
+
+def standing(tree: Step, epoch: int, at: int) -> dict[Path, Stand]:
+    """Where the mixtures of an indexed tree stand at a row of a pass."""
+    builder = Builder(tree)
+    op = builder.op(tail_of(tree).rows)
+    found = stands_below(op, at + (0 if op.passes is None else op.passes.start(epoch)))
+    places = {
+        path: found[id(mix)] for path, mix in bind_mixtures(builder).items() if id(mix) in found
+    }
+    return {path: Stand(epoch, at, at, held) for path, (epoch, at, held) in places.items()}

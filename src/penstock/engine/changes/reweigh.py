@@ -1,0 +1,92 @@
+"""Other weights during a run: of which mixture, and from which position of which pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from ...arguments import check_int, check_position
+from ...errors import ConfigError
+from ...schedule import Schedule, convert_to_json_number
+from ...types import Path
+from ..mixing import SetWeights
+from ..steps.mix import bind_mixtures
+from ..steps.step import Builder, Step
+from .edits import Change, Edit, locate_mixture
+
+Place = tuple[int, int]
+"""A pass of a mixture, and a position in it."""
+
+
+def reweighed(
+    base: Step,
+    edits: Sequence[Edit],
+    weights: Mapping[str, float] | Schedule,
+    at: int | None,
+    alone: bool,
+    builder: Builder,
+    reached: Callable[[Path], Place],
+) -> tuple[int, Change]:
+    """The position of a mixture from which on it has other weights, and the change by which it
+    does. `reached` is the first place of a mixture that was not given yet; where a rank is not
+    `alone` the position must be named.
+    """
+    if not isinstance(weights, Mapping | Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"set_weights({weights!r}): give a mapping, {{name: weight, ...}}, or a Schedule"
+        )
+    if isinstance(weights, Mapping):
+        weights = {name: convert_to_json_number(weight) for name, weight in weights.items()}
+    path = locate_mixture(base, weights)
+    if at is None and not alone:
+        raise ConfigError(
+            "set_weights on several ranks that run lanes or lease() needs at=, because ranks "
+            "cannot see each other; give the same at= on all ranks"
+        )
+    events = [
+        (edit.lap, edit.event.at)
+        for edit in edits
+        if isinstance(edit, Change) and edit.path == path
+    ]
+    here = reached(path)
+    furthest = position_in(builder, path, *max([here, *events]))
+    position = furthest if at is None else check_int(at, "set_weights(at={})")
+    check_position(position)
+    if position < furthest:
+        raise ConfigError(
+            f"set_weights(at={at}): the run has already drawn samples or set weights up to "
+            f"position {furthest}, and the past cannot change; give a later position"
+        )
+    lap, place = place_in(builder, path, position, here[0])
+    return position, Change(path, lap, SetWeights(place, weights))
+
+
+def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
+    """The position of a mixture, over all its passes, that a place of a pass is; of streams it is
+    that place."""
+    op = bind_mixtures(builder).get(path)
+    return place if op is None else op.position(lap, place)
+
+
+def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
+    """The pass and the place of a position; of streams it is one of the pass `lap`."""
+    if (op := bind_mixtures(builder).get(path)) is None:
+        return lap, position
+    part, first, position = op.era_at(position)
+    epoch, place = divmod(position, part.size) if part.size else (lap - first, position)
+    return first + epoch, place
+
+
+def ends(builder: Builder, path: Path) -> bool:
+    """Whether a mixture is known to end."""
+    op = bind_mixtures(builder).get(path)
+    return op is not None and op.size is not None
+
+
+def refused_inside() -> NoReturn:
+    """The error for a mixture of which it cannot be said where it stands."""
+    raise ConfigError(
+        "set_weights cannot change a mixture that is shuffled as a whole, repeated by a slice or "
+        "a limit (which give the same samples in every pass), or repeated above a step whose "
+        "number of samples depends on the data; shuffle, limit or repeat its inputs instead"
+    )

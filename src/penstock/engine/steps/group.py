@@ -1,0 +1,118 @@
+"""`pack`, `fold` and all other groups by a fold over the sizes of samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+from ...errors import DataError, StateError
+from ...types import Fold, Json, Path, Sizer
+from ..base.cursors import parse_cursor_list
+from ..base.shown import format_description
+from ..packing import SOURCE, Apart, Packing, has_independent_rows
+from .batch import format_packing
+from .exclude import find_replanned_passes
+from .function_step import describe_function
+from .group_stream import GroupOp
+from .op import Op
+from .pack import PackOp
+from .pack_windows import WindowPackOp
+from .paths import Migration
+from .step import Builder, GroupStep, RandomStep, Written
+
+
+@dataclass(frozen=True)
+class Group(RandomStep, GroupStep):
+    """Group samples by a fold over their sizes."""
+
+    fold: Fold
+    size: Sizer | None = None
+
+    @property
+    def kind(self) -> str | None:
+        """The `KEY` of the fold, written down so that its class can be renamed.
+
+        Folds of users are of the kind "fold" unless they have a `KEY`.
+        """
+        return getattr(self.fold, "KEY", "fold")
+
+    # ------------------------------------------------------------ description
+
+    def describe(self) -> dict[str, Json]:
+        return {
+            **self.describe_keys(),
+            **cast("dict[str, Json]", self.fold.describe()),
+            **({} if self.size is None else {"size": describe_function(self.size.measure)}),
+        }
+
+    def write(self) -> Written | None:
+        return Written(format_description(self.fold.describe(), self.seed, self.name), self.input)
+
+    def write_built(self, fn: Any) -> Written | None:
+        return Written(format_packing(fn), self.input) if isinstance(fn, Packing) else self.write()
+
+    @property
+    def functions(self) -> tuple[Any, ...]:
+        return () if self.size is None else (self.size.measure,)
+
+    # ------------------------------------------------------------ facts
+
+    @cached_property
+    def reason_not_indexed(self) -> str | None:
+        if (reason := self.input.reason_not_indexed) is not None:
+            return reason
+        fold, name = self.fold, type(self.fold).__name__
+        if isinstance(fold, Apart) and fold.by != SOURCE:
+            name, needs = f"pack(group_by={fold.by!r})", "values of the samples"
+        elif getattr(fold, "reads_values", False):
+            needs = "values of the samples"
+        elif self.size is not None and not self.size.by_length:
+            needs = "sizes that a function gives"
+        elif not self.input.lengths_known:
+            needs = "the lengths of the samples"
+        elif self.input.is_endless and not has_independent_rows(fold):
+            return f"{name} over an endless dataset cannot be planned ahead (limit(n) makes it end)"
+        else:
+            return None
+        return f"{name} needs {needs}, which are not known beforehand"
+
+    @property
+    def needs_lengths(self) -> bool:
+        over_sources = self.input.is_order or self.input.only_input is None
+        return over_sources and self.size is not None and self.size.by_length
+
+    # ------------------------------------------------------------ compilation and runs
+
+    def bind(self, builder: Builder, seed: int, path: Path) -> Op:
+        below, key = builder.op(self.input, seed, path), self.order_key(seed, path)
+        fold, names = self.fold, [leaf.name for leaf in builder.leaves]
+        if self.reason_not_indexed is not None:
+            return GroupOp(below, fold, self.size, key, names)
+        if isinstance(fold, Apart) and len(below.leaves) == 1:
+            fold = fold.fold
+        lengths, mark = builder.lengths, builder.mark(self, path)
+        if has_independent_rows(fold) and (below.size is None or below.alike):
+            self._require_tokens(builder, below)
+            return WindowPackOp(below, fold, key, lengths, self.size, mark, names)
+        replanned = () if path else find_replanned_passes(builder.root)
+        return PackOp(below, fold, key, lengths, self.size, mark, names, replanned)
+
+    def _require_tokens(self, builder: Builder, below: Op) -> None:
+        """Refuse to search forever for a token that never comes."""
+        lengths = builder.lengths.count_by(self.size)
+        if below.size is None and not any(map(lengths.any_token, below.leaves)):
+            names = " or ".join(repr(builder.leaves[leaf].name) for leaf in below.leaves)
+            raise DataError(
+                f"pack: no document of {names} has a token, so an endless pass has no row; "
+                "leave these sources out"
+            )
+
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
+        inner, oldest, number, *rest = parse_cursor_list(cursor, 6)
+        if oldest != number and at.replaces_below():
+            raise StateError(
+                f"a {type(self.fold).__name__} holds samples of a mixture of streams that is to be "
+                "changed; adopt before the first step of a pass, or keep the mixture unchanged"
+            )
+        return [self.input.migrate_cursor(inner, at), oldest, number, *rest]

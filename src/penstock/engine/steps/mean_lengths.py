@@ -1,0 +1,95 @@
+"""The mean number of tokens of a sample: from known lengths, or measured once, with a warning."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sized
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...schedule import Schedule
+from ..mixing.rules import Weighted
+from .mix import Mix
+from .step import Builder, Step
+
+_LOG = logging.getLogger("penstock")
+_MEASURED = 256  # samples
+
+
+def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
+    """Return the rule with the mean tokens of a sample of each input, if it needs them.
+
+    If every length is known, and no input is without tokens, shares of tokens go by the clock.
+    """
+    if rule.unit != "tokens" and not (
+        isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"
+    ):
+        return rule
+    inputs = zip(mix.names, mix.inputs, strict=True)
+    lengths = tuple((name, mean_length(name, child, rule.seed)) for name, child in inputs)
+    known = rule.unit == "tokens" and all(child.lengths_known for child in mix.inputs)
+    clock = known and all(
+        mean != 1 or child.mean_tokens()
+        for (_, mean), child in zip(lengths, mix.inputs, strict=True)
+    )
+    return replace(rule, lengths=lengths, clock=clock)
+
+
+def mean_length(name: str, step: Step, seed: int = 0) -> float:
+    """Return the mean tokens of a sample in a pass.
+
+    It is measured on some samples if lengths are unknown.
+    """
+    known = step.mean_tokens()
+    return known if known else max(1.0, _measure(name, step, seed) if known is None else 0)
+
+
+def _measure(name: str, step: Step, seed: int) -> float:
+    op = Builder(step).op(step, seed)
+    size = op.size
+    if size == 0:
+        return 0.0
+    count = _MEASURED if size is None else min(_MEASURED, size)
+    positions = np.arange(count) * ((size or count) // max(count, 1))
+    values = op.values(op.locate(positions))
+    mean = sum(tokens_of(value, name) for value in values) / max(1, count)
+    _LOG.warning(
+        "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each "
+        "on average; the states of the run store this figure",
+        name,
+        count,
+        mean,
+    )
+    return mean
+
+
+def tokens_of(sample: Any, name: str) -> int:
+    """Return the number of tokens of a sample: its length, or the length of its first sequence, or
+    their sum in a tuple.
+    """
+    if isinstance(sample, Mapping):
+        values: Iterable[Any] = cast("Mapping[str, Any]", sample).values()
+        lengths = [
+            len(cast("Sized", value))
+            for value in values
+            if isinstance(value, list | tuple | np.ndarray)
+        ]
+        if not lengths:
+            raise ConfigError(
+                f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise "
+                "before mixing, or use unit='samples'"
+            )
+        return lengths[0]
+    if isinstance(sample, tuple):
+        parts = cast("tuple[Any, ...]", sample)
+        if parts and all(isinstance(part, list | tuple | np.ndarray | Mapping) for part in parts):
+            return sum(tokens_of(part, name) for part in parts)
+    if isinstance(sample, list | tuple | np.ndarray | str | bytes):
+        return len(sample)  # pyright: ignore[reportUnknownArgumentType]
+    raise ConfigError(
+        f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no "
+        "length; tokenise before mixing, or use unit='samples'"
+    )

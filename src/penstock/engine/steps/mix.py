@@ -1,0 +1,449 @@
+"""`ps.mix`, concat, zip and interleave: several inputs combined by a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import fsum
+from operator import is_
+from typing import Any, Self, cast
+
+from ...errors import ConfigError
+from ...schedule import Schedule
+from ...types import Json, Path
+from ..base.cursors import parse_cursor_int, parse_cursor_list
+from ..base.shown import Shown, attempt, counted, format_call, format_percent, shorten_name
+from ..mixing import Exhausted, SetWeights, event_from_json
+from ..mixing.rules import (
+    By,
+    ByWeight,
+    Chain,
+    Cycle,
+    Draws,
+    Rule,
+    Turns,
+    Weighted,
+    caps_of,
+)
+from ..streams.rounds import Share
+from .mix_history import History, MixtureOp, compile_history, mixture_op
+from .mix_op import MixOp
+from .mix_stream import MixStreamOp
+from .op import Op
+from .paths import Migration
+from .read import is_counter
+from .seek import BlockMeter
+from .step import Builder, ShowTree, Step, first_reason, iter_steps
+
+_LONG_RUN = 1 << 40  # draws after which the shares of an endless mixture are close to their limits
+
+
+@dataclass(frozen=True)
+class Mix(Step):
+    """Combine several inputs by a rule."""
+
+    inputs: tuple[Step, ...]
+    names: tuple[str, ...]
+    rule: Rule
+
+    @property
+    def children(self) -> tuple[Step, ...]:
+        return self.inputs
+
+    def with_children(self, children: tuple[Step, ...], /) -> Self:
+        return replace(self, inputs=children)
+
+    def child_paths(self, path: Path) -> list[tuple[Step, Path]]:
+        places = self.names if self.rule.named else range(len(self.inputs))
+        return [(child, (*path, place)) for child, place in zip(self.inputs, places, strict=True)]
+
+    @property
+    def weighted(self) -> Weighted | None:
+        """The rule of a mixture by weight."""
+        return self.rule if isinstance(self.rule, Weighted) else None
+
+    @property
+    def _draws_by_name(self) -> bool:
+        """True if inputs are drawn by name: their random steps are keyed by these names."""
+        return isinstance(self.rule, Weighted | By)
+
+    @cached_property
+    def _counted(self) -> Step | None:
+        """The stream that a zip numbers."""
+        if isinstance(self.rule, Turns) and len(self.inputs) == 2 and is_counter(self.inputs[0]):
+            return self.inputs[1]
+        return None
+
+    # ------------------------------------------------------------ description
+
+    def describe(self) -> dict[str, Json]:
+        return self.rule.describe()
+
+    def describe_inputs(self, describe: Callable[[Step], Json]) -> dict[str, Json]:
+        inputs = zip(self.names, self.inputs, strict=True)
+        return {"of": {name: describe(child) for name, child in inputs}}
+
+    def with_saved_lengths(self, saved: Any) -> Step:
+        inputs = tuple(
+            child.with_saved_lengths(saved["of"][name])
+            for name, child in zip(self.names, self.inputs, strict=True)
+        )
+        rule = self.rule
+        if isinstance(rule, Weighted) and rule.lengths is not None:
+            lengths = tuple((name, float(saved["lengths"][name])) for name in self.names)
+            rule = replace(rule, lengths=lengths)
+        return replace(self, inputs=inputs, rule=rule)
+
+    def show_root(self, name: str, lines: int, show_tree: ShowTree) -> Shown:
+        rule = self._write_rule()
+        text = f"{shorten_name(name)}: {rule}" if name else rule
+        return Shown(text, self._show_inputs(lines, show_tree))
+
+    def _show_inputs(self, lines: int, show_tree: ShowTree) -> tuple[Shown, ...]:
+        """Show the inputs with the largest weights, and the number of others."""
+        first, last = attempt(self._shares, ({}, {}))
+        inputs = list(zip(self.names, self.inputs, strict=False))
+        if first:
+            inputs.sort(key=lambda entry: -max(first[entry[0]], last[entry[0]]))
+        largest = inputs if len(inputs) <= lines else inputs[: max(0, lines - 1)]
+        shown, spare = list[Shown](), lines - len(largest) - (len(largest) < len(inputs))
+        shares = [_format_share(first[name], last[name]) if first else "" for name, _ in largest]
+        width = max(map(len, shares), default=0)
+        for share, (name, child) in zip(shares, largest, strict=True):
+            tree = show_tree(child, name if self._draws_by_name else "", 1 + spare)
+            spare -= tree.count_lines() - 1
+            text = f"{share:>{width}}  {tree.text}" if share else tree.text
+            shown.append(Shown(text, tree.below))
+        if rest := inputs[len(largest) :]:
+            together = sum(first[name] for name, _ in rest) if first else 0
+            share = f", {format_percent(together)} together" if first else ""
+            shown.append(Shown(f"... {len(rest)} more{share}"))
+        return tuple(shown) if lines > 0 else ()
+
+    def _write_rule(self) -> str:
+        """Return the rule as users write it."""
+        inputs = counted(len(self.inputs), "input")
+        match self.rule:
+            case Chain():
+                return format_call("concat", inputs)
+            case Turns():
+                return format_call("zip", inputs)
+            case Cycle(width):
+                return format_call("interleave", inputs, width=width)
+            case By(mixing):
+                return format_call("mix", inputs, rule=type(mixing).__name__)
+            case Weighted() as rule:
+                caps = rule.max_epochs
+                return format_call(
+                    "mix",
+                    inputs,
+                    seed=rule.seed or None,
+                    stop=None if rule.stop == "restart" else rule.stop,
+                    unit=None if rule.unit == "samples" else rule.unit,
+                    block_size=None if rule.block_size == 1 else rule.block_size,
+                    max_epochs=shorten_name(dict(caps)) if isinstance(caps, tuple) else caps,
+                    temperature=rule.temperature,
+                    **({} if rule.draw_change is None else rule.draw_change.describe()),
+                    changes=len(rule.events) or None,
+                )
+            case rule:
+                return format_call(type(rule).__name__.lower(), inputs)
+
+    def _shares(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the share of every input at first and at last.
+
+        Both are empty if the weights follow from lengths, or if the rule has none.
+        """
+        rule = self.weighted
+        if rule is None or (rule.weights is None and rule.temperature is not None):
+            return {}, {}
+        weights: Any = rule.weights or dict.fromkeys(self.names, 1.0)
+        for _, event in rule.events:
+            weights = event.weights if isinstance(event, SetWeights) else weights
+        if isinstance(weights, Schedule):
+            first, last = weights.points[0][1], weights.points[-1][1]
+        else:
+            first = last = weights
+        return _normalize(self.names, dict(first)), _normalize(self.names, dict(last))
+
+    # ------------------------------------------------------------ facts
+
+    @cached_property
+    def reason_not_indexed(self) -> str | None:
+        return self.rule.unindexed or first_reason(self.inputs)
+
+    @cached_property
+    def is_endless(self) -> bool:
+        if self._counted is not None:
+            return self._counted.is_endless
+        return self.rule.endless(self.names, [child.is_endless for child in self.inputs])
+
+    @cached_property
+    def lengths_known(self) -> bool:
+        return isinstance(self.rule, Weighted | Chain) and all(
+            child.lengths_known for child in self.inputs
+        )
+
+    @cached_property
+    def token_counter(self) -> tuple[str, str] | None:
+        counters = {child.token_counter for child in self.inputs}
+        return counters.pop() if len(counters) == 1 else None
+
+    def mean_tokens(self) -> float | None:
+        # By how often each input is drawn from: in a pass, or in the long run.
+        if not isinstance(self.rule, Weighted | Chain) or self.reason_not_indexed is not None:
+            return None
+        builder = Builder(self)
+        sizes = tuple(op.size for op in self._bind_inputs(builder, 0, ()))
+        mixture = self.history(builder, ()).present if self.weighted else None
+        schedule = mixture or self.rule.schedule(sizes)
+        draws = schedule.counts(_LONG_RUN if schedule.size is None else schedule.size).tolist()
+        tokens = list[float]()
+        for child, count in zip(self.inputs, draws, strict=True):
+            mean = child.mean_tokens() if count else 0.0
+            if mean is None:
+                return None
+            tokens.append(count * mean)
+        return fsum(tokens) / max(1, sum(draws))
+
+    def token_sources(self, path: Path, complete: bool = False) -> Iterator[tuple[str, object]]:
+        weights = self.weighted and self.weighted.weights
+        weights = dict(weights) if isinstance(weights, tuple) else {}
+        for (child, place), name in zip(self.child_paths(path), self.names, strict=True):
+            if weights.get(name, 1) or not complete:
+                yield from child.token_sources(place, complete)
+
+    @cached_property
+    def has_exclusions(self) -> bool:
+        return self.weighted is None and super().has_exclusions
+
+    # ------------------------------------------------------------ randomness
+
+    @cached_property
+    def source_names(self) -> tuple[str, ...]:
+        if self._draws_by_name:
+            return self.names
+        inputs = self.inputs if self._counted is None else (self._counted,)
+        return tuple(name for child in inputs for name in child.source_names)
+
+    @cached_property
+    def step_names(self) -> frozenset[str]:
+        return frozenset() if self._draws_by_name else super().step_names
+
+    @cached_property
+    def unnamed_steps(self) -> Mapping[str, int]:
+        return {} if self._draws_by_name else super().unnamed_steps
+
+    def seeded(self, seed: int) -> Step:
+        # A mixture has a seed, which its inputs use.
+        return self if self.weighted else super().seeded(seed)
+
+    def _seed_of_inputs(self, seed: int) -> int:
+        return self.weighted.seed if self.weighted else seed
+
+    # ------------------------------------------------------------ compilation
+
+    def ordered_sources(self, builder: Builder, path: Path) -> frozenset[str]:
+        return frozenset() if self.weighted else super().ordered_sources(builder, path)
+
+    def collect(self, builder: Builder, seed: int, path: Path) -> None:
+        if self.weighted:
+            builder.mixtures[path] = self, seed
+        super().collect(builder, self._seed_of_inputs(seed), path)
+
+    def bind(self, builder: Builder, seed: int, path: Path) -> Op:
+        if self.weighted and builder.present is not None:
+            return builder.present.op(self, seed, path)
+        rule, inputs = self.rule, self._bind_inputs(builder, seed, path)
+        if rule.unindexed or not all(op.indexed for op in inputs):
+            return MixStreamOp(
+                inputs,
+                self.names,
+                partial(self.draws, path),
+                at=path if self.weighted else None,
+                paired=isinstance(rule, Turns),
+                endless=self.is_endless,
+            )
+        leaves = len(builder.leaves)
+        if self.weighted:
+            history = self.history(builder, path)
+            if (change := self.weighted.draw_change) is not None:
+                return MixOp(inputs, change.apply_to(history.mixture), leaves, path)
+            with_rows = partial(self.input_with_rows, builder, path)
+            return mixture_op(history, inputs, leaves, path, with_rows)
+        by_user = isinstance(rule, By)
+        schedule = rule.schedule(tuple(op.size for op in inputs))
+        return MixOp(inputs, schedule, leaves, path if by_user else None, by_user)
+
+    def _bind_inputs(self, builder: Builder, seed: int, path: Path) -> tuple[Op, ...]:
+        seed = self._seed_of_inputs(seed)
+        return tuple(builder.op(child, seed, place) for child, place in self.child_paths(path))
+
+    def input_named(self, path: Path, name: str) -> tuple[Step, int, Path]:
+        """Return an input of a weighted mixture, the seed in force there, and its path."""
+        child, place = self.child_paths(path)[self.names.index(name)]
+        return child, self._seed_of_inputs(0), place
+
+    def input_with_rows(
+        self, builder: Builder, path: Path, name: str, rows: Mapping[str, int]
+    ) -> Op | None:
+        """Return an input of a weighted mixture over sources with these numbers of rows.
+
+        Return None if the input has none of these sources. Mixtures in it are the present ones. No
+        sample of these sources is excluded.
+        """
+        if name not in self.names:
+            return None
+        child, seed, place = self.input_named(path, name)
+        if child.ordered_sources(builder, place).isdisjoint(rows):
+            return None
+        return builder.with_rows(rows).op(child, seed, place)
+
+    def history(self, builder: Builder, path: Path) -> History:
+        """Return the mixture of a mix by weight, with its changes."""
+        if self.reason_not_indexed is not None:
+            return self.stream_history(path)
+        rule, inputs = cast(Weighted, self.rule), self._bind_inputs(builder, 0, path)
+        meters = tuple(BlockMeter(op, builder.lengths) for op in inputs) if rule.clock else None
+        sizes = tuple(op.size for op in inputs)
+        return compile_history(rule, self.names, sizes, path, self.inputs, meters)
+
+    def stream_history(self, path: Path, rule: Weighted | None = None) -> History:
+        """Return the mixture of a mix of streams by weight, with its changes."""
+        rule = rule or cast(Weighted, self.rule)
+        return compile_history(rule, self.names, (None,) * len(self.names), path)
+
+    def draws(self, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
+        """Return the rule of a mix of streams at run time, as a lane has it."""
+        share, rule = Share(lane, lanes, mixed=True), self.rule
+        if not isinstance(rule, Weighted):
+            return rule.draws(len(self.inputs), share)
+        if rule.unit == "tokens":
+            raise ConfigError(
+                "mix(unit='tokens') needs inputs with random access, to know their lengths; filter "
+                "before writing the data, or weight by samples"
+            )
+        key = self.names, path  # apart from that of the same inputs as positions
+        if key not in rule.compiled:
+            restarting = replace(rule, max_epochs=None, stop="restart")
+            vars(restarting)["changed"] = rule.changed.setdefault("streams", {})
+            rule.compiled[key] = self.stream_history(path, restarting).present
+        passes = (0,) * len(self.inputs)
+        return ByWeight(rule.compiled[key], share, rule.stop, caps_of(rule, self.names), passes)
+
+    # ------------------------------------------------------------ cursors
+
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
+        position, draws, drawn, inputs = parse_cursor_list(cursor, 4)
+        places = dict(enumerate(range(len(inputs))))
+        if at.path in at.names:
+            former = list(at.names[at.path])
+            places = {i: former.index(name) for i, name in enumerate(self.names) if name in former}
+            run_position = parse_cursor_int(position) * at.lanes
+            draws = self._migrate_draws(former, run_position, draws, drawn)
+            drawn = [drawn[places[i]] if i in places else 0 for i in range(len(self.inputs))]
+        moved = list[Json]()
+        first = at.epoch * self.draws(at.path).laps, None
+        for i, (child, path) in enumerate(self.child_paths(at.path)):
+            done, inner = inputs[places[i]] if i in places else first
+            below = at._replace(epoch=parse_cursor_int(done), path=path)
+            moved.append([done, child.migrate_cursor(inner, below)])
+        return [position, draws, drawn, moved]
+
+    def _migrate_draws(self, former: list[str], position: int, saved: Any, drawn: Any) -> Json:
+        """Return the draws of a mixture that continues where another one was at a position."""
+        passes, over, events = parse_cursor_list(saved, 3)
+        counts = {
+            name: parse_cursor_int(count)
+            for name, count in zip(former, drawn, strict=True)
+            if name in self.names
+        }
+        ended = [
+            event
+            for event in map(event_from_json, events)
+            if isinstance(event, Exhausted) and event.source in counts
+        ]
+        log = [Exhausted(position, event.source, event.count) for event in ended]
+        passes_by_name = dict(zip(former, passes, strict=True))
+        added = [name for name in self.names if name not in counts]
+        return [
+            [passes_by_name.get(name, 0) for name in self.names],
+            bool(over) and not added,
+            [event.to_json() for event in log],
+        ]
+
+
+def _normalize(names: tuple[str, ...], weights: Mapping[str, Any]) -> dict[str, float]:
+    known = {name: float(weights.get(name, 0.0)) for name in names}
+    total = sum(known.values())
+    return {name: weight / total for name, weight in known.items()}
+
+
+def _format_share(first: float, last: float) -> str:
+    if first == last:
+        return format_percent(first)
+    return f"{format_percent(first)} to {format_percent(last)}"
+
+
+def find_mixtures(step: Step) -> dict[Path, Mix]:
+    """Return the mixtures by weight in a tree, by path."""
+    return {path: mix for mix, path in iter_steps(step) if isinstance(mix, Mix) and mix.weighted}
+
+
+def mixture_below_functions(tree: Step) -> Mix | None:
+    """Return the mixture of a tree that has only functions above it, if there is one."""
+    while tree.keeps_positions:
+        (tree,) = tree.children
+    return tree if isinstance(tree, Mix) else None
+
+
+def has_custom_rule(step: Step) -> bool:
+    """Return whether a tree has a mixture that a rule of a user draws from."""
+    return any(isinstance(mix, Mix) and isinstance(mix.rule, By) for mix, _ in iter_steps(step))
+
+
+def replace_rules(
+    step: Step,
+    change: Callable[[Path, Weighted, int | None], Weighted],
+    epoch: int | None,
+    path: Path = (),
+) -> Step:
+    """Return the tree with other rules of its mixtures by weight.
+
+    Args:
+        step: the tree.
+        change: returns the rule of the mixture at a path, in a pass of the mixture.
+        epoch: the pass of the run.
+        path: the path of the tree.
+    """
+    # Below a mix, and below a slice or a repeat of an indexed input, passes are counted apart.
+    counted_apart = step.reason_not_indexed is None and not step.keeps_passes
+    below = None if isinstance(step, Mix) or counted_apart else epoch
+    children = tuple(
+        replace_rules(child, change, below, place) for child, place in step.child_paths(path)
+    )
+    if not all(map(is_, children, step.children)):
+        step = step.with_children(children)
+    if not isinstance(step, Mix) or step.weighted is None:
+        return step
+    rule = change(path, step.weighted, epoch)
+    return step if rule is step.rule else replace(step, rule=rule)
+
+
+def bind_mixtures(builder: Builder) -> dict[Path, MixtureOp]:
+    """Return the ops of the indexed mixtures by weight, by path."""
+    return {
+        path: cast(MixtureOp, builder.op(mix, seed, path))
+        for path, (mix, seed) in builder.mixtures.items()
+        if mix.reason_not_indexed is None
+    }
+
+
+def find_histories(builder: Builder, indexed: bool) -> dict[Path, History]:
+    """Return the mixtures by weight with their changes, by path: indexed ones, or the others."""
+    return {
+        path: mix.history(builder, path)
+        for path, (mix, _) in builder.mixtures.items()
+        if isinstance(mix, Mix) and (mix.reason_not_indexed is None) == indexed
+    }

@@ -1,0 +1,248 @@
+"""Mixtures over the passes of a run. What is changed in one pass holds in the later ones, and in
+none before."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...schedule import Schedule, check_names
+from ...types import MAX_POSITION, Ints, Path
+from ..base.random import derive_key
+from ..mixing import Event, Meter, Mixture, SetWeights
+from ..mixing.rules import FormerMixture, MixtureByPass, Weighted
+from .mix_eras import Era, ErasOp, FormerInput, RemovedInput
+from .mix_op import MixOp
+from .op import Op
+from .paths import names_in_keys
+
+MixtureOp: TypeAlias = MixOp | ErasOp
+
+FURTHEST = MAX_POSITION
+"""No position of a mixture lies there, and no pass has that number."""
+
+
+class MixtureEra(NamedTuple):
+    """From place `place` of pass `epoch` of a run on, samples are drawn by `mixture`, from sources
+    of which some had other numbers of `rows`."""
+
+    epoch: int
+    place: int
+    mixture: Mixture
+    rows: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class History:
+    """A mixture, what happened to it in which pass, and the mixtures that it took over from. `now`
+    is the pass in which a run of streams stands.
+    """
+
+    mixture: Mixture
+    events: tuple[tuple[int, Event], ...]
+    pasts: tuple[FormerMixture, ...]
+    now: int | None
+    known: MixtureByPass | None = None
+    """The mixtures after the first of the events, worked out earlier."""
+
+    @cached_property
+    def changed(self) -> MixtureByPass:
+        """The mixture of each pass, without those it took over from."""
+        if self.known is None or not self.known.begins(self.events):
+            return MixtureByPass.of(self.mixture, self.events)
+        return self.known.and_then(self.events[len(self.known.events) :])
+
+    @cached_property
+    def eras(self) -> tuple[MixtureEra, ...]:
+        """The eras of the mixture in a run."""
+        epoch, place, eras = 0, 0, list[MixtureEra]()
+        for past in self.pasts:
+            eras = _continued(eras, epoch, place, past.changed, past.rows)
+            epoch, place = past.lap, past.at
+        return tuple(eras if epoch == FURTHEST else _continued(eras, epoch, place, self.changed))
+
+    @property
+    def goes_on(self) -> bool:
+        """True if every input continued at its next draw wherever a mixture took over."""
+        return all(
+            era.epoch != later.epoch
+            or not later.place
+            or _goes_on(era.mixture, later.mixture, later.place)
+            for era, later in pairwise(self.eras)
+        )
+
+    @property
+    def present(self) -> Mixture:
+        """The mixture of the pass in which the run stands."""
+        return self.at(self.now or 0)
+
+    def at(self, epoch: int) -> Mixture:
+        """Return the mixture at the end of a pass."""
+        return self.eras[bisect_right(self.eras, epoch, key=lambda era: era.epoch) - 1].mixture
+
+
+def _continued(
+    eras: list[MixtureEra],
+    epoch: int,
+    place: int,
+    changed: MixtureByPass,
+    rows: tuple[tuple[str, int], ...] = (),
+) -> list[MixtureEra]:
+    """Return eras that another mixture continues from a place of a pass on."""
+    later = [
+        MixtureEra(at, 0, each, rows) for at, each in sorted(changed.passes.items()) if at > epoch
+    ]
+    before = [era for era in eras if era[:2] < (epoch, place)]
+    return [*before, MixtureEra(epoch, place, changed.at(epoch), rows), *later]
+
+
+def moved_draws(draws: int, size: int | None, now: int | None) -> int:
+    """Return the number of draws up to the same sample of the same pass of an input whose passes
+    had `size` samples, and have another number now."""
+    return draws if not size or not now else draws // size * now + draws % size
+
+
+def _goes_on(before: Mixture, after: Mixture, place: int) -> bool:
+    try:
+        counts = before.counts(place).tolist()
+    except IndexError:  # the earlier mixture ends before that
+        return False
+    now = dict(zip(after.names, after.counts(place).tolist(), strict=True))
+    sizes = dict(zip(after.names, after.sizes, strict=True))
+    return all(
+        moved_draws(k, size, sizes[name]) == now[name]
+        for name, size, k in zip(before.names, before.sizes, counts, strict=True)
+        if name in now
+    )
+
+
+def bound(past: FormerMixture, present: Mixture) -> FormerMixture:
+    """The past with the lengths of the present, where it was timed by a clock."""
+    found = past.mixture.with_meters(present)
+    return past if found is past.mixture else replace(past, mixture=found)
+
+
+def compile_history(
+    rule: Weighted,
+    names: tuple[str, ...],
+    sizes: tuple[int | None, ...],
+    path: Path,
+    inputs: tuple[object, ...] = (),
+    meters: tuple[Meter, ...] | None = None,
+) -> History:
+    """Return the mixture of a weighted mix, with its changes.
+
+    With `meters`, of these inputs, shares of tokens go by the clock.
+    """
+    key = names, sizes, path, tuple(map(id, inputs)) if meters else ()
+    if key not in rule.compiled:
+        made = _history(rule, names, sizes, path, meters)
+        if rule.events:
+            _, known = rule.changed.get(key, (inputs, None))
+            made = replace(made, known=known)
+            rule.changed[key] = inputs, made.changed
+        rule.compiled[key] = inputs, made  # inputs are kept for their identities
+    return rule.compiled[key][1]
+
+
+def _history(
+    rule: Weighted,
+    names: tuple[str, ...],
+    sizes: tuple[int | None, ...],
+    path: Path,
+    meters: tuple[Meter, ...] | None,
+) -> History:
+    weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
+    lengths = None if rule.lengths is None else dict(rule.lengths)
+
+    def in_samples(weights: Any) -> Any:
+        if not isinstance(weights, Schedule) or weights.unit != "tokens" or lengths is None:
+            return weights
+        check_names(weights.names, names, "the schedule")
+        return weights.in_tokens(lengths, rule.unit == "tokens")
+
+    def counted(event: Event) -> Event:
+        if not isinstance(event, SetWeights) or not isinstance(event.weights, Schedule):
+            return event
+        return replace(event, weights=in_samples(event.weights))
+
+    events = tuple((lap, counted(event)) for lap, event in rule.events)
+    mixture = Mixture(
+        names=names,
+        weights=in_samples(weights),
+        sizes=sizes,
+        block_size=rule.block_size,
+        stop=rule.stop,
+        max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
+        temperature=rule.temperature,
+        key=derive_key(rule.seed, *names_in_keys(path), "mix"),
+        lengths=tuple(lengths[name] for name in names)
+        if lengths and rule.unit == "tokens"
+        else None,
+        meters=meters,
+    )
+    pasts = tuple(bound(past, mixture) for past in rule.pasts)
+    return History(mixture, events, pasts, rule.now)
+
+
+def mixture_op(
+    found: History,
+    inputs: tuple[Op, ...],
+    leaves: int,
+    at: Path,
+    with_rows: Callable[[str, Mapping[str, int]], Op | None],
+) -> MixtureOp:
+    """Return the op of a mixture, with its eras. Each input continues at its next draw.
+
+    `with_rows` returns an input over sources with other numbers of rows; None if it has none of
+    these sources.
+    """
+    ops, eras = dict(zip(found.mixture.names, inputs, strict=True)), list[Era]()
+    for i, (epoch, place, mixture, rows) in enumerate(found.eras):
+        drawn = np.zeros(len(mixture.names), np.int64)
+        if i:
+            earlier, before = eras[-1], found.eras[i - 1].mixture
+            drawn = _moved(earlier.mix.drawn(epoch - earlier.epoch), before, mixture)
+        mine = [
+            _former(ops.get(name), name, size, with_rows(name, dict(rows)) if rows else None)
+            for name, size in zip(mixture.names, mixture.sizes, strict=True)
+        ]
+        eras.append(Era(epoch, place, MixOp(mine, mixture, leaves, at, base=drawn)))
+    sizes = {era.epoch: era.mix.size for era in eras}
+    ends = [epoch for epoch, size in sizes.items() if size is not None]
+    if ends and len(ends) < len(sizes):
+        raise ConfigError(
+            f"the mixture of {', '.join(found.mixture.names)} ends, but the change would make it "
+            f"endless in pass {min({*sizes} - {*ends})}; limit the input that has no end"
+        )
+    if not ends:  # one pass that never ends
+        eras = [era for era in eras if not era.epoch]
+    return ErasOp(eras) if len(eras) > 1 else eras[0].mix
+
+
+def _moved(drawn: Ints, before: Mixture, after: Mixture) -> Ints:
+    """Return the draws of each input of a mixture, from those of the mixture before it."""
+    then = dict(zip(before.names, zip(drawn.tolist(), before.sizes, strict=True), strict=True))
+    return np.asarray(
+        [
+            moved_draws(*then[name], size) if name in then else 0
+            for name, size in zip(after.names, after.sizes, strict=True)
+        ],
+        np.int64,
+    )
+
+
+def _former(op: Op | None, name: str, size: int | None, then: Op | None) -> Op:
+    """Return an input as it was in an era; `then` is the one over the rows of that era."""
+    if then is not None and then.size == size:
+        return then
+    if op is None:
+        return RemovedInput(name, size)
+    return op if size is None or op.size == size else FormerInput(op, size)

@@ -1,0 +1,276 @@
+"""Mixing streams: inputs whose samples cannot be counted beforehand, drawn from one by one by a
+rule.
+
+The rule says whose turn it is; what happens when an input ends is settled when it ends. Weighted
+mixtures note it as an event in their log, so that the cursor replays it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...types import Ints, Json, Path
+from ..base.cursors import parse_cursor_int, parse_cursor_list
+from ..base.integers import find_distinct_values
+from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
+from ..mixing.rules import Draws, Outcome
+from ..streams.opening import Opening
+from ..streams.reader import LaneOf, Laps
+from ..streams.stream import Stream, Tap
+from ..streams.trail import Chunk, Fixed, Trail
+from .op import Op
+
+
+class Draw(NamedTuple):
+    """One draw: whose, the passes of all inputs and the rule as they stood afterwards, and the way
+    back behind it."""
+
+    source: int
+    epochs: tuple[int, ...]
+    draws: Draws
+    trail: Trail
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The trail of draws: the state before the first of them, and what each changed."""
+
+    position: int
+    draws: Draws
+    drawn: tuple[int, ...]
+    epochs: tuple[int, ...]
+    behind: tuple[tuple[Trail, int], ...]
+    steps: Sequence[Draw]
+
+    def at(self, count: int, /) -> Json:
+        draws, epochs, drawn, behind = self.draws, self.epochs, list(self.drawn), list(self.behind)
+        for step in self.steps[:count]:
+            draws, epochs = step.draws, step.epochs
+            drawn[step.source] += 1
+            behind[step.source] = step.trail, step.used
+        inputs = [
+            [epoch, trail.at(used)] for epoch, (trail, used) in zip(epochs, behind, strict=True)
+        ]
+        return [self.position + count, draws.saved(), drawn, inputs]
+
+
+class Input:
+    """One input of a weave: items taken from its stream beforehand, and where the next draw stands
+    among them."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.tap = Tap(stream)
+
+    def seek(self, epoch: int, cursor: Json) -> None:
+        self.tap.seek(epoch, cursor)
+        self.behind: tuple[Trail, int] = (Fixed(self.tap.cursor()), 0)
+        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+        self.taken = list[ProvenanceRows]()
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether there is another item that was taken already."""
+        return self.used < len(self.chunk.values)
+
+    def more(self, n: int) -> bool:
+        """Whether there is another item; takes up to `n` from the stream if none is at hand."""
+        if self.at_hand:
+            return True
+        self.settle()
+        self.chunk, self.used = self.tap.take(n), 0
+        self._settled = 0
+        return bool(self.chunk.values)
+
+    def back(self, epoch: int) -> None:
+        """Go back to behind the last item drawn."""
+        trail, used = self.behind
+        self.tap.seek(epoch, trail.at(used))
+        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+
+    def draw(self) -> Any:
+        value = self.chunk.values[self.used]
+        self.used += 1
+        self.behind = self.chunk.trail, self.used
+        return value
+
+    def settle(self) -> None:
+        """Note the provenance of what was drawn since the last time."""
+        if self.used > self._settled:
+            self.taken.append(self.chunk.rows.slice(self._settled, self.used))
+            self._settled = self.used
+
+
+class MixStream:
+    """A mix of streams. `patience` is how many passes in a row an input may give nothing: a lane
+    without a share of one has one of another.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        names: Sequence[str],
+        draws: Draws,
+        depth: int,
+        lane: LaneOf,
+    ) -> None:
+        self.inputs, self.names, self.start, self.depth = (
+            [Input(stream) for stream in streams],
+            names,
+            draws,
+            depth,
+        )
+        self.lane, self.empty_passes, self.patience = (
+            lane.lane,
+            lane.empty_passes,
+            lane.lanes if lane.lanes > 1 else 0,
+        )
+        self.seek(0, None)
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        if cursor is None:
+            self.position, self._draws, self._drawn = 0, self.start, [0] * len(self.inputs)
+            self._epochs = (epoch * self.start.laps,) * len(self.inputs)
+            for each in self.inputs:
+                each.seek(self._epochs[0], None)
+        else:
+            position, draws, drawn, inputs = parse_cursor_list(cursor, 4)
+            self.position, self._drawn = (
+                parse_cursor_int(position),
+                [parse_cursor_int(count) for count in parse_cursor_list(drawn, len(self.inputs))],
+            )
+            self._draws = self.start.restored(draws)
+            self._epochs = tuple(
+                parse_cursor_int(own) for own, _ in parse_cursor_list(inputs, len(self.inputs))
+            )
+            for each, (own, below) in zip(self.inputs, inputs, strict=True):
+                each.seek(own, below)
+        self._choices = list[int]()
+        if cursor is not None:
+            self._choose(1)  # refuses now where nothing can be drawn
+
+    def cursor(self) -> Json:
+        return self._trail([]).at(0)
+
+    def _trail(self, steps: Sequence[Draw]) -> Drawn:
+        behind = tuple(each.behind for each in self.inputs)
+        return Drawn(self.position, self._draws, tuple(self._drawn), self._epochs, behind, steps)
+
+    def close(self) -> None:
+        for each in self.inputs:
+            each.tap.stream.close()
+
+    def _choose(self, n: int) -> int | None:
+        if not self._choices:
+            self._choices = self._draws.choose(self.position, max(n, 64))[::-1]
+        return self._choices[-1] if self._choices else None
+
+    def pull(self, n: int, /) -> Chunk:
+        values, sources, steps = list[Any](), list[int](), list[Draw]()
+        trail, idle, outcome = self._trail(steps), 0, None
+        eager = self._draws.eager
+        while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
+            drawn = self.inputs[source]
+            if not (drawn.at_hand or drawn.more(self._choices[len(values) - n :].count(source))):
+                outcome = self._ended(source, idle > self.patience)
+                idle = idle + 1 if outcome == "again" else 0
+                continue
+            idle = 0
+            values.append(drawn.draw())
+            sources.append(source)
+            self._choices.pop()
+            self.position += 1
+            self._drawn[source] += 1
+            if eager and not drawn.at_hand and not self._goes_on(source, n - len(values)):
+                outcome = self._ended(source)
+            steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
+        if not values:
+            return Chunk([], make_empty_rows(0), Fixed(None))
+        return Chunk(values, self._rows(np.asarray(sources)), trail)
+
+    def _goes_on(self, source: int, left: int) -> bool:
+        """Return whether an input has another item, of the `left` still to draw; errors appear when
+        it is drawn.
+        """
+        drawn = self.inputs[source]
+        try:
+            return drawn.more(max(1, self._choices[-left:].count(source) if left else 0))
+        except Exception:
+            drawn.back(self._epochs[source])
+            return True
+
+    def _rows(self, sources: Ints) -> ProvenanceRows:
+        """The provenance of what was drawn, put in the order of the draws."""
+        parts, order = list[ProvenanceRows](), list[Ints]()
+        for i in find_distinct_values(sources).tolist():
+            drawn = self.inputs[int(i)]
+            drawn.settle()
+            parts.append(join_rows(drawn.taken).deepened(self.depth))
+            order.append(np.flatnonzero(sources == i))
+            drawn.taken = []
+        back = np.empty_like(sources)
+        back[np.concatenate(order)] = np.arange(len(sources))
+        return join_rows(parts).take(back)
+
+    def _ended(self, source: int, barren: bool = False) -> Outcome:
+        """An input has no more: ask the rule."""
+        if barren:
+            self.empty_passes.note(self.names[source], self.lane)
+        self._draws, outcome = self._draws.ended(source, self.position, self._drawn, barren)
+        self._choices = []
+        if outcome == "again":
+            self._epochs = tuple(epoch + (i == source) for i, epoch in enumerate(self._epochs))
+            taken = self.inputs[source].taken
+            self.inputs[source].seek(self._epochs[source], None)
+            self.inputs[source].taken = taken
+        return outcome
+
+
+class MixStreamOp(Op):
+    """A mix of streams. `rule` gives a lane its draws; a mixture by weight has a place, `at`.
+    `paired`: the items
+    become partners in a zip. `endless`: it never ends.
+    """
+
+    indexed = False
+
+    def __init__(
+        self,
+        inputs: Sequence[Op],
+        names: Sequence[str],
+        rule: Callable[[int, int], Draws],
+        *,
+        at: Path | None = None,
+        paired: bool = False,
+        endless: bool = False,
+    ) -> None:
+        self.inputs, self.names, self.rule, self.at, self.paired, self.endless = (
+            tuple(inputs), tuple(names), rule, at, paired, endless,
+        )  # fmt: skip
+        self.depth = max(each.depth for each in self.inputs)
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        lane, lanes = opening.share[:2]
+        draws = self.rule(lane, lanes)
+        laps = Laps(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)
+        below = opening
+        if self.paired:  # a sample that failed would take the partner of another
+            below = replace(opening, execution=replace(opening.execution, paired=True))
+        weave = MixStream(
+            [below.open(each, laps) for each in self.inputs],
+            self.names,
+            draws,
+            self.depth,
+            opening.share,
+        )
+        if self.at is not None:
+            opening.drawn[self.at] = lambda _: weave.position * lanes
+        return weave
+
+    @property
+    def mixture(self) -> Path | None:
+        return self.at

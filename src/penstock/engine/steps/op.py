@@ -1,0 +1,362 @@
+"""What every node of a compiled tree can be asked.
+
+An op answers about positions: which samples lie there (`locate`, integers only, nothing is read),
+what they are (`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how
+far its inputs were drawn (`before`). `UnaryOp` passes every question on: an op says only what it
+changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from ...types import Ints, Json, Path, Source
+from ..base.passes import Passes
+from ..base.rows import ProvenanceRows
+from ..streams.opening import Opening
+from ..streams.reader import Laps
+from ..streams.step import FunctionCall
+from ..streams.stream import Stream
+from .seek import At, holding
+from .tally import Tally
+from .tokens import Lengths, Sums
+
+Standing: TypeAlias = "tuple[int, Op | None, int]"
+"""A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
+
+UNKNOWN = -2
+"""A position that arithmetic does not tell."""
+
+
+class Before(NamedTuple):
+    """The progress of an input.
+
+    `ahead`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
+    `replays`: a later pass may deliver the same positions again.
+    """
+
+    op: Op
+    position: int
+    ahead: bool
+    first: int = 0
+    replays: bool = False
+
+
+class Op:
+    """A node of a compiled tree. `size` is the length of a pass, None where it never ends; `depth`
+    how many levels of groups its items have; `inputs` what lies below.
+    """
+
+    inputs: tuple[Op, ...] = ()
+    depth: int = 0
+    indexed: bool = True
+    """Whether its n-th item can be computed without those before; where not, it can only be
+    streamed."""
+    source: Source | None = None  # what the values are read from, where that is all
+    only_input: Op | None = None
+    """The input of an op over one."""
+    one_pass: bool = False
+    """True if a pass of it takes one pass of its input."""
+    keeps_order: bool = False
+    """True if its items are in the order of its only input, perhaps with gaps or copies."""
+
+    @property
+    def size(self) -> int | None:
+        raise NotImplementedError
+
+    @property
+    def passes(self) -> Passes | None:
+        """The passes of an order that ends; None for one that does not."""
+        return None if self.size is None else Passes.uniform(self.size)
+
+    @property
+    def tail(self) -> bool:
+        """Return whether batches are the last step that forms groups, so that their size is no part
+        of the run.
+        """
+        return False
+
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        """The samples behind positions."""
+        raise NotImplementedError
+
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
+        """The items that rows are: a list, or what is `Columnar` for the step above."""
+        raise NotImplementedError
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        """Its items one after the other, as one lane or rank has them."""
+        return opening.positions(self, laps)
+
+    # ------------------------------------------------------------ backwards
+
+    def find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        """The positions in `[low, high)` whose items hold any of these samples of a leaf, sorted,
+        each once. In passes that are not told there are none.
+        """
+        if high <= low or not len(index) or self.size == 0:
+            return np.zeros(0, np.int64)
+        return self._find(leaf, index, low, high)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        raise NotImplementedError
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        """The positions of the samples of these numbers of leaves, as they come; `UNKNOWN` where
+        arithmetic does not tell.
+        """
+        return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
+
+    # ------------------------------------------------------------ sums
+
+    def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None:
+        """Add to a tally what lies at positions `[start, stop)`, so many times."""
+        if stop <= start:
+            return
+        if tally.by_document and self.leaf is not None:
+            tally.documents(self, start, stop, times)
+        else:
+            self._count(tally, start, stop, times)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        tally.one_by_one(self, start, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        """Add, by leaf, the tokens of everything before a position, so many times."""
+        lengths.sums(self).before(position, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        """A position at which a token begins, or one not long before it, and the tokens before that
+        position."""
+        return holding(self, token, lengths)
+
+    def summed(self, lengths: Lengths) -> Sums:
+        """Sums of lengths over its passes, where no other op tells them."""
+        return Sums(self, lengths)
+
+    def known(self) -> tuple[object, Json] | None:
+        """The source whose samples it gives in another order, and which that is; None for anything
+        else."""
+        return None
+
+    def once(self, out: Ints) -> None:
+        """Note how many different samples of each leaf there are to draw from: its length, or what
+        slices leave."""
+        for each in self.inputs:
+            each.once(out)
+
+    # ------------------------------------------------------------ how far
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        """Return the progress of the inputs once everything before a position was delivered; none
+        for inputs in another order.
+        """
+        raise NotImplementedError
+
+    def stands(self, position: int, ahead: bool = False) -> tuple[int, int] | None:
+        """Return, for a mixture, the pass and the place up to which everything before a position
+        was drawn.
+        """
+        return None
+
+    def under_way(self, position: int) -> bool:
+        """Return whether a part of an order keyed by the names of inputs was delivered."""
+        return False
+
+    @property
+    def mixture(self) -> Path | None:
+        """The place of the mixture that this is, or that these steps lie on."""
+        return None
+
+    def reached(self, position: int) -> int | None:
+        """Return the position of the mixture once everything before a position was delivered; None
+        if it is unknown.
+        """
+        for mix, (epoch, place, _) in _standing(Before(self, position, False)):
+            if mix.mixture == self.mixture:
+                return (0 if mix.passes is None else mix.passes.start(epoch)) + place
+        return None
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        """Return the positions of the leaves, for replacing bad samples.
+
+        Each has the leaf, the op to draw a replacement from (`among`, the top of a line of steps
+        that keep single samples; None in a pack, which leaves a hole), and the number of group
+        levels above.
+        """
+        for each in self.inputs:
+            yield from each.places(above, packed)
+
+    @property
+    def ending(self) -> Op:
+        """The part of a line of steps that has passes, where the whole is repeated for ever."""
+        return self
+
+    # ------------------------------------------------------------ what it is
+
+    @property
+    def function(self) -> FunctionCall | None:
+        """The function of a function step; None for any other op."""
+        return None
+
+    @property
+    def mixed(self) -> bool:
+        """Whether several sources are drawn from in turn somewhere in it."""
+        return any(each.mixed for each in self.inputs)
+
+    @property
+    def leaf(self) -> int | None:
+        """The only leaf of an input of single samples; None if there are several, or groups."""
+        return None
+
+    @property
+    def steady(self) -> bool:
+        """Whether the same stretch of any two passes holds as many samples of each leaf."""
+        return False
+
+    @property
+    def alike(self) -> bool:
+        """Whether every pass gives the same samples, in whatever order."""
+        return False
+
+    @property
+    def period(self) -> int:
+        """The positions after which an input of one leaf gives the same samples again, in whatever
+        order."""
+        assert self.size is not None
+        return self.size
+
+    @property
+    def since(self) -> int:
+        """The first position to which all exclusions apply."""
+        return max((each.since for each in self.inputs), default=0)
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The numbers of all leaves."""
+        return tuple(leaf for each in self.inputs for leaf in each.leaves)
+
+
+def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, bool]]:
+    """Return the positions of the mixtures in an op once everything before a position was
+    delivered.
+
+    Each has its pass and place in the pass; an op above it may be `under_way`.
+    """
+    return {id(mix): place for mix, place in _standing(Before(op, position, False))}
+
+
+def _standing(
+    given: Before, held: bool = False, top: bool = True
+) -> Iterator[tuple[Op, tuple[int, int, bool]]]:
+    op = given.op
+    held = held or op.under_way(given.position)
+    if (place := op.stands(given.position, given.ahead)) is not None:
+        yield op, (*place, held)
+    for below in op.before(given.position, given.ahead):
+        if top or not below.replays:
+            yield from _standing(below, held, top and op.one_pass)
+
+
+class UnaryOp(Op):
+    """An op over one other, which it passes every question on to."""
+
+    one_pass = True
+
+    def __init__(self, input: Op) -> None:
+        self.input = self.only_input = input
+        self.inputs, self.depth, self.indexed = (input,), input.depth, input.indexed
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        return self.input.places(above, packed, among or self)
+
+    @property
+    def ending(self) -> Op:
+        return self.input.ending if self.size is None else self
+
+    @property
+    def mixture(self) -> Path | None:
+        return self.input.mixture
+
+    @property
+    def size(self) -> int | None:
+        return self.input.size
+
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        return self.input.locate(positions)
+
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
+        return self.input.values(rows)
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        return self.input.find(leaf, index, low, high)
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return number if self.leaf is not None else self.input.nth(leaf, number)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        self.input.count(tally, start, stop, times)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.input, position, ahead)
+
+    @property
+    def leaf(self) -> int | None:
+        return self.input.leaf
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None and self.input.steady
+
+    @property
+    def alike(self) -> bool:
+        return self.input.alike
+
+    @property
+    def period(self) -> int:
+        return self.input.period
+
+
+class Groups(UnaryOp):
+    """An op whose items are groups of those below."""
+
+    def __init__(self, input: Op) -> None:
+        super().__init__(input)
+        self.depth = input.depth + 1
+
+    @property
+    def leaf(self) -> int | None:
+        return None
+
+
+def last_samples(root: Op, position: int, ends: bool = False) -> dict[int, Json]:
+    """Return the last sample before a position by leaf.
+
+    Leaves that an op orders together share one. Leaves at the end of a pass have none, unless
+    `ends` asks for the last of that pass.
+
+    >>> from penstock import from_sequence, mix
+    >>> ds = mix({"a": from_sequence("xyz"), "b": from_sequence("uvw")}, {"a": 2, "b": 1})
+    >>> last_samples(ds.compiled.op, 4)
+    {1: [[0], [0], [0]]}
+    """
+    found, todo = dict[int, Json](), [Before(root, position, ends)]
+    while todo:
+        op, position, ahead, *_ = todo.pop()
+        below = [] if op.leaf is not None else [*op.before(position, ahead)]
+        todo += below
+        passes = op.passes
+        within = passes is not None and passes.at(position).start != position
+        if not below and passes is not None and (within or (ends and position)):
+            rows = op.locate(np.asarray([position - 1]))
+            place = np.searchsorted(sorted(op.leaves), rows.leaf).tolist()
+            one: Json = [rows.epoch.tolist(), rows.index.tolist(), place]
+            found |= dict.fromkeys(op.leaves, one)
+    return dict(sorted(found.items()))

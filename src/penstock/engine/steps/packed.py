@@ -1,0 +1,243 @@
+"""Rows of documents whose lengths are known, whoever decides which documents they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...errors import DataError
+from ...types import Ints, Sizer, Source
+from ..base.fallback import log_fallback
+from ..base.rows import HOLE, ProvenanceRows
+from ..base.spans import DocumentSpans, SpanSource, join_spans
+from ..packing import Missing, PieceColumns, PlannedPieces
+from ..streams.step import Failed, listed
+from .batch import BatchOp
+from .op import UNKNOWN, Before, Groups, Op, Standing
+from .tokens import Lengths
+
+_FEW = 16  # documents of each source
+
+
+class PackedOp(Groups):
+    """Groups of parts of documents. `node` numbers it among the ops that leave marks.
+
+    Documents have the sizes `lengths`; without padding and truncation they have `unpadded`.
+    """
+
+    def __init__(self, input: Op, lengths: Lengths, sizer: Sizer | None, node: int) -> None:
+        super().__init__(input)
+        self.lengths, self.node = lengths.count_by(sizer), node
+        self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
+        self.multiple = sizer.multiple if sizer else 1
+
+    @property
+    def is_large(self) -> bool:
+        """True if a pass has so many documents that plans estimate its rows from a sample."""
+        return False
+
+    def drawn(self, position: int) -> int:
+        """Return the number of samples below that determine the groups before a position."""
+        raise NotImplementedError
+
+    row_length: int | None = None
+    """The tokens of a row; None of batches."""
+
+    truncates: bool = False
+    """True if documents longer than a row lose their ends."""
+
+    together: int = 0
+    """How many rows are packed at a time, the last of a pass with what is left; 0 where no row
+    depends on what comes later.
+    """
+
+    def sampled(self) -> ProvenanceRows:
+        """A window of its rows, the first of the first pass, without packing the whole."""
+        raise NotImplementedError
+
+    def parts(
+        self, documents: ProvenanceRows, start: Ints, stop: Ints, bounds: Ints
+    ) -> ProvenanceRows:
+        """Groups of documents, each from token `start` to `stop`."""
+        documents.part = documents.part + start
+        documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
+        return documents.grouped(bounds)
+
+    def values(self, rows: ProvenanceRows) -> Sequence[Any]:
+        inner = rows.ungrouped()
+        first = inner.firsts()[:-1]
+        starts, stops = rows.marks[self.node][first], rows.marks[~self.node][first]
+        columns = PieceColumns(self._documents(inner, rows.levels[0]), starts, stops)
+        return [PlannedPieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
+
+    def _documents(self, rows: ProvenanceRows, groups: Ints) -> Sequence[Any]:
+        """The documents of groups; one that cannot be read is shown by the first of its group that
+        can."""
+        if HOLE not in rows.marks:
+            try:
+                found = self._spans(rows)
+            except Exception as error:
+                read = listed(self.input.values(rows))  # finds out which document it was
+                log_fallback("pack", error)
+                return read
+            return listed(self.input.values(rows)) if found is None else found
+        gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
+        there = np.flatnonzero(~gone)
+        found = dict(
+            zip(
+                there.tolist(),
+                self.input.values(rows.take(there)) if len(there) else [],
+                strict=True,
+            )
+        )
+        values = list[Any]()
+        for a, b in pairwise(groups.tolist()):
+            shown = next((found[i] for i in range(a, b) if i in found), None)
+            for i in range(a, b):
+                if i not in found and shown is None:
+                    shown = self._another(rows.slice(i, i + 1))
+                values.append(found[i] if i in found else Missing(shown))
+        return values
+
+    @cached_property
+    def _stored(self) -> dict[int, Source | None]:
+        """The sources of the documents of each leaf: an input packed by known lengths only reads
+        them.
+        """
+        return {int(op.leaf or 0): op.source for op in _reads(self.input)}
+
+    def _spans(self, rows: ProvenanceRows) -> DocumentSpans | None:
+        """Return the places of documents; None if they do not lie end to end."""
+        if rows.levels or not len(rows):
+            return None
+        if len(rows) < _FEW * len(self._stored):
+            return None  # by the source, that takes longer than reading them
+        order = np.argsort(rows.leaf, kind="stable")
+        found = list[DocumentSpans]()
+        for some in np.split(order, np.flatnonzero(np.diff(rows.leaf[order])) + 1):
+            source = self._stored[int(rows.leaf[some[0]])]
+            spans = source.spans(rows.index[some]) if isinstance(source, SpanSource) else None
+            if spans is None:
+                return None
+            found.append(spans)
+        return join_spans(found, order)
+
+    def _another(self, rows: ProvenanceRows) -> Any:
+        """Another document of a source, to show the form of one that cannot be read."""
+        size = len(self.lengths.by_leaf[int(rows.leaf[0])])
+        for step in range(1, 17):
+            with suppress(Failed):
+                return self.input.values(replace(rows, index=(rows.index + step) % size))[0]
+        raise DataError(
+            "pack: a document and the 16 after it in its source cannot be read; see whether the "
+            "source is corrupted"
+        )
+
+    # ------------------------------------------------------------ questions
+
+    def with_tokens(self, leaf: int, index: Ints) -> Ints:
+        """Leave out documents without tokens: no row holds them."""
+        if leaf not in self.leaves:
+            return index
+        return index[np.asarray(self.lengths.by_leaf[leaf][index]) > 0]
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return np.full(len(leaf), UNKNOWN)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        begins = position == (0 if self.passes is None else self.passes.at(position).start)
+        yield Before(self.input, self.drawn(position), not begins)
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        return self.input.places(above + 1, True)
+
+    @property
+    def steady(self) -> bool:
+        return False
+
+    @property
+    def alike(self) -> bool:
+        return False
+
+
+def _reads(op: Op) -> Iterator[Op]:
+    """The sources below."""
+    if not op.inputs:
+        yield op
+    for each in op.inputs:
+        yield from _reads(each)
+
+
+def ranks(input: Op, names: Sequence[str]) -> Ints:
+    """The place of each leaf of an input among the others by name, so that no order in which they
+    were written counts."""
+    out = np.zeros(len(names), np.int64)
+    out[sorted(input.leaves, key=names.__getitem__)] = np.arange(len(input.leaves))
+    return out
+
+
+def packs_of(op: Op) -> list[PackedOp]:
+    """Return the packing ops of a tree, the outermost first."""
+    below = [pack for each in op.inputs for pack in packs_of(each)]
+    return [op, *below] if isinstance(op, PackedOp) else below
+
+
+def top_pack(op: Op) -> PackedOp | None:
+    """Return the outermost packing op above all mixtures."""
+    while op.only_input is not None and not isinstance(op, PackedOp):
+        op = op.only_input
+    return op if isinstance(op, PackedOp) else None
+
+
+def packed_before(op: Op, position: int) -> range:
+    """The positions before one of whose rows an earlier end of the pass would make others, and
+    perhaps some before
+    them: the last window takes what fills no other.
+    """
+    if isinstance(op, PackedOp):
+        if not op.together or op.passes is None or not position:
+            return range(position, position)
+        start = op.passes.at(position - 1).start
+        window = max((position - 1 - start) // op.together - 1, 0)
+        return range(start + window * op.together, position)
+    below = op.before(position) if op.only_input is not None else ()
+    many = max(
+        (each.position - packed_before(each.op, each.position).start for each in below), default=0
+    )
+    if many and isinstance(op, BatchOp):
+        many = -(-many // op.n) + 1
+    return range(max(position - many, 0), position)
+
+
+def window_ends(op: Op, position: int) -> bool:
+    """Return whether a window of whole documents ends at a position, so that later rows do not
+    depend on earlier ones.
+    """
+    if isinstance(op, PackedOp):
+        return bool(op.together) and not op.under_way(position)
+    below = [] if op.only_input is None else [*op.before(position)]
+    return bool(below) and all(window_ends(each.op, each.position) for each in below)
+
+
+def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
+    """Return the passes from which on planned rows lack samples that are excluded at a position."""
+    op = rows
+    while op.only_input is not None:
+        if isinstance(op, PackedOp):
+            if op.passes is None:
+                break
+            found = op.passes.at(position)
+            return (found.epoch,) if found.start == position else (found.epoch, found.epoch + 1)
+        below = next(iter(op.before(position)), None)
+        if below is None:
+            break
+        op, position = below.op, below.position
+    return ()

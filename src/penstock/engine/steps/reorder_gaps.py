@@ -1,0 +1,147 @@
+"""Orders without some positions: of each pass, or of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+
+from ...types import Ints
+from ..base.passes import Passes
+from ..orders import Gap, Skips
+from .op import UNKNOWN, Before, Op, Standing
+from .reorder_op import OrderOp, PassOp
+from .seek import At, holding
+from .tally import Tally
+from .tokens import Lengths
+
+
+class GapOp(PassOp):
+    """Each pass without some places in a row."""
+
+    keeps_order = True
+
+    order: Gap
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        first, last = self.order.down(np.asarray([low, high - 1]), self.input.size, self.key)[
+            0
+        ].tolist()
+        found = self.order.up(
+            self.input.find(leaf, index, first, last + 1), self.input.size, self.key
+        )
+        return found[found >= 0]
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        """All of a stretch below, less the gaps of the passes in it."""
+        input, gap, n = self.input, self.order, self.input.size
+        if input.leaf is not None:
+            return input.count(tally, start, stop, times)
+        lost, (first, last) = gap.lost(n), gap.down(np.asarray([start, stop - 1]), n, 0)[0].tolist()
+        input.count(tally, first, last + 1, times)
+        if n is None:
+            gaps = range(0, int(first < gap.start < last))
+        else:
+            gaps = range(-(-(first - gap.start) // n), -(-(last - gap.start) // n))
+        if len(gaps) > 1 and input.steady and not tally.by_document:
+            return input.count(tally, gap.start, gap.start + lost, -times * len(gaps))
+        for epoch in gaps:
+            begin = epoch * (n or 0) + gap.start
+            input.count(tally, begin, begin + lost, -times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        gap = self.order
+        if self.input.size is not None:
+            return lengths.sums(self).before(position, out, times)
+        if position <= gap.start:
+            return self.input.tokens(position, lengths, out, times)
+        for below, more in (
+            (position + gap.count, times),
+            (gap.start + gap.count, -times),
+            (gap.start, times),
+        ):
+            self.input.tokens(below, lengths, out, more)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        last = (
+            self.order.down(np.asarray([position - 1]), self.input.size, 0)[0]
+            if position
+            else (-1,)
+        )
+        yield Before(self.input, int(last[0]) + 1, ahead)
+
+
+class SkipOp(OrderOp):
+    """The rows of a run without those that it skipped. A pass of them is shorter."""
+
+    keeps_order = True
+
+    order: Skips
+    one_pass = True
+
+    @property
+    def passes(self) -> Passes | None:
+        return self._passes
+
+    @cached_property
+    def _passes(self) -> Passes | None:
+        below, lost = self.input.passes, dict[int, int]()
+        if below is None:
+            return None
+        before = 0
+        for start, left_out in self.order.points:
+            epoch = below.at(start + before).epoch
+            lost[epoch] = lost.get(epoch, 0) + left_out - before
+            before = left_out
+        epochs = sorted({*below.epochs, *(at for epoch in lost for at in (epoch, epoch + 1))})
+        return Passes.of(
+            (epoch, max(below.size(epoch) - lost.get(epoch, 0), 0)) for epoch in epochs
+        )
+
+    @property
+    def size(self) -> int | None:
+        return None if self._passes is None else self._passes.sizes[0]
+
+    def _down(self, position: int) -> int:
+        return int(self.order.down(np.asarray([position]), None, 0)[0][0])
+
+    def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions below of a range, as ranges."""
+        inner = [at for at, _ in self.order.points if start < at < stop]
+        for first, last in pairwise([start, *inner, stop]):
+            below = self._down(first)
+            yield below, below + last - first
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        below = self.input.find(leaf, index, self._down(low), self._down(high - 1) + 1)
+        found = self.order.up(below, None, 0)
+        return found[found >= 0]
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        for first, last in self._stretches(start, stop):
+            self.input.count(tally, first, last, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        for first, last in self._stretches(0, position) if position else ():
+            self.input.tokens(last, lengths, out, times)
+            self.input.tokens(first, lengths, out, -times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return holding(self, token, lengths)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        yield Before(self.input, self._down(position - 1) + 1 if position else 0, ahead)
+
+    def places(
+        self, above: int = 0, packed: bool = False, among: Op | None = None
+    ) -> Iterator[Standing]:
+        return self.input.places(above, packed, among)
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return np.full(len(leaf), UNKNOWN)
+
+    @property
+    def leaf(self) -> int | None:
+        return None

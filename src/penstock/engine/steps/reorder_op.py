@@ -1,0 +1,345 @@
+"""Another order of an input: by a permutation of every pass, pass after pass, the same places again
+and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from math import lcm
+
+import numpy as np
+
+from ...types import Ints, Json, Order, Path
+from ..base.rows import ProvenanceRows
+from ..orders import (
+    AllBut,
+    Pick,
+    Portion,
+    Replay,
+    Slice,
+    WindowShuffle,
+)
+from .op import UNKNOWN, Before, Op, UnaryOp
+from .read import ReadOp
+from .seek import At, Metered, holding
+from .tally import Tally, laps_of, split_passes
+from .tokens import Lengths
+
+
+class OrderOp(UnaryOp):
+    """An order of an input. As it stands: pass after pass as one, each in its own order."""
+
+    one_pass = False
+
+    def __init__(self, input: Op, order: Order, key: int) -> None:
+        super().__init__(input)
+        self.order, self.key, self.source = order, key, input.source
+
+    @property
+    def size(self) -> int | None:
+        return self.order.size(self.input.size)
+
+    def locate(self, positions: Ints) -> ProvenanceRows:
+        below, replay = self.order.down(positions, self.input.size, self.key)
+        rows = self.input.locate(below)
+        return rows if replay is None else rows.later(replay)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        self.input.tokens(position, lengths, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return self.input.holding(token, lengths)
+
+    def once(self, out: Ints) -> None:
+        self.input.once(out)
+        leaf = self.input.leaf
+        if leaf is not None and (size := self.order.size(int(out[leaf]))) is not None:
+            out[leaf] = min(size, out[leaf])
+
+
+class PassOp(OrderOp):
+    """An order that gives what every pass holds, in whatever order; or any other that is the
+    user's."""
+
+    one_pass = True
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        size, n = self.size, self.input.size
+        assert n is not None and size is not None, "an endless input is only repeated and sliced"
+        first, last = low // size, (high - 1) // size + 1
+        found = self.order.up(self.input.find(leaf, index, first * n, last * n), n, self.key)
+        return np.sort(found[(found >= low) & (found < high)])
+
+    def nth(self, leaf: Ints, number: Ints) -> Ints:
+        return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        n = self.input.size
+        if self.input.leaf is not None:
+            return self.input.count(tally, start, stop, times)
+        if n is None or self.size != n:
+            return tally.one_by_one(self, start, stop, times)
+        head, tail = (
+            -(-start // n) * n,
+            stop // n * n,
+        )  # whole passes hold what they hold in any order
+        if head > tail:
+            return tally.one_by_one(self, start, stop, times)
+        tally.one_by_one(self, start, head, times)
+        self.input.count(tally, head, tail, times)
+        tally.one_by_one(self, tail, stop, times)
+
+    def known(self) -> tuple[object, Json] | None:
+        named = (
+            self.input.named
+            if isinstance(self.input, ReadOp)
+            and self.size == self.input.size
+            and not self.input.former
+            else None
+        )
+        return (
+            None
+            if named is None
+            else (named.source, {"order": self.order.describe(), "key": self.key})
+        )
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        n = self.input.size
+        if not n or self.size != n or self.input.alike:
+            return lengths.sums(self).before(position, out, times)
+        self.input.tokens(position // n * n, lengths, out, times)
+        lengths.sums(self).within(position // n, position % n, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        n = self.input.size
+        if not n or self.size != n or not self.input.alike:
+            return holding(self, token, lengths)
+        sums = lengths.exactly(self)
+        whole = int(sums.whole().sum())
+        epoch, rest = divmod(token, max(whole, 1))
+        place, before = sums.holding(epoch, rest)
+        return At(epoch * n + place, epoch * whole + before)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        if self.input.size and position % self.input.size == 0:
+            yield Before(self.input, position, ahead)
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None and self.input.leaf is not None
+
+    @property
+    def alike(self) -> bool:
+        return self.size == self.input.size and self.input.alike
+
+    @property
+    def period(self) -> int:
+        assert self.size is not None
+        return self.size
+
+
+class WindowOp(PassOp):
+    """Windows of neighbours in random order; of an input that never ends they reach over its
+    passes."""
+
+    order: WindowShuffle
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        if self.input.size is not None:
+            return super()._find(leaf, index, low, high)
+        window = self.order.window
+        below = self.input.find(leaf, index, low // window * window, -(-high // window) * window)
+        found = self.order.up(below, None, self.key)
+        return np.sort(found[(found >= low) & (found < high)])
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        if self.input.size is not None or self.input.leaf is not None:
+            return super()._count(tally, start, stop, times)
+        window = self.order.window
+        head = min(-(-start // window) * window, stop)
+        tail = max(head, stop // window * window)  # whole windows hold what they hold in any order
+        tally.one_by_one(self, start, head, times)
+        self.input.count(tally, head, tail, times)
+        tally.one_by_one(self, tail, stop, times)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        start = position if self.input.size is None else position % max(self.input.size, 1)
+        start = position - start % self.order.window
+        self.input.tokens(start, lengths, out, times)
+        lengths.between(self, start, position, out, times)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        return holding(self, token, lengths)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        if self.input.size is not None:
+            yield from super().before(position, ahead)
+        elif position % self.order.window == 0:
+            yield Before(self.input, position, ahead)
+
+    @property
+    def period(self) -> int:
+        return (
+            super().period
+            if self.input.size is not None
+            else lcm(self.input.period, self.order.window)
+        )
+
+
+class RoundOp(PassOp):
+    """A fixed set of places, repeated: a slice, or a first pass that is replayed.
+
+    `around` has their number, and the positions of the input between which they lie.
+    """
+
+    one_pass = False
+
+    @property
+    def around(self) -> tuple[int, int, int]:
+        if isinstance(self.order, Slice):
+            last = self.order.start + (self.order.count - 1) * self.order.step
+            return self.order.count, min(self.order.start, last), max(self.order.start, last) + 1
+        assert self.input.size is not None
+        return self.input.size, 0, self.input.size
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        period = self.around[0]
+        whole = (min(-(-low // period) * period, high), max(high // period * period, low))
+        parts = list[Ints]()
+        for a, b in pairwise(sorted({low, *whole, high})):
+            start, stop = self.below(a % period, min(a % period + b - a, period))
+            found = self.input.find(leaf, index, start, stop)
+            parts.append(laps_of(self.places_of(found), period, a, b))
+        return np.concatenate(parts)
+
+    def below(self, start: int, stop: int) -> tuple[int, int]:
+        """Between which positions of the input the places `[start, stop)` of a lap lie."""
+        ends = self.order.down(np.asarray([start, stop - 1]), self.input.size, self.key)[0]
+        return int(ends.min()), int(ends.max()) + 1
+
+    def places_of(self, below: Ints) -> Ints:
+        """Where in a lap positions of the input come up."""
+        place = self.order.up(below, self.input.size, self.key)
+        return place[place >= 0]
+
+    @property
+    def forwards(self) -> bool:
+        """Whether they are neighbours below, in their own order."""
+        return isinstance(self.order, Replay) or (
+            isinstance(self.order, Slice) and self.order.step == 1
+        )
+
+    def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
+        period, first, _ = self.around
+
+        if self.input.leaf is not None:
+            return self.input.count(tally, start, stop, times)
+        for _, a, b, laps in split_passes(start, stop, period, alike=True):
+            if self.forwards:
+                self.input.count(tally, first + a, first + b, times * laps)
+            else:
+                tally.one_by_one(self, a, b, times * laps)
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        period, first, _ = self.around
+        if not (period and self.forwards):
+            return lengths.sums(self).before(position, out, times)
+        lap, place = divmod(position, period)
+        for below, more in (
+            (first + place, times),
+            (first + period, lap * times),
+            (first, -(lap + 1) * times),
+        ):
+            self.input.tokens(below, lengths, out, more)
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        period, first, _ = self.around
+        if not (period and self.forwards):
+            return holding(self, token, lengths)
+        meter = Metered(self.input, lengths)
+        before = meter.tokens(first) if first else 0
+        each = max(meter.tokens(first + period) - before, 1)
+        lap, rest = divmod(token, each)
+        found = self.input.holding(before + rest, lengths)
+        if found.document <= first:
+            return At(lap * period, lap * each)
+        return At(lap * period + found.document - first, lap * each + found.token - before)
+
+    def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
+        if (
+            self.size is None and self.input.size is None
+        ):  # a mixture that ends takes over from one that does not
+            return
+        period, first, _ = self.around
+        ahead = ahead and position > 0
+        replay, place = divmod(position - ahead, max(period, 1))  # the end of one is of that one
+        if not replay and self.size == period and (self.forwards or place + ahead == 0):
+            yield Before(self.input, first + place + ahead, ahead, first, replays=True)
+
+    @property
+    def mixture(self) -> Path | None:
+        return (
+            self.input.mixture if isinstance(self.order, Replay) else None
+        )  # a slice is a place of its own
+
+    @property
+    def steady(self) -> bool:
+        return self.size is not None
+
+    @property
+    def alike(self) -> bool:
+        return True
+
+    @property
+    def period(self) -> int:
+        return self.around[0]
+
+
+class PickOp(RoundOp):
+    """Places by number, some of them perhaps more than once."""
+
+    order: Pick
+
+    @property
+    def around(self) -> tuple[int, int, int]:
+        return len(self.order.indices), *self.order.reach
+
+    def below(self, start: int, stop: int) -> tuple[int, int]:
+        return self.order.reach
+
+    def places_of(self, below: Ints) -> Ints:
+        return self.order.every(below)
+
+    def once(self, out: Ints) -> None:
+        self.input.once(out)
+        if self.leaf is not None:
+            out[self.leaf] = min(self.order.different, out[self.leaf])
+
+
+class PortionOp(RoundOp):
+    """A share of the places, or the others; all but some."""
+
+    order: Portion | AllBut
+
+    @property
+    def around(self) -> tuple[int, int, int]:
+        assert self.size is not None and self.input.size is not None
+        return self.size, 0, self.input.size
+
+    @property
+    def forwards(self) -> bool:
+        return False
+
+
+def repeats_first_pass(root: Op) -> bool:
+    """Return whether every pass of an op gives the same samples of several sources."""
+    while root.one_pass:
+        (root,) = root.inputs
+    return isinstance(root, RoundOp) and root.leaf is None
+
+
+def below_orders(root: Op) -> Op:
+    """Return the op below orders: it gives the values of the samples, in whatever order."""
+    while isinstance(root, OrderOp):
+        root = root.input
+    return root

@@ -1,0 +1,127 @@
+"""`ds.repeat()` of a dataset that is not indexed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...types import Json, Path
+from ..base.cursors import parse_cursor_int, parse_cursor_list
+from ..base.rows import make_empty_rows
+from ..base.shown import format_call
+from ..mixing.rules import MANY
+from ..streams.opening import Opening
+from ..streams.reader import LaneOf, Laps
+from ..streams.stream import Stream, Tap
+from ..streams.trail import Chunk, Fixed, Trail
+from .op import Op, UnaryOp
+from .paths import Migration
+from .step import Builder, UnaryStep, Written
+
+
+def pass_of(epochs: int | None, epoch: int, done: int) -> int:
+    """The pass of what is repeated, where so many are done in a pass of the whole."""
+    return epoch * (epochs or MANY) + done
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """The trail of items of one pass: how many were done before it."""
+
+    done: int
+    trail: Trail
+
+    def at(self, count: int, /) -> Json:
+        return [self.done, self.trail.at(count)]
+
+
+class Repeated:
+    """`epochs` passes of a stream, endlessly many. The cursor is how many were done, and that below
+    it."""
+
+    def __init__(self, stream: Stream, epochs: int | None, lane: LaneOf) -> None:
+        self._tap, self._epochs, self._lane = Tap(stream), epochs, lane
+        self.seek(0, None)
+
+    def cursor(self) -> Json:
+        return self._start
+
+    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
+        return self._tap.stream, pass_of(self._epochs, epoch, parse_cursor_int(done)), below
+
+    def seek(self, epoch: int, cursor: Json, /) -> None:
+        done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
+        self._epoch, self._done = epoch, parse_cursor_int(done)
+        self._begin(below)
+        self._start: Json = [self._done, self._tap.cursor()]
+
+    def _begin(self, below: Json) -> None:
+        self._tap.seek(pass_of(self._epochs, self._epoch, self._done), below)
+
+    def close(self) -> None:
+        self._tap.stream.close()
+
+    def pull(self, n: int, /) -> Chunk:
+        idle, patience = 0, self._lane.lanes if self._lane.lanes > 1 else 0
+        while self._epochs is None or self._done < self._epochs:
+            values, rows, trail = self._tap.take(n)
+            if values:
+                return Chunk(values, rows, _Done(self._done, trail))
+            if idle > patience:  # a lane without a share of one pass has one of another
+                if self._epochs is None:
+                    self._lane.empty_passes.note("repeat()", self._lane.lane)
+                break
+            idle += 1
+            self._done += 1
+            if self._done != self._epochs:
+                self._begin(None)
+        return Chunk([], make_empty_rows(0), Fixed(None))
+
+
+class RepeatPassesOp(UnaryOp):
+    """Passes of an input that cannot be indexed, as one."""
+
+    def __init__(self, input: Op, epochs: int | None) -> None:
+        super().__init__(input)
+        self.indexed = False
+        self.epochs = epochs
+
+    @property
+    def mixture(self) -> Path | None:
+        return None
+
+    def stream(self, opening: Opening, laps: Laps) -> Stream:
+        run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
+        return Repeated(
+            opening.open(self.input, Laps(run, self.epochs or MANY)), self.epochs, opening.share
+        )
+
+
+@dataclass(frozen=True)
+class RepeatPasses(UnaryStep):
+    """Join `epochs` passes of a stream; `None` is endless."""
+
+    epochs: int | None
+
+    def describe(self) -> dict[str, Json]:
+        return {"repeat": self.epochs}
+
+    def write(self) -> Written:
+        return Written(format_call("repeat", self.epochs), self.input)
+
+    @cached_property
+    def is_endless(self) -> bool:
+        return self.epochs is None
+
+    @cached_property
+    def repeats_source(self) -> bool:
+        return self.input.repeats_source
+
+    def bind(self, builder: Builder, seed: int, path: Path) -> Op:
+        return RepeatPassesOp(builder.op(self.input, seed, path), self.epochs)
+
+    def _migrate(self, cursor: Json, at: Migration) -> Json:
+        done, inner = parse_cursor_list(cursor)
+        epoch = pass_of(self.epochs, at.epoch, parse_cursor_int(done))
+        return [done, self.input.migrate_cursor(inner, at._replace(epoch=epoch))]

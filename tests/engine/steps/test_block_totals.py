@@ -1,0 +1,121 @@
+"""Sums of lengths that are kept: made by one scan, mapped by whoever comes later, made again where they are damaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from penstock.engine.steps import block_totals
+from penstock.engine.steps.tokens import Lengths
+
+
+class Hashed:
+    """Documents of which nothing lies anywhere: lengths as a function of the index."""
+
+    looked_up = 0
+
+    def __init__(self, many: int, what: str = "hashed") -> None:
+        self.many, self.what = many, what
+
+    def __len__(self) -> int:
+        return self.many
+
+    def __getitem__(self, i: int) -> Any:
+        return np.full(int(self.length_of(np.asarray([i]))[0]), i, np.int64)
+
+    def length_of(self, index: Any) -> Any:
+        Hashed.looked_up += len(index)
+        return 1 + (index * 2654435761 >> 7) % 90
+
+    def digest(self) -> str:
+        return self.what
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 1_000)
+    return tmp_path
+
+
+def packed(many: int = 5_000, what: str = "hashed", **options: Any) -> ps.Dataset:
+    flow = ps.from_sequence(Hashed(many, what), name="h").shuffle(seed=1, **options).repeat()
+    return ps.mix({"h": flow}, seed=2).pack(256)
+
+
+def rows(ds: ps.Dataset, at: int) -> Any:
+    return [sample.key for sample in ds.plan.at(at)]
+
+
+@pytest.mark.parametrize("options", [{"buckets": 16}, {}])
+def test_sums_are_made_once_and_found_by_others(options: Any, home: Path) -> None:
+    made = rows(packed(**options), 1_200)
+    files = list(home.rglob("sums"))
+    assert len([file for file in files if file.is_file()]) == (
+        1 if options else 2
+    )  # a full shuffle: of each pass
+    Hashed.looked_up = 0
+    assert rows(packed(**options), 1_200) == made
+    assert Hashed.looked_up < 5_000, "no scan"
+    assert len(list(home.rglob("sums"))) == len(files)
+
+
+def test_others_are_kept_apart_and_what_is_damaged_is_made_again(home: Path) -> None:
+    made, other = rows(packed(buckets=16), 700), rows(packed(4_000, buckets=16), 700)
+    assert made != other
+    first, *_ = (
+        file
+        for file in sorted(home.rglob("sums"), key=lambda file: file.stat().st_mtime_ns)
+        if file.is_file()
+    )
+    held = bytearray(first.read_bytes())
+    held[200] ^= 1
+    first.write_bytes(held)
+    assert rows(packed(buckets=16), 700) == made
+    held[200] ^= 1
+    assert first.read_bytes()[96:] == held[96:]
+
+
+def test_what_does_not_say_what_it_is_is_not_kept(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Hashed, "digest")
+    rows(packed(buckets=16), 700)
+    assert not list(home.rglob("sums"))
+
+
+def test_without_a_place_they_are_held_in_memory(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = rows(packed(buckets=16), 700)
+    blocked = home / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("HOME", str(blocked))
+    assert rows(packed(buckets=16), 700) == made
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_work_in_order(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = list[int]()
+    monkeypatch.setattr("penstock.engine.base.machine.count_cores", lambda: threads)
+    monkeypatch.setattr(block_totals.Progress, "tell", lambda _, done: told.append(done))
+    assert list(block_totals.in_order("add", 25, lambda a, b: (a, b), 10)) == [
+        (0, 10),
+        (10, 20),
+        (20, 25),
+    ]
+    assert told == [10, 20, 25]
+
+
+def test_sums_equal_those_of_lengths_in_memory() -> None:
+    source = Hashed(5_000)
+    ds = ps.from_sequence(source, name="h").shuffle(seed=1, buckets=16).repeat()
+    flow: Any = ds.compiled.op
+    found, want = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    flow.tokens(7_777, ds.compiled.builder.lengths, found)
+    flow.tokens(7_777, Lengths([source.length_of(np.arange(5_000))]), want)
+    assert found == want
