@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import doctest
+import importlib.util
 import inspect
 import os
 import re
@@ -30,7 +31,8 @@ SOURCE = ROOT / "src" / "penstock"
 
 # A folder or a module of the root may import those before it.
 UNITS = (
-    *("types", "errors", "arguments", "schedule", "engine", "stores", "text", "sources"),
+    *("types", "errors", "arguments", "schedule", "arrays"),
+    *("engine", "stores", "text", "sources"),
     *(
         "posttraining",
         "saves",
@@ -187,7 +189,7 @@ def test_imports_go_down() -> None:
     units = {unit_of(name) for name in FILES} - {"__init__"}
     assert units == set(UNITS), "give every folder and module its place in UNITS"
     folders = {name.split("/")[0] for name in FILES if "/" in name}
-    assert len(folders) <= 15, f"{len(folders)} folders at the top"
+    assert len(folders) <= 16, f"{len(folders)} folders at the top"
     report(
         [
             f"{name}:1: imports {', '.join(sorted(targets))}, which is above it"
@@ -299,12 +301,34 @@ def test_the_architecture_page_describes_every_folder() -> None:
     assert tuple(re.findall(r"\*\*`(\w+)`\*\*", text)) == UNITS, (
         "docs/architecture.md: a paragraph for each, in order"
     )
-    assert tuple(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)) == ENGINE, (
+    assert tuple(re.findall(r"^\| `(\w+)` \| [^`]", text, re.MULTILINE)) == ENGINE, (
         "a line for each folder of engine/"
     )
     assert {path.name for path in (SOURCE / "engine").iterdir() if path.is_dir()} - {
         "__pycache__"
     } == set(ENGINE)
+
+
+def load_tool(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pictures_of_imports_are_those_of_today() -> None:
+    for path, picture in load_tool("import_picture").draw_all().items():
+        assert path.read_text(encoding="utf-8") == picture, "run python tools/import_picture.py"
+
+
+def test_the_architecture_page_gives_a_reason_for_each_import_in_the_engine() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+)` \| `(\w+)` \| \w", text, re.MULTILINE)
+    edges = load_tool("import_picture").collect_edges(SOURCE / "engine", list(ENGINE))
+    order = {name: number for number, name in enumerate(ENGINE)}
+    assert listed == sorted(edges, key=lambda edge: (order[edge[0]], order[edge[1]]))
 
 
 def test_the_pages_about_the_source_name_files_that_exist() -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.base.tree import collate, join_batches
+from penstock.arrays.trees import collate, join_batches
 from penstock.tasks.batching import batch_pad_stack, concat_pad
 from penstock.text import Padded
 from penstock.writing.rows import write_rows

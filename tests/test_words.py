@@ -106,7 +106,7 @@ def test_a_folder_may_use_a_word_of_its_field() -> None:
     code = "def frames(): ..."
     assert names(code, "src/penstock/media/video.py") == []
     assert names(code, "src/penstock/text/video.py") == ["the function 'frames'"]
-    assert names("def f(leaf): ...", "src/penstock/engine/base/tree.py") == []
+    assert names("def f(leaf): ...", "src/penstock/arrays/trees.py") == []
 
 
 # ---------------------------------------------------------------- docstrings

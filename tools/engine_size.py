@@ -31,11 +31,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 20_180,
+    "engine code lines": 19_120,
     "largest file of the engine": 530,
-    "small files of the engine": 20,
-    "protocol members": 79,
-    "overrides": 345,
+    "small files of the engine": 18,
+    "protocol members": 81,
+    "overrides": 349,
     "comparisons of kinds": 2,
     "checks of step classes": 6,
 }

@@ -32,11 +32,11 @@ from .arguments import (
     require_protocol,
     validate_arguments,
 )
+from .arrays.trees import collate as default_collate
+from .arrays.trees import leading_size
 from .engine.base.batch_size import BatchSize
 from .engine.base.row_files import describe_row_location
 from .engine.base.shown import Shown, Shows
-from .engine.base.tree import collate as default_collate
-from .engine.base.tree import leading_size
 from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from .engine.mixing.rules import Chain, Cycle, Rule, Turns
 from .engine.orders import (

@@ -19,8 +19,8 @@ from .arguments import (
     require_protocol,
     validate_arguments,
 )
+from .arrays.dtypes import TOKEN_DTYPE
 from .dataset import Dataset, require_datasets
-from .engine.base.dtypes import TOKEN_DTYPE
 from .engine.mixing import Stop
 from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, check_dtype

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 
 from .arguments import validate_arguments
-from .engine.base.columnar import import_arrow
+from .arrays.columnar import import_arrow
 from .engine.base.progress import Progress
 from .engine.base.row_files import as_row_files
 from .engine.base.rows import compute_bounds

@@ -66,7 +66,7 @@ class ByColumns(Protocol):
     """Columnar access to a source, so that batches are stacked without building rows.
 
     `block` returns the samples of `read` as a sequence over columns (see
-    `penstock.engine.base.columnar`), or as a list if columns are impossible.
+    `penstock.arrays.columnar`), or as a list if columns are impossible.
     """
 
     def block(self, indices: Ints, /) -> Sequence[Any]: ...

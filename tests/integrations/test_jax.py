@@ -77,7 +77,7 @@ def sharded(flow: str | ps.Dataset, **more: Any) -> ps.Loader:
 
 def plain(item: Any) -> Any:
     """A batch without arrays of either kind."""
-    return ps.engine.base.tree.map_leaves(lambda x: x.tolist() if hasattr(x, "tolist") else x, item)
+    return ps.arrays.trees.map_leaves(lambda x: x.tolist() if hasattr(x, "tolist") else x, item)
 
 
 def joined(shards: list[Any]) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.tree import iter_leaves
+from penstock.arrays.trees import iter_leaves
 from penstock.integrations.torch_form import TorchForm
 from shared_processes import shared_processes
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.base.columnar import ColumnarSamples
-from penstock.engine.base.tree import collate
+from penstock.arrays.columnar import ColumnarSamples
+from penstock.arrays.trees import collate
 from penstock.errors import ConfigError, DataError
 from penstock.sources import open_files
 from penstock.sources.block import Columns

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.base.columnar import Jagged
+from penstock.arrays.columnar import Jagged
 
 ROWS = st.lists(st.lists(st.integers(-9, 9), max_size=6), min_size=1, max_size=6)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.tree import iter_leaves, map_leaves
+from ..arrays.trees import iter_leaves, map_leaves
 from ..errors import ConfigError, DataError, make_missing_extra_error
 
 if TYPE_CHECKING:

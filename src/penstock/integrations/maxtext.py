@@ -17,8 +17,8 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays.dtypes import cast_array
 from ..dataset import Dataset
-from ..engine.base.dtypes import cast_array
 from ..engine.runtime.executors import ExecutorName
 from ..errors import ConfigError, DataError
 from ..loader import Loader

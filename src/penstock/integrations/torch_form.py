@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.columnar import Jagged
-from ..engine.base.tree import iter_leaves, map_leaves
+from ..arrays.columnar import Jagged
+from ..arrays.trees import iter_leaves, map_leaves
 from ..errors import ConfigError, make_missing_extra_error
 
 try:

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..sources import catalog, count_catalog_rows, sidecar
 from ..sources.columnar import Arrow
 from ..sources.kinds import CompositeType, describe_column_types

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from ..arguments import suggest_names
-from ..engine.base.dtypes import TOKEN_DTYPE
+from ..arrays.dtypes import TOKEN_DTYPE
 from ..engine.orders import parse_fraction
 from ..engine.steps.token_dtypes import said_of
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from ..arrays.trees import collate
 from ..dataset import Dataset
 from ..engine.base.canonical_json import list_differences
-from ..engine.base.tree import collate
 from ..engine.mixing.rules import Weighted
 from ..engine.orders import Portion
 from ..engine.orders.portion import MAX_DENOMINATOR

@@ -13,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..types import Ints
 from .rows import to_numpy_dtype
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import ColumnarSamples, ColumnStacker, import_arrow, join_samples
+from ..arrays.columnar import ColumnarSamples, ColumnStacker, import_arrow, join_samples
 from ..engine.base.fallback import log_fallback
 from ..errors import DataError
 from ..types import Ints

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays.columnar import import_arrow
 from ..engine.base import machine
-from ..engine.base.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..errors import DataError, PenstockError
 from ..stores import storage

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import ConfigError, DataError, PenstockError, StorageError
 from ..stores import ByteRange, is_remote, storage
 from ..types import Ints

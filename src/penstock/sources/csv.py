@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..errors import DataError
 from ..stores.limits import CSV_COLUMNS, CSV_ROW

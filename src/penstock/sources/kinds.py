@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import DataError
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..engine.base.sizes import LengthsByIndex, OffsetLengths
 from ..engine.base.spans import DocumentSpans

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from ..stores import RemoteFile, is_remote, storage
 from ..types import Ints

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..stores import parse_location, storage
 from . import meta, sidecar

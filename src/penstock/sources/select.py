@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import suggest_names
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError

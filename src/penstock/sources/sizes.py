@@ -13,7 +13,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..stores import storage

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from ..types import MAX_EXACT_FLOAT_INT
 from . import sidecar

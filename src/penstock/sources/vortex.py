@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import ConfigError, DataError, PenstockError, make_missing_extra_error
 from ..types import Ints
 from . import sidecar

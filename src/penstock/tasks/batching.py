@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..engine.base.dtypes import InexactError, cast_to_common_dtype
-from ..engine.base.tree import cast_tensors_exactly
+from ..arrays.dtypes import InexactError, cast_to_common_dtype
+from ..arrays.trees import cast_tensors_exactly
 from ..errors import ConfigError, DataError
 
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from ..arrays.trees import append_chunked
 from ..engine.base.random import create_sample_generator
-from ..engine.base.tree import append_chunked
 from ..errors import ConfigError, Skip
 from ..types import Carry, Item, Json
 from .hooks import using

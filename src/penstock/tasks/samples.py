@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Self, TypeVar, cast, dataclass_transform
 
-from ..engine.base.tree import map_leaves
+from ..arrays.trees import map_leaves
 from ..errors import ConfigError
 from .batching import generic_batch
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import check_choice, check_int
-from ..engine.base.dtypes import cast_array
+from ..arrays.dtypes import cast_array
 from ..engine.packing.row import ADDED_COLUMNS
 from ..errors import ConfigError, DataError
 

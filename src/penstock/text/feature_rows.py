@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import check_choice, check_int, check_padding
-from ..engine.base.dtypes import (
+from ..arrays.dtypes import (
     TOKEN_DTYPE,
     InexactError,
     cast_array,
+    cast_scalar,
     choose_packed_dtype,
     make_exact_array,
 )
-from ..engine.base.integers import cast_scalar
 from ..engine.packing.options import METHODS, DType, Method, check_dtype
 from ..engine.packing.row import RowBuilder, Span
 from ..errors import ConfigError, DataError

@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import check_int, check_padding
-from ..engine.base.dtypes import (
+from ..arrays.dtypes import (
     TOKEN_DTYPE,
     InexactError,
     cast_array,
+    cast_scalar,
     choose_packed_dtype,
     concatenate,
     make_exact_array,
 )
-from ..engine.base.integers import cast_scalar
-from ..engine.base.tree import collate
+from ..arrays.trees import collate
 from ..engine.packing.options import DType, check_dtype
 from ..engine.packing.row import ADDED_COLUMNS
 from ..errors import DataError

@@ -9,10 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import check_int, check_padding, validate_arguments
-from ..engine.base.columnar import Jagged
-from ..engine.base.dtypes import InexactError, concatenate, is_untyped, make_exact_array
-from ..engine.base.integers import cast_scalar
-from ..engine.base.tree import collate
+from ..arrays.columnar import Jagged
+from ..arrays.dtypes import InexactError, cast_scalar, concatenate, is_untyped, make_exact_array
+from ..arrays.trees import collate
 from ..errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import check_int
-from ..engine.base.dtypes import TOKEN_DTYPE, cast_array, make_exact_array
+from ..arrays.dtypes import TOKEN_DTYPE, cast_array, make_exact_array
 from ..errors import (
     ConfigError,
     DataError,

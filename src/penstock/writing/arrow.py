@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays.columnar import import_arrow
+from ..arrays.dtypes import is_untyped
 from ..dataset import Dataset
-from ..engine.base.columnar import import_arrow
-from ..engine.base.dtypes import is_untyped
 from ..errors import DataError
 from ..sources.rows import to_numpy_dtype
 from ..sources.saved_dataset import KEYS_COLUMN

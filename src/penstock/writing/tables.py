@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from ..engine.base.columnar import import_arrow
+from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from .lossless import (
     find_culprit,

@@ -14,8 +14,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.lib.format import descr_to_dtype, dtype_to_descr
 
-from ..engine.base.dtypes import make_exact_array
-from ..engine.base.tree import iter_leaves
+from ..arrays.dtypes import make_exact_array
+from ..arrays.trees import iter_leaves
 from ..errors import DataError
 from ..sources.tar import TAR_BLOCK_BYTES, TarMember, parse_sample_part, round_to_blocks
 from .lines import encode_json

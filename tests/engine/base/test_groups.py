@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.arrays.trees import collate
 from penstock.engine.base.groups import NeighbourGroups, collate_each
-from penstock.engine.base.tree import collate
 
 VALUES = {
     "ints": [*range(12)],

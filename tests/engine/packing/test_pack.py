@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.base.tree import collate
+from penstock.arrays.trees import collate
 from penstock.engine.packing import (
     BestFit,
     ConcatSplit,

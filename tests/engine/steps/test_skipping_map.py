@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import penstock as ps
 from helpers import numbers
-from penstock.engine.base.tree import collate
+from penstock.arrays.trees import collate
 
 
 def halve(x: int) -> int | None:

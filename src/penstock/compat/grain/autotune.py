@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from ...arrays.trees import iter_leaves
 from ...engine.base.machine import count_cores
-from ...engine.base.tree import iter_leaves
 from ...errors import ConfigError
 from .base import Base
 from .map_dataset import MapDataset

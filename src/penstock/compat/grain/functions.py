@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...engine.base.tree import collate
+from ...arrays.trees import collate
 from ...engine.steps.function_step import name_of
 from ...errors import ConfigError, DataError, Skip
 from .cipher import shuffled

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.base.tree import map_leaves
+from ...arrays.trees import map_leaves
 from ...errors import ConfigError
 from . import functions as f
 from .base import Base

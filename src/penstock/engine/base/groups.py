@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import make_exact_array
-from .tree import collate
+from ...arrays.dtypes import make_exact_array
+from ...arrays.trees import collate
 
 _SHARED_ARRAY_NUMBERS = (
     1 << 12

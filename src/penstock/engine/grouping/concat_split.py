@@ -11,9 +11,9 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
 from ...arguments import check_choice
+from ...arrays.trees import join_batches, slice_batch
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json, Part
-from ..base.tree import join_batches, slice_batch
 
 Long: TypeAlias = Literal["split", "refuse", "truncate"]
 Overflow: TypeAlias = Literal["split", "never"]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import isqrt
 
 from ...arguments import check_int
+from ...arrays.trees import append_chunked, build_chunks
 from ...types import Carry, Item, Json
 from ..base.random import draw_integer
-from ..base.tree import append_chunked, build_chunks
 
 Groups = list[list[Item]]
 

@@ -9,9 +9,9 @@ from math import isqrt
 from typing import cast
 
 from ...arguments import check_int
+from ...arrays.trees import append_chunked, build_chunks
 from ...errors import DataError
 from ...types import Carry, Item, Json, Part
-from ..base.tree import append_chunked, build_chunks
 from .concat_split import (
     Long,
     Overflow,

@@ -9,10 +9,10 @@ from math import isqrt
 import numpy as np
 
 from ...arguments import check_int
+from ...arrays.trees import append_chunked, build_chunks
 from ...types import Carry, Ints, Item, Json
 from ..base.integers import find_distinct_values, require_finite
 from ..base.random import derive_pass_key, permute, unpermute
-from ..base.tree import append_chunked, build_chunks
 
 Permute = Callable[[Ints, int, int, Ints], Ints]
 

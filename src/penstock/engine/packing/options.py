@@ -10,11 +10,10 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 import numpy as np
 
 from ...arguments import check_choice, check_int
+from ...arrays.dtypes import TOKEN_DTYPE, cast_scalar
+from ...arrays.trees import collate
 from ...errors import ConfigError, DataError
 from ...types import MAX_POSITION, Fold, Json, Sizer
-from ..base.dtypes import TOKEN_DTYPE
-from ..base.integers import cast_scalar
-from ..base.tree import collate
 from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit

@@ -15,10 +15,15 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays.dtypes import (
+    InexactError,
+    cast_array,
+    cast_scalar,
+    choose_packed_dtype,
+    make_exact_array,
+)
 from ...errors import DataError
 from ...types import Ints, Part
-from ..base.dtypes import InexactError, cast_array, choose_packed_dtype, make_exact_array
-from ..base.integers import cast_scalar
 from ..base.spans import DocumentSpans, are_alike
 from ..grouping.concat_split import Piece
 from .plan import PlannedPieces

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ...arrays.columnar import import_arrow
 from ...types import Ints, Sizes, is_source
-from ..base.columnar import import_arrow
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
 from ..runtime.step_log import RowsGiven

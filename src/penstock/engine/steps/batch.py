@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arguments import check_position
+from ...arrays.trees import collate
 from ...errors import ConfigError
 from ...types import Ints, Json, Path
 from ..base.batch_size import BatchSize
@@ -19,7 +20,6 @@ from ..base.integers import find_distinct_values
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..base.shown import format_call
-from ..base.tree import collate
 from ..packing import PackedBatches, Packing
 from ..streams.deal import Remainder
 from ..streams.execution import ExecutionLoop

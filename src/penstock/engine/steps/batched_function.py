@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from ..base.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
+from ...arrays.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
 from ..streams.step import Miscounted
 from .function_step import name_of
 from .step import Step, iter_steps

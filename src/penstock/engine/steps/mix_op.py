@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...arguments import check_position
+from ...arrays.columnar import ColumnarSamples
 from ...types import Ints, Path
-from ..base.columnar import ColumnarSamples
 from ..base.integers import find_distinct_values
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows, make_empty_rows, merge_rows_in_order

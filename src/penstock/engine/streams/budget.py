@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from ..base.columnar import ColumnarSamples
+from ...arrays.columnar import ColumnarSamples
 
 _FIRST_UNITS = 64  # in flight before any was measured; one more with each that was
 _SAMPLED_ITEMS = 4  # of many, whose bytes are estimated

@@ -8,16 +8,16 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from ...arrays.columnar import ColumnarSamples, ColumnwiseFunction
+from ...arrays.trees import collate
 from ...errors import ConfigError, DataError, Skip, is_missing_file, replace_stop_iteration
 from ...types import Shards, Source, Transform, Vectorised
-from ..base.columnar import ColumnarSamples, ColumnwiseFunction
 from ..base.fallback import log_fallback
 from ..base.groups import collate_each
 from ..base.machine import read_cpu_seconds
 from ..base.row_files import locate_row
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world
-from ..base.tree import collate
 from .budget import estimate_total_bytes
 from .clock import SEVERAL, Clock
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arguments import check_choice, check_int
-from ...engine.base.columnar import import_arrow
+from ...arrays.columnar import import_arrow
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError
 from ...stores import storage

@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.base.dtypes import TOKEN_DTYPE, cast_array
+from ...arrays.dtypes import TOKEN_DTYPE, cast_array
 from ...errors import ConfigError, DataError
 from ...stores import ByteRange, CompositeStore, storage
 from ...types import DataLocation, Digest, Ints, Json

@@ -21,10 +21,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from ....arrays.shared_buffers import allocators
 from ....errors import ConfigError, DataError, type_and_message
 from ...base.event_counts import EVENT_COUNTS
 from ...base.rows import ProvenanceRows
-from ...base.shared_buffers import allocators
 from ...streams.job import Done, Job
 from ...streams.step import failed
 from .connection import Connection, Descriptor

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy.typing as npt
 
-from ...types import Ints
+from ..types import Ints
 
 ColumnStacker: TypeAlias = Callable[[Sequence[Any], str], Any]
 """Function from the values of a field, and the path of the field for errors, to a column."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.base.tree import (
+from penstock.arrays.trees import (
     append_chunked,
     collate,
     iter_leaves,

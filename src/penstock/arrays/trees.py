@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from ...errors import DataError
+from ..errors import DataError
 from .columnar import ColumnarSamples
 from .dtypes import (
     NUMERIC_KINDS,
@@ -146,11 +146,11 @@ leading_size.__qualname__ = "leading"
 leading = leading_size
 
 
-def _count_leaf_rows(leaf: Any) -> int | None:
-    if isinstance(leaf, list):
-        return len(cast("list[Any]", leaf))
-    if isinstance(leaf, (np.ndarray, *_get_tensor_types())):
-        shape = cast("Sequence[int]", leaf.shape)
+def _count_leaf_rows(value: Any) -> int | None:
+    if isinstance(value, list):
+        return len(cast("list[Any]", value))
+    if isinstance(value, (np.ndarray, *_get_tensor_types())):
+        shape = cast("Sequence[int]", value.shape)
         return shape[0] if len(shape) else None
     return None
 

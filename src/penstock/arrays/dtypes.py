@@ -7,13 +7,13 @@ of an empty list. Batches, packed rows and padding use these functions instead.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ...types import MAX_EXACT_FLOAT_INT
-from .integers import cast_scalar
+from ..types import MAX_EXACT_FLOAT_INT
 
 Array = npt.NDArray[Any]
 
@@ -75,7 +75,7 @@ def find_common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     >>> find_common_dtype([np.array([0.5]), np.array([2**53 + 1])])
     Traceback (most recent call last):
     ...
-    penstock.engine.base.dtypes.InexactError: 9007199254740993 beside float64 is no float64
+    penstock.arrays.dtypes.InexactError: 9007199254740993 beside float64 is no float64
     """
     for index, array in enumerate(arrays):
         require_unmasked(array, index)
@@ -289,3 +289,27 @@ def cast_array(values: Array, dtype: np.dtype[Any]) -> Array:
     cast_scalar(values.min(), dtype)
     cast_scalar(values.max(), dtype)
     return values.astype(dtype)
+
+
+def cast_scalar(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Convert a number to a dtype; raise `OverflowError` if an integer dtype cannot hold it.
+
+    NumPy checks only Python integers.
+
+    >>> cast_scalar(np.int64(3), np.dtype("uint8")), cast_scalar(2.0, np.dtype("int32"))
+    (3, 2)
+    >>> cast_scalar(np.int64(300), np.dtype("uint8"))
+    Traceback (most recent call last):
+    ...
+    OverflowError: uint8 does not have 300
+    """
+    return _to_int(value, dtype) if dtype.kind in "biu" else value
+
+
+@lru_cache(1024, typed=True)
+def _to_int(value: Any, dtype: np.dtype[Any]) -> int:
+    number = cast("float", value.item() if isinstance(value, np.generic) else value)  # pyright: ignore[reportUnknownMemberType]
+    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    if not (low <= number <= high and number == int(number)):  # a NaN fails the comparison
+        raise OverflowError(f"{dtype} does not have {value}")
+    return int(number)
