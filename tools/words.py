@@ -126,6 +126,7 @@ EXCEPTIONS = {
     "src/penstock/": {"where"},  # the filter of `read`, and the location in an error
     "src/penstock/media/": {"frame", "frames"},  # of a video
     "src/penstock/engine/": {"leaf", "leaves"},  # positions in a tree
+    "src/penstock/arrays/": {"leaf", "leaves"},
     "src/penstock/report/": {"leaf", "leaves"},
     "src/penstock/sources/litdata": {"leaf", "leaves"},  # of a pytree
     "src/penstock/sources/rows": {"leaf", "leaves"},
