@@ -124,7 +124,7 @@ def functions() -> dict[str, tuple[Callable[..., Any], dict[str, Any]]]:
                 (lambda *args, _m=method, _d=make, **given: _m(_d(), *args, **given)),
                 {},
             )
-    for name in QUESTIONS:
+    for name in sorted(QUESTIONS):
         state, other = ps.Loader(numbers()).state_dict(), numbers().plan
         found[f"plan.{name}"] = (
             (lambda *args, _n=name, **given: getattr(numbers().plan, _n)(*args, **given)),
