@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from ...arguments import check_choice, check_int
 from ...errors import ConfigError
+from ...types import MAX_POSITION
 from ..base.machine import (
     count_local_ranks,
     detect_installed_memory,
@@ -77,9 +78,8 @@ class Setting:
         """Bytes that may be computed in advance: by default an eighth of the memory for all ranks
         of a machine.
         """
-        return self.prefetch_bytes or max(
-            1 << 28, detect_installed_memory() // 8 // count_local_ranks()
-        )
+        default = max(1 << 28, detect_installed_memory() // 8 // count_local_ranks())
+        return min(self.prefetch_bytes or default, MAX_POSITION)
 
 
 def place_of(
