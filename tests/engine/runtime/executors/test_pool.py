@@ -65,7 +65,7 @@ class FakeWorker(Worker):
 
 
 class FakeTransport:
-    worker = "worker"
+    worker, worker_plural = "worker", "workers"
     reach: DataLocation = "process"
 
     def __init__(self, behave: Callable[[list[int]], str]) -> None:

@@ -162,10 +162,11 @@ class Worker(ABC):
 class Transport(Protocol):
     """A way to start workers and to exchange messages with them.
 
-    Only the dispatcher calls `start`, `wait` and `close`. `worker` is the word for a worker.
+    Only the dispatcher calls `start`, `wait` and `close`. `worker` and `worker_plural` name them in messages.
     """
 
     worker: str
+    worker_plural: str
     reach: DataLocation
 
     def serialize_job(self, job: Job) -> Any: ...
@@ -231,7 +232,7 @@ class Dispatcher:
     def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows) -> PoolTask:
         """Have a unit computed."""
         self.require_open()
-        with convert_storage_errors(f"{self._transport.worker}s"):
+        with convert_storage_errors(f"{self._transport.worker_plural}"):
             serialized = self._transport.serialize_values(values)
             known = self._know(job)
         self._number += 1
@@ -248,7 +249,7 @@ class Dispatcher:
     def require_open(self) -> None:
         """Raise `RuntimeError` after the workers have ended."""
         if self._closed:
-            raise RuntimeError(f"the {self._transport.worker}s are closed")
+            raise RuntimeError(f"the {self._transport.worker_plural} are closed")
 
     def close(self) -> None:
         """Kill all workers."""
@@ -286,12 +287,12 @@ class Dispatcher:
                 try:
                     self._dispatch()
                 except OSError as error:  # no process, file or memory left
-                    self._fail(make_storage_error(error, f"{self._transport.worker}s"))
+                    self._fail(make_storage_error(error, f"{self._transport.worker_plural}"))
                 except BaseException as error:
                     self._fail(error)
         finally:
             self._closed = True
-            self._fail(RuntimeError(f"the {self._transport.worker}s are closed"))
+            self._fail(RuntimeError(f"the {self._transport.worker_plural} are closed"))
             self._transport.close()
 
     def _dispatch(self) -> None:
@@ -389,7 +390,7 @@ class Dispatcher:
             self._failed_starts += 1
             if self._failed_starts >= FAILED_STARTS * self._count:
                 raise ConfigError(
-                    f"{self._transport.worker}s, one after the other, {how} before they started; "
+                    f"{self._transport.worker_plural}, one after the other, {how} before they started; "
                     "read the cause in their standard error"
                 )
         tasks = [*worker.tasks.values()]

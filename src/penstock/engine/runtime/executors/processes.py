@@ -157,7 +157,7 @@ class ProcessTransport:
     each watches a pipe that closes with it.
     """
 
-    worker = "worker process"
+    worker, worker_plural = "worker process", "worker processes"
     reach: DataLocation = "machine"
 
     def __init__(self, idle: int) -> None:

@@ -107,7 +107,7 @@ class RayTransport:
     A running cluster is joined (`RAY_ADDRESS`, `ray.init`); without one, Ray starts on this machine.
     """
 
-    worker = "actor"
+    worker, worker_plural = "actor", "actors"
     reach: DataLocation = "elsewhere"
 
     def __init__(self) -> None:
