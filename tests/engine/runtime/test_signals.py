@@ -110,7 +110,7 @@ def test_a_signal_handler_that_saves_the_state_gets_the_one_before_or_behind_the
     given: dict[str, Any] = {"lanes": 1} if make is PIPELINES["filter"] else {}
     with ps.Loader(make(), **options, **given) as loader:
         want = lives(loader, 2, at_once)
-    for k in range(1, 12_000, rounds(157, 5)):
+    for k in range(1, 16_000, rounds(157, 5)):
         states = list[Any]()
         with ps.Loader(make(), **options, **given) as loader:
             handler = Handler(
