@@ -34,7 +34,7 @@ class Shown:
         return 1 + sum(tree.count_lines() for tree in self.below)
 
     def html(self) -> str:
-        """The same for a notebook. Names come from data, so everything is escaped."""
+        """Return the tree for a notebook. Names come from data, so everything is escaped."""
         from html import (
             escape,
         )  # its table of entities takes longer to load than most of this package
@@ -46,7 +46,7 @@ class Shown:
 
 
 class Shows(ABC):
-    """What shows itself as a tree, to a terminal and to a notebook."""
+    """Base of objects that show themselves as a tree, in a terminal and a notebook."""
 
     @abstractmethod
     def _shown(self) -> Shown: ...

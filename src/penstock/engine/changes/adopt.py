@@ -48,11 +48,11 @@ class Stand(NamedTuple):
 
 
 Places = Callable[[Step], Mapping[Path, Stand]]
-"""Where each mixture of a tree stands; mixtures of which that cannot be said are left out."""
+"""Positions of the mixtures of a tree; mixtures without a known position are left out."""
 
 
-def told(builder: Builder) -> list[Json]:
-    """What a state tells of the mixtures of a tree: everything that their order depends on."""
+def describe_mixtures(builder: Builder) -> list[Json]:
+    """Describe the mixtures of a tree for a state: everything that their order depends on."""
     out = list[Json]()
     for path, found in {**find_histories(builder, True), **find_histories(builder, False)}.items():
         events: list[Json] = [[lap, event.to_json()] for lap, event in found.events]
@@ -71,7 +71,7 @@ class Adopted(NamedTuple):
     streams: dict[Path, tuple[str, ...]]
 
 
-def adopted(
+def adopt_state(
     base: Step,
     edits: Sequence[Edit],
     saved: Any,
@@ -346,7 +346,7 @@ def _named(path: Path) -> tuple[str, ...]:
 
 
 def standing(tree: Step, epoch: int, at: int) -> dict[Path, Stand]:
-    """Where the mixtures of an indexed tree stand at a row of a pass."""
+    """Return the positions of the mixtures of an indexed tree at a row of a pass."""
     builder = Builder(tree)
     op = builder.op(tail_of(tree).rows)
     found = stands_below(op, at + (0 if op.passes is None else op.passes.start(epoch)))

@@ -271,7 +271,7 @@ def _past_from_json(saved: Any) -> FormerMixture:
 
 
 def events_from_json(saved: Any) -> tuple[tuple[int, Event], ...]:
-    """What happened to a mixture in which pass, in order."""
+    """Decode the events of a mixture with their passes, in order."""
     events = tuple((_lap(lap), event_from_json(event)) for lap, event in saved)
     if [lap for lap, _ in events] != sorted(lap for lap, _ in events):
         raise StateError(

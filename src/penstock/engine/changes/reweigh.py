@@ -1,4 +1,4 @@
-"""Other weights during a run: of which mixture, and from which position of which pass on."""
+"""Other weights during a run: the mixture that changes, and the position from which it does."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def place_in(builder: Builder, path: Path, position: int, lap: int) -> Place:
 
 
 def ends(builder: Builder, path: Path) -> bool:
-    """Whether a mixture is known to end."""
+    """Return whether a mixture is known to end."""
     op = bind_mixtures(builder).get(path)
     return op is not None and op.size is not None
 
 
 def refused_inside() -> NoReturn:
-    """The error for a mixture of which it cannot be said where it stands."""
+    """Raise the error for a mixture without a known position."""
     raise ConfigError(
         "set_weights cannot change a mixture that is shuffled as a whole, repeated by a slice or "
         "a limit (which give the same samples in every pass), or repeated above a step whose "

@@ -4,7 +4,7 @@ Huffman's tree (1952) keeps the share of an inner node within its parent at 2/3 
 errors of a half at every split add up to less than 2 at any leaf. It is built in rounds: all nodes
 lighter than the two lightest together may be paired with each other in any way without losing that.
 Each round pairs sources that were drawn too often with sources that were drawn too rarely, so that
-the surplus of a subtree stays as small as that of a source.
+a subtree has as small a surplus as a source.
 """
 
 from __future__ import annotations

@@ -343,7 +343,7 @@ class ClockSegment:
         """
         members = np.searchsorted(self.members, sources).tolist()
         draws = (self.base[sources] + j).tolist()
-        # Of equal times that of the first member is first, as draws are merged.
+        # At equal times the first member comes first, as draws are merged.
         i = int(np.argmin([self._time_of(*draw) for draw in zip(members, draws, strict=True)]))
         return i, self._locate_one(members[i], int(j[i]))
 

@@ -21,8 +21,7 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..changes.adopt import Places, Stand, adopted, standing, with_other_rows
-from ..changes.adopt import told as told_of
+from ..changes.adopt import Places, Stand, adopt_state, describe_mixtures, standing, with_other_rows
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
@@ -484,7 +483,7 @@ class Session:
                 **opened.told(epoch, at),
                 "data": base.data,
                 "code": base.code,
-                "mixtures": told_of(opened.builder),
+                "mixtures": describe_mixtures(opened.builder),
                 "given": given,
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
@@ -542,7 +541,7 @@ class Session:
             if not adopt:
                 raise of_another(body.pipeline, self.description)
             places = self._places(body, cursors)
-            found = adopted(base, changes, body.mixtures, self.epoch, places, rows)
+            found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
             changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
             cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)

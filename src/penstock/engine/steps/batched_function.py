@@ -98,7 +98,7 @@ class Batched(ColumnwiseFunction):
 
 
 class Made(ColumnarSamples):
-    """What a function gave by columns: lists and arrays of one length."""
+    """Results of a function by columns: lists and arrays of one length."""
 
     def __init__(self, made: Mapping[str, Any]) -> None:
         self._made, self._rows = made, None

@@ -99,12 +99,12 @@ class _OwnRun(UnaryOp):
         lanes, readers = opening.share.lanes, dict[int, Reader]()
         empty_passes = EmptyPassDetector(lanes, self.endless)
 
-        def opened(lane: int) -> Stream:
+        def open_lane(lane: int) -> Stream:
             of = LaneOf(lane, lanes, range(lanes), readers, empty_passes)
             return Opening(opening.leaves, opening.execution, Spread(), of).open(self.input, ONCE)
 
         chunk_size = partial(opening.execution.chunk_size, lanes)
-        return Lanes(lanes, 0, 1, limit, opened, empty_passes, chunk_size)
+        return Lanes(lanes, 0, 1, limit, open_lane, empty_passes, chunk_size)
 
 
 class LimitOp(_OwnRun):

@@ -324,7 +324,7 @@ class Mix(Step):
                 "mix(unit='tokens') needs inputs with random access, to know their lengths; filter "
                 "before writing the data, or weight by samples"
             )
-        key = self.names, path  # apart from that of the same inputs as positions
+        key = self.names, path  # a key of its own, beside the mixture of indexed inputs
         if key not in rule.compiled:
             restarting = replace(rule, max_epochs=None, stop="restart")
             vars(restarting)["changed"] = rule.changed.setdefault("streams", {})

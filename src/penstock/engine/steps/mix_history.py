@@ -30,8 +30,10 @@ FURTHEST = MAX_POSITION
 
 
 class MixtureEra(NamedTuple):
-    """From place `place` of pass `epoch` of a run on, samples are drawn by `mixture`, from sources
-    of which some had other numbers of `rows`."""
+    """The mixture of a run from place `place` of pass `epoch` on.
+
+    `rows` has the sources that had another number of rows then.
+    """
 
     epoch: int
     place: int

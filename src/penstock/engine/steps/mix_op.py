@@ -68,7 +68,7 @@ class MixOp(Op):
 
     @cached_property
     def advance(self) -> Ints:
-        """How far each input moves on from one pass of the mix to the next."""
+        """Draws of each input from one pass of the mix to the next."""
         sizes = np.asarray([each.size or 0 for each in self.inputs], np.int64)
         return sizes * self.schedule.passes
 
@@ -81,7 +81,7 @@ class MixOp(Op):
         return Lines(self.inputs)
 
     def drawn(self, epoch: int) -> Ints:
-        """How far each input had come before a pass."""
+        """Return the draws of each input before a pass."""
         return self.base if self._pass is None else self.base + epoch * self.advance
 
     def position(self, epoch: int, offset: int) -> int:
@@ -89,7 +89,7 @@ class MixOp(Op):
         return epoch * (self._size or 0) + offset
 
     def era_at(self, position: int) -> tuple[MixOp, int, int]:
-        """What the mix is at a position, from which pass on, and which position that is of it."""
+        """Return the mix at a position, its first pass, and the position counted from there."""
         return self, 0, position
 
     def draws(self, positions: Ints) -> tuple[Ints, Ints]:
@@ -118,7 +118,7 @@ class MixOp(Op):
         return values
 
     def _gathered(self, rows: ProvenanceRows) -> Sequence[Any]:
-        """What the inputs give, up to the functions that all have."""
+        """Return the values of the inputs, before the functions that all share."""
         source = self.owner[rows.leaf if not rows.levels else rows.leaf[rows.firsts()[:-1]]]
         if self._any is not None:
             with suppress(

@@ -74,11 +74,11 @@ class Input:
 
     @property
     def at_hand(self) -> bool:
-        """Whether there is another item that was taken already."""
+        """True if an item that was taken is left."""
         return self.used < len(self.chunk.values)
 
     def more(self, n: int) -> bool:
-        """Whether there is another item; takes up to `n` from the stream if none is at hand."""
+        """Return whether an item is left; take up to `n` from the stream if none was taken."""
         if self.at_hand:
             return True
         self.settle()

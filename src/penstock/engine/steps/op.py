@@ -1,4 +1,4 @@
-"""What every node of a compiled tree can be asked.
+"""Questions that every node of a compiled tree answers.
 
 An op answers about positions: which samples lie there (`locate`, integers only, nothing is read),
 what they are (`values`), where a sample comes up (`find`), how many a stretch holds (`count`), how
@@ -53,7 +53,7 @@ class Op:
     inputs: tuple[Op, ...] = ()
     depth: int = 0
     indexed: bool = True
-    """Whether its n-th item can be computed without those before; where not, it can only be
+    """True if its n-th item can be computed without earlier items; else it can only be
     streamed."""
     source: Source | None = None  # what the values are read from, where that is all
     only_input: Op | None = None
@@ -206,7 +206,7 @@ class Op:
 
     @property
     def mixed(self) -> bool:
-        """Whether several sources are drawn from in turn somewhere in it."""
+        """True if several sources are drawn from in turn somewhere in it."""
         return any(each.mixed for each in self.inputs)
 
     @property
@@ -216,12 +216,12 @@ class Op:
 
     @property
     def steady(self) -> bool:
-        """Whether the same stretch of any two passes holds as many samples of each leaf."""
+        """True if the same range of any two passes holds as many samples of each leaf."""
         return False
 
     @property
     def alike(self) -> bool:
-        """Whether every pass gives the same samples, in whatever order."""
+        """True if every pass gives the same samples, in any order."""
         return False
 
     @property

@@ -218,13 +218,13 @@ class RoundOp(PassOp):
         return int(ends.min()), int(ends.max()) + 1
 
     def places_of(self, below: Ints) -> Ints:
-        """Where in a lap positions of the input come up."""
+        """Return the places in one replay at which positions of the input come up."""
         place = self.order.up(below, self.input.size, self.key)
         return place[place >= 0]
 
     @property
     def forwards(self) -> bool:
-        """Whether they are neighbours below, in their own order."""
+        """True if they are neighbours in the input, in its order."""
         return isinstance(self.order, Replay) or (
             isinstance(self.order, Slice) and self.order.step == 1
         )

@@ -1,4 +1,4 @@
-"""Which sample of an input holds a token: by sums of lengths, from rough ones to exact ones."""
+"""Search for the sample that holds a token: by sums of lengths, from rough ones to exact ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _roughly(tokens: Callable[[int], int], token: int, mean: float) -> int:
 
 
 def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -> At:
-    """The same exactly, where a guess is tried first."""
+    """Find the position exactly, beginning at a guess."""
     low, high, tries = At(0, 0), None, 0
     last, usual = At(0, 0), mean
     while token - low.token > NEAR // 2 * usual and (
@@ -79,7 +79,7 @@ class Metered:
         return int(self.by_leaf(document).sum())
 
     def by_leaf(self, document: int, lengths: Lengths | None = None) -> Ints:
-        """The same of every leaf."""
+        """Return the tokens of each leaf."""
         lengths = self._lengths if lengths is None else lengths
         out = np.zeros(len(lengths.by_leaf), np.int64)
         self.input.tokens(document, lengths, out)
@@ -90,7 +90,7 @@ class Metered:
         return self.some(start, stop)[1]
 
     def some(self, start: int, stop: int) -> tuple[ProvenanceRows, Ints]:
-        """What documents are, and their tokens."""
+        """Return the rows of documents, and their tokens."""
         positions = np.arange(start, stop)
         rows = self.input.locate(positions)
         return rows, self._lengths.of(rows)

@@ -35,7 +35,7 @@ class At(NamedTuple):
 
 
 class Summed(Protocol):
-    """What lengths are added up of."""
+    """An op whose lengths are added up."""
 
     @property
     def size(self) -> int | None: ...
@@ -80,7 +80,7 @@ class Lengths:
         return int(self._blocks(leaf)[-1])
 
     def until(self, leaf: int, place: int) -> int:
-        """How many tokens lie before a sample of a leaf."""
+        """Return the tokens before a sample of a leaf."""
         if not place:
             return 0
         block = place // _BLOCK
@@ -116,7 +116,7 @@ class Lengths:
         return self.exactly(op)
 
     def exactly(self, op: Summed) -> Sums:
-        """The same, each sample by its own length."""
+        """Add the tokens of a range, each sample by its own length."""
         if id(op) not in self._sums:
             self._sums[id(op)] = op.summed(self)
         return self._sums[id(op)]
@@ -144,14 +144,14 @@ class Lengths:
         return sizes
 
     def none_empty(self, leaf: int) -> bool:
-        """Whether every sample of a leaf has a token."""
+        """Return whether every sample of a leaf has a token."""
         if not self.extra and leaf not in self.least:
             parts = (int(part.min(initial=1)) for part in iter_chunks(self.by_leaf[leaf]))
             self.least[leaf] = min(parts, default=1)
         return self.extra > 0 or self.least[leaf] > 0
 
     def any_token(self, leaf: int) -> bool:
-        """Whether any sample of a leaf has one."""
+        """Return whether any sample of a leaf has a token."""
         sizes = self.by_leaf[leaf]
         return bool(sizes[:_GRAIN].any()) or any(part.any() for part in iter_chunks(sizes))
 

@@ -8,7 +8,7 @@ The way of a unit, in `ExecutionLoop`:
 2. `Quarantine.repair` replaces draws that are known to be bad.
 3. `_fill_window` submits the unit to the executor, within a number of units, of items and of bytes
    (`Budget`). Inline, `_run` computes it at once.
-4. `_compute` waits for the oldest unit, so results are delivered in order, whoever finishes first.
+4. `_compute` waits for the oldest unit, so results are delivered in order, in whatever order they finish.
 5. `_compute_alone` handles a unit that failed. It is computed grain by grain (an item, or a batch),
    so that what precedes the failure is delivered. A grain that fails names a bad sample, which the
    quarantine replaces or raises. A grain over which a worker was lost is computed sample by sample,

@@ -106,7 +106,7 @@ class Double:
 
 
 @pytest.fixture
-def opened() -> Iterator[Callable[..., WorkerPool]]:
+def open_pool() -> Iterator[Callable[..., WorkerPool]]:
     pools = list[WorkerPool]()
 
     def make(behave: Callable[[list[int]], str], count: int = 2, **options: Any) -> WorkerPool:
@@ -128,10 +128,10 @@ def make_job() -> Job:
 
 
 def test_tasks_of_a_lost_worker_are_computed_by_another(
-    opened: Callable[..., WorkerPool], caplog: pytest.LogCaptureFixture
+    open_pool: Callable[..., WorkerPool], caplog: pytest.LogCaptureFixture
 ) -> None:
     dice = iter(["die", *["answer"] * 99])
-    pool, job = opened(lambda _: next(dice), count=1), make_job()
+    pool, job = open_pool(lambda _: next(dice), count=1), make_job()
     tasks = [pool.submit(job, None, rows(i)) for i in range(20)]
     assert [task.result().values for task in tasks] == [[2 * i] for i in range(20)]
     assert pool.deaths == 1 and len(pool.workers) == 1
@@ -139,9 +139,9 @@ def test_tasks_of_a_lost_worker_are_computed_by_another(
 
 
 def test_a_unit_of_several_items_fails_at_once_and_the_others_do_not(
-    opened: Callable[..., WorkerPool],
+    open_pool: Callable[..., WorkerPool],
 ) -> None:
-    pool, job = opened(lambda indices: "die" if 5 in indices else "answer"), make_job()
+    pool, job = open_pool(lambda indices: "die" if 5 in indices else "answer"), make_job()
     lost, others = pool.submit(job, None, rows(4, 5)), pool.submit(job, None, rows(6, 7))
     with pytest.raises(WorkerLost, match="a worker died .* over 2 samples from web.4. .pass 0. on"):
         lost.result()
@@ -151,9 +151,9 @@ def test_a_unit_of_several_items_fails_at_once_and_the_others_do_not(
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_sample_over_which_three_workers_are_lost_fails_every_unit_that_holds_it(
-    opened: Callable[..., WorkerPool], together: bool
+    open_pool: Callable[..., WorkerPool], together: bool
 ) -> None:
-    pool, job = opened(lambda indices: "die" if 5 in indices else "answer"), make_job()
+    pool, job = open_pool(lambda indices: "die" if 5 in indices else "answer"), make_job()
     if together:
         with pytest.raises(WorkerLost):
             pool.submit(job, None, rows(4, 5)).result()
@@ -167,7 +167,7 @@ def test_a_sample_over_which_three_workers_are_lost_fails_every_unit_that_holds_
 
 
 def test_a_worker_that_hangs_is_replaced(
-    opened: Callable[..., WorkerPool], monkeypatch: pytest.MonkeyPatch
+    open_pool: Callable[..., WorkerPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "CHECK_SECONDS", 0.01)
     hung = list[int]()
@@ -178,17 +178,17 @@ def test_a_worker_that_hangs_is_replaced(
             return "hang"
         return "answer"
 
-    pool, job = opened(behave, timeout=0.05), make_job()
+    pool, job = open_pool(behave, timeout=0.05), make_job()
     tasks = [pool.submit(job, None, rows(i)) for i in range(6)]
     assert [task.result().values for task in tasks] == [[2 * i] for i in range(6)]
     assert pool.deaths == 1
 
 
 def test_workers_forget_the_jobs_that_were_not_used_for_long(
-    opened: Callable[..., WorkerPool], monkeypatch: pytest.MonkeyPatch
+    open_pool: Callable[..., WorkerPool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "KNOWN_JOBS", 3)
-    pool = opened(lambda _: "answer", count=1)
+    pool = open_pool(lambda _: "answer", count=1)
     jobs = [make_job() for _ in range(10)]
     for job in (*jobs, jobs[0]):
         assert pool.submit(job, None, rows(1)).result().values == [2]
@@ -196,8 +196,8 @@ def test_workers_forget_the_jobs_that_were_not_used_for_long(
     assert isinstance(worker, FakeWorker) and len(worker.jobs) == len(worker.known) == 3
 
 
-def test_tasks_in_flight_fail_when_the_pool_is_closed(opened: Callable[..., WorkerPool]) -> None:
-    pool = opened(lambda _: "hang")
+def test_tasks_in_flight_fail_when_the_pool_is_closed(open_pool: Callable[..., WorkerPool]) -> None:
+    pool = open_pool(lambda _: "hang")
     task = pool.submit(make_job(), None, rows(1))
     time.sleep(0.05)
     pool.close()

@@ -126,9 +126,9 @@ class Rule:
         raise NotImplementedError
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
-        """Whether a mix never ends, given which of its inputs never do."""
+        """Return whether a mix never ends, for inputs that never do or end."""
         raise NotImplementedError
 
     def describe(self) -> dict[str, Json]:
-        """What it is, for fingerprints."""
+        """Return the rule as JSON, for fingerprints."""
         raise NotImplementedError

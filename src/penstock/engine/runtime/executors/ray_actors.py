@@ -78,7 +78,7 @@ class RayWorker(Worker):
             _ray().cancel(self._refs[task.number])
 
     def decode(self, task: int, result: Future[Any]) -> Event:
-        """Return the event that the result of a call is; that of `ready` is task 0."""
+        """Return the event for the result of a call; `ready` counts as task 0."""
         self._refs.pop(task, None)
         error, exceptions = result.exception(), _ray().exceptions
         if error is None:
