@@ -19,6 +19,16 @@ T = TypeVar("T")
 _SWALLOWED = {"__del__", "_remove", "_commit_removals", "gone", "remove", "_clean", "_on_weakref"}
 
 
+def _swallows(frame: FrameType | None) -> bool:
+    """An exception that is raised here would only be printed."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name in _SWALLOWED or code.co_filename.endswith("weakref.py"):
+            return True
+        frame = frame.f_back
+    return False
+
+
 class Interrupter:
     """Raises `KeyboardInterrupt` at the `k`-th place where CPython looks for signals: where a function begins or a
     generator goes on, behind a call of C, and behind a jump backwards. Neither a return nor a store is such a place.
@@ -57,12 +67,8 @@ class Interrupter:
         self.left -= 1
         if self.left > 0 or self.raised:
             return
-        while frame is not None:
-            if frame.f_code.co_name in _SWALLOWED or frame.f_code.co_filename.endswith(
-                "weakref.py"
-            ):
-                return
-            frame = frame.f_back
+        if _swallows(frame):
+            return
         self.raised = True
         sys.settrace(None)
         self.act()
@@ -104,9 +110,9 @@ def alarms(seed: int, longest: float) -> Iterator[Callable[[Callable[[], T]], T]
     """A function that calls another, and has a real signal raise `KeyboardInterrupt` in it at a random moment."""
     dice, armed = random.Random(seed), False
 
-    def hear(*_: Any) -> None:
+    def hear(_: int, frame: FrameType | None) -> None:
         nonlocal armed
-        if armed:
+        if armed and not _swallows(frame):
             armed = False
             raise KeyboardInterrupt
 
