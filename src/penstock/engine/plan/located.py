@@ -27,6 +27,15 @@ from .replaced import Replaced
 from .step_samples import StepReader
 
 
+def refuse_world_size(world_size: int | None, method: str, steps: str) -> None:
+    """Raise `ConfigError` if a number of ranks is given to a question about positions."""
+    if world_size is not None:
+        raise ConfigError(
+            f"plan.{method}(world_size={world_size!r}): ranks share steps, and positions are the "
+            f"same for any number of them; give {steps}, or leave out world_size"
+        )
+
+
 @validate_arguments
 class Located(Shows):
     """Answers about one position, a stretch of positions, or a step."""
@@ -118,6 +127,7 @@ class Located(Shows):
             raise ConfigError("plan.at: give a position, a slice of positions, or step=")
         if step is not None:
             return tuple(self._of_step(check_int(step, "plan.at(step={})", 0), world_size))
+        refuse_world_size(world_size, "at", "step=")
         if isinstance(position, slice):
             return self._samples(self._places(position))
         if isinstance(position, str):

@@ -21,7 +21,7 @@ from ..steps.packed import packs_of
 from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
 from .ends import exhaustions, far
-from .located import Located
+from .located import Located, refuse_world_size
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen, seen_in_all
@@ -78,6 +78,7 @@ class Questions(Located):
         """
         if steps is not None:
             return self._steps_of(source, index, steps, within, world_size)
+        refuse_world_size(world_size, "find", "steps=")
         if within is None and self.size is None:
             return list(islice(self.iter_find(source, index), 1))
         leaf, index = self._sample(source, index)
@@ -116,6 +117,8 @@ class Questions(Located):
             if steps is None
             else (steps, "steps")
         )
+        if steps is None:
+            refuse_world_size(world_size, "iter_find", "steps=")
         if within is None and steps is None and self.size is None:
             yield from self._find_endless(source, index, places.stop)
             return
@@ -183,7 +186,13 @@ class Questions(Located):
         >>> plan.seen(10).documents, plan.seen(10).repeats("b")
         ({'a': 4, 'b': 2}, {2: 1, 3: 1})
         """
-        if step is None and position is not None:
+        if step is not None and position is not None:
+            raise ConfigError(
+                f"plan.seen(position={position}, step={step}): give either a position or a step"
+            )
+        if step is None:
+            refuse_world_size(world_size, "seen", "step=")
+        if position is not None:
             none = np.zeros(0, np.int64)
             check_position(stop := check_int(position, "plan.seen({})", 0))
             return self._seen(self._op, RowsGiven([range(stop)], none, none))
@@ -251,6 +260,7 @@ class Questions(Located):
                 for name in found[0][0]
             }
         if position is not None and step is None:
+            refuse_world_size(world_size, "counts", "step=")
             return self._counted(self._given(position), unit)
         raise ConfigError(
             f"plan.counts(position={position}, step={step}): give either a position or a step"
