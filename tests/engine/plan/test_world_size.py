@@ -25,7 +25,7 @@ QUESTIONS: dict[str, Callable[[], Any]] = {
 
 @pytest.mark.parametrize("ask", QUESTIONS.values(), ids=QUESTIONS)
 def test_a_question_about_positions_refuses_it(ask: Callable[[], Any]) -> None:
-    with pytest.raises(ps.ConfigError, match="give steps?=, or leave out world_size"):
+    with pytest.raises(ps.ConfigError, match="ask about a step, or leave out world_size"):
         ask()
 
 

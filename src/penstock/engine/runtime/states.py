@@ -34,8 +34,10 @@ class SavedState:
     from a pass on, and `records` is set. In a run in lanes, `at` has a cursor by lane, and `items`
     counts the items that were delivered; with a limit, `drawn` counts those of this rank. Lists and
     mixtures stay JSON, which their modules decode. `sections` belong to packages outside the
-    engine. docs/semantics.md ("States") says of every key how it is used at a resume: the changes
-    of a run are applied from `changes`; the events in `mixtures` are for adoption alone.
+    engine.
+
+    A resume applies `changes`; the events in `mixtures` are for adoption alone. The specification
+    (docs/semantics.md, States) has the use of every key.
     """
 
     fingerprint: str
