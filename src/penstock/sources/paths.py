@@ -408,10 +408,13 @@ def _expand_entry(
         )
     if not data_files:
         shown = _join_names([Path(file.path).name for file in entries])
+        hint = (
+            f"; for the files of its folders write, for example, "
+            f"{_suggest_nested_pattern(path, subfolders)}"
+        )
         raise ConfigError(
             f"the folder {str(path)!r} holds no data files ({shown}); known extensions are "
-            f"{', '.join(FORMATS)}; for the files of its folders write, for example, "
-            f"{_suggest_nested_pattern(path, subfolders)}"
+            f"{', '.join(FORMATS)}{hint if subfolders else ''}"
         )
     if not is_remote(path):
         unread_folders = [

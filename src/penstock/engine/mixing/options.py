@@ -47,11 +47,6 @@ def compute_limits(
             "a mixture needs sorted, distinct names, and for each a length or None; correct "
             f"{join_first(names)} and {join_first(sizes)}"
         )
-    if stop == "all_exhausted_without_replacement":  # its nearest name here means the opposite
-        raise ConfigError(
-            f"mix(stop={stop!r}): this is the name of Hugging Face's datasets; write "
-            "stop='all_exhausted', which gives every sample exactly once"
-        )
     check_choice(stop, STOPS, "mix(stop={})")
     if not isinstance(block, (int, np.integer)) or not 1 <= block <= _LARGEST_BLOCK:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
