@@ -210,6 +210,11 @@ class Dataset(Shows):
             isinstance(index, Sequence) and not isinstance(index, str | bytes)
         ):
             return self.__getitems__(cast("Indices", index))
+        if isinstance(index, str):
+            raise TypeError(
+                f"ds[{index!r}]: samples have positions, not names; write "
+                f"[sample[{index!r}] for sample in ds], or ds[0][{index!r}] of one sample"
+            )
         position = operator.index(cast("int", index))
         self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
         self._check_bounds(position, position)
@@ -550,7 +555,10 @@ class Dataset(Shows):
             check_int(count, "shard(..., {})", 0, MAX_POSITION),
         )
         if not 0 <= index < count:
-            raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
+            raise ConfigError(
+                f"shard(index={index}, count={count}): give the index first, from 0 to count - 1, "
+                "then the count"
+            )
         return self._sliced(slice(index, None, count))
 
     def limit(self, n: int) -> Dataset:
