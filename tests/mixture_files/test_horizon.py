@@ -134,3 +134,29 @@ def test_it_comes_back(tokens: Path, write: Any, rest: str, horizon: str) -> Non
     ps.dump(ds, tokens / "again.yaml")
     assert ps.load(tokens / "again.yaml").flow.description() == ds.flow.description()
     assert "horizon" in (tokens / "again.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "key", "remedy"),
+    [
+        ("horizon: {tokens: 1k}", "horizon", "horizon: {samples: N}"),
+        ("unit: tokens", "unit", "unit: samples"),
+        ("unit: tokens\ntemperature: 2", "unit", "unit: samples"),
+        (
+            "schedule: {unit: tokens, points: {0: {a: 1}}}",
+            "schedule",
+            "schedule: {unit: samples}",
+        ),
+    ],
+)
+def test_texts_without_a_tokenizer_name_the_key_of_the_file(
+    data: Path, write: Any, settings: str, key: str, remedy: str
+) -> None:
+    """Before, the message spoke of `mix(unit='tokens')`, which the file does not have."""
+    (data / "a.jsonl").write_text('{"text": "a b"}\n' * 9)
+    path = write(f"sources: {{a: {{path: a.jsonl}}}}\n{settings}")
+    with pytest.raises(ps.ConfigError, match=f"{key}: counts tokens") as caught:
+        ps.load(path)
+    message = str(caught.value)
+    assert "tokenise: {tokenizer: PATH}" in message and remedy in message
+    assert "mix(" not in message

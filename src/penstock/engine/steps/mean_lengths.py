@@ -19,6 +19,19 @@ _LOG = logging.getLogger("penstock")
 _MEASURED = 256  # samples
 
 
+class NoTokensError(ConfigError):
+    """A sample has no tokens to count; `name` is its input."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"mix(unit='tokens'): {reason}; tokenise before mixing, or use unit='samples'"
+        )
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConfigError, self.args
+
+
 def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
     """Return the rule with the mean tokens of a sample of each input, if it needs them.
 
@@ -78,10 +91,7 @@ def tokens_of(sample: Any, name: str) -> int:
             if isinstance(value, list | tuple | np.ndarray)
         ]
         if not lengths:
-            raise ConfigError(
-                f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise "
-                "before mixing, or use unit='samples'"
-            )
+            raise NoTokensError(name, f"samples of {name!r} hold no sequence to count")
         return lengths[0]
     if isinstance(sample, tuple):
         parts = cast("tuple[Any, ...]", sample)
@@ -89,7 +99,5 @@ def tokens_of(sample: Any, name: str) -> int:
             return sum(tokens_of(part, name) for part in parts)
     if isinstance(sample, list | tuple | np.ndarray | str | bytes):
         return len(sample)  # pyright: ignore[reportUnknownArgumentType]
-    raise ConfigError(
-        f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no "
-        "length; tokenise before mixing, or use unit='samples'"
-    )
+    kind = type(sample).__name__
+    raise NoTokensError(name, f"a sample of {name!r} is a {kind}, which has no length")

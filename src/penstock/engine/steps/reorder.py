@@ -25,13 +25,14 @@ from ..orders import (
     Shuffle,
     Skips,
     Slice,
+    Stride,
     WindowShuffle,
 )
 from .op import Op
 from .paths import SLICE
 from .reorder_buckets import BucketOp
 from .reorder_gaps import GapOp, SkipOp
-from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
+from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, StrideOp, WindowOp
 from .reorder_repeat_each import RepeatEachOp
 from .step import Builder, RandomStep, Step, UnaryStep, Written
 
@@ -44,6 +45,7 @@ _COMPILED: dict[type, type[OrderOp]] = {
     BucketShuffle: BucketOp,
     WindowShuffle: WindowOp,
     Slice: RoundOp,
+    Stride: StrideOp,
     Replay: RoundOp,
     Pick: PickOp,
     Portion: PortionOp,
@@ -204,5 +206,6 @@ class Reorder(RandomStep, OrderStep):
             # A slice over other numbers of rows ends with its input.
             most = len(range(order.start, op.size, order.step))
             order = replace(order, count=min(order.count, most))
-        compiled = _COMPILED.get(type(order), PassOp)
+        kinds = (_COMPILED[kind] for kind in type(order).__mro__ if kind in _COMPILED)
+        compiled = next(kinds, PassOp)
         return compiled(op, order, self.order_key(seed, path))

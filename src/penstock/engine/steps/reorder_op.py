@@ -17,13 +17,16 @@ from ..orders import (
     Portion,
     Replay,
     Slice,
+    Stride,
     WindowShuffle,
 )
 from .op import UNKNOWN, Before, Op, UnaryOp
 from .read import ReadOp
 from .seek import At, Metered, holding
-from .tally import Tally, laps_of, split_passes
+from .tally import Tally, laps_of, spend_search, split_passes
 from .tokens import Lengths
+
+_SCAN = 1 << 16  # positions that are located together
 
 
 class OrderOp(UnaryOp):
@@ -65,10 +68,22 @@ class PassOp(OrderOp):
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         size, n = self.size, self.input.size
-        assert n is not None and size is not None, "an endless input is only repeated and sliced"
+        if n is None or size is None:
+            return self._find_one_by_one(leaf, index, low, high)
         first, last = low // size, (high - 1) // size + 1
         found = self.order.up(self.input.find(leaf, index, first * n, last * n), n, self.key)
         return np.sort(found[(found >= low) & (found < high)])
+
+    def _find_one_by_one(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        """Look at every position: without passes, an order may draw from anywhere."""
+        spend_search(high - low)
+        parts = list[Ints]()
+        for start in range(low, high, _SCAN):
+            rows = self.locate(np.arange(start, min(start + _SCAN, high)))
+            hits = np.flatnonzero((rows.leaf == leaf) & np.isin(rows.index, index))
+            items = np.searchsorted(rows.firsts(), hits, side="right") - 1
+            parts.append(start + np.unique(items))
+        return np.concatenate(parts)
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
@@ -136,6 +151,25 @@ class PassOp(OrderOp):
     def period(self) -> int:
         assert self.size is not None
         return self.size
+
+
+class StrideOp(PassOp):
+    """Every n-th sample; of an input that never ends, over its passes."""
+
+    order: Stride
+
+    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
+        if self.input.size is not None:
+            return super()._find(leaf, index, low, high)
+        first, last = self.order.down(np.asarray([low, high - 1]), None, self.key)[0].tolist()
+        found = self.order.up(self.input.find(leaf, index, first, last + 1), None, self.key)
+        return found[found >= 0]
+
+    @property
+    def period(self) -> int:
+        if self.input.size is not None:
+            return super().period
+        return lcm(self.input.period, self.order.count) // self.order.count
 
 
 class WindowOp(PassOp):
