@@ -10,8 +10,8 @@ from typing import Any, Literal, NamedTuple
 
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
-from ..engine.steps.mean_lengths import NoTokensError, mean_length
-from ..errors import ConfigError
+from ..engine.steps.mean_lengths import mean_length
+from ..errors import ConfigError, NoTokensError
 from ..inputs import mix, read
 from ..schedule import Schedule
 from ..text import Tokenise

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...errors import NoTokensError
 from ...schedule import Schedule
 from ..mixing.rules import Weighted
 from .mix import Mix
@@ -17,19 +17,6 @@ from .step import Builder, Step
 
 _LOG = logging.getLogger("penstock")
 _MEASURED = 256  # samples
-
-
-class NoTokensError(ConfigError):
-    """A sample has no tokens to count; `name` is its input."""
-
-    def __init__(self, name: str, reason: str) -> None:
-        super().__init__(
-            f"mix(unit='tokens'): {reason}; tokenise before mixing, or use unit='samples'"
-        )
-        self.name = name
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ConfigError, self.args
 
 
 def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:

@@ -25,14 +25,13 @@ from ..orders import (
     Shuffle,
     Skips,
     Slice,
-    Stride,
     WindowShuffle,
 )
 from .op import Op
 from .paths import SLICE
 from .reorder_buckets import BucketOp
 from .reorder_gaps import GapOp, SkipOp
-from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, StrideOp, WindowOp
+from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
 from .reorder_repeat_each import RepeatEachOp
 from .step import Builder, RandomStep, Step, UnaryStep, Written
 
@@ -45,7 +44,6 @@ _COMPILED: dict[type, type[OrderOp]] = {
     BucketShuffle: BucketOp,
     WindowShuffle: WindowOp,
     Slice: RoundOp,
-    Stride: StrideOp,
     Replay: RoundOp,
     Pick: PickOp,
     Portion: PortionOp,
@@ -206,6 +204,5 @@ class Reorder(RandomStep, OrderStep):
             # A slice over other numbers of rows ends with its input.
             most = len(range(order.start, op.size, order.step))
             order = replace(order, count=min(order.count, most))
-        kinds = (_COMPILED[kind] for kind in type(order).__mro__ if kind in _COMPILED)
-        compiled = next(kinds, PassOp)
+        compiled = _COMPILED.get(type(order), PassOp)
         return compiled(op, order, self.order_key(seed, path))

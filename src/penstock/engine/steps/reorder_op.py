@@ -26,8 +26,6 @@ from .seek import At, Metered, holding
 from .tally import Tally, laps_of, spend_search, split_passes
 from .tokens import Lengths
 
-_SCAN = 1 << 16  # positions that are located together
-
 
 class OrderOp(UnaryOp):
     """An order of an input. As it stands: pass after pass as one, each in its own order."""
@@ -68,22 +66,19 @@ class PassOp(OrderOp):
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         size, n = self.size, self.input.size
-        if n is None or size is None:
-            return self._find_one_by_one(leaf, index, low, high)
-        first, last = low // size, (high - 1) // size + 1
-        found = self.order.up(self.input.find(leaf, index, first * n, last * n), n, self.key)
-        return np.sort(found[(found >= low) & (found < high)])
-
-    def _find_one_by_one(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        """Look at every position: without passes, an order may draw from anywhere."""
-        spend_search(high - low)
-        parts = list[Ints]()
-        for start in range(low, high, _SCAN):
-            rows = self.locate(np.arange(start, min(start + _SCAN, high)))
+        if n is None and isinstance(self.order, Stride):
+            first, last = self.order.down(np.asarray([low, high - 1]), None, self.key)[0].tolist()
+            found = self.input.find(leaf, index, first, last + 1)
+        elif n is None or size is None:  # an order without passes may draw from anywhere
+            spend_search(high - low)
+            rows = self.locate(np.arange(low, high))
             hits = np.flatnonzero((rows.leaf == leaf) & np.isin(rows.index, index))
-            items = np.searchsorted(rows.firsts(), hits, side="right") - 1
-            parts.append(start + np.unique(items))
-        return np.concatenate(parts)
+            return low + np.unique(np.searchsorted(rows.firsts(), hits, side="right") - 1)
+        else:
+            first, last = low // size, (high - 1) // size + 1
+            found = self.input.find(leaf, index, first * n, last * n)
+        found = self.order.up(found, n, self.key)
+        return np.sort(found[(found >= low) & (found < high)])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
         return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
@@ -151,25 +146,6 @@ class PassOp(OrderOp):
     def period(self) -> int:
         assert self.size is not None
         return self.size
-
-
-class StrideOp(PassOp):
-    """Every n-th sample; of an input that never ends, over its passes."""
-
-    order: Stride
-
-    def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        if self.input.size is not None:
-            return super()._find(leaf, index, low, high)
-        first, last = self.order.down(np.asarray([low, high - 1]), None, self.key)[0].tolist()
-        found = self.order.up(self.input.find(leaf, index, first, last + 1), None, self.key)
-        return found[found >= 0]
-
-    @property
-    def period(self) -> int:
-        if self.input.size is not None:
-            return super().period
-        return lcm(self.input.period, self.order.count) // self.order.count
 
 
 class WindowOp(PassOp):
