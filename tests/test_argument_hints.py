@@ -203,7 +203,7 @@ def test_few_and_near() -> None:
         (lambda: PS.Loader("mixture.yaml"), r"read the file: ps\.load\('mixture\.yaml'\)"),
         (
             lambda: DS.plan.counts(5, step=5),
-            r"plan\.counts\(position=5, step=5\): give either a position or a step",
+            r"plan\.counts: give either a position or a step",
         ),
         (lambda: PS.write(DS.filter(bool), "unwritten"), r"write_rows\(ds, folder\)"),
     ],

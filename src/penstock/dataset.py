@@ -102,6 +102,11 @@ R = TypeVar("R")
 SplitBy: TypeAlias = Literal["hash", "position"]
 SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
 
+_ENDLESS_ALREADY = (
+    "repeat(): the dataset is endless already (mixtures repeat their inputs by default); leave "
+    "repeat() out, or let the dataset end before it: mix(stop='all_exhausted') or limit(n)"
+)
+
 
 @validate_arguments
 class Dataset(Shows):
@@ -377,10 +382,10 @@ class Dataset(Shows):
                     "repeat with reshuffling, or before that step",
                 )
             if self.flow.is_endless:
-                raise ConfigError("repeat(): the dataset is endless already")
+                raise ConfigError(_ENDLESS_ALREADY)
             return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
         if self._size is None:
-            raise ConfigError("repeat(): the dataset is endless already")
+            raise ConfigError(_ENDLESS_ALREADY)
         if self._size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
         check_position(self._size, epochs or 1)
