@@ -78,7 +78,7 @@ def tokens_of(sample: Any, name: str) -> int:
             if isinstance(value, list | tuple | np.ndarray)
         ]
         if not lengths:
-            raise NoTokensError(name, f"samples of {name!r} hold no sequence to count")
+            raise NoTokensError(name, "holds no sequence to count")
         return lengths[0]
     if isinstance(sample, tuple):
         parts = cast("tuple[Any, ...]", sample)
@@ -86,5 +86,4 @@ def tokens_of(sample: Any, name: str) -> int:
             return sum(tokens_of(part, name) for part in parts)
     if isinstance(sample, list | tuple | np.ndarray | str | bytes):
         return len(sample)  # pyright: ignore[reportUnknownArgumentType]
-    kind = type(sample).__name__
-    raise NoTokensError(name, f"a sample of {name!r} is a {kind}, which has no length")
+    raise NoTokensError(name, f"is a {type(sample).__name__}, which has no length")

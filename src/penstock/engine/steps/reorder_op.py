@@ -100,18 +100,10 @@ class PassOp(OrderOp):
         tally.one_by_one(self, tail, stop, times)
 
     def known(self) -> tuple[object, Json] | None:
-        named = (
-            self.input.named
-            if isinstance(self.input, ReadOp)
-            and self.size == self.input.size
-            and not self.input.former
-            else None
-        )
-        return (
-            None
-            if named is None
-            else (named.source, {"order": self.order.describe(), "key": self.key})
-        )
+        below = self.input
+        if not isinstance(below, ReadOp) or self.size != below.size or below.former:
+            return None
+        return below.named.source, {"order": self.order.describe(), "key": self.key}
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         n = self.input.size
