@@ -34,6 +34,20 @@ class ConfigError(PenstockError, ValueError):
     """Invalid pipeline, mixture or option, found before any data is read."""
 
 
+class NoTokensError(ConfigError):
+    """A sample has no tokens to count; `name` is its input."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(
+            f"mix(unit='tokens'): a sample of {name!r} {reason}; tokenise before mixing, or use "
+            "unit='samples'"
+        )
+        self.name = name
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ConfigError, self.args
+
+
 class StateError(PenstockError, ValueError):
     """Saved state that is corrupted, of another version, or of another pipeline.
 

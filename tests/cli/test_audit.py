@@ -119,11 +119,23 @@ def test_what_makes_no_sense_is_refused(mixture: Path, penstock: Penstock, tmp_p
         (("--steps", "7"), "FIRST:STOP"),
         (("--steps", "7:7"), "the range is empty"),
         (("--steps", "290:301"), "the run ends after 300"),
+        (("--steps", f"0:{10**20}"), "the run ends after 300"),
         (("-o", tmp_path / "x.gif"), ".parquet, .arrow, .csv, .jsonl"),
         (("--json",), "with -o"),
     ):
         refused = penstock("audit", mixture, *asked)
         assert refused.exit_code == 2 and needle in refused.output, refused.output
+
+
+@pytest.mark.parametrize("command", ["audit", "blame", "replay"])
+def test_steps_beyond_all_positions_of_an_endless_run(
+    mixture: Path, penstock: Penstock, command: str
+) -> None:
+    """Before, `blame` ended in an OverflowError."""
+    endless = mixture.read_text().replace("horizon", "# horizon")
+    mixture.write_text(endless)
+    refused = penstock(command, mixture, "--steps", f"0:{10**20}")
+    assert refused.exit_code == 2 and "counted up to 2^60" in refused.output, refused.output
 
 
 @pytest.mark.slow  # interrupts a process

@@ -118,6 +118,8 @@ def test_a_group_has_a_cap_of_its_own_for_each_of_its_sources(
     found = json.loads(penstock("simulate", mixture, "--max-epochs", "small=0.5", "--json").stdout)
     changed = {source["source"]: source["samples"] for source in found["changed"]["sources"]}
     assert (changed["text"], changed["math"]) == (550, 125)
+    none = penstock("simulate", mixture, "--max-epochs", "small=0")
+    assert none.exit_code == 2 and "give a number above 0" in none.output, none.output
     refused = penstock("simulate", mixture, "--max-epochs", "smal=0.5")
     assert (
         refused.exit_code == 2

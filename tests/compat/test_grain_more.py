@@ -302,3 +302,36 @@ def test_a_batch_of_slow_samples_is_read_by_all_threads() -> None:
     assert len({reads[i] for i in range(32)}) > 3
     given.set()
     it.close()
+
+
+@pytest.mark.parametrize(
+    ("order", "shape"),
+    [("grain", "stride")]
+    + [("penstock", shape) for shape in ("stride", "replayed", "batches", "mixture", "slices")],
+)
+def test_the_plan_finds_samples_of_an_endless_stride(order: Any, shape: str) -> None:
+    """Before, `find` ended in an AssertionError: a stride has no passes to search."""
+    one = grain.MapDataset.range(10, order=order).shuffle(seed=1)
+    endless = one.repeat()
+    ds = {
+        "stride": endless[3::2],
+        "replayed": one.repeat(reseed_each_epoch=False)[::4],
+        "batches": endless.batch(3)[1::2],
+        "mixture": grain.MapDataset.mix(
+            [endless, grain.MapDataset.range(7, order=order).repeat()], [1, 2]
+        )[1::2],
+        "slices": endless[2:30:2].repeat()[::3],
+    }[shape]
+    plan = ds.core.plan
+    name = plan.sources[0]
+    given = [plan.at(position) for position in range(60)]
+    for index in (2, 7):
+        expected = [
+            position
+            for position, item in enumerate(given)
+            if any((sample.source, sample.index) == (name, index) for sample in item)
+        ]
+        assert plan.find(name, index, range(60)) == expected
+        assert plan.find(name, index, range(11, 47)) == [p for p in expected if 11 <= p < 47]
+        if expected and order != "grain":
+            assert plan.find(name, index) == expected[:1]

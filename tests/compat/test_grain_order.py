@@ -16,6 +16,7 @@ from helpers import slow_if, through_json
 from penstock.compat.grain.cipher import half_bits, shuffled, unshuffled
 from penstock.compat.grain.lineage import Lineage, joined
 from penstock.compat.grain.order import (
+    EndlessSlice,
     FirstPass,
     GlobalShuffle,
     PassingSlice,
@@ -157,7 +158,7 @@ def test_lengths_that_grain_loses_one_of(n: int, theirs: Any) -> None:
         (FirstPass(2), 5),
         (PassingSlice(1, 4, 2), 9),
         (PassingSlice(7, 3, -2), 9),
-        (PassingSlice(2, None, 3), None),
+        (EndlessSlice(2, 3), None),
         (Times(3), 4),
     ],
 )

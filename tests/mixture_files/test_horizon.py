@@ -136,9 +136,27 @@ def test_it_comes_back(tokens: Path, write: Any, rest: str, horizon: str) -> Non
     assert "horizon" in (tokens / "again.yaml").read_text()
 
 
-def test_a_horizon_in_tokens_needs_tokens(data: Path, write: Any) -> None:
-    pq.write_table(pa.table({"text": ["a", "b"]}), data / "t.parquet")
-    text = "sources: {t: {path: t.parquet}}\nbatch: {size: 1, collate: list}\n"
-    with pytest.raises(ps.ConfigError, match=r"horizon.tokens: .* hold no tokens .*; add tokenise"):
-        ps.load(write(f"{text}horizon: {{tokens: 9}}"))
-    assert len(ps.load(write(f"{text}horizon: {{samples: 9}}"))) == 9
+@pytest.mark.parametrize(
+    ("settings", "key", "remedy"),
+    [
+        ("horizon: {tokens: 1k}", "horizon", "horizon: {samples: N}"),
+        ("unit: tokens", "unit", "unit: samples"),
+        ("unit: tokens\ntemperature: 2", "unit", "unit: samples"),
+        (
+            "schedule: {unit: tokens, points: {0: {a: 1}}}",
+            "schedule",
+            "schedule: {unit: samples}",
+        ),
+    ],
+)
+def test_texts_without_a_tokenizer_name_the_key_of_the_file(
+    data: Path, write: Any, settings: str, key: str, remedy: str
+) -> None:
+    """Before, the message spoke of `mix(unit='tokens')`, which the file does not have."""
+    (data / "a.jsonl").write_text('{"text": "a b"}\n' * 9)
+    path = write(f"sources: {{a: {{path: a.jsonl}}}}\n{settings}")
+    with pytest.raises(ps.ConfigError, match=f"{key}: counts tokens") as caught:
+        ps.load(path)
+    message = str(caught.value)
+    assert "tokenise: {tokenizer: PATH}" in message and remedy in message
+    assert "mix(" not in message

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
+from penstock.arguments import check_position
 from penstock.errors import ConfigError, PenstockError, make_storage_error
 
 if TYPE_CHECKING:
@@ -119,10 +120,11 @@ def parse_steps(target: Target, text: str | None) -> range:
             f"--steps {text}: write FIRST:STOP, the first step and the step to stop before"
         )
     steps = range(int(first or 0), int(stop or last))
-    if not len(steps):
+    if not steps:
         raise ConfigError(f"--steps {text}: the range is empty; the run has {last:,}")
     if target.last is not None and steps.stop > max(target.last, target.rows.next_step):
         raise ConfigError(f"--steps {text}: the run ends after {target.last:,} {target.unit}s")
+    check_position(steps.stop)
     return steps
 
 

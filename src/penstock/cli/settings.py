@@ -34,6 +34,12 @@ def override_weights(
         _parse_numbers(model, "--weight", weights),
         _parse_numbers(model, "--max-epochs", caps, [*groups]),
     )
+    for name, cap in new_caps.items():
+        if not cap > 0:  # the file's own caps are checked where it is read
+            raise ConfigError(
+                f"--max-epochs {name}={cap:g}: give a number above 0; --weight {name}=0 leaves the "
+                "source out"
+            )
     if group_caps := {name: new_caps.pop(name) for name in groups if name in new_caps}:
         # A cap from the command line overrides the caps of the group's sources in the file.
         for source in model.sources:

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
 from ..engine.steps.mean_lengths import mean_length
-from ..errors import ConfigError
+from ..errors import ConfigError, NoTokensError
 from ..inputs import mix, read
 from ..schedule import Schedule
 from ..text import Tokenise
@@ -38,12 +38,12 @@ def build(model: MixtureFile) -> Dataset:
         ConfigError: A source cannot be opened, or settings contradict each other.
         DataError: The data of a source is damaged.
     """
-    return _pack_and_batch(
-        model,
-        limit_samples(
-            model, _build_mixture(model, _SharedResources({}, read_excluded_rows(model)))
-        ),
-    )
+    mixture = _build_mixture(model, _SharedResources({}, read_excluded_rows(model)))
+    try:
+        limited = limit_samples(model, mixture)
+    except NoTokensError as error:
+        raise _no_tokens("horizon", "the mixture", "horizon: {samples: N}") from error
+    return _pack_and_batch(model, limited)
 
 
 class _SharedResources(NamedTuple):
@@ -59,7 +59,26 @@ class _SharedResources(NamedTuple):
         return self.tokenisers[how]
 
 
+def _no_tokens(key: str, name: str, in_samples: str) -> ConfigError:
+    """Return the error of a key that counts tokens, over samples without any."""
+    return ConfigError(
+        f"{key}: counts tokens, and the samples of {name!r} hold none: add 'tokenise: {{tokenizer: "
+        f"PATH}}' to the file, or count samples with '{in_samples}'"
+    )
+
+
 def _build_mixture(model: MixtureFile, shared: _SharedResources, above: str = "") -> Dataset:
+    try:
+        return _mix_sources(model, shared, above)
+    except NoTokensError as error:
+        if model.unit == "tokens":
+            raise _no_tokens("unit", above + error.name, "unit: samples") from error
+        counted = "schedule" if model.schedule and model.schedule.unit == "tokens" else "tokens"
+        in_samples = "schedule: {unit: samples}" if counted == "schedule" else "weight: N"
+        raise _no_tokens(counted, above + error.name, in_samples) from error
+
+
+def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Dataset:
     model, datasets = _drop_empty(model, _open_sources(model, shared, above))
     caps_by_source = model.group_max_epochs or any(
         source.max_epochs is not None for source in model.sources

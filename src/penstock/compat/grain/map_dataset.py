@@ -30,7 +30,7 @@ from .iter_dataset import IterDataset
 from .lineage import Lineage, Style, joined
 from .mixing import mixed, named_inputs
 from .options import ReadOptions, Run
-from .order import FirstPass, GlobalShuffle, PassingSlice, Times
+from .order import EndlessSlice, FirstPass, GlobalShuffle, PassingSlice, Times
 from .transforms import Filter, FlatMap, Map, MapWithIndex, RandomMap
 
 
@@ -279,10 +279,11 @@ class MapDataset(Base):
         start, stop, step = sl.indices(size)
         count = len(builtins.range(start, stop, step))
         endless = size == sys.maxsize and stop == size and step > 0
-        if self.lineage.grain:
-            return self._with(self._reorder(PassingSlice(start, None if endless else count, step)))
         if endless:
-            return self._with(self._reorder(Stride(start, step)))
+            order = EndlessSlice if self.lineage.grain else Stride
+            return self._with(self._reorder(order(start, step)))
+        if self.lineage.grain:
+            return self._with(self._reorder(PassingSlice(start, count, step)))
         return self._with(self.core.slice(start, stop if stop >= 0 else None, step))
 
     def repeat(

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ...engine.orders import Stride
 from ...errors import ConfigError
 from ...types import Ints, Json
 from .cipher import shuffled, unshuffled
@@ -100,36 +101,37 @@ class FirstPass:
 
 
 @dataclass(frozen=True)
-class PassingSlice:
-    """Grain's slice: positions of every pass, so a shuffled pass has other elements there.
+class EndlessSlice(Stride):
+    """Grain's slice of an endless dataset."""
 
-    `count` None means endless.
-    """
+    KEY = "reorder"
+
+    def describe(self) -> Json:
+        return {"order": "grain slice", "start": self.first, "count": None, "step": self.count}
+
+
+@dataclass(frozen=True)
+class PassingSlice:
+    """Grain's slice: positions of every pass, so a shuffled pass has other elements there."""
 
     start: int
-    count: int | None
+    count: int
     step: int
 
     def size(self, below: int | None, /) -> int | None:
         return self.count
 
     def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
-        if self.count is None:
-            return self.start + positions * self.step, None
         epoch = positions // self.count
         return self.start + (positions - epoch * self.count) * self.step + epoch * (
             below or 0
         ), None
 
     def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
-        epoch = positions // below if below and self.count is not None else np.zeros_like(positions)
+        epoch = positions // below if below else np.zeros_like(positions)
         place, rest = np.divmod(positions - epoch * (below or 0) - self.start, self.step)
-        inside = (
-            (rest == 0)
-            & (place >= 0)
-            & (place < (self.count if self.count is not None else 1 << 62))
-        )
-        return np.where(inside, place + epoch * (self.count or 0), -1)
+        inside = (rest == 0) & (place >= 0) & (place < self.count)
+        return np.where(inside, place + epoch * self.count, -1)
 
     def describe(self) -> Json:
         return {"order": "grain slice", "start": self.start, "count": self.count, "step": self.step}

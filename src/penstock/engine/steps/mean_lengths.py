@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import ConfigError
+from ...errors import NoTokensError
 from ...schedule import Schedule
 from ..mixing.rules import Weighted
 from .mix import Mix
@@ -78,10 +78,7 @@ def tokens_of(sample: Any, name: str) -> int:
             if isinstance(value, list | tuple | np.ndarray)
         ]
         if not lengths:
-            raise ConfigError(
-                f"mix(unit='tokens'): samples of {name!r} hold no sequence to count; tokenise "
-                "before mixing, or use unit='samples'"
-            )
+            raise NoTokensError(name, "holds no sequence to count")
         return lengths[0]
     if isinstance(sample, tuple):
         parts = cast("tuple[Any, ...]", sample)
@@ -89,7 +86,4 @@ def tokens_of(sample: Any, name: str) -> int:
             return sum(tokens_of(part, name) for part in parts)
     if isinstance(sample, list | tuple | np.ndarray | str | bytes):
         return len(sample)  # pyright: ignore[reportUnknownArgumentType]
-    raise ConfigError(
-        f"mix(unit='tokens'): a sample of {name!r} is a {type(sample).__name__}, which has no "
-        "length; tokenise before mixing, or use unit='samples'"
-    )
+    raise NoTokensError(name, f"is a {type(sample).__name__}, which has no length")

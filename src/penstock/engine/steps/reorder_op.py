@@ -17,12 +17,13 @@ from ..orders import (
     Portion,
     Replay,
     Slice,
+    Stride,
     WindowShuffle,
 )
 from .op import UNKNOWN, Before, Op, UnaryOp
 from .read import ReadOp
 from .seek import At, Metered, holding
-from .tally import Tally, laps_of, split_passes
+from .tally import Tally, laps_of, spend_search, split_passes
 from .tokens import Lengths
 
 
@@ -65,9 +66,18 @@ class PassOp(OrderOp):
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         size, n = self.size, self.input.size
-        assert n is not None and size is not None, "an endless input is only repeated and sliced"
-        first, last = low // size, (high - 1) // size + 1
-        found = self.order.up(self.input.find(leaf, index, first * n, last * n), n, self.key)
+        if n is None and isinstance(self.order, Stride):
+            first, last = self.order.down(np.asarray([low, high - 1]), None, self.key)[0].tolist()
+            found = self.input.find(leaf, index, first, last + 1)
+        elif n is None or size is None:  # an order without passes may draw from anywhere
+            spend_search(high - low)
+            rows = self.locate(np.arange(low, high))
+            hits = np.flatnonzero((rows.leaf == leaf) & np.isin(rows.index, index))
+            return low + np.unique(np.searchsorted(rows.firsts(), hits, side="right") - 1)
+        else:
+            first, last = low // size, (high - 1) // size + 1
+            found = self.input.find(leaf, index, first * n, last * n)
+        found = self.order.up(found, n, self.key)
         return np.sort(found[(found >= low) & (found < high)])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
@@ -90,18 +100,10 @@ class PassOp(OrderOp):
         tally.one_by_one(self, tail, stop, times)
 
     def known(self) -> tuple[object, Json] | None:
-        named = (
-            self.input.named
-            if isinstance(self.input, ReadOp)
-            and self.size == self.input.size
-            and not self.input.former
-            else None
-        )
-        return (
-            None
-            if named is None
-            else (named.source, {"order": self.order.describe(), "key": self.key})
-        )
+        below = self.input
+        if not isinstance(below, ReadOp) or self.size != below.size or below.former:
+            return None
+        return below.named.source, {"order": self.order.describe(), "key": self.key}
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         n = self.input.size

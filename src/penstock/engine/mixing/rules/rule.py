@@ -18,20 +18,16 @@ class Drawing(Protocol):
     @property
     def size(self) -> int | None:
         """The number of positions of a pass; None if it never ends."""
-        ...
 
     @property
     def passes(self) -> Ints:
         """The passes of each input in one pass of the mix."""
-        ...
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
         """Return the input of each position, and which draw of that input the position is."""
-        ...
 
     def counts(self, position: int, /) -> Ints:
         """Return the draws of each input before a position."""
-        ...
 
 
 @runtime_checkable
