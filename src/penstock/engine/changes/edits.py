@@ -113,7 +113,12 @@ class Former:
 
 
 Edit: TypeAlias = Change | ChangedDraws | Skipped | Exclude | Former
-"""Whatever is noted in a state about changes on the way."""
+"""The kinds of changes that a state stores, applied by `changed` in their order.
+
+A new kind is a frozen dataclass here with `to_json`, a branch of `edit_from_json`, its effect on the
+tree in `changed`, and a method of the plan; sessions, adoption and states take it as it is.
+`Exclude` is the model of a change of one source.
+"""
 
 
 def edit_from_json(saved: Any) -> Edit:

@@ -14,7 +14,8 @@ from .records import Sample
 def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
     """Return the position of a source after which nothing was delivered.
 
-    `top`: a pass of the run takes one pass of the op.
+    `top`: a pass of the run takes one pass of the op. At the beginning of a pass of a mixture, each
+    input is at the beginning of a pass of its own (`Op.before`).
     """
     if position == 0:
         return 0

@@ -13,21 +13,19 @@ MANY = 1 << 20  # passes where nobody can know how many; enough that none is beg
 
 
 class Drawing(Protocol):
-    """A rule by position, over inputs of known lengths."""
+    """A rule by position, over inputs of known lengths.
+
+    `size` is the number of positions of a pass (None: it never ends), `passes` the passes of each
+    input in one pass. `at` returns the input of each position, and which draw of that input it is;
+    `counts` the draws of each input before a position.
+    """
 
     @property
-    def size(self) -> int | None:
-        """The number of positions of a pass; None if it never ends."""
-
+    def size(self) -> int | None: ...
     @property
-    def passes(self) -> Ints:
-        """The passes of each input in one pass of the mix."""
-
-    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
-        """Return the input of each position, and which draw of that input the position is."""
-
-    def counts(self, position: int, /) -> Ints:
-        """Return the draws of each input before a position."""
+    def passes(self) -> Ints: ...
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
+    def counts(self, position: int, /) -> Ints: ...
 
 
 @runtime_checkable
