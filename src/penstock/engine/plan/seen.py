@@ -15,7 +15,8 @@ from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
 from ..runtime.step_log import RowsGiven
 from ..steps.op import Op
-from ..steps.tally import Located, Tally
+from ..steps.tally import Tally
+from ..streams.compiled_step import CompiledStep
 from ..streams.step import Leaf
 
 Times: TypeAlias = npt.NDArray[np.int32]
@@ -136,7 +137,7 @@ class _Documents(Tally):
         for mine in np.split(order, cuts) if len(leaf) else ():
             np.add.at(self.times[int(leaf[mine[0]])], index[mine], times)
 
-    def documents(self, op: Located, start: int, stop: int, times: int) -> None:
+    def documents(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Count equal passes by looking at one of them."""
         assert isinstance(op, Op)
         if op.alike and op.size is not None:

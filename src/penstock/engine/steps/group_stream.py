@@ -25,7 +25,7 @@ from ..orders import WindowShuffle
 from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
 from ..streams.opening import Opening
 from ..streams.reader import Laps
-from ..streams.stream import Stream, Tap
+from ..streams.stream import Stream, Tap, UnaryStream
 from ..streams.trail import Chunk, Fixed, Trail
 from .op import Groups, Op
 
@@ -69,7 +69,7 @@ class GroupTrail:
         return cursor_of(self.moments[count])
 
 
-class GroupStream:
+class GroupStream(UnaryStream):
     """A fold over a stream."""
 
     def __init__(
@@ -89,7 +89,7 @@ class GroupStream:
     def cursor(self) -> Json:
         return cursor_of(self._moment())
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         at, first, number, *_ = (None, 0, 0) if cursor is None else parse_cursor_list(cursor, 6)
         return (
             self.tap.stream,

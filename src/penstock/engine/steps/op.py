@@ -16,6 +16,7 @@ import numpy as np
 from ...types import Ints, Json, Path, Source
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
+from ..streams.compiled_step import CompiledStep
 from ..streams.opening import Opening
 from ..streams.reader import Laps
 from ..streams.step import FunctionCall
@@ -45,7 +46,7 @@ class Before(NamedTuple):
     replays: bool = False
 
 
-class Op:
+class Op(CompiledStep):
     """A node of a compiled tree. `size` is the length of a pass, None where it never ends; `depth`
     how many levels of groups its items have; `inputs` what lies below.
     """

@@ -12,7 +12,7 @@ from ..base.shown import format_call
 from ..mixing.rules import MANY
 from ..streams.opening import Opening
 from ..streams.reader import LaneOf, Laps
-from ..streams.stream import Stream, Tap
+from ..streams.stream import Stream, Tap, UnaryStream
 from ..streams.trail import Chunk, Fixed, Trail
 from .op import Op, UnaryOp
 from .paths import Migration
@@ -35,7 +35,7 @@ class _Done:
         return [self.done, self.trail.at(count)]
 
 
-class Repeated:
+class Repeated(UnaryStream):
     """`epochs` passes of a stream, endlessly many. The cursor is how many were done, and that below
     it."""
 
@@ -46,7 +46,7 @@ class Repeated:
     def cursor(self) -> Json:
         return self._start
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
         return self._tap.stream, pass_of(self._epochs, epoch, parse_cursor_int(done)), below
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from ...types import MAX_POSITION, Ints, Json, Sizer, Sizes
+from ...types import MAX_POSITION, Ints, Sizer, Sizes
 from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import DerivedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
 from .tally import require_countable_passes
+
+if TYPE_CHECKING:
+    from .op import Op
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
@@ -32,22 +35,6 @@ class At(NamedTuple):
 
     document: int
     token: int
-
-
-class Summed(Protocol):
-    """An op whose lengths are added up."""
-
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def alike(self) -> bool: ...
-    @property
-    def leaves(self) -> tuple[int, ...]: ...
-    def locate(self, positions: Ints) -> ProvenanceRows: ...
-    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
-    def holding(self, token: int, lengths: Lengths, /) -> At: ...
-    def summed(self, lengths: Lengths, /) -> Sums: ...
-    def known(self) -> tuple[object, Json] | None: ...
 
 
 class Lengths:
@@ -111,11 +98,11 @@ class Lengths:
             self._ends[leaf] = compute_bounds(np.concatenate(parts))
         return self._ends[leaf]
 
-    def sums(self, op: Summed) -> Means | Sums:
+    def sums(self, op: Op) -> Means | Sums:
         """The sums over an op that tells none."""
         return self.exactly(op)
 
-    def exactly(self, op: Summed) -> Sums:
+    def exactly(self, op: Op) -> Sums:
         """Add the tokens of a range, each sample by its own length."""
         if id(op) not in self._sums:
             self._sums[id(op)] = op.summed(self)
@@ -155,7 +142,7 @@ class Lengths:
         sizes = self.by_leaf[leaf]
         return bool(sizes[:_GRAIN].any()) or any(part.any() for part in iter_chunks(sizes))
 
-    def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
+    def between(self, op: Op, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
         if stop > start:
             positions = np.arange(start, stop)
@@ -174,7 +161,7 @@ class _About(Lengths):
     def _blocks(self, leaf: int) -> Ints:
         return self.exact._blocks(leaf)
 
-    def sums(self, op: Summed) -> Means | Sums:
+    def sums(self, op: Op) -> Means | Sums:
         if id(op) not in self._means:
             self._means[id(op)] = Means(op, self.exact)
         return self._means[id(op)]
@@ -183,7 +170,7 @@ class _About(Lengths):
 class Means:
     """About as many tokens of an op as its first pass lets expect."""
 
-    def __init__(self, op: Summed, lengths: Lengths) -> None:
+    def __init__(self, op: Op, lengths: Lengths) -> None:
         self.span = op.size or _ENDLESS
         whole = np.zeros(len(lengths.by_leaf), np.int64)
         op.tokens(self.span, lengths, whole)
@@ -211,7 +198,7 @@ class Sums:
     """The tokens of an op, looked up pass by pass. An op that never ends is cut into stretches in
     place of passes."""
 
-    def __init__(self, op: Summed, lengths: Lengths, grain: int = 0) -> None:
+    def __init__(self, op: Op, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
         self.span, self.alike = (
             (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)

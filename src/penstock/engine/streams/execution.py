@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from ...types import Json
 from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
@@ -32,13 +31,15 @@ from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
 from .budget import Budget
 from .clock import Clock
+from .compiled_step import CompiledStep
 from .empty_passes import EndlessSearch
-from .feed import Feed, Indexed, Positions, Unit
+from .feed import Feed, Positions, Unit
 from .job import DEATHS, Computed, Done, Executor, Grouping, Job, WorkerLost
 from .journal import Journal
 from .prefetch_hints import find_prefetchers, send_hints
-from .quarantine import Quarantine, Replaceable
+from .quarantine import Quarantine
 from .step import Failed, FunctionCall, Leaf
+from .stream import UnaryStream
 from .trail import Chunk, Every, Fixed, Offset, Origin, Trail
 
 LARGEST_SAMPLE_UNIT = 1 << 11  # items of one sample in a unit at most
@@ -76,10 +77,6 @@ class Execution:
         return min(items, LARGEST_UNIT if self.most is None else self.most)
 
 
-class Positioned(Indexed, Replaceable, Protocol):
-    """A compiled step with positions."""
-
-
 @dataclass(frozen=True)
 class InFlight:
     """A unit in flight: as it came, without bad samples, its expected bytes, and its result."""
@@ -90,7 +87,7 @@ class InFlight:
     computed: Computed
 
 
-class ExecutionLoop:
+class ExecutionLoop(UnaryStream):
     """A stream of the results of a job over the units of a feed. No other stream runs functions."""
 
     search: EndlessSearch | None = None
@@ -100,7 +97,7 @@ class ExecutionLoop:
     def __init__(
         self,
         feed: Feed,
-        indexed: Positioned | None,
+        indexed: CompiledStep | None,
         steps: list[FunctionCall | Grouping],
         execution: Execution,
     ) -> None:
@@ -155,7 +152,7 @@ class ExecutionLoop:
         trail, count = self._delivered
         return parse_cursor_int(trail.at(count)) + self.inside
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         if self._expands and cursor is not None:
             cursor = parse_cursor_list(cursor)[0]
         return self.feed, epoch, cursor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -11,10 +10,10 @@ import numpy as np
 
 from ...types import MAX_POSITION, Ints, Json
 from ..base.cursors import make_cursor_error, parse_cursor_int
-from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
+from .compiled_step import CompiledStep
 from .deal import Spread
-from .stream import Stream, Tap
+from .stream import Stream, Tap, UnaryStream
 from .trail import Offset, Stepped, Trail
 
 FIRST_PLAN, LAST_PLAN = (
@@ -49,17 +48,6 @@ class Unit:
         ]
 
 
-class Indexed(Protocol):
-    """Whatever can be asked about positions: an op of a compiled tree."""
-
-    @property
-    def passes(self) -> Passes | None: ...
-    @property
-    def depth(self) -> int: ...
-    def locate(self, positions: Ints, /) -> ProvenanceRows: ...
-    def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
-
-
 class Feed(Protocol):
     """Where work comes from: positions of an op, or the items of another stream."""
 
@@ -69,19 +57,19 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-def pass_size(indexed: Indexed, epoch: int) -> int | None:
+def pass_size(op: CompiledStep, epoch: int) -> int | None:
     """Return the number of positions in a pass; None for an endless op."""
-    return None if indexed.passes is None else indexed.passes.size(epoch)
+    return None if op.passes is None else op.passes.size(epoch)
 
 
-def pass_start(op: Indexed, epoch: int) -> int | None:
+def pass_start(op: CompiledStep, epoch: int) -> int | None:
     """Return the first position of a pass; None for an endless op, whose passes are all alike."""
     start = None if op.passes is None else op.passes.start(epoch)
     # A pass of an endless index is long.
     return None if start is None or start >= MAX_POSITION else start
 
 
-def locate_in_pass(op: Indexed, epoch: int, places: Ints) -> ProvenanceRows:
+def locate_in_pass(op: CompiledStep, epoch: int, places: Ints) -> ProvenanceRows:
     """Return the samples at places of a pass. Later passes of an endless op have later epochs."""
     start = pass_start(op, epoch)
     if start is None:
@@ -93,7 +81,7 @@ def locate_in_pass(op: Indexed, epoch: int, places: Ints) -> ProvenanceRows:
 class Positions:
     """The positions of an op, one pass at a time, in whole groups but for the last of a pass."""
 
-    def __init__(self, op: Indexed, spread: Spread) -> None:
+    def __init__(self, op: CompiledStep, spread: Spread) -> None:
         self.op, self.spread = op, spread
         self._epoch, self._at, self._end, self._plan = 0, 0, 0, FIRST_PLAN
         self._size = pass_size(op, 0)
@@ -194,7 +182,7 @@ class Positions:
 class Listed:
     """Some positions of a pass of an op, in the order in which they are named."""
 
-    def __init__(self, op: Indexed, epoch: int, places: Ints) -> None:
+    def __init__(self, op: CompiledStep, epoch: int, places: Ints) -> None:
         self._rows = locate_in_pass(op, epoch, places)
         self._used = 0
 
@@ -216,7 +204,7 @@ class Listed:
         pass
 
 
-class Upstream:
+class Upstream(UnaryStream):
     """The items of another stream as work."""
 
     def __init__(self, stream: Stream) -> None:
@@ -229,7 +217,7 @@ class Upstream:
     def cursor(self) -> Json:
         return self.tap.cursor()
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         return self.tap.stream, epoch, cursor
 
     def seek(self, epoch: int, cursor: Json, /) -> None:

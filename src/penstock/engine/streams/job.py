@@ -48,7 +48,7 @@ class Done(NamedTuple):
 
 
 class RowReader(Protocol):
-    """A compiled step that reads the samples of rows."""
+    """Reads the items of rows: a compiled step, or the function of `compute`."""
 
     def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
 

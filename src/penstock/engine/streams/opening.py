@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,33 +15,14 @@ from ...errors import ConfigError, StateError
 from ...types import Json, Path
 from ..base.cursors import parse_cursor_int
 from ..base.rows import ProvenanceRows
+from .compiled_step import CompiledStep
 from .deal import Spread
-from .execution import Execution, ExecutionLoop, Positioned
+from .execution import Execution, ExecutionLoop
 from .feed import Positions, locate_in_pass, pass_start
 from .reader import Dealt, LaneOf, Laps, Reader
 from .rounds import Rounds, Share
 from .step import Leaf
-from .stream import Above, Stream
-
-
-class Openable(Protocol):
-    """What can be opened: an op of a compiled tree."""
-
-    def stream(self, opening: Opening, laps: Laps, /) -> Stream: ...
-
-
-class Drawable(Positioned, Protocol):
-    """An indexed op. `mixed`: several sources are drawn from in turn somewhere in it.
-
-    `reached` returns the position of its topmost mixture at a position; None without one, or if it
-    is unknown.
-    """
-
-    @property
-    def mixed(self) -> bool: ...
-    @property
-    def mixture(self) -> Path | None: ...
-    def reached(self, position: int, /) -> int | None: ...
+from .stream import Stream, UnaryStream
 
 
 @dataclass
@@ -53,13 +34,13 @@ class Opening:
     execution: Execution
     spread: Spread
     lane: LaneOf | None = None
-    given: tuple[Openable, Stream] | None = None
+    given: tuple[CompiledStep, Stream] | None = None
     drawn: dict[Path, Callable[[int], int]] = field(
         default_factory=dict[Path, Callable[[int], int]]
     )
     """The first position without a draw in a pass of the run, for each mixture by its path."""
 
-    def open(self, op: Openable, laps: Laps) -> Stream:
+    def open(self, op: CompiledStep, laps: Laps) -> Stream:
         """The stream of an op, that many passes of which follow one another."""
         return self.given[1] if self.given and op is self.given[0] else op.stream(self, laps)
 
@@ -69,7 +50,7 @@ class Opening:
         assert self.lane is not None, "only lanes have streams that are not indexed"
         return self.lane
 
-    def positions(self, op: Drawable, laps: Laps) -> Stream:
+    def positions(self, op: CompiledStep, laps: Laps) -> Stream:
         """The stream of what is indexed: our share of its positions."""
         lanes = 1 if self.lane is None else self.lane.lanes
         if self.lane is None:
@@ -117,8 +98,8 @@ def last(stream: object, epoch: int, cursor: Json) -> Came | None:
     """Return the last samples of a stream before a cursor; None without any, or without exactly one
     indexed flow below.
     """
-    while isinstance(stream, Above):
-        stream, epoch, cursor = stream.below(epoch, cursor)
+    while isinstance(stream, UnaryStream):
+        stream, epoch, cursor = stream.input_at(epoch, cursor)
     if not isinstance(stream, Positions | Rounds) or cursor is None or not parse_cursor_int(cursor):
         return None
     places = stream.places_at(np.asarray([parse_cursor_int(cursor) - 1]), epoch)

@@ -7,10 +7,9 @@ the plan choose the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from ...types import Ints
 from ..base.random import derive_key
 from ..base.row_files import describe_row_location
 from ..base.rows import HOLE, ProvenanceRows, join_rows
+from .compiled_step import CompiledStep
 from .feed import Unit
 from .job import STORAGE_TRIES, is_storage
 from .journal import Journal, JournalEntry, SampleDraw, describe_draw, item_to_json, rows_from_json
@@ -30,29 +30,6 @@ TRIES = 16
 _ENDLESS_RANGE = 1 << 20  # positions of an endless zip among which another tuple is chosen
 
 
-class ReplacementStep(Protocol):
-    """The compiled step that replacements are located in.
-
-    `since` is the first position to which all exclusions apply.
-    """
-
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def since(self) -> int: ...
-    def locate(self, positions: Ints, /) -> ProvenanceRows: ...
-
-
-class Replaceable(Protocol):
-    """A compiled step that yields, for each leaf: its number, the step that replacements come from
-    (None leaves a hole), and the number of group levels above that.
-    """
-
-    def places(self) -> Iterable[tuple[int, ReplacementStep | None, int]]: ...
-
-
 @dataclass(frozen=True)
 class LeafReplacement:
     """The replacements of a leaf.
@@ -61,7 +38,7 @@ class LeafReplacement:
     where a bad document leaves a hole. `above` is the number of group levels above it.
     """
 
-    step: ReplacementStep | None
+    step: CompiledStep | None
     above: int
     leaves: Sequence[Leaf]
 
@@ -109,7 +86,7 @@ class Quarantine:
         self,
         journal: Journal,
         leaves: Sequence[Leaf],
-        indexed: Replaceable | None,
+        indexed: CompiledStep | None,
         paired: bool = False,
         stage: int = 0,
     ) -> None:

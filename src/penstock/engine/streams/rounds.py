@@ -14,7 +14,8 @@ from ..base.cursors import make_cursor_error, parse_cursor_int
 from ..base.integers import find_distinct_values
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import ProvenanceRows, make_empty_rows
-from .feed import FIRST_PLAN, LAST_PLAN, Indexed, Unit, locate_in_pass, pass_size
+from .compiled_step import CompiledStep
+from .feed import FIRST_PLAN, LAST_PLAN, Unit, locate_in_pass, pass_size
 from .trail import Stepped
 
 _KEY = derive_key("lanes")
@@ -57,7 +58,7 @@ class Share:
 class Rounds:
     """The positions of one lane as work; the cursor is the round of the pass."""
 
-    def __init__(self, op: Indexed, share: Share) -> None:
+    def __init__(self, op: CompiledStep, share: Share) -> None:
         self.op, self.share = op, share
         self.seek(0, None)
 

@@ -8,7 +8,7 @@ exception: the caller seeks before it continues.
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
@@ -27,13 +27,12 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class Above(Protocol):
-    """A stream over one other, `below`, with its pass and cursor for each pass and cursor of this
-    one.
-    """
+class UnaryStream:
+    """Base class of streams and feeds over one input."""
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]: ...
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        """Return the input, and its pass and cursor where this stream is at a pass and cursor."""
+        raise NotImplementedError
 
 
 class Tap:
