@@ -14,11 +14,11 @@ from ..streams.journal import Journal, JournalEntry, SampleDraw
 from ..streams.quarantine import Quarantine
 from ..streams.step import Leaf
 
-_AHEAD = 1 << 16  # items that a run may have made ahead
+_PREFETCHED = 1 << 16  # items that a run may have made ahead
 
 
 @dataclass(frozen=True)
-class Replaced:
+class JournaledRows:
     """The op of a run that has delivered the positions before `position`, and its journal."""
 
     op: Op
@@ -37,32 +37,32 @@ class Replaced:
     def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
         """The positions at which a sample is delivered, of those at which it was `found` to be
         drawn and of others."""
-        maybe = np.union1d(found, self._bad(within))
+        maybe = np.union1d(found, self._find_bad(within))
         rows = self.locate(maybe)
         places = np.repeat(maybe, np.diff(rows.firsts()))
         return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
 
-    def more(self, position: int) -> Ints:
+    def count_extra(self, position: int) -> Ints:
         """Count the samples of each leaf delivered beyond those drawn before a position.
 
         A tuple that replaces another may have samples of other sources.
         """
-        maybe = self._exchanged_before(position)
+        maybe = self._find_replaced_before(position)
         was, given = self.op.locate(maybe), self.locate(maybe)
         drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
         return got - drawn
 
-    def _exchanged_before(self, position: int) -> Ints:
+    def _find_replaced_before(self, position: int) -> Ints:
         """The positions before one that may hold others than were drawn: of those the run made, and
         of some it made ahead. They are looked for twice as far each time, as a source of few rows
         comes up in many passes.
         """
-        until = min(1 << max(position - 1, 0).bit_length(), self.position + _AHEAD)
+        until = min(1 << max(position - 1, 0).bit_length(), self.position + _PREFETCHED)
         if until not in self._until:
-            self._until[until] = self._bad(range(until))
+            self._until[until] = self._find_bad(range(until))
         return self._until[until][: np.searchsorted(self._until[until], position)]
 
-    def _bad(self, within: range) -> Ints:
+    def _find_bad(self, within: range) -> Ints:
         """The positions in a range whose items hold samples that were bad, in passes in which some
         were."""
         where, bad = [np.zeros(0, np.int64)], dict[str, list[tuple[int, int]]]()

@@ -150,7 +150,7 @@ class _Documents(Tally):
         self.one_by_one(op, start, stop, times)
 
 
-def seen(
+def count_seen(
     op: Op,
     leaves: Sequence[Leaf],
     packs: Sequence[int],
@@ -187,7 +187,7 @@ def seen(
     return Seen(tuple(leaf.name for leaf in leaves), tuple(times), tuple(lengths))
 
 
-def seen_in_all(first: Seen, others: Sequence[tuple[Seen, int]]) -> Seen:
+def sum_seen(first: Seen, others: Sequence[tuple[Seen, int]]) -> Seen:
     """Add up what was seen in parts of a run, and in how many of each; sources have the names of
     the first."""
     times = [

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..base.event_counts import EVENT_NAMES
 
-TOLD: dict[str, tuple[bool, str]] = {
+METRICS: dict[str, tuple[bool, str]] = {
     "epoch": (False, "The current pass of the run."),
     "items": (True, "Delivered items."),
     "samples": (True, "Delivered samples, by source."),
@@ -46,7 +46,7 @@ class Metric(NamedTuple):
     value: float
 
 
-def metrics_of(stats: Mapping[str, Any]) -> Iterator[Metric]:
+def iter_metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
     """The metrics of a loader's `stats()`."""
     plain = (
         "epoch",
@@ -75,7 +75,7 @@ def metrics_of(stats: Mapping[str, Any]) -> Iterator[Metric]:
         yield Metric("step_items", labels, float(row["items"]))
 
 
-def flat(metrics: Iterator[Metric]) -> dict[str, float]:
+def flatten_metrics(metrics: Iterator[Metric]) -> dict[str, float]:
     """The same as one mapping: `data/`, the name, and the labels."""
     return {
         "/".join(["data", name, *filter(None, labels.values())]): value
@@ -83,8 +83,8 @@ def flat(metrics: Iterator[Metric]) -> dict[str, float]:
     }
 
 
-def of_all(runs: Mapping[str, Sequence[Metric]]) -> Iterator[tuple[str, str, Metric]]:
+def group_by_name(runs: Mapping[str, Sequence[Metric]]) -> Iterator[tuple[str, str, Metric]]:
     """The metrics of several runs, those of one name together: the name, the run, the metric."""
-    for name in TOLD:
+    for name in METRICS:
         for run, metrics in runs.items():
             yield from ((name, run, metric) for metric in metrics if metric.name == name)

@@ -33,7 +33,7 @@ from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
-from ..streams.deal import spread_of
+from ..streams.deal import make_rank_sharding
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
 from ..streams.job import Executor
 from ..streams.journal import (
@@ -47,15 +47,15 @@ from ..streams.stream import Stream
 from .cursor import seal
 from .delivery import Delivery
 from .opened import (
-    Opened,
-    lane_share,
+    RankStream,
+    compute_lane_share,
     open_lanes,
-    open_listed,
+    open_items,
     open_positions,
     repeats_samples,
-    same_past,
+    require_same_past,
 )
-from .setting import Setting
+from .setting import RunOptions
 from .states import (
     MISMATCHES,
     OnMismatch,
@@ -63,9 +63,9 @@ from .states import (
     StateSection,
     check_lanes,
     decode_state,
-    logged_notes,
+    log_notes,
     merge_states,
-    of_another,
+    make_other_pipeline_error,
 )
 from .step_log import (
     GivenBefore,
@@ -116,18 +116,18 @@ class Session:
     def __init__(
         self,
         compiled: Compiled,
-        setting: Setting,
+        setting: RunOptions,
         executor: Executor | None,
         section: RunSection | None = None,
     ) -> None:
         self._base = self.compiled = compiled
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
-        self.spread = spread_of(
-            setting.rank, setting.world_size, self.group, setting.remainder, setting.turns
+        self.sharding = make_rank_sharding(
+            setting.rank, setting.world_size, self.group, setting.remainder, setting.workers
         )
         self.lanes: int = 1 if self.group else setting.lanes or setting.world_size
-        self._record = first_record(self.spread, tail_of(self.flow))
+        self._record = first_record(self.sharding, tail_of(self.flow))
         self.records: tuple[StepRecord, ...] = (self._record,)
         self.given_before: tuple[GivenBefore, ...] = ()
         self.epoch = self.given = self._before = (
@@ -138,7 +138,7 @@ class Session:
         self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes, self.section = list[str](), section
-        self.budget = Budget(setting.bytes_ahead)
+        self.budget = Budget(setting.max_prefetch_bytes)
         self._items, self._samples, self._warned, self._warned_of_lanes = (
             0,
             Counter[str](),
@@ -148,7 +148,7 @@ class Session:
         self._unchanged: dict[str, Any] | None = (
             None  # the attributes before a change that is being made
         )
-        self._hold(*self._reached(None))
+        self._set_open(*self._open_at(None))
 
     @property
     def base(self) -> Step:
@@ -163,7 +163,7 @@ class Session:
     @property
     def lane_share(self) -> tuple[int, int]:
         """The share of the lanes that this rank reads, as a rank and a number of ranks."""
-        return lane_share(self.lanes, self.setting.rank, self.setting.world_size)
+        return compute_lane_share(self.lanes, self.setting.rank, self.setting.world_size)
 
     @property
     def reads_all_lanes(self) -> bool:
@@ -173,7 +173,7 @@ class Session:
 
     def reopen(self, cursor: Json) -> None:
         """Open the current tree, and go where the cursor says."""
-        self._change(lambda: self._go_on(*self._reached(cursor)))
+        self._change(lambda: self._replace_open(*self._open_at(cursor)))
 
     def _change(self, change: Callable[[], T]) -> T:
         """Make a change whole or, where it raises or is interrupted, not at all.
@@ -194,52 +194,52 @@ class Session:
             out.stream.close()
         return found
 
-    def _reached(
-        self, cursor: Json, check: Callable[[Opened], None] | None = None
-    ) -> tuple[Opened, Delivery]:
+    def _open_at(
+        self, cursor: Json, check: Callable[[RankStream], None] | None = None
+    ) -> tuple[RankStream, Delivery]:
         """The current tree, opened where the cursor says; `check` looks at what came before
         that."""
-        opened = self._opened(self.setting.window, self.executor)
+        opened = self._open(self.setting.window, self.executor)
         wide = (
             max(256, LARGEST_SAMPLE_UNIT // self.group)
             if self.group
             else 256 * (self.lanes // self.lane_share[1])
         )
-        out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
-        out.seek(self.epoch, opened.first(self.epoch) if cursor is None else cursor)
+        out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.max_items)
+        out.seek(self.epoch, opened.first_cursor(self.epoch) if cursor is None else cursor)
         if check:
             check(opened)
         if not is_cursor_at(out.cursor(), cursor):
             raise make_cursor_error(cursor, "a position of this pipeline")
         return opened, out
 
-    def _go_on(self, opened: Opened, out: Delivery) -> None:
+    def _replace_open(self, opened: RankStream, out: Delivery) -> None:
         """Give out what was opened in the place of what was. Part of a change, which closes
         that."""
         self._items, self._samples = self.items, self.samples
         out.bytes += self.out.bytes
-        self._hold(opened, out)
+        self._set_open(opened, out)
 
-    def _hold(self, opened: Opened, out: Delivery) -> None:
+    def _set_open(self, opened: RankStream, out: Delivery) -> None:
         self._run, self.out, self.leaves = opened, out, opened.builder.leaves
         if self.executor:
             clear_in_children(out)
 
-    def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
+    def _open(self, window: int = 0, executor: Executor | None = None) -> RankStream:
         found = self.compiled = self.compiled.of(self.flow)
         execution = self._execution(found, window, executor)
         if self.group:
-            return open_positions(found.builder, execution, self.spread, self.setting)
+            return open_positions(found.builder, execution, self.sharding, self.setting)
         return open_lanes(found.builder, execution, self.lanes, self.setting)
 
     def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Execution:
-        leaves, most = found.builder.leaves, self.setting.most
+        leaves, most = found.builder.leaves, self.setting.max_items
         return Execution(self.journal, leaves, self.budget, executor, window, most, found.clock)
 
     def _delivery(
         self, stream: Stream, leaves: Sequence[Leaf], width: int, limit: int | None
     ) -> Delivery:
-        room = self.budget.most // 4
+        room = self.budget.max_bytes // 4
         return Delivery(stream, leaves, width, limit, room, self.setting.form)
 
     def close(self) -> None:
@@ -258,7 +258,7 @@ class Session:
     @property
     def samples(self) -> Counter[str]:
         """Samples given out since the run was opened here, by source."""
-        given = zip(self.leaves, self.out.given().tolist(), strict=True)
+        given = zip(self.leaves, self.out.count_samples().tolist(), strict=True)
         return self._samples + Counter({leaf.name: many for leaf, many in given})
 
     def warn_of_unidentified(self) -> None:
@@ -315,8 +315,8 @@ class Session:
         def change() -> None:
             self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
             if not self.group:
-                self.flow = self._changed(self.changes)
-            self._go_on(*self._reached(None))
+                self.flow = self._apply_changes(self.changes)
+            self._replace_open(*self._open_at(None))
 
         self._change(change)
 
@@ -345,16 +345,16 @@ class Session:
         row = row if rows is None else min(row, rows)
 
         def reads_up_to_it() -> None:
-            self._go_on(*self._reached(None))
+            self._replace_open(*self._open_at(None))
             with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
                 for _ in progress.each(range(item)):
                     self.out.next()
-            self.out.forget()
+            self.out.reset_counts()
             self._before = item - self.items
 
-        self._change((lambda: self._go(self.epoch, row, counted)) if self.group else reads_up_to_it)
+        self._change((lambda: self._go_to_row(self.epoch, row, counted)) if self.group else reads_up_to_it)
 
-    def go(self, step: int, row: int, counted: bool) -> None:
+    def go_to_step(self, step: int, row: int, counted: bool) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
         passes = self._run.passes
         found = None if passes is None else passes.at(row)
@@ -362,20 +362,20 @@ class Session:
         def change() -> None:
             self.given = 0
             if found is None:
-                self._go(0, row, counted)
+                self._go_to_row(0, row, counted)
             else:
-                self._go(found.epoch, row - found.start, counted)
+                self._go_to_row(found.epoch, row - found.start, counted)
 
         self._change(change)
 
-    def _go(self, epoch: int, place: int, counted: bool) -> None:
+    def _go_to_row(self, epoch: int, place: int, counted: bool) -> None:
         """Go to a row of a pass; `counted` tells the log of it. Part of a change."""
         passes = self._run.passes
         row = place if passes is None else passes.start(epoch) + place
         if counted:
             self._log_jump(row)
         self.epoch = epoch
-        self._go_on(*self._reached(place))
+        self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
 
     @property
@@ -398,7 +398,7 @@ class Session:
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
         self.given_before = merge_equal(before)
 
-    def _changed(self, changes: Sequence[Edit]) -> Step:
+    def _apply_changes(self, changes: Sequence[Edit]) -> Step:
         """Return the tree with changes. Streams draw by the mixture of the pass they are in."""
         return changed(self.base, changes, 0 if self.group else self.epoch)
 
@@ -410,7 +410,7 @@ class Session:
         Raises:
             ConfigError: if the run is in the middle of an item.
         """
-        cursor, group, rows = self.out.cursor(), self.spread.group, self.rows()
+        cursor, group, rows = self.out.cursor(), self.sharding.group, self.rows()
         row = parse_cursor_int(cursor)
         if row % group and row != rows:
             raise ConfigError(
@@ -419,8 +419,8 @@ class Session:
             )
 
         def change() -> None:
-            self.spread = replace(self.spread, remainder="keep", whole=True)
-            self._go_on(*self._reached(cursor))
+            self.sharding = replace(self.sharding, remainder="keep", whole=True)
+            self._replace_open(*self._open_at(cursor))
             record = replace(self._record, gives="items")
             self.records = self.step_log.continue_with(record, self.row).records
 
@@ -429,7 +429,7 @@ class Session:
     def reopen_items(self, epoch: int, items: Ints) -> Delivery:
         """Deliver items of a pass again, in this order; the run keeps its position."""
         builder, execution = self._open_again(epoch)
-        stream = open_listed(builder, execution, epoch, items)
+        stream = open_items(builder, execution, epoch, items)
         return self._delivery(stream, builder.leaves, len(items), None)
 
     def reopen_lane(self, epoch: int, lane: int, cursor: Json) -> Delivery:
@@ -459,7 +459,7 @@ class Session:
             session = Session.__new__(Session)
             session.__dict__.update(self._unchanged)
             return session.moment()
-        cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
+        cursor, opened, epoch, changes = self.out.capture_cursor(), self._run, self.epoch, self.changes
         journal, given, records, lanes = (
             dict(self.journal.entries),
             self.given,
@@ -480,7 +480,7 @@ class Session:
                 "step": step,
                 "adopted": [*before],
                 **({"at": at} if self.group else cast("dict[str, Json]", at)),
-                **opened.told(epoch, at),
+                **opened.describe_last(epoch, at),
                 "data": base.data,
                 "code": base.code,
                 "mixtures": describe_mixtures(opened.builder),
@@ -539,8 +539,8 @@ class Session:
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
-                raise of_another(body.pipeline, self.description)
-            places = self._places(body, cursors)
+                raise make_other_pipeline_error(body.pipeline, self.description)
+            places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
             changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
@@ -553,18 +553,18 @@ class Session:
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
         self._base, self.changes = home, changes
-        self.flow = self._changed(changes)
+        self.flow = self._apply_changes(changes)
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
-        cursor = self._cursor_in(body, cursors)
+        cursor = self._cursor_of_rank(body, cursors)
         if adopt:
             cursor = without_witnesses(cursor)
-        require = Opened.require_last if adopt else Opened.require_same
-        opened, out = self._reached(
+        require = RankStream.require_last if adopt else RankStream.require_same
+        opened, out = self._open_at(
             cursor, lambda opened: require(opened, self.epoch, cursor, body)
         )
         for check in opened.witnesses:
-            _tried(check)
+            _check_witness(check)
         if self.group:
             start = 0 if opened.passes is None else opened.passes.start(self.epoch)
             position = start + parse_cursor_int(cursor)
@@ -577,13 +577,13 @@ class Session:
                     "the run was adopted, so steps that it gave before it went back are no "
                     "longer counted"
                 )
-        self.notes = logged_notes(notes)
+        self.notes = log_notes(notes)
         if self.section is not None:
             self.section = self.section.load(body, self, adopting)
-        self._go_on(opened, out)
+        self._replace_open(opened, out)
         self._before = body.step - self.items
 
-    def _cursor_in(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
+    def _cursor_of_rank(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
         """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none
         takes the state's."""
         if not self.group and self.setting.lanes is None and body.lanes is not None:
@@ -602,7 +602,7 @@ class Session:
             cursor["drawn"] = len(range(rank, min(body.drawn, limit), ranks))
         return cursor
 
-    def _places(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
+    def _mixture_positions(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
         """Where the mixtures of a tree stand that goes on at these cursors."""
         epoch = body.epoch
 
@@ -613,16 +613,16 @@ class Session:
                 self.setting, window=0, rank=0, world_size=1
             )  # the lanes of all ranks
             probe = Session(Compiled(flow), setting, None)
-            cursor = probe._cursor_in(body, cursors)
+            cursor = probe._cursor_of_rank(body, cursors)
             found = dict[Path, Stand]()
             for path in find_mixtures(flow):
                 with suppress(ConfigError):  # it is not drawn from in its own order
-                    found[path] = probe._stand(path, epoch, cursor)
+                    found[path] = probe._mixture_position(path, epoch, cursor)
             return found
 
         return places
 
-    def _stand(self, path: Path, epoch: int, cursor: Json) -> Stand:
+    def _mixture_position(self, path: Path, epoch: int, cursor: Json) -> Stand:
         """The first place of a mixture that is not part of what was delivered up to a cursor. What
         workers made
         ahead does not count: lanes are opened anew there, without any.
@@ -630,10 +630,10 @@ class Session:
         if self.group:
             found = standing(self.flow, epoch, parse_cursor_int(cursor)).get(path)
             return refused_inside() if found is None else found
-        opened = self._opened()
+        opened = self._open()
         try:
             opened.stream.seek(epoch, cursor)
-            lanes = opened.undrawn(path, epoch)
+            lanes = opened.first_undrawn(path, epoch)
         finally:
             opened.stream.close()
         if own_pass(self.base, path):
@@ -651,33 +651,33 @@ class Session:
         cursor = self.out.cursor()
         # What all ranks see alike.
         alone = (
-            not self.spread.whole
+            not self.sharding.keeps_groups
             if self.group and self.setting.world_size > 1
             else self.lane_share[1] == 1
         )
 
         def reached(path: Path) -> Place:
-            stand = self._stand(path, self.epoch, cursor)
+            stand = self._mixture_position(path, self.epoch, cursor)
             return stand.lap, stand.at
 
         position, change = reweighed(
             self.base, self.changes, weights, at, alone, self._run.builder, reached
         )
         changes = (*self.changes, change)
-        past = self._run.past(self.epoch, cursor)
+        past = self._run.capture_past(self.epoch, cursor)
 
         def changes_weights() -> None:
-            self.flow = self._changed(changes)
-            opened, out = self._reached(cursor)
-            same_past(past, opened.past(self.epoch, cursor))
+            self.flow = self._apply_changes(changes)
+            opened, out = self._open_at(cursor)
+            require_same_past(past, opened.capture_past(self.epoch, cursor))
             self.changes = changes
-            self._go_on(opened, out)
+            self._replace_open(opened, out)
 
         self._change(changes_weights)
         return position
 
 
-def _tried(check: Callable[[], None]) -> None:
+def _check_witness(check: Callable[[], None]) -> None:
     """Refuse a stream that is not what it was. What else is thrown is thrown again when it is
     read."""
     try:

@@ -16,11 +16,11 @@ from ..base.machine import (
 from ..streams.balance import Cost
 from ..streams.deal import REMAINDERS, Remainder
 from ..streams.journal import POLICIES, OnError
-from .delivery import Form
+from .delivery import OutputForm
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunOptions:
     """Options of a run. Only `lanes` may change an item or a cursor, and a run keeps its lanes.
 
     Of `turns` workers that share the items of a rank, each takes one in turn, from item `turn` on.
@@ -32,12 +32,12 @@ class Setting:
     on_error: OnError = "raise"
     max_errors: int = 100
     window: int = 0
-    most: int | None = None
+    max_items: int | None = None
     prefetch_bytes: int | None = None
     remainder: Remainder = "drop"
-    form: Form | None = None
-    turn: int = 0
-    turns: int = 1
+    form: OutputForm | None = None
+    worker: int = 0
+    workers: int = 1
     cost: Cost | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +74,7 @@ class Setting:
         check_choice(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
 
     @property
-    def bytes_ahead(self) -> int:
+    def max_prefetch_bytes(self) -> int:
         """Bytes that may be computed in advance: by default an eighth of the memory for all ranks
         of a machine.
         """
@@ -82,8 +82,8 @@ class Setting:
         return min(self.prefetch_bytes or default, MAX_POSITION)
 
 
-def place_of(
-    rank: int | None, world_size: int | None, mesh: object, form: Form | None = None
+def resolve_rank(
+    rank: int | None, world_size: int | None, mesh: object, form: OutputForm | None = None
 ) -> tuple[int, int]:
     """Our place among the ranks: as given, in a data-parallel group, where our devices hold rows,
     else as the launcher says.

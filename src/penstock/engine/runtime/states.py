@@ -209,7 +209,7 @@ class StateSection(Protocol):
         ...
 
 
-def stand_of(state: SavedState) -> dict[str, Json]:
+def describe_position(state: SavedState) -> dict[str, Json]:
     """Return the position and data of a rank as small JSON, equal for all ranks of one step.
 
     The place is None where ranks may stand apart: with a section, or where lanes have ended. Where
@@ -253,7 +253,7 @@ def _run_of(state: SavedState) -> dict[str, Json]:
     }
 
 
-def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
+def require_equal_positions(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
     """Refuse the ranks of a checkpoint that stand at different steps, run different pipelines or
     read different data.
 
@@ -317,7 +317,7 @@ def merge_states(
     A run of positions has one cursor, under 0. `section` merges the section that states may have.
     """
     if len(states) > 1:
-        require_equal_stands({rank: stand_of(state) for rank, state in enumerate(states)})
+        require_equal_positions({rank: describe_position(state) for rank, state in enumerate(states)})
     keys = frozenset[str]().union(*(state.sections for state in states))
     if section is not None and section.key in keys:
         states, keys = section.merge(states), keys - {section.key}
@@ -362,7 +362,7 @@ def _drawn_by_all(states: Sequence[SavedState], items: int) -> int:
     return sum(drawn.values()) if known == states[0].lanes else items
 
 
-def moment_of(state: SavedState) -> str:
+def compute_state_tag(state: SavedState) -> str:
     """Return sixteen hex digits: eight of what all ranks have in common, eight of their position.
 
     Ranks whose lanes end stand apart from then on: zeros, which go with every place.
@@ -395,7 +395,7 @@ def check_lanes(
         )
 
 
-def of_another(saved: Any, now: Json) -> StateError:
+def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
     """The error for a state of another pipeline."""
     lines = list_differences(saved, now)
     shown = (
@@ -408,7 +408,7 @@ def of_another(saved: Any, now: Json) -> StateError:
     )
 
 
-def logged_notes(notes: Sequence[str]) -> list[str]:
+def log_notes(notes: Sequence[str]) -> list[str]:
     """These notes on a state that was loaded, written to the log."""
     for note in notes:
         _LOG.warning("a state was loaded, but %s", note)

@@ -26,7 +26,7 @@ from ..base.batch_size import BatchSize, least_rows, rows_given
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
 from ..steps.batch import Tail
-from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
+from ..streams.deal import REMAINDERS, Remainder, RankSharding, deal_to_all_ranks
 
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
 
@@ -156,7 +156,7 @@ class StepRecord:
             The offsets of the rows that become part of an item, int64[steps, n]: rank after rank,
             ascending on each rank. And the rank of each of the n columns.
         """
-        offsets, ranks = dealt_to_all(starts, rows, self.group)
+        offsets, ranks = deal_to_all_ranks(starts, rows, self.group)
         if rows == self.rows:
             return offsets, ranks
         mine = np.bincount(ranks, minlength=1)  # batches may drop rows that fill none of them
@@ -167,13 +167,13 @@ class StepRecord:
         return offsets[:, given], ranks[given]
 
 
-def first_record(spread: Spread, tail: Tail) -> StepRecord:
+def first_record(spread: RankSharding, tail: Tail) -> StepRecord:
     """Return the record of a run that begins on these ranks."""
     batches = tuple(BatchSize(batch.n, batch.drop_remainder) for batch in tail.batches)
     return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, batches)
 
 
-class DealtSteps(NamedTuple):
+class AssignedSteps(NamedTuple):
     """Rows of steps that are dealt alike: `rows[i]` are those of `steps[i]`, rank after rank.
 
     `ranks` and `places` say, for each column of `rows`, the rank and the row of the rank's item.
@@ -288,7 +288,7 @@ class StepLog:
 
     # ------------------------------------------------------------ rows and ranks
 
-    def deal(self, steps: range) -> Iterator[DealtSteps]:
+    def deal(self, steps: range) -> Iterator[AssignedSteps]:
         """Yield the rows of steps as the ranks receive them, some steps at a time.
 
         Steps that were skipped have none. Rows that fill up a step are from the beginning of its
@@ -308,7 +308,7 @@ class StepLog:
                     continue
                 offsets, ranks = record.deal(starts[some], int(sizes[some[0]]))
                 rows = self._wrap(starts[some, None] + offsets, starts[some, None])
-                yield DealtSteps(low + some, rows, ranks, _count_within(ranks))
+                yield AssignedSteps(low + some, rows, ranks, _count_within(ranks))
 
     def rows_given(self, step: int) -> Ints:
         """Return the rows that all ranks receive in a step, in order; rows that fill it up last."""

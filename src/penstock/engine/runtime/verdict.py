@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..streams.clock import READ, SEVERAL, Note
+from ..streams.clock import READ_STEP, SEVERAL_SOURCES, WorkTime
 
-BOUND = 0.1
+BOUND_SHARE = 0.1
 """A run that waits more of its time for data is bound by it."""
 # what uses less of a core waits for something; on a busy machine, work uses less than all of one
 _IDLE = 0.25
@@ -39,7 +39,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Facts:
+class RunTimes:
     """The input of a verdict: executor, seconds and stalls, and timings by step (None: not
     measured).
 
@@ -54,7 +54,7 @@ class Facts:
     stalls: int
     longest: float
     spent: float
-    notes: Sequence[Note] | None
+    notes: Sequence[WorkTime] | None
 
     @property
     def waits(self) -> float:
@@ -62,7 +62,7 @@ class Facts:
         return self.waited / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
-    def held(self) -> bool:
+    def is_lock_bound(self) -> bool:
         """Return whether threads take turns: one of them waits most of the time, and they use one
         core of several.
         """
@@ -70,7 +70,7 @@ class Facts:
         return several and self.waits > 0.5 and 0.8 < self.spent / self.elapsed < 1.15
 
 
-def turns(facts: Facts) -> str:
+def describe_lock_contention(facts: RunTimes) -> str:
     """That threads take turns, and what helps."""
     return (
         f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
@@ -80,11 +80,11 @@ def turns(facts: Facts) -> str:
     )
 
 
-def judged(facts: Facts) -> Verdict:
+def make_verdict(facts: RunTimes) -> Verdict:
     """The verdict."""
     if facts.elapsed <= 0:
         return Verdict(False, 0.0, None, None, "Nothing can be said before the second item.")
-    bound, said = facts.waits > BOUND, list[str]()
+    bound, said = facts.waits > BOUND_SHARE, list[str]()
     waits = f"it waits {facts.waits:.0%} of its time for data"
     if facts.stalls:
         waits += f" ({facts.stalls:,} times, at most {facts.longest:.3g} s)"
@@ -99,7 +99,7 @@ def judged(facts: Facts) -> Verdict:
     return Verdict(bound, facts.waits, step, source, " ".join(said))
 
 
-def _most(notes: Sequence[Note]) -> tuple[str | None, str | None, str]:
+def _most(notes: Sequence[WorkTime]) -> tuple[str | None, str | None, str]:
     """The step that takes most, the source that takes at least half of that, and the first few in
     words."""
     total, steps = sum(note.seconds for note in notes), dict[str, float]()
@@ -111,15 +111,15 @@ def _most(notes: Sequence[Note]) -> tuple[str | None, str | None, str]:
     words = [_words(step, notes, total) for step in first[:_SHOWN] if steps[step] >= _LEAST * total]
     source = next(
         (n.source for n in notes if n.step == first[0] and n.seconds >= 0.5 * steps[first[0]]),
-        SEVERAL,
+        SEVERAL_SOURCES,
     )
     return first[0], source or None, ", ".join(words)
 
 
-def _words(step: str, notes: Sequence[Note], total: float) -> str:
+def _words(step: str, notes: Sequence[WorkTime], total: float) -> str:
     """What a step takes of the work, for which sources."""
     mine = sorted((note for note in notes if note.step == step), key=lambda note: -note.seconds)
-    name = "reading" if step == READ else step
+    name = "reading" if step == READ_STEP else step
     took = sum(note.seconds for note in mine)
     share, mine = (
         f"{took / total:.0%} is {name}",
@@ -129,19 +129,19 @@ def _words(step: str, notes: Sequence[Note], total: float) -> str:
         one = mine[0].source
         return (
             share
-            if one == SEVERAL
+            if one == SEVERAL_SOURCES
             else f"{share} {one!r}"
-            if step == READ
+            if step == READ_STEP
             else f"{share} of {one!r}"
         )
     each = [f"{note.source or 'several'!r} {note.seconds / total:.0%}" for note in mine[:_SHOWN]]
     return f"{share} ({', '.join(each)}{', ...' if len(mine) > _SHOWN else ''})"
 
 
-def _advice(facts: Facts, step: str | None) -> str:
+def _advice(facts: RunTimes, step: str | None) -> str:
     """What would help a run that waits."""
-    if facts.held:
-        return f"{turns(facts).capitalize()}."
+    if facts.is_lock_bound:
+        return f"{describe_lock_contention(facts).capitalize()}."
     most = [note for note in facts.notes or () if note.step == step]
     idle = bool(most) and sum(note.processor for note in most) < _IDLE * sum(
         note.seconds for note in most

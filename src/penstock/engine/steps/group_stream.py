@@ -23,10 +23,10 @@ from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_ro
 from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
 from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
-from ..streams.opening import Opening
-from ..streams.reader import Laps
-from ..streams.stream import Stream, Tap, UnaryStream
-from ..streams.trail import Chunk, Fixed, Trail
+from ..streams.opening import StreamOpener
+from ..streams.reader import PassCounts
+from ..streams.stream import Stream, BufferedStream, UnaryStream
+from ..streams.trail import Chunk, ConstantCursor, ChunkCursors
 from .op import Groups, Op
 
 Members: TypeAlias = Sequence[Item | Part]
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 
     first: int
     rows: ProvenanceRows
-    trail: Trail
+    trail: ChunkCursors
 
 
 class GroupState(NamedTuple):
@@ -52,7 +52,7 @@ class GroupState(NamedTuple):
     number: int
     flushed: bool
     log: list[Stretch]
-    end: Trail
+    end: ChunkCursors
 
     @property
     def pending(self) -> tuple[Members, ...]:
@@ -75,7 +75,7 @@ class GroupStream(UnaryStream):
     def __init__(
         self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
     ) -> None:
-        self.tap, self.fold, self.size, self.key, self.names = Tap(stream), fold, size, key, names
+        self.tap, self.fold, self.size, self.key, self.names = BufferedStream(stream), fold, size, key, names
         self._by_len = size.measure is len and isinstance(fold, BatchByTokens | BucketByLength)
         self._reset(0)
 
@@ -105,7 +105,7 @@ class GroupStream(UnaryStream):
             self._number,
             self._flushed,
             self._log,
-            self.tap.behind(),
+            self.tap.cursor_trail(),
         )
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class GroupStream(UnaryStream):
 
     def _took(self, chunk: Chunk) -> None:
         """Items went into the carry."""
-        self._log.append(Stretch(self._number, chunk.rows, chunk.trail))
+        self._log.append(Stretch(self._number, chunk.rows, chunk.cursors))
         self._number += len(chunk.values)
 
     def _trim(self) -> None:
@@ -166,7 +166,7 @@ class GroupStream(UnaryStream):
             rows.append(self._rows(group))
             moments.append(self._moment())
         if not groups:
-            return Chunk([], make_empty_rows(0), Fixed(None))
+            return Chunk([], make_empty_rows(0), ConstantCursor(None))
         offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
         return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(moments))
 
@@ -235,8 +235,8 @@ class GroupOp(Groups):
         self.indexed = False
         self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        lane, lanes = opening.share[:2]
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        lane, lanes = opening.own_lane[:2]
         key = self.key + lane & (1 << 64) - 1
         return GroupStream(
             opening.open(self.input, laps), shared(self.fold, lanes), self.sizer, key, self.names

@@ -11,13 +11,13 @@ from ...errors import StateError
 from ...types import Json, Path
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.shown import format_call
-from ..streams.deal import Spread
+from ..streams.deal import RankSharding
 from ..streams.empty_passes import EmptyPassDetector
-from ..streams.lanes import Lanes
-from ..streams.opening import Opening
-from ..streams.reader import ONCE, LaneOf, Laps, Reader
-from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Trail
+from ..streams.lanes import InterleavedLanes
+from ..streams.opening import StreamOpener
+from ..streams.reader import ONE_PASS, LaneContext, PassCounts, SharedReader
+from ..streams.stream import Stream, BufferedStream
+from ..streams.trail import Chunk, ChunkCursors
 from .op import Op, UnaryOp
 from .paths import Migration
 from .step import Builder, Step, UnaryStep, Written
@@ -53,7 +53,7 @@ class Remaining:
     """
 
     def __init__(self, stream: Stream, n: int) -> None:
-        self._tap, self._n = Tap(stream), n
+        self._tap, self._n = BufferedStream(stream), n
         self.seek(0, None)
 
     def cursor(self) -> Json:
@@ -80,7 +80,7 @@ class Remaining:
 class _After:
     """The trail of items after the first."""
 
-    trail: Trail
+    trail: ChunkCursors
 
     def at(self, count: int, /) -> Json:
         return [0, self.trail.at(count)]
@@ -95,32 +95,32 @@ class _OwnRun(UnaryOp):
         self.indexed = False
         self.n, self.endless = n, endless
 
-    def _run(self, opening: Opening, limit: int | None) -> Lanes:
-        lanes, readers = opening.share.lanes, dict[int, Reader]()
+    def _run(self, opening: StreamOpener, limit: int | None) -> InterleavedLanes:
+        lanes, readers = opening.own_lane.lanes, dict[int, SharedReader]()
         empty_passes = EmptyPassDetector(lanes, self.endless)
 
         def open_lane(lane: int) -> Stream:
-            of = LaneOf(lane, lanes, range(lanes), readers, empty_passes)
-            return Opening(opening.leaves, opening.execution, Spread(), of).open(self.input, ONCE)
+            of = LaneContext(lane, lanes, range(lanes), readers, empty_passes)
+            return StreamOpener(opening.leaves, opening.execution, RankSharding(), of).open(self.input, ONE_PASS)
 
         chunk_size = partial(opening.execution.chunk_size, lanes)
-        return Lanes(lanes, 0, 1, limit, open_lane, empty_passes, chunk_size)
+        return InterleavedLanes(lanes, 0, 1, limit, open_lane, empty_passes, chunk_size)
 
 
 class LimitOp(_OwnRun):
     """The first `n` items of the first pass of an input, in every pass."""
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        if opening.given:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        if opening.opened:
             return opening.open(self.input, laps)  # the lanes know their limit
-        return opening.dealt(self, lambda: FirstPass(self._run(opening, self.n)), laps)
+        return opening.open_shared(self, lambda: FirstPass(self._run(opening, self.n)), laps)
 
 
 class SkipFirstOp(_OwnRun):
     """All but the first `n` items of every pass of an input."""
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        return opening.dealt(self, lambda: Remaining(self._run(opening, None), self.n), laps)
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        return opening.open_shared(self, lambda: Remaining(self._run(opening, None), self.n), laps)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from ..mixing.rules import (
     Weighted,
     caps_of,
 )
-from ..streams.rounds import Share
+from ..streams.rounds import LaneAssignment
 from .mix_history import History, MixtureOp, compile_history, mixture_op
 from .mix_op import MixOp
 from .mix_stream import MixStreamOp
@@ -316,7 +316,7 @@ class Mix(Step):
 
     def draws(self, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
         """Return the rule of a mix of streams at run time, as a lane has it."""
-        share, rule = Share(lane, lanes, mixed=True), self.rule
+        share, rule = LaneAssignment(lane, lanes, mixed=True), self.rule
         if not isinstance(rule, Weighted):
             return rule.draws(len(self.inputs), share)
         if rule.unit == "tokens":

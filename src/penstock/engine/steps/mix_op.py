@@ -227,7 +227,7 @@ class MixOp(Op):
             epoch = np.where(later, k // np.maximum(drawn, 1), 0)
             k = k - epoch * drawn
         out = np.full(len(k), UNKNOWN)
-        out[known] = epoch[known] * (self._pass or 0) + self.schedule.places(
+        out[known] = epoch[known] * (self._pass or 0) + self.schedule.compute_offsets(
             source[known], k[known]
         )
         return out
@@ -333,11 +333,11 @@ def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]
             call = op.function
             if not call or call.fn is not first.fn or not call.takes_value_alone:
                 return below, functions
-            if op.depth or call.clock:
+            if op.depth or call.profiler:
                 return below, functions
         below, functions = [below_orders(op.inputs[0]) for op in below], [first, *functions]
     return below, functions
 
 
 def _positions_of_draws(schedule: Invertible, source: int, k: Ints) -> Ints:
-    return schedule.places(np.full(len(k), source), k)
+    return schedule.compute_offsets(np.full(len(k), source), k)

@@ -18,10 +18,10 @@ from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.integers import find_distinct_values
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..mixing.rules import Draws, Outcome
-from ..streams.opening import Opening
-from ..streams.reader import LaneOf, Laps
-from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Fixed, Trail
+from ..streams.opening import StreamOpener
+from ..streams.reader import LaneContext, PassCounts
+from ..streams.stream import Stream, BufferedStream
+from ..streams.trail import Chunk, ConstantCursor, ChunkCursors
 from .op import Op
 
 
@@ -32,7 +32,7 @@ class Draw(NamedTuple):
     source: int
     epochs: tuple[int, ...]
     draws: Draws
-    trail: Trail
+    trail: ChunkCursors
     used: int
 
 
@@ -44,7 +44,7 @@ class Drawn:
     draws: Draws
     drawn: tuple[int, ...]
     epochs: tuple[int, ...]
-    behind: tuple[tuple[Trail, int], ...]
+    behind: tuple[tuple[ChunkCursors, int], ...]
     steps: Sequence[Draw]
 
     def at(self, count: int, /) -> Json:
@@ -64,12 +64,12 @@ class Input:
     among them."""
 
     def __init__(self, stream: Stream) -> None:
-        self.tap = Tap(stream)
+        self.tap = BufferedStream(stream)
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self.tap.seek(epoch, cursor)
-        self.behind: tuple[Trail, int] = (Fixed(self.tap.cursor()), 0)
-        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+        self.behind: tuple[ChunkCursors, int] = (ConstantCursor(self.tap.cursor()), 0)
+        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), ConstantCursor(None)), 0, 0
         self.taken = list[ProvenanceRows]()
 
     @property
@@ -90,12 +90,12 @@ class Input:
         """Go back to behind the last item drawn."""
         trail, used = self.behind
         self.tap.seek(epoch, trail.at(used))
-        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), ConstantCursor(None)), 0, 0
 
     def draw(self) -> Any:
         value = self.chunk.values[self.used]
         self.used += 1
-        self.behind = self.chunk.trail, self.used
+        self.behind = self.chunk.cursors, self.used
         return value
 
     def settle(self) -> None:
@@ -116,7 +116,7 @@ class MixStream:
         names: Sequence[str],
         draws: Draws,
         depth: int,
-        lane: LaneOf,
+        lane: LaneContext,
     ) -> None:
         self.inputs, self.names, self.start, self.depth = (
             [Input(stream) for stream in streams],
@@ -189,7 +189,7 @@ class MixStream:
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
-            return Chunk([], make_empty_rows(0), Fixed(None))
+            return Chunk([], make_empty_rows(0), ConstantCursor(None))
         return Chunk(values, self._rows(np.asarray(sources)), trail)
 
     def _goes_on(self, source: int, left: int) -> bool:
@@ -253,10 +253,10 @@ class MixStreamOp(Op):
         )  # fmt: skip
         self.depth = max(each.depth for each in self.inputs)
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        lane, lanes = opening.share[:2]
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        lane, lanes = opening.own_lane[:2]
         draws = self.rule(lane, lanes)
-        laps = Laps(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)
+        laps = PassCounts(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)
         below = opening
         if self.paired:  # a sample that failed would take the partner of another
             below = replace(opening, execution=replace(opening.execution, paired=True))
@@ -265,7 +265,7 @@ class MixStreamOp(Op):
             self.names,
             draws,
             self.depth,
-            opening.share,
+            opening.own_lane,
         )
         if self.at is not None:
             opening.drawn[self.at] = lambda _: weave.position * lanes

@@ -17,8 +17,8 @@ from ...types import Ints, Json, Path, Source
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..streams.compiled_step import CompiledStep
-from ..streams.opening import Opening
-from ..streams.reader import Laps
+from ..streams.opening import StreamOpener
+from ..streams.reader import PassCounts
 from ..streams.step import FunctionCall
 from ..streams.stream import Stream
 from .seek import At, holding
@@ -88,9 +88,9 @@ class Op(CompiledStep):
         """The items that rows are: a list, or what is `Columnar` for the step above."""
         raise NotImplementedError
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         """Its items one after the other, as one lane or rank has them."""
-        return opening.positions(self, laps)
+        return opening.open_positions(self, laps)
 
     # ------------------------------------------------------------ backwards
 

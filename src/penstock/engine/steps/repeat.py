@@ -10,10 +10,10 @@ from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.rows import make_empty_rows
 from ..base.shown import format_call
 from ..mixing.rules import MANY
-from ..streams.opening import Opening
-from ..streams.reader import LaneOf, Laps
-from ..streams.stream import Stream, Tap, UnaryStream
-from ..streams.trail import Chunk, Fixed, Trail
+from ..streams.opening import StreamOpener
+from ..streams.reader import LaneContext, PassCounts
+from ..streams.stream import Stream, BufferedStream, UnaryStream
+from ..streams.trail import Chunk, ConstantCursor, ChunkCursors
 from .op import Op, UnaryOp
 from .paths import Migration
 from .step import Builder, UnaryStep, Written
@@ -29,7 +29,7 @@ class _Done:
     """The trail of items of one pass: how many were done before it."""
 
     done: int
-    trail: Trail
+    trail: ChunkCursors
 
     def at(self, count: int, /) -> Json:
         return [self.done, self.trail.at(count)]
@@ -39,8 +39,8 @@ class Repeated(UnaryStream):
     """`epochs` passes of a stream, endlessly many. The cursor is how many were done, and that below
     it."""
 
-    def __init__(self, stream: Stream, epochs: int | None, lane: LaneOf) -> None:
-        self._tap, self._epochs, self._lane = Tap(stream), epochs, lane
+    def __init__(self, stream: Stream, epochs: int | None, lane: LaneContext) -> None:
+        self._tap, self._epochs, self._lane = BufferedStream(stream), epochs, lane
         self.seek(0, None)
 
     def cursor(self) -> Json:
@@ -76,7 +76,7 @@ class Repeated(UnaryStream):
             self._done += 1
             if self._done != self._epochs:
                 self._begin(None)
-        return Chunk([], make_empty_rows(0), Fixed(None))
+        return Chunk([], make_empty_rows(0), ConstantCursor(None))
 
 
 class RepeatPassesOp(UnaryOp):
@@ -91,10 +91,10 @@ class RepeatPassesOp(UnaryOp):
     def mixture(self) -> Path | None:
         return None
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
         return Repeated(
-            opening.open(self.input, Laps(run, self.epochs or MANY)), self.epochs, opening.share
+            opening.open(self.input, PassCounts(run, self.epochs or MANY)), self.epochs, opening.own_lane
         )
 
 

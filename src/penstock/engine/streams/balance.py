@@ -26,7 +26,7 @@ _KEY = derive_key("balance")
 _SWAPS = 64  # that better what was shared out
 
 
-def cost_of(balance: Balance | Cost | None) -> Cost | None:
+def make_cost(balance: Balance | Cost | None) -> Cost | None:
     """What a document costs by its tokens."""
     if balance is None or callable(balance):
         return balance
@@ -39,13 +39,13 @@ def _tokens(lengths: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Balanced:
+class CostBalance:
     """Shares rows out by a cost. `lengths` tells those of samples that are not packed."""
 
     cost: Cost
     lengths: Callable[[ProvenanceRows], Ints]
 
-    def costs(self, rows: ProvenanceRows) -> Ints:
+    def compute_costs(self, rows: ProvenanceRows) -> Ints:
         """What each item costs: the sum over its documents, or their parts."""
         packs = [node for node in rows.marks if node > 0 and ~node in rows.marks]
         sizes = rows.marks[~packs[0]] - rows.marks[packs[0]] if packs else self.lengths(rows)
@@ -58,15 +58,15 @@ class Balanced:
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(each, dtype=np.int64)])
         return np.diff(sums[rows.firsts()])
 
-    def dealt(self, costs: Ints, start: int, ranks: int, rank: int) -> Ints:
+    def deal_rows(self, costs: Ints, start: int, ranks: int, rank: int) -> Ints:
         """Which rows of a step, by their costs, are a rank's: as many for each."""
-        bins = shares(costs.tolist(), ranks)
+        bins = balance_costs(costs.tolist(), ranks)
         return np.asarray(
             sorted(bins[int(permute(np.asarray([rank]), ranks, _KEY, start)[0])]), np.int64
         )
 
 
-def shares(costs: list[int], ranks: int) -> list[list[int]]:
+def balance_costs(costs: list[int], ranks: int) -> list[list[int]]:
     """Rows in as many lists of one length, the sums of their costs as equal as a few swaps make
     them.
 
@@ -87,12 +87,12 @@ def shares(costs: list[int], ranks: int) -> list[list[int]]:
             heappush(least, (load + costs[row], rank))
     loads = [sum(costs[row] for row in rows) for rows in bins]
     for _ in range(_SWAPS):
-        if not _swapped(costs, bins, loads):
+        if not _swap_rows(costs, bins, loads):
             break
     return bins
 
 
-def _swapped(costs: list[int], bins: list[list[int]], loads: list[int]) -> bool:
+def _swap_rows(costs: list[int], bins: list[list[int]], loads: list[int]) -> bool:
     """Swap a row of the dearest rank with one of another, if that makes it cheaper and the other no
     dearer."""
     most = max(range(len(bins)), key=lambda rank: (loads[rank], -rank))

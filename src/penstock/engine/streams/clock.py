@@ -17,13 +17,13 @@ from ..base.machine import get_thread_id, read_cpu_seconds
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 
-READ = "read"
+READ_STEP = "read"
 """The step that reading a source is."""
-SEVERAL = ""
+SEVERAL_SOURCES = ""
 """The source of what is made of several."""
 
 
-class Note(NamedTuple):
+class WorkTime(NamedTuple):
     """What a step took for items of a source: seconds, and how many of them on a processor."""
 
     step: str
@@ -33,7 +33,7 @@ class Note(NamedTuple):
     processor: float
 
 
-class Mark:
+class CurrentWork:
     """What a thread is at: a step, and which of these samples, since when."""
 
     def __init__(self, step: str, names: Sequence[str], rows: ProvenanceRows | None) -> None:
@@ -44,7 +44,7 @@ class Mark:
             0,
             world.sched.now(),
         )
-        self.told = 0.0  # since when what was said last lasted
+        self.reported_since = 0.0  # since when what was said last lasted
 
     def __str__(self) -> str:
         if self.rows is None:
@@ -54,43 +54,43 @@ class Mark:
         return f"{self.step} over {name}[{int(row.index[0])}] (pass {int(row.epoch[0])})"
 
 
-class Clock:
+class Profiler:
     """Notes of work, and their sums. Whoever works notes, on any thread; `taken` and `add` bring
     that to the run, also from a process where the clock is another one.
     """
 
     def __init__(self) -> None:
         self._notes, self._sums, self._marks = (
-            deque[Note](),
-            dict[tuple[str, str], Note](),
-            dict[int, Mark](),
+            deque[WorkTime](),
+            dict[tuple[str, str], WorkTime](),
+            dict[int, CurrentWork](),
         )
 
     def __reduce__(self) -> Any:
-        return Clock, ()
+        return Profiler, ()
 
     @contextmanager
-    def at(
+    def track(
         self, step: str, names: Sequence[str], rows: ProvenanceRows | None = None
-    ) -> Generator[Mark]:
+    ) -> Generator[CurrentWork]:
         """While this thread is at a step."""
         me = get_thread_id()
         try:
-            self._marks[me] = mark = Mark(step, names, rows)
+            self._marks[me] = mark = CurrentWork(step, names, rows)
             yield mark
         finally:
             del self._marks[me]
 
-    def late(self, seconds: float) -> list[str]:
+    def describe_slow_work(self, seconds: float) -> list[str]:
         """What threads have been at for longer than this, each told once."""
         now, found = world.sched.now(), list[str]()
         for mark in self._marks.copy().values():
-            if now - mark.since > seconds and mark.told != mark.since:
-                mark.told = mark.since
+            if now - mark.since > seconds and mark.reported_since != mark.since:
+                mark.reported_since = mark.since
                 found.append(f"{mark}, {now - mark.since:.3g} s so far")
         return found
 
-    def note(
+    def record(
         self,
         step: str,
         names: Sequence[str],
@@ -103,60 +103,60 @@ class Clock:
         share = processor / max(float(total.sum()), 1e-9)
         for i in np.flatnonzero(many).tolist():
             took = float(total[i])
-            self._notes.append(Note(step, names[i], int(many[i]), took, took * share))
+            self._notes.append(WorkTime(step, names[i], int(many[i]), took, took * share))
 
-    def reading(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
+    def time_read(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
         """What reading a source gives."""
         began, processor = world.sched.now(), read_cpu_seconds()
-        with self.at(READ, [name]):
+        with self.track(READ_STEP, [name]):
             found = read()
         seconds = [(world.sched.now() - began) / max(len(found), 1)] * len(found)
-        self.note(
-            READ, [name], np.zeros(len(found), np.int64), seconds, read_cpu_seconds() - processor
+        self.record(
+            READ_STEP, [name], np.zeros(len(found), np.int64), seconds, read_cpu_seconds() - processor
         )
         return found
 
-    def taken(self) -> list[Note]:
+    def take_records(self) -> list[WorkTime]:
         """Return the notes that were not collected yet. They are only added up, so any reader may
         collect them.
         """
-        found = list[Note]()
+        found = list[WorkTime]()
         with suppress(IndexError):
             while True:
                 found.append(self._notes.popleft())
         return found
 
-    def add(self, notes: Iterable[Note]) -> None:
+    def add(self, notes: Iterable[WorkTime]) -> None:
         """Add notes to the sums of the run."""
         for note in notes:
             before = self._sums.get(note[:2])
-            self._sums[note[:2]] = note if before is None else Note(*note[:2], *_plus(before, note))
+            self._sums[note[:2]] = note if before is None else WorkTime(*note[:2], *_plus(before, note))
 
-    def gather(self) -> None:
+    def collect(self) -> None:
         """Add what was noted here."""
-        self.add(self.taken())
+        self.add(self.take_records())
 
-    def sums(self) -> list[Note]:
+    def totals(self) -> list[WorkTime]:
         """What every step took for every source, the longest first."""
-        self.gather()
+        self.collect()
         return sorted(self._sums.values(), key=lambda note: -note.seconds)
 
 
-def _plus(a: Note, b: Note) -> tuple[int, float, float]:
+def _plus(a: WorkTime, b: WorkTime) -> tuple[int, float, float]:
     return a.items + b.items, a.seconds + b.seconds, a.processor + b.processor
 
 
 class TimedSource:
     """A source whose reading is noted."""
 
-    def __init__(self, source: Source, name: str, clock: Clock) -> None:
+    def __init__(self, source: Source, name: str, clock: Profiler) -> None:
         self._source, self._name, self._clock = source, name, clock
 
     def __len__(self) -> int:
         return len(self._source)
 
     def read(self, indices: Ints, /) -> list[Any]:
-        return self._clock.reading(self._name, lambda: self._source.read(indices))
+        return self._clock.time_read(self._name, lambda: self._source.read(indices))
 
     def lengths(self) -> Sizes | None:
         return self._source.lengths()

@@ -10,8 +10,8 @@ from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 
 if TYPE_CHECKING:
-    from .opening import Opening
-    from .reader import Laps
+    from .opening import StreamOpener
+    from .reader import PassCounts
     from .stream import Stream
 
 
@@ -46,7 +46,7 @@ class CompiledStep:
         """Read the items of rows that were located."""
         raise NotImplementedError
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         """Open the items of a lane or rank as a stream."""
         raise NotImplementedError
 

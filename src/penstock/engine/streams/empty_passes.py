@@ -62,13 +62,13 @@ class EndlessSearch:
             lanes * (1 if alike else _RANDOM_PASSES),
         )
         self._first, self._last, self._at = np.zeros((3, len(sources)), np.int64)
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Reset, after an item or a seek."""
         self.samples = 0
 
-    def nothing_in(self, rows: ProvenanceRows) -> None:
+    def note_empty(self, rows: ProvenanceRows) -> None:
         """Note samples that gave nothing.
 
         Raises:

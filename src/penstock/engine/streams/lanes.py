@@ -16,8 +16,8 @@ from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
 from .empty_passes import EmptyPassDetector
 from .execution import Pace
-from .stream import Stream, Tap, joined
-from .trail import After, Chunk, Every, Fixed, Offset, Trail
+from .stream import Stream, BufferedStream, join_chunks
+from .trail import ContinuedCursors, Chunk, GroupedCursors, ConstantCursor, OffsetCursors, ChunkCursors
 
 _KEY = derive_key("rounds of ranks")
 
@@ -29,17 +29,17 @@ class _Lane:
 
     def __init__(self, number: int, opened: Callable[[int], Stream]) -> None:
         self.number, self._opened = number, opened
-        self._tap: Tap | None = None
+        self._tap: BufferedStream | None = None
 
-    def open(self) -> Tap:
+    def open(self) -> BufferedStream:
         if self._tap is None:
-            self._tap = Tap(self._opened(self.number))
+            self._tap = BufferedStream(self._opened(self.number))
         return self._tap
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self._epoch, self._fresh, self._over = epoch, cursor is None, False
         self._parts, self._left, self._pace = list[Chunk](), 0, Pace()
-        self.behind: tuple[Trail, int] = (Fixed(cursor), 0)
+        self.position: tuple[ChunkCursors, int] = (ConstantCursor(cursor), 0)
         if cursor is not None:
             tap = self.open()
             tap.seek(epoch, cursor)
@@ -50,7 +50,7 @@ class _Lane:
         if self._tap is not None:
             self._tap.stream.close()
 
-    def have(self, n: int, most: int) -> int:
+    def buffer(self, n: int, most: int) -> int:
         """Buffer `n` items, or all that are left, and return how many. No more than `most` are
         taken in advance.
         """
@@ -65,17 +65,17 @@ class _Lane:
                 tap.seek(self._epoch, None)
                 self._fresh = False
             more = tap.take(wanted)
-            self._pace.took(wanted, world.sched.now() - began)
+            self._pace.learn(wanted, world.sched.now() - began)
             self._over = len(more.values) < wanted
             if more.values:
                 # What gave nothing stands at null, whether it was asked already or not.
                 self._parts += [
-                    more._replace(trail=After(Fixed(None), 0, more.trail)) if first else more
+                    more._replace(trail=ContinuedCursors(ConstantCursor(None), 0, more.cursors)) if first else more
                 ]
                 self._left += len(more.values)
         return min(n, self._left)
 
-    def give(self, n: int) -> Chunk:
+    def take(self, n: int) -> Chunk:
         """The next `n` items at hand."""
         given, missing = list[Chunk](), n
         while missing:
@@ -83,19 +83,19 @@ class _Lane:
             if (extra := len(values) - missing) > 0:
                 part = Chunk(values[:missing], rows.slice(0, missing), trail)
                 rest = Chunk(
-                    values[missing:], rows.slice(missing, missing + extra), Offset(trail, missing)
+                    values[missing:], rows.slice(missing, missing + extra), OffsetCursors(trail, missing)
                 )
                 self._parts.insert(0, rest)
             given += [part]
             missing -= len(part.values)
-        chunk = joined(given)
+        chunk = join_chunks(given)
         self._left -= n
-        self.behind = chunk.trail, n
+        self.position = chunk.cursors, n
         return chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
+class InterleavedCursors:
     """The trail of items taken from lanes in turn."""
 
     turn: int
@@ -103,11 +103,11 @@ class Turned:
     lanes: int
     first: int
     ranks: int
-    ended: Mapping[int, tuple[Trail, int]]
+    ended: Mapping[int, tuple[ChunkCursors, int]]
     order: Sequence[int]
-    behind: list[tuple[Trail, int]]
+    positions: list[tuple[ChunkCursors, int]]
 
-    def after(self, count: int) -> int:
+    def turn_after(self, count: int) -> int:
         """The turn after so many items: whoever ended was passed over."""
         if not count:
             return self.turn
@@ -118,12 +118,12 @@ class Turned:
     def at(self, count: int, /) -> Json:
         full, part = divmod(count, len(self.order)) if self.order else (0, 0)
         cursors = {lane: trail.at(used) for lane, (trail, used) in self.ended.items()}
-        for i, (lane, (trail, used)) in enumerate(zip(self.order, self.behind, strict=True)):
+        for i, (lane, (trail, used)) in enumerate(zip(self.order, self.positions, strict=True)):
             cursors[lane] = trail.at(used + full + (i < part))
         at: dict[str, Json] = {str(lane): cursors[lane] for lane in sorted(cursors)}
         found: dict[str, Json] = {
             "at": at,
-            "turn": self.after(count),
+            "turn": self.turn_after(count),
             "ended": [*sorted(self.ended)],
         }
         if self.drawn is not None:
@@ -131,7 +131,7 @@ class Turned:
         return found
 
 
-class Lanes:
+class InterleavedLanes:
     """The outputs of this rank's lanes in turn, as one stream; a lane that ended is passed over.
 
     Lane `l` gives outputs `l`, `l + lanes`, ... of the run and is of rank `l mod ranks`. The cursor
@@ -161,7 +161,7 @@ class Lanes:
         self._all[rank].open()  # compiles what all lanes share, and refuses now what cannot run
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        found = _found(cursor)
+        found = _parse_lanes_cursor(cursor)
         if self.limit is not None and found.drawn > self.limit:
             raise make_cursor_error(found.drawn, f"a number of items up to {self.limit}")
         self._turn, self._drawn = found.turn, found.drawn
@@ -174,20 +174,20 @@ class Lanes:
             if lane not in self._all:
                 self._all[lane] = _Lane(lane, self._opened)
             self._all[lane].seek(epoch, found.at.get(lane))
-        self._ended = {lane: self._all[lane].behind for lane in mine if lane in found.ended}
+        self._ended = {lane: self._all[lane].position for lane in mine if lane in found.ended}
         self._order = [self._all[lane] for lane in mine if lane not in found.ended]
         self._given = any(at is not None for at in found.at.values())
 
     def cursor(self) -> Json:
-        return self._trail().at(0)
+        return self._make_cursors().at(0)
 
-    def _trail(self) -> Turned:
+    def _make_cursors(self) -> InterleavedCursors:
         drawn = None if self.limit is None else self._drawn
         numbers, behind = (
             [lane.number for lane in self._order],
-            [lane.behind for lane in self._order],
+            [lane.position for lane in self._order],
         )
-        return Turned(
+        return InterleavedCursors(
             self._turn,
             drawn,
             self.lanes,
@@ -206,33 +206,33 @@ class Lanes:
         if self.limit is not None:
             n = min(n, self.limit - self._drawn)
             while self._drawn == self.limit and self._order:
-                self._end()
+                self._end_lane()
         while n and self._order:
             count, cut, most = len(self._order), n, self._wide()
             for i, lane in enumerate(self._order[:n]):
                 wanted = -(-(n - i) // count)
-                if (found := lane.have(wanted, most)) < wanted:
+                if (found := lane.buffer(wanted, most)) < wanted:
                     cut = min(cut, found * count + i)  # here it is to be passed over
             if cut:
-                return self._dealt(cut)
-            self._end()
+                return self._take(cut)
+            self._end_lane()
         if n:
             self.empty_passes.check(self._given)
-        return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
+        return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
 
-    def _end(self) -> None:
+    def _end_lane(self) -> None:
         """The lane whose turn it is has ended."""
         lane, *self._order = self._order
-        self._ended[lane.number] = lane.behind
+        self._ended[lane.number] = lane.position
         lane.close()
 
-    def _dealt(self, n: int) -> Chunk:
+    def _take(self, n: int) -> Chunk:
         """The next `n` items, which are at hand."""
-        trail, count = self._trail(), len(self._order)
+        trail, count = self._make_cursors(), len(self._order)
         full, part = divmod(n, count)
-        parts = [lane.give(full + (i < part)) for i, lane in enumerate(self._order[:n])]
-        trail.behind[: len(parts)] = [(chunk.trail, 0) for chunk in parts]
-        self._turn, self._drawn, self._given = trail.after(n), self._drawn + n, True
+        parts = [lane.take(full + (i < part)) for i, lane in enumerate(self._order[:n])]
+        trail.positions[: len(parts)] = [(chunk.cursors, 0) for chunk in parts]
+        self._turn, self._drawn, self._given = trail.turn_after(n), self._drawn + n, True
         self._order = self._order[part:] + self._order[:part]
         if count == 1:
             return Chunk(parts[0].values, parts[0].rows, trail)
@@ -251,7 +251,7 @@ class Lanes:
             lane.open()
 
 
-class _Found(NamedTuple):
+class _LanesCursor(NamedTuple):
     """A cursor of lanes, read with care."""
 
     turn: int
@@ -260,18 +260,18 @@ class _Found(NamedTuple):
     ended: set[int]
 
 
-def _found(cursor: Any) -> _Found:
+def _parse_lanes_cursor(cursor: Any) -> _LanesCursor:
     if cursor is None:
-        return _Found(0, 0, {}, set())
+        return _LanesCursor(0, 0, {}, set())
     try:
         turn, drawn = parse_cursor_int(cursor["turn"]), parse_cursor_int(cursor.get("drawn", 0))
         at = {int(lane): below for lane, below in cursor["at"].items()}
-        return _Found(turn, drawn, at, set(map(parse_cursor_int, cursor.get("ended", []))))
+        return _LanesCursor(turn, drawn, at, set(map(parse_cursor_int, cursor.get("ended", []))))
     except (KeyError, TypeError, AttributeError) as error:
         raise make_cursor_error(cursor, "the cursors of lanes") from error
 
 
-class WholeRun:
+class ReplicatedLanes:
     """One rank's items of a run whose lanes the ranks cannot share out: each rank reads all lanes,
     and keeps one item of every round of `ranks` items.
 
@@ -280,7 +280,7 @@ class WholeRun:
     rounds, so all ranks have the same one.
     """
 
-    def __init__(self, lanes: Lanes, rank: int, ranks: int) -> None:
+    def __init__(self, lanes: InterleavedLanes, rank: int, ranks: int) -> None:
         self._lanes, self._rank, self._ranks = lanes, rank, ranks
 
     def cursor(self) -> Json:
@@ -299,22 +299,22 @@ class WholeRun:
             if not (count := len(chunk.values)):
                 break
             turns += [
-                cast("Turned", chunk.trail).after(item) for item in range(first, count, ranks)
+                cast("InterleavedCursors", chunk.cursors).turn_after(item) for item in range(first, count, ranks)
             ]
             parts.append(chunk)
             total += count
         if not parts:
-            return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
-        values, rows, trail = joined(parts)
+            return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
+        values, rows, trail = join_chunks(parts)
         slots = build_permutations(ranks, derive_tweak_keys(_KEY, np.asarray(turns)))[:, self._rank]
         picks = np.arange(len(turns)) * ranks + slots
         picks = picks[picks < total]  # the last round of a pass may have no item for us
         return Chunk(
-            [values[pick] for pick in picks.tolist()], rows.take(picks), Every(trail, ranks, total)
+            [values[pick] for pick in picks.tolist()], rows.take(picks), GroupedCursors(trail, ranks, total)
         )
 
 
-class InTurns:
+class WorkerShare:
     """A share of a rank's items: item `turn`, and every `turns`-th after it.
 
     The cursor is that before its next item, so the others are computed too: their samples depend on
@@ -322,7 +322,7 @@ class InTurns:
     """
 
     def __init__(self, stream: Stream, turn: int, turns: int) -> None:
-        self._tap, self._turn, self._turns = Tap(stream), turn, turns
+        self._tap, self._turn, self._turns = BufferedStream(stream), turn, turns
 
     def cursor(self) -> Json:
         return self._tap.cursor()
@@ -339,5 +339,5 @@ class InTurns:
         values, rows, trail = self._tap.take(n * self._turns)
         picks = np.arange(0, len(values), self._turns)
         return Chunk(
-            values[:: self._turns], rows.take(picks), Every(trail, self._turns, len(values))
+            values[:: self._turns], rows.take(picks), GroupedCursors(trail, self._turns, len(values))
         )

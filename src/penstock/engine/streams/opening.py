@@ -16,75 +16,75 @@ from ...types import Json, Path
 from ..base.cursors import parse_cursor_int
 from ..base.rows import ProvenanceRows
 from .compiled_step import CompiledStep
-from .deal import Spread
+from .deal import RankSharding
 from .execution import Execution, ExecutionLoop
-from .feed import Positions, locate_in_pass, pass_start
-from .reader import Dealt, LaneOf, Laps, Reader
-from .rounds import Rounds, Share
+from .feed import PositionFeed, locate_in_pass, pass_start
+from .reader import SharedReaderLane, LaneContext, PassCounts, SharedReader
+from .rounds import LanePositionFeed, LaneAssignment
 from .step import Leaf
 from .stream import Stream, UnaryStream
 
 
 @dataclass
-class Opening:
+class StreamOpener:
     """One opening of a tree, of all of it or of a lane. `given` is an op and the stream that stands
     for it."""
 
     leaves: list[Leaf]
     execution: Execution
-    spread: Spread
-    lane: LaneOf | None = None
-    given: tuple[CompiledStep, Stream] | None = None
+    spread: RankSharding
+    lane: LaneContext | None = None
+    opened: tuple[CompiledStep, Stream] | None = None
     drawn: dict[Path, Callable[[int], int]] = field(
         default_factory=dict[Path, Callable[[int], int]]
     )
     """The first position without a draw in a pass of the run, for each mixture by its path."""
 
-    def open(self, op: CompiledStep, laps: Laps) -> Stream:
+    def open(self, op: CompiledStep, laps: PassCounts) -> Stream:
         """The stream of an op, that many passes of which follow one another."""
-        return self.given[1] if self.given and op is self.given[0] else op.stream(self, laps)
+        return self.opened[1] if self.opened and op is self.opened[0] else op.stream(self, laps)
 
     @property
-    def share(self) -> LaneOf:
+    def own_lane(self) -> LaneContext:
         """Our lane."""
         assert self.lane is not None, "only lanes have streams that are not indexed"
         return self.lane
 
-    def positions(self, op: CompiledStep, laps: Laps) -> Stream:
+    def open_positions(self, op: CompiledStep, laps: PassCounts) -> Stream:
         """The stream of what is indexed: our share of its positions."""
         lanes = 1 if self.lane is None else self.lane.lanes
         if self.lane is None:
-            feed = Positions(op, self.spread)
+            feed = PositionFeed(op, self.spread)
         else:
-            feed = Rounds(op, Share(self.lane.lane, lanes, op.mixed, laps.run))
+            feed = LanePositionFeed(op, LaneAssignment(self.lane.lane, lanes, op.mixed, laps.run))
         work = ExecutionLoop(feed, op, [], self.execution)
         if (place := op.mixture) is not None:
 
             def drawn(epoch: int) -> int:
-                position = lanes * work.furthest()
+                position = lanes * work.delivered_position()
                 if op.passes is not None:  # the last round may reach over the end
                     position = op.passes.start(epoch) + min(position, op.passes.size(epoch))
                 reached = op.reached(position)
-                return _untold() if reached is None else reached
+                return _raise_unknown_position() if reached is None else reached
 
             self.drawn[place] = drawn
         return work
 
-    def dealt(self, op: object, opened: Callable[[], Stream], laps: Laps) -> Stream:
+    def open_shared(self, op: object, opened: Callable[[], Stream], laps: PassCounts) -> Stream:
         """Our share of a stream that is read once for all lanes of the rank."""
-        lane, lanes, mine, readers, _ = self.share
+        lane, lanes, mine, readers, _ = self.own_lane
         if lanes == 1:
             return opened()
         if id(op) not in readers:
-            readers[id(op)] = Reader(opened(), mine, laps)
-        return Dealt(readers[id(op)], lane, lanes)
+            readers[id(op)] = SharedReader(opened(), mine, laps)
+        return SharedReaderLane(readers[id(op)], lane, lanes)
 
-    def undrawn(self, place: Path, epoch: int) -> int:
+    def first_undrawn(self, place: Path, epoch: int) -> int:
         """Return the first position of the mixture at a place without a draw in a pass of the run."""
-        return self.drawn[place](epoch) if place in self.drawn else _untold()
+        return self.drawn[place](epoch) if place in self.drawn else _raise_unknown_position()
 
 
-class Came(NamedTuple):
+class LastItem(NamedTuple):
     """The last samples of a stream (None for an input that has left), and the op at the position
     after them.
     """
@@ -94,24 +94,24 @@ class Came(NamedTuple):
     position: int
 
 
-def last(stream: object, epoch: int, cursor: Json) -> Came | None:
+def find_last_item(stream: object, epoch: int, cursor: Json) -> LastItem | None:
     """Return the last samples of a stream before a cursor; None without any, or without exactly one
     indexed flow below.
     """
     while isinstance(stream, UnaryStream):
         stream, epoch, cursor = stream.input_at(epoch, cursor)
-    if not isinstance(stream, Positions | Rounds) or cursor is None or not parse_cursor_int(cursor):
+    if not isinstance(stream, PositionFeed | LanePositionFeed) or cursor is None or not parse_cursor_int(cursor):
         return None
-    places = stream.places_at(np.asarray([parse_cursor_int(cursor) - 1]), epoch)
+    places = stream.offsets_at(np.asarray([parse_cursor_int(cursor) - 1]), epoch)
     rows = None
     with suppress(
         StateError
     ):  # it came from an input that the mixture which took over does not have
         rows = locate_in_pass(stream.op, epoch, places)
-    return Came(rows, stream.op, int(places[0]) + (pass_start(stream.op, epoch) or 0) + 1)
+    return LastItem(rows, stream.op, int(places[0]) + (pass_start(stream.op, epoch) or 0) + 1)
 
 
-def _untold() -> Any:
+def _raise_unknown_position() -> Any:
     raise ConfigError(
         "set_weights: the mixture is shuffled, sliced or nested, so its positions differ from "
         "the positions of the run; pass at="

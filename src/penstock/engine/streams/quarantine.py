@@ -19,11 +19,11 @@ from ..base.random import derive_key
 from ..base.row_files import describe_row_location
 from ..base.rows import HOLE, ProvenanceRows, join_rows
 from .compiled_step import CompiledStep
-from .feed import Unit
-from .job import STORAGE_TRIES, is_storage
+from .feed import WorkUnit
+from .job import STORAGE_TRIES, is_storage_failure
 from .journal import Journal, JournalEntry, SampleDraw, describe_draw, item_to_json, rows_from_json
-from .step import Failed, Leaf, cause_of
-from .trail import Origin
+from .step import SampleFailure, Leaf, locate_cause
+from .trail import OriginCursors
 
 TRIES = 16
 """Other samples that are tried as a replacement."""
@@ -103,7 +103,7 @@ class Quarantine:
             for leaf, step, above in self._indexed.places()
         }
 
-    def repair(self, unit: Unit) -> Unit:
+    def repair(self, unit: WorkUnit) -> WorkUnit:
         """Replace the known bad draws of a unit; over a stream, leave their items out."""
         if unit.values is None:
             return replace(unit, rows=self.repair_rows(unit.rows))
@@ -112,7 +112,7 @@ class Quarantine:
         omitted = set(_items_of(unit.rows, bad).tolist())
         keep = [i for i in range(len(unit)) if i not in omitted]
         rows = unit.rows.take(np.asarray(keep, np.int64))
-        return Unit([unit.values[i] for i in keep], rows, Origin(unit.trail, keep, False))
+        return WorkUnit([unit.values[i] for i in keep], rows, OriginCursors(unit.cursors, keep, False))
 
     def repair_rows(self, rows: ProvenanceRows) -> ProvenanceRows:
         """Replace the known bad draws."""
@@ -198,13 +198,13 @@ class Quarantine:
 
     # ------------------------------------------------------------ failures
 
-    def note(self, failure: Failed, unit: Unit) -> None:
+    def note(self, failure: SampleFailure, unit: WorkUnit) -> None:
         """Note a sample that failed in the journal.
 
         Raises:
             Exception: the error of the sample, if it must not or cannot be replaced.
         """
-        cause = cause_of(failure, self.leaves)
+        cause = locate_cause(failure, self.leaves)
         draw = SampleDraw(self.leaves[failure.leaf].name, failure.epoch, failure.index)
         if unit.values is not None:
             draw = self._draw(unit.rows, self._row_of(failure, unit.rows))
@@ -218,7 +218,7 @@ class Quarantine:
         elif not released:
             raise cause from None
 
-    def _row_of(self, failure: Failed, rows: ProvenanceRows) -> int:
+    def _row_of(self, failure: SampleFailure, rows: ProvenanceRows) -> int:
         """Return the flat row of the sample that failed; the first one if it is not there."""
         same = (
             (rows.leaf == failure.leaf)
@@ -227,11 +227,11 @@ class Quarantine:
         )
         return int(same.argmax()) if len(same) else 0
 
-    def _reason_to_raise(self, failure: Failed) -> str | None:
+    def _reason_to_raise(self, failure: SampleFailure) -> str | None:
         """Return a note on why a failure is raised; None if the sample can be replaced."""
         if isinstance(failure.cause, ConfigError | StateError | GivenUpError):
             return "; the sample is not the cause"
-        if is_storage(failure.cause):
+        if is_storage_failure(failure.cause):
             return f"; storage failed {STORAGE_TRIES} times, so the sample is not the cause"
         if failure.grouped:
             return "; a function over groups failed, so no single sample can be replaced"

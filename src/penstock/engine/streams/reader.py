@@ -15,26 +15,26 @@ from ...types import Json
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int, parse_cursor_list
 from ..base.rows import join_rows, make_empty_rows
 from .empty_passes import EmptyPassDetector
-from .stream import Stream, Tap
-from .trail import Chunk, Fixed, Trail
+from .stream import Stream, BufferedStream
+from .trail import Chunk, ConstantCursor, ChunkCursors
 
 
-class LaneOf(NamedTuple):
+class LaneContext(NamedTuple):
     """One lane of several: the lanes of the rank, the readers that they share, by op, and empty
     passes.
     """
 
     lane: int
     lanes: int
-    mine: Sequence[int]
-    readers: dict[int, Reader]
+    rank_lanes: Sequence[int]
+    readers: dict[int, SharedReader]
     empty_passes: EmptyPassDetector
 
 
-_APART = 1 << 24  # so many items are never held for the lane that is furthest behind
+_MAX_BUFFERED = 1 << 24  # so many items are never held for the lane that is furthest behind
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """Between two items of a stream: the pass, the number of the next item, and the cursor
     there."""
 
@@ -43,7 +43,7 @@ class Place(NamedTuple):
     cursor: Json
 
 
-class Laps(NamedTuple):
+class PassCounts(NamedTuple):
     """The number of passes of a flow in a pass of the run (None: endless), and in a pass of the
     rule above.
 
@@ -51,19 +51,19 @@ class Laps(NamedTuple):
     """
 
     run: int | None
-    own: int
+    rule: int
 
 
-ONCE = Laps(1, 1)
+ONE_PASS = PassCounts(1, 1)
 
 
-class _Part(NamedTuple):
+class _BufferedChunk(NamedTuple):
     epoch: int
     start: int
     chunk: Chunk
 
 
-class Reader:
+class SharedReader:
     """Reads a stream once for all lanes of a rank, and holds the items between the lane that is
     furthest behind and the one that is furthest ahead.
 
@@ -72,57 +72,57 @@ class Reader:
     where the position of the run alone says.
     """
 
-    def __init__(self, stream: Stream, lanes: Iterable[int], laps: Laps) -> None:
-        self._tap, self._pending, self._wanted, self._laps = (
-            Tap(stream),
+    def __init__(self, stream: Stream, lanes: Iterable[int], laps: PassCounts) -> None:
+        self._tap, self._pending, self._positions, self._laps = (
+            BufferedStream(stream),
             set(lanes),
-            dict[int, Place](),
+            dict[int, ReadPosition](),
             laps,
         )
         self._ends = dict[int, int]()  # the number behind each pass that was read to its end
-        self._drop()
+        self._reset()
 
-    def _drop(self) -> None:
+    def _reset(self) -> None:
         """Stand nowhere: at first, and where something was thrown."""
-        self._epoch, self._parts = -1, list[_Part]()
-        self._held = dict[
+        self._epoch, self._parts = -1, list[_BufferedChunk]()
+        self._buffered = dict[
             int, tuple[int, int]
         ]()  # range of numbers of the buffered items of a pass
 
-    def first(self, epoch: int) -> int:
+    def first_number(self, epoch: int) -> int:
         """The number of the first item of a pass."""
         run, own = self._laps
         return self._ends[epoch - 1] if epoch % own else (epoch % run if run else epoch) // own
 
-    def lacks(self, epoch: int) -> bool:
+    def is_end_unknown(self, epoch: int) -> bool:
         """Return whether a pass that was not read to its end here is counted.
 
         A lane that has all of its share, and a state that says so, need not ask for more.
         """
-        return epoch % self._laps.own > 0 and epoch - 1 not in self._ends
+        return epoch % self._laps.rule > 0 and epoch - 1 not in self._ends
 
-    def want(self, lane: int, place: Place | None) -> None:
+    def set_position(self, lane: int, place: ReadPosition | None) -> None:
         """A lane goes on behind this place; None where it needs no more."""
         self._pending.discard(lane)
-        self._wanted.pop(lane, None)
+        self._positions.pop(lane, None)
         if place is not None:
-            self._wanted[lane] = place
-        elif not self._pending and not self._wanted:
+            self._positions[lane] = place
+        elif not self._pending and not self._positions:
             self._tap.stream.close()
 
-    def check(self, epoch: int, cursor: Json) -> None:
+    def require_cursor(self, epoch: int, cursor: Json) -> None:
         """Refuse a cursor that is no place of the stream."""
-        self._drop()
+        self._reset()
         self._tap.seek(epoch, cursor)
         if not is_cursor_at(self._tap.cursor(), cursor):
             raise make_cursor_error(cursor, "a position of this pipeline")
 
-    def items(self, place: Place, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
+    def read_items(self, place: ReadPosition, first: int, stop: int, step: int) -> list[tuple[int, Chunk]]:
         """Every `step`-th item of `[first, stop)` behind a place, with the number of the first of
         each chunk."""
         epoch, found = place.epoch, list[tuple[int, Chunk]]()
-        while not self._has(epoch, first, stop):
-            self._approach(place, stop)
+        while not self._is_buffered(epoch, first, stop):
+            self._advance(place, stop)
         for start, (values, rows, trail) in [
             part[1:] for part in self._parts if part.epoch == epoch
         ]:
@@ -141,48 +141,48 @@ class Reader:
                 ]
         return found
 
-    def end(self, epoch: int) -> int | None:
+    def end_number(self, epoch: int) -> int | None:
         """The number behind a pass, once it was read to its end."""
         return self._ends.get(epoch)
 
-    def _has(self, epoch: int, first: int, stop: int) -> bool:
-        low, high = self._held.get(epoch, (first, -1))
+    def _is_buffered(self, epoch: int, first: int, stop: int) -> bool:
+        low, high = self._buffered.get(epoch, (first, -1))
         return low <= first and (stop <= high or high == self._ends.get(epoch))
 
-    def _approach(self, place: Place, stop: int) -> None:
+    def _advance(self, place: ReadPosition, stop: int) -> None:
         """A step towards what is behind a place."""
-        epoch, own = self._epoch, self._laps.own
+        epoch, own = self._epoch, self._laps.rule
         if (
             epoch < 0
             or place.epoch < epoch
-            or place.number < self._held.get(place.epoch, (0, 0))[0]
+            or place.number < self._buffered.get(place.epoch, (0, 0))[0]
         ):
-            self._drop()
-            self._go(min(self._wanted.values(), key=lambda wanted: wanted[:2]))
+            self._reset()
+            self._seek(min(self._positions.values(), key=lambda wanted: wanted[:2]))
         elif place.epoch // own > epoch // own:
-            self._go(place)
-        elif place.epoch > epoch and self._ends.get(epoch) == self._held[epoch][1]:
-            if place.number < (first := self.first(epoch + 1)):
+            self._seek(place)
+        elif place.epoch > epoch and self._ends.get(epoch) == self._buffered[epoch][1]:
+            if place.number < (first := self.first_number(epoch + 1)):
                 raise make_cursor_error(place.number, f"a number from {first} on")
-            self._go(Place(epoch + 1, first, None))
+            self._seek(ReadPosition(epoch + 1, first, None))
         else:
-            self._read(parse_cursor_int(max(1, stop - self._held[epoch][1]), _APART))
+            self._read(parse_cursor_int(max(1, stop - self._buffered[epoch][1]), _MAX_BUFFERED))
 
-    def _go(self, place: Place) -> None:
+    def _seek(self, place: ReadPosition) -> None:
         epoch, number, cursor = place
         self._epoch = -1
         self._tap.seek(epoch, cursor)
-        self._held[epoch] = number, number
+        self._buffered[epoch] = number, number
         self._epoch = epoch
 
     def _read(self, n: int) -> None:
         """Up to `n` items more of the pass."""
         epoch, self._epoch = self._epoch, -1
         chunk = self._tap.take(n)
-        low, high = self._held[epoch]
+        low, high = self._buffered[epoch]
         if chunk.values:
-            self._parts += [_Part(epoch, high, chunk)]
-        self._held[epoch] = low, high + len(chunk.values)
+            self._parts += [_BufferedChunk(epoch, high, chunk)]
+        self._buffered[epoch] = low, high + len(chunk.values)
         if len(chunk.values) < n:
             self._ends[epoch] = high + len(chunk.values)
         self._epoch = epoch
@@ -190,80 +190,80 @@ class Reader:
     def trim(self) -> None:
         """Forget the items that every lane has taken."""
         if not self._pending:
-            epoch, number, _ = base = min(self._wanted.values(), key=lambda wanted: wanted[:2])
+            epoch, number, _ = base = min(self._positions.values(), key=lambda wanted: wanted[:2])
             self._parts = [
                 part
                 for part in self._parts
                 if (part.epoch, part.start + len(part.chunk.values)) > base[:2]
             ]
-            self._held = {at: held for at, held in self._held.items() if at >= epoch}
-            if epoch in self._held:
-                low, high = self._held[epoch]
-                self._held[epoch] = max(low, number), high
+            self._buffered = {at: held for at, held in self._buffered.items() if at >= epoch}
+            if epoch in self._buffered:
+                low, high = self._buffered[epoch]
+                self._buffered[epoch] = max(low, number), high
 
 
-class Dealt:
+class SharedReaderLane:
     """A lane's items of a reader: every `lanes`-th. Its cursor has the stream's cursor after the
     last item, and its number.
     """
 
-    def __init__(self, reader: Reader, lane: int, lanes: int) -> None:
+    def __init__(self, reader: SharedReader, lane: int, lanes: int) -> None:
         self.reader, self.lane, self.lanes = reader, lane, lanes
-        self._place = Place(0, reader.first(0), None)
+        self._place = ReadPosition(0, reader.first_number(0), None)
 
     def cursor(self) -> Json:
         return [self._place.cursor, self._place.number]
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         if cursor is None:
-            while self.reader.lacks(epoch) and self._place.epoch == epoch - 1:
+            while self.reader.is_end_unknown(epoch) and self._place.epoch == epoch - 1:
                 self.pull(1 << 10)  # nobody needs what may be left of the pass, but where it ends
-            self._place = Place(epoch, self.reader.first(epoch), None)
+            self._place = ReadPosition(epoch, self.reader.first_number(epoch), None)
         else:
             below, number = parse_cursor_list(cursor)
-            self.reader.check(epoch, below)
-            self._place = Place(epoch, parse_cursor_int(number), below)
-            self.reader.want(self.lane, self._place)
+            self.reader.require_cursor(epoch, below)
+            self._place = ReadPosition(epoch, parse_cursor_int(number), below)
+            self.reader.set_position(self.lane, self._place)
 
     def close(self) -> None:
-        self.reader.want(self.lane, None)
+        self.reader.set_position(self.lane, None)
 
     def pull(self, n: int, /) -> Chunk:
         epoch, number, _ = self._place
         first = number + (self.lane - number) % self.lanes
-        self.reader.want(self.lane, self._place)
-        parts = self.reader.items(self._place, first, first + (n - 1) * self.lanes + 1, self.lanes)
+        self.reader.set_position(self.lane, self._place)
+        parts = self.reader.read_items(self._place, first, first + (n - 1) * self.lanes + 1, self.lanes)
         values = [value for _, chunk in parts for value in chunk.values]
-        if (end := self.reader.end(epoch)) is not None and end < number:
+        if (end := self.reader.end_number(epoch)) is not None and end < number:
             raise DataError(
                 f"a stream ended after {end} samples, before sample {number}, where the run "
                 "continues; make it give the same samples every time it is read"
             )
         if not values:
-            return Chunk([], make_empty_rows(0), Fixed(None))
-        trail = _DealtTrail(
-            self._place, first, self.lanes, [(start, chunk.trail) for start, chunk in parts]
+            return Chunk([], make_empty_rows(0), ConstantCursor(None))
+        trail = _SharedLaneCursors(
+            self._place, first, self.lanes, [(start, chunk.cursors) for start, chunk in parts]
         )
-        self._place = trail.place(len(values))
-        self.reader.want(self.lane, self._place)
+        self._place = trail.position_after(len(values))
+        self.reader.set_position(self.lane, self._place)
         self.reader.trim()
         return Chunk(values, join_rows([chunk.rows for _, chunk in parts]), trail)
 
 
 @dataclass(frozen=True, slots=True)
-class _DealtTrail:
-    before: Place
+class _SharedLaneCursors:
+    before: ReadPosition
     first: int
     lanes: int
-    parts: Sequence[tuple[int, Trail]]
+    parts: Sequence[tuple[int, ChunkCursors]]
 
-    def place(self, count: int) -> Place:
+    def position_after(self, count: int) -> ReadPosition:
         if not count:
             return self.before
         last = self.first + (count - 1) * self.lanes
         start, trail = self.parts[bisect_right(self.parts, last, key=lambda part: part[0]) - 1]
-        return Place(self.before.epoch, last + 1, trail.at(last - start + 1))
+        return ReadPosition(self.before.epoch, last + 1, trail.at(last - start + 1))
 
     def at(self, count: int, /) -> Json:
-        _, number, cursor = self.place(count)
+        _, number, cursor = self.position_after(count)
         return [cursor, number]

@@ -15,7 +15,7 @@ import numpy as np
 from ...errors import replace_stop_iteration
 from ...types import Json
 from ..base.rows import compute_bounds, join_rows, make_empty_rows
-from .trail import After, Chunk, Fixed, Joined, Offset, Trail
+from .trail import ContinuedCursors, Chunk, ConstantCursor, JoinedCursors, OffsetCursors, ChunkCursors
 
 
 class Stream(Protocol):
@@ -35,27 +35,27 @@ class UnaryStream:
         raise NotImplementedError
 
 
-class Tap:
+class BufferedStream:
     """Takes exact numbers of items from a stream, and knows the cursor after each."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._rest: Chunk | None = None
         self._used = 0
-        self._end: tuple[Trail, int] = (Fixed(stream.cursor()), 0)
+        self._end: tuple[ChunkCursors, int] = (ConstantCursor(stream.cursor()), 0)
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self.stream.seek(epoch, cursor)
         self._rest, self._used = None, 0
-        self._end = (Fixed(self.stream.cursor()), 0)
+        self._end = (ConstantCursor(self.stream.cursor()), 0)
 
     def cursor(self) -> Json:
         """The cursor after the last item taken."""
-        return self.behind().at(0)
+        return self.cursor_trail().at(0)
 
-    def behind(self) -> Trail:
+    def cursor_trail(self) -> ChunkCursors:
         """The same, to be made later."""
-        return Offset(*self._end) if self._rest is None else Offset(self._rest.trail, self._used)
+        return OffsetCursors(*self._end) if self._rest is None else OffsetCursors(self._rest.cursors, self._used)
 
     def _fill(self, n: int) -> bool:
         try:
@@ -66,16 +66,16 @@ class Tap:
             raise replace_stop_iteration(error) from error
         if not chunk.values:
             return False
-        trail = After(*self._end, chunk.trail)
+        trail = ContinuedCursors(*self._end, chunk.cursors)
         self._rest, self._used = chunk._replace(trail=trail), 0
         return True
 
-    def some(self, n: int) -> Chunk:
+    def take_buffered(self, n: int) -> Chunk:
         """Return up to `n` items: buffered ones, else those of one pull. None at the end of the
         pass.
         """
         if self._rest is None and not self._fill(n):
-            return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
+            return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
         assert self._rest is not None
         return self.take(min(n, len(self._rest.values) - self._used))
 
@@ -87,7 +87,7 @@ class Tap:
             assert rest is not None
             stop = min(len(rest.values), start + missing)
             whole = start == 0 and stop == len(rest.values)
-            trail = rest.trail if start == 0 else Offset(rest.trail, start)
+            trail = rest.cursors if start == 0 else OffsetCursors(rest.cursors, start)
             parts.append(
                 rest
                 if whole
@@ -96,12 +96,12 @@ class Tap:
             missing -= stop - start
             self._used = stop
             if stop == len(rest.values):
-                inner = rest.trail.trail if isinstance(rest.trail, After) else rest.trail
+                inner = rest.cursors.trail if isinstance(rest.cursors, ContinuedCursors) else rest.cursors
                 self._rest, self._end = None, (inner, stop)
-        return joined(parts) if parts else Chunk([], make_empty_rows(0), Fixed(self.cursor()))
+        return join_chunks(parts) if parts else Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
 
 
-def joined(parts: list[Chunk]) -> Chunk:
+def join_chunks(parts: list[Chunk]) -> Chunk:
     """Chunks one after the other as one."""
     if len(parts) == 1:
         return parts[0]
@@ -112,5 +112,5 @@ def joined(parts: list[Chunk]) -> Chunk:
     return Chunk(
         values,
         join_rows([part.rows for part in parts]),
-        Joined([part.trail for part in parts], starts),
+        JoinedCursors([part.cursors for part in parts], starts),
     )

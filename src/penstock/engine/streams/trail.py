@@ -15,7 +15,7 @@ from ...types import Json
 from ..base.rows import ProvenanceRows
 
 
-class Trail(Protocol):
+class ChunkCursors(Protocol):
     """The cursor after the first `count` items of a chunk."""
 
     def at(self, count: int, /) -> Json: ...
@@ -26,11 +26,11 @@ class Chunk(NamedTuple):
 
     values: list[Any]
     rows: ProvenanceRows
-    trail: Trail
+    cursors: ChunkCursors
 
 
 @dataclass(frozen=True, slots=True)
-class Fixed:
+class ConstantCursor:
     """A cursor that is known already."""
 
     cursor: Json
@@ -40,7 +40,7 @@ class Fixed:
 
 
 @dataclass(frozen=True, slots=True)
-class Stepped:
+class PositionCursors:
     """Positions in a row: whole groups of `group` samples, `step` positions apart, up to `size`."""
 
     start: int
@@ -54,10 +54,10 @@ class Stepped:
 
 
 @dataclass(frozen=True, slots=True)
-class Offset:
+class OffsetCursors:
     """Another trail, from its `by`-th item on."""
 
-    trail: Trail
+    trail: ChunkCursors
     by: int
 
     def at(self, count: int, /) -> Json:
@@ -65,23 +65,23 @@ class Offset:
 
 
 @dataclass(frozen=True, slots=True)
-class After:
+class ContinuedCursors:
     """A trail whose beginning is the end of the one before: a boundary between chunks has one
     cursor, not two."""
 
-    before: Trail
+    previous: ChunkCursors
     length: int
-    trail: Trail
+    trail: ChunkCursors
 
     def at(self, count: int, /) -> Json:
-        return self.trail.at(count) if count else self.before.at(self.length)
+        return self.trail.at(count) if count else self.previous.at(self.length)
 
 
 @dataclass(frozen=True, slots=True)
-class Joined:
+class JoinedCursors:
     """Trails one after the other; `starts[i]` items come before `trails[i]`."""
 
-    trails: Sequence[Trail]
+    trails: Sequence[ChunkCursors]
     starts: Sequence[int]
 
     def at(self, count: int, /) -> Json:
@@ -90,10 +90,10 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class GroupedCursors:
     """Items made of `n` items each."""
 
-    trail: Trail
+    trail: ChunkCursors
     n: int
     total: int
 
@@ -102,11 +102,11 @@ class Every:
 
 
 @dataclass(frozen=True, slots=True)
-class Last:
+class PassEndCursors:
     """A trail of `length` items whose last one ends a pass: the cursor behind it is known
     already."""
 
-    trail: Trail
+    trail: ChunkCursors
     length: int
     end: Json
 
@@ -115,14 +115,14 @@ class Last:
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OriginCursors:
     """Items after filters and flat-maps: the i-th came from item `origin[i]` of the trail below.
 
     `many` says that one item may have given several: the cursor is then a pair, how far below, and
     how many of the next item's pieces are out already.
     """
 
-    trail: Trail
+    trail: ChunkCursors
     origin: Sequence[int]
     many: bool
 

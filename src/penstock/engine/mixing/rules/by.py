@@ -82,7 +82,7 @@ class InverseSchedule(RuleSchedule):
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         assert isinstance(self.mixing, Invertible)
-        return self.mixing.places(source, k)
+        return self.mixing.compute_offsets(source, k)
 
 
 @dataclass(frozen=True)
