@@ -518,7 +518,7 @@ def test_weights_set_in_a_run_are_saved_resumed_and_replayed(make, lanes):
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
-    from penstock.engine.runtime.cursor import seal
+    from penstock.engine.runtime.seal import seal
 
     return seal(
         {k: v for k, v in state.items() if k not in ("penstock", "version", "order", "check")}

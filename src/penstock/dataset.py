@@ -86,7 +86,7 @@ from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
 from .engine.steps.with_source import WithSource
 from .engine.steps.zip import make_zip
-from .engine.streams.step import SampleFailure, locate_cause, to_list
+from .engine.streams.function_call import SampleFailure, locate_cause, to_list
 from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
 from .plan import Plan
 from .posttraining.in_flight import InFlight

@@ -19,21 +19,21 @@ from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
 from .engine.base.shown import Shown, Shows, attempt, counted
-from .engine.runtime.copies import PrefetchedCopies
 from .engine.runtime.delivery import Delivery, OutputForm
 from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
 from .engine.runtime.executors.threads import Threads
-from .engine.runtime.iterator import require_no_dataloader_workers, describe_run
+from .engine.runtime.iterator import describe_run, require_no_dataloader_workers
 from .engine.runtime.metrics import flatten_metrics, iter_metrics
+from .engine.runtime.prefetched_copies import PrefetchedCopies
+from .engine.runtime.run_monitor import RunMonitor
+from .engine.runtime.run_options import RunOptions, resolve_rank
 from .engine.runtime.session import Session
-from .engine.runtime.setting import RunOptions, resolve_rank
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
-from .engine.runtime.watch import RunMonitor
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
 from .engine.streams.balance import Balance, Cost, make_cost
-from .engine.streams.deal import Remainder
 from .engine.streams.journal import OnError, journal_to_json
+from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
@@ -240,7 +240,9 @@ class Loader(Shows):
         setting = self._session.setting
         notes = [f"rank {setting.rank} of {setting.world_size}", counted(self._workers, "worker")]
         items = attempt(lambda: len(self), None)
-        return describe_run("Loader", self._session, items, [*notes, "closed" if self._closed else ""])
+        return describe_run(
+            "Loader", self._session, items, [*notes, "closed" if self._closed else ""]
+        )
 
     def _check_open(self) -> None:
         if self._closed:

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from .arguments import check_int, validate_arguments
-from .engine.runtime.opened import compute_lane_share
+from .engine.runtime.rank_stream import compute_lane_share
 from .engine.runtime.states import (
     OnMismatch,
     SavedState,
-    decode_state,
     compute_state_tag,
-    require_equal_positions,
+    decode_state,
     describe_position,
+    require_equal_positions,
 )
 from .errors import (
     ConfigError,

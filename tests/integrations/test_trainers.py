@@ -257,7 +257,9 @@ def test_processes_of_different_runs_are_refused_at_equal_steps() -> None:
         (state_of(filtered, 4, lanes=4), state_of(filtered, 4, lanes=8), "lanes"),
     ):
         with pytest.raises(ps.StateError, match=f"are of different runs, with other {named}"):
-            require_one_step([describe_position(decode_state(first)), describe_position(decode_state(other))], 2)
+            require_one_step(
+                [describe_position(decode_state(first)), describe_position(decode_state(other))], 2
+            )
 
 
 def test_what_is_no_state_of_all_ranks_is_refused() -> None:

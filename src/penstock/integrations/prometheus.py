@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 from weakref import ref
 
-from ..engine.runtime.metrics import METRICS, iter_metrics, group_by_name
+from ..engine.runtime.metrics import METRICS, group_by_name, iter_metrics
 from ..errors import make_missing_extra_error
 from ..loader import Loader
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dataset import Dataset
 from ..engine.runtime.session import Session
-from ..engine.runtime.states import decode_state, require_equal_positions, describe_position
+from ..engine.runtime.states import decode_state, describe_position, require_equal_positions
 from ..errors import ConfigError, StateError, hide_unknown_length
 from ..loader import Loader
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from ..arguments import make_not_dataset_error
 from ..dataset import Dataset as Samples
+from ..engine.runtime.run_options import RunOptions
 from ..engine.runtime.session import Session
-from ..engine.runtime.setting import RunOptions
 from ..errors import DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically

@@ -26,7 +26,7 @@ from ..engine.runtime.session import Session
 from ..engine.runtime.states import SavedState
 from ..engine.steps.mix_history import FURTHEST
 from ..engine.steps.step import Step
-from ..engine.streams.deal import RankSharding
+from ..engine.streams.rank_sharding import RankSharding
 from ..errors import ConfigError, StateError
 from ..stores.limits import RANKS
 from ..types import Json

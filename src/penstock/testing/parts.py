@@ -195,7 +195,7 @@ def assert_rule(rule: Mixing, sizes: Sequence[int | None]) -> None:
             (positions, (source, k)),
             (_DISTANT_POSITION + positions[:9], far),
         ):
-            if len(wrong := np.flatnonzero(rule.compute_offsets(i, draws) != where)):
+            if len(wrong := np.flatnonzero(rule.places(i, draws) != where)):
                 at = int(wrong[0])
                 raise AssertionError(
                     f"{name}.places is not the inverse of at: draw {draws[at]} of input {i[at]} is made "

@@ -15,8 +15,8 @@ from example_counts import examples
 from helpers import numbers
 from oracle import endless
 from penstock.engine.changes.edits import Edit
+from penstock.engine.runtime.run_options import RunOptions
 from penstock.engine.runtime.session import Session
-from penstock.engine.runtime.setting import RunOptions
 from penstock.engine.runtime.states import SavedState
 from penstock.engine.steps.step import Step
 from penstock.testing import assert_resumes, build, pipelines, recipes, show

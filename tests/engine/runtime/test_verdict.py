@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from penstock.engine.runtime.verdict import RunTimes, make_verdict
-from penstock.engine.streams.clock import WorkTime
+from penstock.engine.streams.profiler import WorkTime
 
 busy = RunTimes("threads", 2, 4, 3.8, 10.0, 40, 0.25, 5.0, None)
 NOTES = (
@@ -67,7 +67,9 @@ def test_a_step_over_all_sources_is_told_with_their_shares() -> None:
     assert (found.step, found.source) == ("map(f)", None)
     assert "100% is map(f) ('a' 40%, 'b' 30%, 'c' 20%, ...)" in str(found)
     found = make_verdict(
-        replace(busy, notes=[WorkTime("map(f)", "a", 1, 8.0, 8.0), WorkTime("map(f)", "b", 1, 1.0, 1.0)])
+        replace(
+            busy, notes=[WorkTime("map(f)", "a", 1, 8.0, 8.0), WorkTime("map(f)", "b", 1, 1.0, 1.0)]
+        )
     )
     assert (found.step, found.source) == ("map(f)", "a")
     assert make_verdict(replace(busy, notes=[WorkTime("batch(8)", "", 1, 1.0, 1.0)])).source is None
@@ -77,14 +79,19 @@ def test_a_step_over_all_sources_is_told_with_their_shares() -> None:
     ("facts", "said"),
     [
         (
-            replace(busy, executor="inline", workers=0, notes=[WorkTime("map(f)", "a", 1, 1.0, 1.0)]),
+            replace(
+                busy, executor="inline", workers=0, notes=[WorkTime("map(f)", "a", 1, 1.0, 1.0)]
+            ),
             "workers=4 would work ahead",
         ),
         (
             replace(busy, executor="inline", workers=0, notes=[WorkTime("read", "a", 1, 1.0, 0.1)]),
             "workers=8 would wait",
         ),
-        (replace(busy, notes=[WorkTime("read", "a", 1, 1.0, 0.1)]), "more than 2 workers would help."),
+        (
+            replace(busy, notes=[WorkTime("read", "a", 1, 1.0, 0.1)]),
+            "more than 2 workers would help.",
+        ),
         (
             replace(busy, executor="processes", notes=[WorkTime("read", "a", 1, 1.0, 0.1)]),
             "threads are enough",

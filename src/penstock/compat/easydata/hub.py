@@ -14,8 +14,8 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 )
 
 from ...dataset import Dataset
+from ...engine.runtime.run_options import RunOptions
 from ...engine.runtime.session import Session
-from ...engine.runtime.setting import RunOptions
 from ...engine.steps.compiled import Compiled
 from ...engine.steps.step import Step
 from ...errors import ConfigError

@@ -20,8 +20,8 @@ from ..steps.op import Op
 from ..steps.packed import packs_of
 from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
-from .ends import find_exhaustions, compute_horizon
-from .located import PlanLookup
+from .exhaustion import compute_horizon, find_exhaustions
+from .lookup import PlanLookup
 from .packing import PackedShares, measure_packing
 from .records import Difference, Exhaustion, find_difference
 from .seen import Seen, count_seen, sum_seen
@@ -189,7 +189,9 @@ class Questions(PlanLookup):
             return self._seen(self._op, RowsGiven([range(stop)], none, none))
         if step is None and self._open_rows is None:
             step, world_size = self.next_step, None
-        given = self._settled_rows() if step is None else self._rows_before(step, world_size, "seen")
+        given = (
+            self._settled_rows() if step is None else self._rows_before(step, world_size, "seen")
+        )
         before = [
             (plan._seen(plan._rows_op, rows), times) for plan, rows, times in self._before(step)
         ]
@@ -378,7 +380,10 @@ class Questions(PlanLookup):
             )
         if within is None:
             within = range(
-                min([size for size in (self.size, other.size) if size is not None], default=_ENDLESS_RANGE)
+                min(
+                    [size for size in (self.size, other.size) if size is not None],
+                    default=_ENDLESS_RANGE,
+                )
             )
         within = self._range(within, "plan.diff")
         first = None
@@ -387,7 +392,9 @@ class Questions(PlanLookup):
             for start in progress.each(starts):
                 stop = min(start + _SCAN, within.stop)
                 if (
-                    first := find_difference(self.at(slice(start, stop)), other.at(slice(start, stop)))
+                    first := find_difference(
+                        self.at(slice(start, stop)), other.at(slice(start, stop))
+                    )
                 ) is not None:
                     break
         here, there = (
@@ -479,7 +486,9 @@ class Questions(PlanLookup):
         for stretch in rows.stretches:
             self._rows_op.count(tally, stretch.start, stretch.stop)
             if self._entries:
-                tally.samples += replaced.count_extra(stretch.stop) - replaced.count_extra(stretch.start)
+                tally.samples += replaced.count_extra(stretch.stop) - replaced.count_extra(
+                    stretch.start
+                )
         for places, many in ((rows.left_out, -1), (rows.repeated, 1)):
             tally.add(replaced.locate(places), many)
         return tally

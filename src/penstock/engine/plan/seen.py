@@ -17,7 +17,7 @@ from ..runtime.step_log import RowsGiven
 from ..steps.op import Op
 from ..steps.tally import Tally
 from ..streams.compiled_step import CompiledStep
-from ..streams.step import Leaf
+from ..streams.function_call import Leaf
 
 Times: TypeAlias = npt.NDArray[np.int32]
 
@@ -43,7 +43,7 @@ class Seen:
 
     @property
     def samples(self) -> dict[str, int]:
-        """Documents given, by source, each as often as it was.
+        """Delivered documents by source, counting repeats.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abcd", name="letters").plan.seen(3).samples
@@ -53,7 +53,7 @@ class Seen:
 
     @property
     def documents(self) -> dict[str, int]:
-        """Different documents given, by source."""
+        """Distinct delivered documents by source."""
         return {
             name: int(np.count_nonzero(times))
             for name, times in zip(self.names, self.times, strict=True)
@@ -61,8 +61,7 @@ class Seen:
 
     @property
     def tokens(self) -> dict[str, int]:
-        """The tokens of the different documents given, by source, of those whose lengths are
-        known."""
+        """Tokens of the distinct delivered documents, by source with known lengths."""
         both = zip(self.names, self.times, self.lengths, strict=True)
         return {
             name: int(sizes[np.flatnonzero(times)].sum())
@@ -71,8 +70,8 @@ class Seen:
         }
 
     def repeats(self, source: str | None = None) -> dict[int, int]:
-        """A histogram: how many documents were given once, twice and so on; those never given are
-        left out.
+        """Return a histogram: the number of documents delivered once, twice and so on, without
+        those never delivered.
 
         Args:
             source: of one source; without it of all.
@@ -86,7 +85,7 @@ class Seen:
         return {n: int(found[n]) for n in np.flatnonzero(found).tolist() if n}
 
     def indices(self, source: str) -> Ints:
-        """The documents of a source that were given, in their order.
+        """Return the delivered documents of a source, in ascending order.
 
         Args:
             source: its name.
@@ -94,8 +93,9 @@ class Seen:
         return np.flatnonzero(self.times[self.names.index(source)])
 
     def batches(self) -> Iterator[Any]:
-        """A `pyarrow.RecordBatch` for each stretch of a source: source, index, and how often it was
-        given."""
+        """Yield a `pyarrow.RecordBatch` for each part of a source: source, index, and number of
+        deliveries.
+        """
         pa = import_arrow()
         for number, times in enumerate(self.times):
             there = np.flatnonzero(times)
@@ -188,8 +188,7 @@ def count_seen(
 
 
 def sum_seen(first: Seen, others: Sequence[tuple[Seen, int]]) -> Seen:
-    """Add up what was seen in parts of a run, and in how many of each; sources have the names of
-    the first."""
+    """Sum delivery counts over parts of a run, each with a factor; sources are those of the first."""
     times = [
         sum(
             (

@@ -1,4 +1,4 @@
-"""Items on their way out: a stream, and the chunk of it that is being given out."""
+"""Delivery of the items of a stream, one by one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from ...types import Ints, Json
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
 from ..streams.budget import ItemSize, estimate_total_bytes
+from ..streams.chunk_cursors import Chunk, ConstantCursor, OffsetCursors
 from ..streams.execution import Pace
-from ..streams.step import Leaf
-from ..streams.stream import Stream, BufferedStream, join_chunks
-from ..streams.trail import Chunk, ConstantCursor, OffsetCursors
+from ..streams.function_call import Leaf
+from ..streams.stream import BufferedStream, Stream, join_chunks
 
 _CACHED = 8 << 20
 
@@ -46,11 +46,11 @@ class OutputForm(Protocol):
 
 
 class Delivery:
-    """Gives out the items of a stream one by one, and stands after the last of them.
+    """Delivers the items of a stream one by one; its position follows the last one.
 
-    Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), it stays there: the stream is
-    put back before anything else is asked of it. `wide` is how many items may be made at a time,
-    `most` how many by the user's wish, `room` how many bytes, `form` what becomes of the items.
+    An exception while a chunk is made (a bad sample, Ctrl-C) keeps the position: the stream is
+    sought back before the next request. `max_items` limits the items made at a time, `most` is the
+    user's limit, and `max_bytes` the bytes. `form` converts the items.
 
     `values[used:stop]` are buffered. The consumer calls nothing between reading and counting one:
     Python throws, and goes to another thread, at calls only, so an item is given once or not begun.
@@ -74,7 +74,7 @@ class Delivery:
             room,
             form,
         )
-        self._tap, self._counts, self._items, self.bytes = (
+        self._input, self._counts, self._items, self.bytes = (
             BufferedStream(stream),
             np.zeros(len(leaves), np.int64),
             0,
@@ -84,9 +84,9 @@ class Delivery:
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
-        self._tap.seek(epoch, cursor)
+        self._input.seek(epoch, cursor)
         self._set_chunk(
-            (Chunk([], make_empty_rows(0), ConstantCursor(self._tap.cursor())),),
+            (Chunk([], make_empty_rows(0), ConstantCursor(self._input.cursor())),),
             0,
             self._counts,
             self._items,
@@ -98,12 +98,12 @@ class Delivery:
         return self.capture_cursor()()
 
     def capture_cursor(self) -> Callable[[], Json]:
-        """The cursor as it is now, to be made later."""
-        trail, used = self._chunk.cursors, self.used
-        return lambda: trail.at(used)
+        """Return a function that returns the present cursor later."""
+        cursors, used = self._chunk.cursors, self.used
+        return lambda: cursors.at(used)
 
     def next(self) -> Any:
-        """The next item, or StopIteration for good."""
+        """Return the next item; raise `StopIteration` at the end of the pass."""
         if self.used >= self.stop:
             self.fill()
         used = self.used
@@ -119,7 +119,7 @@ class Delivery:
         self.values, self.used, self.stop = chunk.values, used, stop
 
     def fill(self) -> None:
-        """Have an item at hand; StopIteration where there is none."""
+        """Buffer an item; raise `StopIteration` if there is none."""
         self.require_idle("next()")
         self.stop = len(self.values)
         if self.used < self.stop:
@@ -131,8 +131,7 @@ class Delivery:
             self._busy = False
 
     def require_idle(self, call: str) -> None:
-        """Refuse a call that comes while items are made: each would take or move what the other one
-        works on."""
+        """Raise `ConfigError` for a call while items are made: both would move the stream."""
         if self._busy:
             raise ConfigError(
                 f"{call} during next() of the same run is not possible (from a signal handler, a "
@@ -177,12 +176,14 @@ class Delivery:
             if not self._ended:
                 first = max(self.used - 1, 0)  # what was given last can still be asked about
                 parts = (*_drop_items(self._parts, first), chunk)
-                self._set_chunk(parts, self.used - first, self._count_samples(first), self._items + first)
+                self._set_chunk(
+                    parts, self.used - first, self._count_samples(first), self._items + first
+                )
             self._is_off_position = False
 
     @property
     def _items_to_take(self) -> int:
-        """How many items to take now."""
+        """The number of items to take now."""
         size = self._pace.size
         return min(
             size,
@@ -191,9 +192,9 @@ class Delivery:
         )
 
     def _take(self, n: int) -> Chunk:
-        """The next items in the form that was asked for."""
+        """Take the next items, in the requested form."""
         began = world.sched.now()
-        chunk = self._tap.take_buffered(n)
+        chunk = self._input.take_buffered(n)
         self._ended = not chunk.values
         self._pace.learn(len(chunk.values), world.sched.now() - began)
         size = estimate_total_bytes(chunk.values)
@@ -206,15 +207,16 @@ class Delivery:
         )
 
     def _seek_after_last_item(self) -> int:
-        """Put the stream back behind the last item given; how many to take now, so that what
-        precedes a failure is given before it.
+        """Seek after the last delivered item; return the number of items to take next.
+
+        With one at a time, items before a failure are delivered first.
         """
-        self._tap.seek(self._epoch, self.cursor())
+        self._input.seek(self._epoch, self.cursor())
         self._pace.size = 1
         return 1
 
     def count_samples(self) -> Ints:
-        """Samples given out by source, since this was opened."""
+        """Count the delivered samples by source, since this was opened."""
         return self._count_samples(self.used)
 
     def _count_samples(self, used: int) -> Ints:
@@ -222,40 +224,40 @@ class Delivery:
         return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
 
     def reset_counts(self) -> None:
-        """Count as not given what was given so far."""
+        """Reset the counts of delivered items and samples."""
         self._counts, self._items = self._counts - self.count_samples(), -self.used
 
     @property
     def items(self) -> int:
-        """Items given out, since this was opened."""
+        """The number of delivered items, since this was opened."""
         return self._items + self.used
 
     def last_rows(self) -> ProvenanceRows:
-        """The samples of the last item."""
+        """Return the samples of the last item."""
         return self._chunk.rows.slice(self.used - 1, self.used) if self.used else make_empty_rows(0)
 
     def last_item_start(self) -> Json:
-        """The cursor before the last item."""
+        """Return the cursor before the last item."""
         return self.cursor_before(max(self.used - 1, 0))
 
     def cursor_before(self, item: int) -> Json:
-        """The cursor before an item that is at hand."""
+        """Return the cursor before a buffered item."""
         return self._chunk.cursors.at(item)
 
     def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item."""
+        """Return source, epoch and index of every sample in the last item."""
         return name_samples(self.last_rows(), self.leaves)
 
 
 def name_samples(rows: ProvenanceRows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
-    """Source, epoch and index of every sample of these rows."""
+    """Return source, epoch and index of every sample of some rows."""
     names = [leaves[int(leaf)].name for leaf in rows.leaf]
     return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
 
 
 def _drop_items(parts: Sequence[Chunk], first: int) -> Iterator[Chunk]:
-    """Chunks in a row without their first items."""
-    for values, rows, trail in parts:
+    """Yield consecutive chunks without their first items."""
+    for values, rows, cursors in parts:
         if first < (n := len(values)):
-            yield Chunk(values[first:], rows.slice(first, n), OffsetCursors(trail, first))
+            yield Chunk(values[first:], rows.slice(first, n), OffsetCursors(cursors, first))
         first = max(first - n, 0)

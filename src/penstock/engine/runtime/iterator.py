@@ -15,13 +15,13 @@ from ..steps.batch import tail_of
 from ..steps.compiled import Compiled
 from ..steps.show import shown
 from .executors.threads import Threads
+from .run_options import RunOptions
 from .session import Session
-from .setting import RunOptions
 from .states import OnMismatch
 
 
 class HasCompiled(Protocol):
-    """Any object with a tree."""
+    """An object with a compiled tree."""
 
     @property
     def compiled(self) -> Compiled: ...
@@ -74,7 +74,11 @@ class DatasetIterator(Shows, Iterator[Any]):
     def _shown(self) -> Shown:
         session = self._session
         rows = attempt(session.rows, None)
-        items = None if rows is None else session.sharding.count_items(tail_of(session.flow).items, rows)
+        items = (
+            None
+            if rows is None
+            else session.sharding.count_items(tail_of(session.flow).items, rows)
+        )
         return describe_run("DatasetIterator", session, items)
 
     def __next__(self) -> Any:
@@ -182,7 +186,9 @@ def require_no_dataloader_workers(what: str) -> None:
         raise error
 
 
-def describe_run(kind: str, session: Session, items: int | None, notes: Sequence[str] = ()) -> Shown:
+def describe_run(
+    kind: str, session: Session, items: int | None, notes: Sequence[str] = ()
+) -> Shown:
     """Describe a run for people: its kind, the items of a pass, notes and position, and its tree."""
     stops = not attempt(lambda: session.base.is_endless, False)
     most = f" of {counted(items, 'item')}" if items is not None else "" if stops else ", endless"

@@ -1,4 +1,4 @@
-"""The figures of a run as metrics: numbers with a name and labels, for whatever draws them."""
+"""Metrics of a run: numbers with a name and labels, for any backend."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ METRICS: dict[str, tuple[bool, str]] = {
     "step_processor_seconds": (True, "Seconds of processor time that a step took, by source."),
     "step_items": (True, "Items of a source that went through a step."),
 }
-"""For every name: whether it only grows, and what it is."""
+"""By name: true for a counter, which only grows, and a description."""
 
 
 class Metric(NamedTuple):
-    """One number."""
+    """One measured value."""
 
     name: str
     labels: Mapping[str, str]
@@ -47,7 +47,7 @@ class Metric(NamedTuple):
 
 
 def iter_metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
-    """The metrics of a loader's `stats()`."""
+    """Yield the metrics of a loader's `stats()`."""
     plain = (
         "epoch",
         "items",
@@ -76,7 +76,7 @@ def iter_metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
 
 
 def flatten_metrics(metrics: Iterator[Metric]) -> dict[str, float]:
-    """The same as one mapping: `data/`, the name, and the labels."""
+    """Return metrics as one mapping; a key is `data/`, the name, and the labels."""
     return {
         "/".join(["data", name, *filter(None, labels.values())]): value
         for name, labels, value in metrics
@@ -84,7 +84,7 @@ def flatten_metrics(metrics: Iterator[Metric]) -> dict[str, float]:
 
 
 def group_by_name(runs: Mapping[str, Sequence[Metric]]) -> Iterator[tuple[str, str, Metric]]:
-    """The metrics of several runs, those of one name together: the name, the run, the metric."""
+    """Yield name, run and metric of several runs, grouped by name."""
     for name in METRICS:
         for run, metrics in runs.items():
             yield from ((name, run, metric) for metric in metrics if metric.name == name)

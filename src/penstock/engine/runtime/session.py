@@ -1,7 +1,7 @@
-"""One run of one rank: which lanes it owns, where each stands, what was changed on the way.
+"""One run of one rank: its lanes, its position, and its changes.
 
-Iterators and loaders are faces of this. Of a pipeline without data-dependent steps ranks share out
-the positions; any other runs as lanes, each with its own cursor, and a rank owns whole lanes.
+Iterators and loaders wrap a session. Ranks divide the positions of an indexed pipeline. Any other
+pipeline runs as lanes, each with its own cursor, and a rank owns whole lanes.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
-from ..streams.deal import make_rank_sharding
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
+from ..streams.function_call import Leaf
 from ..streams.job import Executor
 from ..streams.journal import (
     Journal,
@@ -42,20 +42,20 @@ from ..streams.journal import (
     journal_from_json,
     journal_to_json,
 )
-from ..streams.step import Leaf
+from ..streams.rank_sharding import make_rank_sharding
 from ..streams.stream import Stream
-from .cursor import seal
 from .delivery import Delivery
-from .opened import (
+from .rank_stream import (
     RankStream,
     compute_lane_share,
-    open_lanes,
     open_items,
+    open_lanes,
     open_positions,
     repeats_samples,
     require_same_past,
 )
-from .setting import RunOptions
+from .run_options import RunOptions
+from .seal import seal
 from .states import (
     MISMATCHES,
     OnMismatch,
@@ -64,8 +64,8 @@ from .states import (
     check_lanes,
     decode_state,
     log_notes,
-    merge_states,
     make_other_pipeline_error,
+    merge_states,
 )
 from .step_log import (
     GivenBefore,
@@ -107,7 +107,7 @@ class RunSection(StateSection, Protocol):
 
 
 class Session:
-    """A run: items in order, a state after each, changes on the way.
+    """A run: items in order, a state after each, and changes.
 
     Two hooks serve packages that deliver items out of order: `section` adds a section to the
     state, and `begin_items`, `reopen_items` and `reopen_lane` deliver whole items, also again.
@@ -152,12 +152,12 @@ class Session:
 
     @property
     def base(self) -> Step:
-        """The tree without the changes made on the way."""
+        """The tree without the changes of the run."""
         return self._base.flow
 
     @property
     def description(self) -> Json:
-        """What the run is."""
+        """The description of the pipeline."""
         return self._base.description
 
     @property
@@ -167,18 +167,17 @@ class Session:
 
     @property
     def reads_all_lanes(self) -> bool:
-        """True if each of several ranks reads the whole run, because they cannot share out its
-        lanes."""
+        """True if each of several ranks reads the whole run, because they cannot divide its lanes."""
         return not self.group and self.lane_share[1] < self.setting.world_size
 
     def reopen(self, cursor: Json) -> None:
-        """Open the current tree, and go where the cursor says."""
+        """Open the current tree again, at a cursor."""
         self._change(lambda: self._replace_open(*self._open_at(cursor)))
 
     def _change(self, change: Callable[[], T]) -> T:
-        """Make a change whole or, where it raises or is interrupted, not at all.
+        """Make a change completely, or not at all if it raises or is interrupted.
 
-        A signal handler that asks for the state in the middle of it gets the state before it.
+        A signal handler that requests the state during the change receives the state before it.
         """
         self.out.require_idle("a change of the position or the weights")
         before = {**vars(self)}
@@ -197,8 +196,7 @@ class Session:
     def _open_at(
         self, cursor: Json, check: Callable[[RankStream], None] | None = None
     ) -> tuple[RankStream, Delivery]:
-        """The current tree, opened where the cursor says; `check` looks at what came before
-        that."""
+        """Open the current tree at a cursor; `check` receives the open stream."""
         opened = self._open(self.setting.window, self.executor)
         wide = (
             max(256, LARGEST_SAMPLE_UNIT // self.group)
@@ -214,8 +212,9 @@ class Session:
         return opened, out
 
     def _replace_open(self, opened: RankStream, out: Delivery) -> None:
-        """Give out what was opened in the place of what was. Part of a change, which closes
-        that."""
+        """Continue with an open stream in the place of the present one, as part of a change, which
+        closes the present one.
+        """
         self._items, self._samples = self.items, self.samples
         out.bytes += self.out.bytes
         self._set_open(opened, out)
@@ -247,17 +246,17 @@ class Session:
 
     @property
     def items(self) -> int:
-        """Items given out since the run was opened here."""
+        """The number of items delivered since the run was opened here."""
         return self._items + self.out.items
 
     @property
     def step(self) -> int:
-        """Global steps that the run has taken, before it was opened here too."""
+        """The number of global steps of the run, including those before it was opened here."""
         return self._before + self.items
 
     @property
     def samples(self) -> Counter[str]:
-        """Samples given out since the run was opened here, by source."""
+        """The delivered samples by source since the run was opened here."""
         given = zip(self.leaves, self.out.count_samples().tolist(), strict=True)
         return self._samples + Counter({leaf.name: many for leaf, many in given})
 
@@ -281,7 +280,7 @@ class Session:
                 leaf.source.identify_objects()
 
     def warn_of_lanes(self) -> None:
-        """Say what it costs that each rank reads all lanes; once, on the first rank."""
+        """Warn about the cost if each rank reads all lanes; once, on the first rank."""
         if not self.reads_all_lanes or self._warned_of_lanes or self.setting.rank:
             return
         self._warned_of_lanes, ranks = True, self.setting.world_size
@@ -293,7 +292,7 @@ class Session:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Make the next item now, so that the workers are busy behind it."""
+        """Compute the next item now, so that workers continue with those after it."""
         with suppress(StopIteration):
             self.out.fill()
 
@@ -310,7 +309,7 @@ class Session:
             )
 
     def next_pass(self, passes: int = 1) -> None:
-        """Go to the beginning of the next pass, or of one after that."""
+        """Go to the beginning of the next pass, or of a later one."""
 
         def change() -> None:
             self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
@@ -321,24 +320,23 @@ class Session:
         self._change(change)
 
     def rows(self) -> int | None:
-        """The rows of this pass of an indexed flow."""
+        """Return the number of rows of this pass, of an indexed pipeline."""
         passes = self._run.passes
         return None if passes is None else passes.size(self.epoch)
 
     @property
     def pass_start(self) -> int:
-        """The first row of this pass of an indexed flow, counted over all passes."""
+        """The first row of this pass of an indexed pipeline, counted over all passes."""
         passes = self._run.passes
         return 0 if passes is None else passes.start(self.epoch)
 
     @property
     def row(self) -> int:
-        """The first row that was not given yet, counted over all passes, of an indexed flow."""
+        """The first undelivered row of an indexed pipeline, counted over all passes."""
         return self.pass_start + parse_cursor_int(self.out.cursor())
 
     def seek(self, item: int, counted: bool = True) -> None:
-        """Go to an item of the pass: at once where positions are items, else by reading up to
-        it."""
+        """Go to an item of the pass: at once if it is indexed, else by reading up to it."""
         item = check_int(item, "seek({})", 0)
         check_position(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
@@ -352,7 +350,9 @@ class Session:
             self.out.reset_counts()
             self._before = item - self.items
 
-        self._change((lambda: self._go_to_row(self.epoch, row, counted)) if self.group else reads_up_to_it)
+        self._change(
+            (lambda: self._go_to_row(self.epoch, row, counted)) if self.group else reads_up_to_it
+        )
 
     def go_to_step(self, step: int, row: int, counted: bool) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
@@ -369,7 +369,7 @@ class Session:
         self._change(change)
 
     def _go_to_row(self, epoch: int, place: int, counted: bool) -> None:
-        """Go to a row of a pass; `counted` tells the log of it. Part of a change."""
+        """Go to a row of a pass, as part of a change; `counted` logs the jump."""
         passes = self._run.passes
         row = place if passes is None else passes.start(epoch) + place
         if counted:
@@ -419,7 +419,7 @@ class Session:
             )
 
         def change() -> None:
-            self.sharding = replace(self.sharding, remainder="keep", whole=True)
+            self.sharding = replace(self.sharding, remainder="keep", keeps_groups=True)
             self._replace_open(*self._open_at(cursor))
             record = replace(self._record, gives="items")
             self.records = self.step_log.continue_with(record, self.row).records
@@ -450,16 +450,21 @@ class Session:
     # ------------------------------------------------------------ states
 
     def state(self) -> dict[str, Any]:
-        """Where the run stands: small, plain JSON, after the last item given out."""
+        """Return the state after the last delivered item, as small plain JSON."""
         return self.moment()()
 
     def moment(self) -> Callable[[], dict[str, Any]]:
-        """Where the run stands now, to be written down later: costs next to nothing."""
+        """Return a function that returns the present state later; costs next to nothing."""
         if self._unchanged is not None:
             session = Session.__new__(Session)
             session.__dict__.update(self._unchanged)
             return session.moment()
-        cursor, opened, epoch, changes = self.out.capture_cursor(), self._run, self.epoch, self.changes
+        cursor, opened, epoch, changes = (
+            self.out.capture_cursor(),
+            self._run,
+            self.epoch,
+            self.changes,
+        )
         journal, given, records, lanes = (
             dict(self.journal.entries),
             self.given,
@@ -502,7 +507,7 @@ class Session:
         return state
 
     def load(self, states: Any, on_mismatch: OnMismatch) -> None:
-        """Go where a state says, or stay if anything is wrong."""
+        """Continue from a state; if anything is wrong, the run stays unchanged."""
         check_choice(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
 
         def change() -> None:
@@ -584,8 +589,10 @@ class Session:
         self._before = body.step - self.items
 
     def _cursor_of_rank(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
-        """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none
-        takes the state's."""
+        """Return the cursor of this rank in a state.
+
+        A run keeps its lanes; a loader without `lanes=` takes those of the state.
+        """
         if not self.group and self.setting.lanes is None and body.lanes is not None:
             self.lanes = body.lanes
         rank, ranks = self.lane_share
@@ -603,7 +610,7 @@ class Session:
         return cursor
 
     def _mixture_positions(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
-        """Where the mixtures of a tree stand that goes on at these cursors."""
+        """Return a function that returns the positions of the mixtures of a tree at these cursors."""
         epoch = body.epoch
 
         def places(flow: Step) -> Mapping[Path, Stand]:
@@ -623,9 +630,9 @@ class Session:
         return places
 
     def _mixture_position(self, path: Path, epoch: int, cursor: Json) -> Stand:
-        """The first place of a mixture that is not part of what was delivered up to a cursor. What
-        workers made
-        ahead does not count: lanes are opened anew there, without any.
+        """Return the first position of a mixture that was not delivered up to a cursor.
+
+        Prefetched items do not count: lanes are opened again there, without prefetch.
         """
         if self.group:
             found = standing(self.flow, epoch, parse_cursor_int(cursor)).get(path)
@@ -647,7 +654,7 @@ class Session:
     # ------------------------------------------------------------ changes and failures
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
-        """Other weights from a position of the mixture on; returns that position."""
+        """Change the weights of a mixture from a position on; return that position."""
         cursor = self.out.cursor()
         # What all ranks see alike.
         alone = (
@@ -678,8 +685,10 @@ class Session:
 
 
 def _check_witness(check: Callable[[], None]) -> None:
-    """Refuse a stream that is not what it was. What else is thrown is thrown again when it is
-    read."""
+    """Raise `StateError` if a stream does not repeat its samples.
+
+    Other errors are raised again when the stream is read.
+    """
     try:
         check()
     except StateError:

@@ -1,4 +1,4 @@
-"""Saved states, decoded once after their checksum: of one rank, and of all ranks as one."""
+"""Saved states, decoded once after their checksum, and merged over all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..base.passes import Passes
 from ..changes.edits import Edit
 from ..steps.digests import known_parts
 from ..steps.step import Step
-from .cursor import unseal
+from .seal import unseal
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
 
@@ -185,7 +185,7 @@ def _make_invalid_error(problem: str) -> StateError:
 
 
 class StateSection(Protocol):
-    """Reads a section that a package outside the engine adds to the states of a run.
+    """Reader of a section that a package outside the engine adds to the states of a run.
 
     With such a section, ranks may be at different positions.
     """
@@ -254,12 +254,11 @@ def _run_of(state: SavedState) -> dict[str, Json]:
 
 
 def require_equal_positions(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
-    """Refuse the ranks of a checkpoint that stand at different steps, run different pipelines or
-    read different data.
+    """Raise `StateError` if the ranks of a checkpoint differ in position, pipeline or data.
 
-    All checkpoints of several ranks ask this, of what each rank says of itself (`stand_of`): when
-    they are saved, where ranks can be asked, and when they are loaded. Where several processes are
-    one rank (tensor parallelism), all processes are asked, and `unit` is "process".
+    Checkpoints of several ranks call it with `describe_position` of each rank, when they are saved,
+    if ranks can communicate, and when they are loaded. If several processes form one rank (tensor
+    parallelism), all processes are compared, and `unit` is "process".
 
     >>> place = {"place": [0, 16], "step": 4, "data": {}, "run": {}}
     >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
@@ -317,7 +316,9 @@ def merge_states(
     A run of positions has one cursor, under 0. `section` merges the section that states may have.
     """
     if len(states) > 1:
-        require_equal_positions({rank: describe_position(state) for rank, state in enumerate(states)})
+        require_equal_positions(
+            {rank: describe_position(state) for rank, state in enumerate(states)}
+        )
     keys = frozenset[str]().union(*(state.sections for state in states))
     if section is not None and section.key in keys:
         states, keys = section.merge(states), keys - {section.key}
@@ -376,8 +377,7 @@ def compute_state_tag(state: SavedState) -> str:
 def check_lanes(
     state: SavedState, cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]
 ) -> None:
-    """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has
-    none of its own."""
+    """Raise `StateError` for a state with other lanes, or without cursors for some of these lanes."""
     if mine and state.lanes is None:
         raise StateError(
             "the run went from position to position, but this pipeline has no random access, so "
@@ -396,7 +396,7 @@ def check_lanes(
 
 
 def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
-    """The error for a state of another pipeline."""
+    """Return the error for a state of another pipeline."""
     lines = list_differences(saved, now)
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
@@ -409,7 +409,7 @@ def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
 
 
 def log_notes(notes: Sequence[str]) -> list[str]:
-    """These notes on a state that was loaded, written to the log."""
+    """Log notes on a loaded state, and return them."""
     for note in notes:
         _LOG.warning("a state was loaded, but %s", note)
     return list(notes)

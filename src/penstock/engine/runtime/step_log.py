@@ -26,7 +26,7 @@ from ..base.batch_size import BatchSize, least_rows, rows_given
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
 from ..steps.batch import Tail
-from ..streams.deal import REMAINDERS, Remainder, RankSharding, deal_to_all_ranks
+from ..streams.rank_sharding import REMAINDERS, RankSharding, Remainder, deal_to_all_ranks
 
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
 
@@ -174,7 +174,9 @@ def first_record(spread: RankSharding, tail: Tail) -> StepRecord:
 
 
 class AssignedSteps(NamedTuple):
-    """Rows of steps that are dealt alike: `rows[i]` are those of `steps[i]`, rank after rank.
+    """Rows of steps with one assignment to ranks:
+
+    `rows[i]` are those of `steps[i]`, rank after rank.
 
     `ranks` and `places` say, for each column of `rows`, the rank and the row of the rank's item.
     """
@@ -253,7 +255,7 @@ class StepLog:
         return starts, stops, records
 
     def _padded_rows(self, number: int, steps: range) -> tuple[Ints, Ints, Ints]:
-        """Return the same for the steps of one record."""
+        """Return first rows, stops and record numbers for the steps of one record."""
         record, later = self.records[number], self.records[number + 1 : number + 2]
         low = max(record.step, steps.start)
         high = min([steps.stop, *(record.step for record in later)])
@@ -346,7 +348,9 @@ class StepLog:
         return RowsGiven(stretches, np.concatenate(left_out), np.concatenate(repeated))
 
     def _given_at_end(self, record: StepRecord, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Return the rows left out at the end of a pass, and those of its beginning given again."""
+        """Return the rows left out at the end of a pass, and those of its beginning delivered
+        again.
+        """
         none = np.zeros(0, np.int64)
         if record.gives == "items":
             return np.arange(start + rows_given(record.batches, stop - start), stop), none

@@ -1,11 +1,11 @@
-"""Verdict on a run: bound by its data or not, by which step and source, and how to improve it."""
+"""The verdict on a run: bound by its data or not, by which step and source, and what would help."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..streams.clock import READ_STEP, SEVERAL_SOURCES, WorkTime
+from ..streams.profiler import READ_STEP, SEVERAL_SOURCES, WorkTime
 
 BOUND_SHARE = 0.1
 """A run that waits more of its time for data is bound by it."""
@@ -17,7 +17,7 @@ _LEAST = 0.05  # what takes less of the work is not named
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a run waits for its data, and where the time goes; `str()` says it in words.
+    """The verdict on a run, and its reasons; `str()` returns the text.
 
     Args:
         bound: whether the run waits for data more than a tenth of its time.
@@ -40,7 +40,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class RunTimes:
-    """The input of a verdict: executor, seconds and stalls, and timings by step (None: not
+    """The measurements for a verdict: executor, seconds and stalls, and times by step (None: not
     measured).
 
     `spent` is the processor time of functions on threads.
@@ -58,20 +58,20 @@ class RunTimes:
 
     @property
     def waits(self) -> float:
-        """The part of the time in which there was nothing to take."""
+        """The share of the time that the run waited for items."""
         return self.waited / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
     def is_lock_bound(self) -> bool:
-        """Return whether threads take turns: one of them waits most of the time, and they use one
-        core of several.
+        """True if threads take turns: a run waits most of the time, and they use one core of
+        several.
         """
         several = self.executor == "threads" and min(self.workers, self.cores) > 1
         return several and self.waits > 0.5 and 0.8 < self.spent / self.elapsed < 1.15
 
 
 def describe_lock_contention(facts: RunTimes) -> str:
-    """That threads take turns, and what helps."""
+    """Describe that threads take turns, and a remedy."""
     return (
         f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
         f"{facts.cores} cores, because they hold the interpreter lock (GIL), so only one runs at "
@@ -81,7 +81,7 @@ def describe_lock_contention(facts: RunTimes) -> str:
 
 
 def make_verdict(facts: RunTimes) -> Verdict:
-    """The verdict."""
+    """Return the verdict on a run."""
     if facts.elapsed <= 0:
         return Verdict(False, 0.0, None, None, "Nothing can be said before the second item.")
     bound, said = facts.waits > BOUND_SHARE, list[str]()
@@ -100,8 +100,9 @@ def make_verdict(facts: RunTimes) -> Verdict:
 
 
 def _most(notes: Sequence[WorkTime]) -> tuple[str | None, str | None, str]:
-    """The step that takes most, the source that takes at least half of that, and the first few in
-    words."""
+    """Return the slowest step, the source that takes at least half of it, and a summary of the
+    first few steps.
+    """
     total, steps = sum(note.seconds for note in notes), dict[str, float]()
     if not total:
         return None, None, ""
@@ -117,7 +118,7 @@ def _most(notes: Sequence[WorkTime]) -> tuple[str | None, str | None, str]:
 
 
 def _words(step: str, notes: Sequence[WorkTime], total: float) -> str:
-    """What a step takes of the work, for which sources."""
+    """Describe the share of a step in the work, by source."""
     mine = sorted((note for note in notes if note.step == step), key=lambda note: -note.seconds)
     name = "reading" if step == READ_STEP else step
     took = sum(note.seconds for note in mine)
@@ -139,7 +140,7 @@ def _words(step: str, notes: Sequence[WorkTime], total: float) -> str:
 
 
 def _advice(facts: RunTimes, step: str | None) -> str:
-    """What would help a run that waits."""
+    """Return advice for a run that waits."""
     if facts.is_lock_bound:
         return f"{describe_lock_contention(facts).capitalize()}."
     most = [note for note in facts.notes or () if note.step == step]

@@ -21,14 +21,14 @@ from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..base.shown import format_call
 from ..packing import PackedBatches, Packing
-from ..streams.deal import Remainder
+from ..streams.chunk_cursors import Chunk, ConstantCursor, GroupedCursors, PassEndCursors
 from ..streams.execution import ExecutionLoop
 from ..streams.feed import PositionFeed, StreamFeed
 from ..streams.job import Grouping, UnitItems
-from ..streams.opening import StreamOpener
-from ..streams.reader import PassCounts
+from ..streams.rank_sharding import Remainder
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
-from ..streams.trail import Chunk, GroupedCursors, ConstantCursor, PassEndCursors
+from ..streams.stream_opener import StreamOpener
 from .function_step import format_function
 from .map import Map
 from .op import UNKNOWN, Before, Groups, Op, Standing
@@ -52,16 +52,16 @@ class Batches(StreamFeed):
 
     def pull(self, n: int, /) -> Chunk:
         size = self._by.n
-        values, rows, trail = self.tap.take(n * size)
+        values, rows, cursors = self.input.take(n * size)
         grouped = UnitItems(values, rows, None)
         self._by.run(grouped)
         groups, total = list(grouped.values), min(len(grouped.values) * size, len(values))
         if not groups:
             return Chunk([], make_empty_rows(0), ConstantCursor(None))
-        trail = GroupedCursors(trail, size, total)
+        cursors = GroupedCursors(cursors, size, total)
         if total % size and self._run is not None:
-            trail = PassEndCursors(trail, len(groups), self._run.cursor())
-        return Chunk(groups, grouped.rows, trail)
+            cursors = PassEndCursors(cursors, len(groups), self._run.cursor())
+        return Chunk(groups, grouped.rows, cursors)
 
 
 class BatchOp(Groups):

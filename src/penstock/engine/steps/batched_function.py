@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
-from ..streams.step import ResultCountError
+from ..streams.function_call import ResultCountError
 from .function_step import name_of
 from .step import Step, iter_steps
 

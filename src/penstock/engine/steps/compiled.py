@@ -7,7 +7,7 @@ from typing import Any
 
 from ...types import Json, SourceFacts
 from ..base.canonical_json import compute_fingerprint
-from ..streams.clock import Profiler
+from ..streams.profiler import Profiler
 from .digests import Code, code_of, data_of
 from .op import Op
 from .step import Builder, Step, Timing

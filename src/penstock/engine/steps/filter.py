@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..streams.step import FunctionCall, UnitItems
+from ..streams.function_call import FunctionCall, UnitItems
 from .function_step import FunctionStep
 
 

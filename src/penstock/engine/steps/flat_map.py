@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...types import Transform
-from ..streams.step import FunctionCall, UnitItems
+from ..streams.function_call import FunctionCall, UnitItems
 from .function_step import FunctionStep
 
 

@@ -17,10 +17,10 @@ from ..base.shown import attempt, format_call, shorten_name
 from ..streams.empty_passes import EndlessSearch
 from ..streams.execution import ExecutionLoop
 from ..streams.feed import StreamFeed
-from ..streams.opening import StreamOpener
-from ..streams.reader import PassCounts
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
+from ..streams.stream_opener import StreamOpener
 from .op import Op, UnaryOp
 from .paths import Migration
 from .read import NUMBERS
@@ -94,7 +94,9 @@ class FunctionOp(UnaryOp):
             work.search = self.search(opening.own_lane.lanes)
         if self.call.expands and not joins:
             for place, drawn in opening.drawn.items():
-                opening.drawn[place] = lambda epoch, drawn=drawn: drawn(epoch) + work.is_inside_sample
+                opening.drawn[place] = lambda epoch, drawn=drawn: (
+                    drawn(epoch) + work.is_inside_sample
+                )
         return work
 
     # Asked only where the function makes as many tokens of a row as are known of it.

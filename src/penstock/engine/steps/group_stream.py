@@ -23,10 +23,10 @@ from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_ro
 from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
 from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
-from ..streams.opening import StreamOpener
-from ..streams.reader import PassCounts
-from ..streams.stream import Stream, BufferedStream, UnaryStream
-from ..streams.trail import Chunk, ConstantCursor, ChunkCursors
+from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
+from ..streams.shared_reader import PassCounts
+from ..streams.stream import BufferedStream, Stream, UnaryStream
+from ..streams.stream_opener import StreamOpener
 from .op import Groups, Op
 
 Members: TypeAlias = Sequence[Item | Part]
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 
     first: int
     rows: ProvenanceRows
-    trail: ChunkCursors
+    cursors: ChunkCursors
 
 
 class GroupState(NamedTuple):
@@ -61,7 +61,7 @@ class GroupState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupTrail:
-    """The trail of groups."""
+    """The cursors of groups."""
 
     moments: Sequence[GroupState]
 
@@ -75,7 +75,13 @@ class GroupStream(UnaryStream):
     def __init__(
         self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
     ) -> None:
-        self.tap, self.fold, self.size, self.key, self.names = BufferedStream(stream), fold, size, key, names
+        self.input, self.fold, self.size, self.key, self.names = (
+            BufferedStream(stream),
+            fold,
+            size,
+            key,
+            names,
+        )
         self._by_len = size.measure is len and isinstance(fold, BatchByTokens | BucketByLength)
         self._reset(0)
 
@@ -92,7 +98,7 @@ class GroupStream(UnaryStream):
     def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         at, first, number, *_ = (None, 0, 0) if cursor is None else parse_cursor_list(cursor, 6)
         return (
-            self.tap.stream,
+            self.input.stream,
             epoch,
             at + parse_cursor_int(number) - parse_cursor_int(first) if isinstance(at, int) else at,
         )
@@ -105,25 +111,25 @@ class GroupStream(UnaryStream):
             self._number,
             self._flushed,
             self._log,
-            self.tap.cursor_trail(),
+            self.input.cursor_trail(),
         )
 
     def close(self) -> None:
-        self.tap.stream.close()
+        self.input.stream.close()
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._reset(epoch)
         if cursor is None:
-            return self.tap.seek(epoch, None)
+            return self.input.seek(epoch, None)
         below, first, number, carry, pending, flushed = parse_cursor_list(cursor, 6)
-        self.tap.seek(epoch, below)
+        self.input.seek(epoch, below)
         self._number = parse_cursor_int(first)
         again, held = (
             parse_cursor_int(parse_cursor_int(number) - self._number, _LONGEST),
             dict[int, Item](),
         )
         while again:
-            chunk = self.tap.take(min(again, 1024))
+            chunk = self.input.take(min(again, 1024))
             if not chunk.values:
                 raise make_cursor_error(cursor, "a cursor of this data (it ends too early)")
             held |= {
@@ -172,7 +178,7 @@ class GroupStream(UnaryStream):
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
-        chunk = self.tap.take(1)
+        chunk = self.input.take(1)
         if chunk.values:
             ready = self._take(chunk.values[0], chunk.rows)
         else:
@@ -220,7 +226,7 @@ def cursor_of(moment: GroupState) -> Json:
         stretch = moment.log[
             bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1
         ]
-        below = stretch.trail.at(oldest - stretch.first)
+        below = stretch.cursors.at(oldest - stretch.first)
     carry, pending = encode(moment.carry), encode_groups(moment.pending)
     return [below, oldest, moment.number, carry, pending, moment.flushed]
 

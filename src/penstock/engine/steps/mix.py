@@ -26,7 +26,7 @@ from ..mixing.rules import (
     Weighted,
     caps_of,
 )
-from ..streams.rounds import LaneAssignment
+from ..streams.lane_positions import LaneAssignment
 from .mix_history import History, MixtureOp, compile_history, mixture_op
 from .mix_op import MixOp
 from .mix_stream import MixStreamOp

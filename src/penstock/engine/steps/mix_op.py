@@ -17,7 +17,7 @@ from ..base.integers import find_distinct_values
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows, make_empty_rows, merge_rows_in_order
 from ..mixing.rules import Drawing, Invertible
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
 from .mix_together import Lines, Together, by_input
 from .op import UNKNOWN, Before, Op
 from .read import blocks_of, read_any
@@ -227,7 +227,7 @@ class MixOp(Op):
             epoch = np.where(later, k // np.maximum(drawn, 1), 0)
             k = k - epoch * drawn
         out = np.full(len(k), UNKNOWN)
-        out[known] = epoch[known] * (self._pass or 0) + self.schedule.compute_offsets(
+        out[known] = epoch[known] * (self._pass or 0) + self.schedule.places(
             source[known], k[known]
         )
         return out
@@ -340,4 +340,4 @@ def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]
 
 
 def _positions_of_draws(schedule: Invertible, source: int, k: Ints) -> Ints:
-    return schedule.compute_offsets(np.full(len(k), source), k)
+    return schedule.places(np.full(len(k), source), k)

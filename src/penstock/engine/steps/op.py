@@ -17,10 +17,10 @@ from ...types import Ints, Json, Path, Source
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..streams.compiled_step import CompiledStep
-from ..streams.opening import StreamOpener
-from ..streams.reader import PassCounts
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
+from ..streams.stream_opener import StreamOpener
 from .seek import At, holding
 from .tally import Tally
 from .tokens import Lengths, Sums

@@ -17,7 +17,7 @@ from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Missing, PieceColumns, PlannedPieces
-from ..streams.step import SampleFailure, to_list
+from ..streams.function_call import SampleFailure, to_list
 from .batch import BatchOp
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths

@@ -17,8 +17,8 @@ from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..base.shown import Shown, attempt, counted, shorten_name
 from ..base.sizes import sum_lengths
-from ..streams.clock import TimedSource
-from ..streams.step import Leaf, make_sample_failure, as_sample_error
+from ..streams.function_call import Leaf, as_sample_error, make_sample_failure
+from ..streams.profiler import TimedSource
 from .op import Before, Op, Standing
 from .paths import format_path
 from .read_shards import ShardsOp

@@ -17,13 +17,13 @@ from ...types import UNKNOWN_DIGEST, Json, Shards, has_digest, is_unidentified
 from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
-from ..streams.clock import Profiler
+from ..streams.chunk_cursors import Chunk, ConstantCursor
+from ..streams.function_call import Leaf
 from ..streams.job import retry_storage
-from ..streams.opening import StreamOpener
-from ..streams.reader import PassCounts
-from ..streams.step import Leaf
+from ..streams.profiler import Profiler
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
-from ..streams.trail import Chunk, ConstantCursor
+from ..streams.stream_opener import StreamOpener
 from .op import Op
 
 _LONGEST = 1 << 36  # rows of a shard: they are passed one by one

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import Skip
 from ...types import Transform
-from ..streams.step import FunctionCall, UnitItems
+from ..streams.function_call import FunctionCall, UnitItems
 from .function_step import FunctionStep
 
 

@@ -10,9 +10,9 @@ from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 
 if TYPE_CHECKING:
-    from .opening import StreamOpener
-    from .reader import PassCounts
+    from .shared_reader import PassCounts
     from .stream import Stream
+    from .stream_opener import StreamOpener
 
 
 class CompiledStep:

@@ -48,7 +48,7 @@ def _empty_pass(names: str) -> DataError:
 
 
 class EndlessSearch:
-    """The samples that a lane has read since a step last let one through.
+    """Detects a lane of an endless run whose steps let no sample through.
 
     It ends in an error once every source came so often that the lane has read each of its samples.
     With `lanes` lanes that takes as many passes if they are `alike`, and more if they are shuffled

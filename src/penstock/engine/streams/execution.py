@@ -1,5 +1,5 @@
-"""The execution loop: users' functions run over units of items, here or in workers, and the results
-are delivered in order.
+"""The execution loop: it runs functions over units of items, here or in workers, and delivers in
+order.
 
 The way of a unit, in `ExecutionLoop`:
 
@@ -13,7 +13,7 @@ The way of a unit, in `ExecutionLoop`:
    so that what precedes the failure is delivered. A grain that fails names a bad sample, which the
    quarantine replaces or raises. A grain over which a worker was lost is computed sample by sample,
    until the sample that kills workers is found.
-6. `pull` returns the results as a chunk, with the trail that its cursors are made from.
+6. `pull` returns the results as a chunk, with the cursors that its cursors are made from.
 
 Lanes are loops of their own that share budget and executor; `Lanes` deals their items in turn. A
 unit is pure, so any exception may drop what is in flight: the caller seeks before it continues.
@@ -30,17 +30,24 @@ from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_lis
 from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
 from .budget import Budget
-from .clock import Profiler
+from .chunk_cursors import (
+    Chunk,
+    ChunkCursors,
+    ConstantCursor,
+    GroupedCursors,
+    OffsetCursors,
+    OriginCursors,
+)
 from .compiled_step import CompiledStep
 from .empty_passes import EndlessSearch
 from .feed import Feed, PositionFeed, WorkUnit
-from .job import MAX_WORKER_DEATHS, PendingResult, UnitResult, Executor, Grouping, Job, WorkerLost
+from .function_call import FunctionCall, Leaf, SampleFailure
+from .job import MAX_WORKER_DEATHS, Executor, Grouping, Job, PendingResult, UnitResult, WorkerLost
 from .journal import Journal
 from .prefetch_hints import find_prefetchers, send_hints
+from .profiler import Profiler
 from .quarantine import Quarantine
-from .step import SampleFailure, FunctionCall, Leaf
 from .stream import UnaryStream
-from .trail import Chunk, GroupedCursors, ConstantCursor, OffsetCursors, OriginCursors, ChunkCursors
 
 LARGEST_SAMPLE_UNIT = 1 << 11  # items of one sample in a unit at most
 LARGEST_UNIT = 256  # other items
@@ -79,7 +86,9 @@ class Execution:
 
 @dataclass(frozen=True)
 class InFlight:
-    """A unit in flight: as it came, without bad samples, its expected bytes, and its result."""
+    """A unit in flight: before and after the repair of bad samples, its expected bytes, and its
+    result.
+    """
 
     unit: WorkUnit
     repaired: WorkUnit
@@ -149,8 +158,8 @@ class ExecutionLoop(UnaryStream):
 
         What was computed beyond it can be computed again.
         """
-        trail, count = self._delivered
-        return parse_cursor_int(trail.at(count)) + self.is_inside_sample
+        cursors, count = self._delivered
+        return parse_cursor_int(cursors.at(count)) + self.is_inside_sample
 
     def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         if self._expands and cursor is not None:
@@ -187,15 +196,17 @@ class ExecutionLoop(UnaryStream):
             unit, done = computed
             if self.execution.profiler is not None:
                 self.execution.profiler.add(done.notes)
-            trail: ChunkCursors = unit.cursors
-            self._delivered, total = (trail, len(unit)), len(unit)
+            cursors: ChunkCursors = unit.cursors
+            self._delivered, total = (cursors, len(unit)), len(unit)
             for step in self.job.steps:
                 if isinstance(step, Grouping):
-                    trail, total = GroupedCursors(trail, step.n, total), -(-total // step.n)
+                    cursors, total = GroupedCursors(cursors, step.n, total), -(-total // step.n)
             if done.origin is not None or self._expands:
-                trail = OriginCursors(trail, done.origin or range(len(done.values)), self._expands)
+                cursors = OriginCursors(
+                    cursors, done.origin or range(len(done.values)), self._expands
+                )
             self.execution.budget.item_size.learn(done.size, len(unit))
-            chunk = Chunk(done.values, done.rows, trail)
+            chunk = Chunk(done.values, done.rows, cursors)
             if self._skip and chunk.values:
                 if [*(done.origin or [])][self._skip : self._skip + 1] != [0]:
                     raise make_cursor_error(
@@ -203,7 +214,7 @@ class ExecutionLoop(UnaryStream):
                     )
                 skip, self._skip = self._skip, 0
                 rows = chunk.rows.slice(skip, len(chunk.values))
-                chunk = Chunk(chunk.values[skip:], rows, OffsetCursors(trail, skip))
+                chunk = Chunk(chunk.values[skip:], rows, OffsetCursors(cursors, skip))
             if chunk.values:
                 if self.search is not None:
                     self.search.reset()
@@ -281,7 +292,7 @@ class ExecutionLoop(UnaryStream):
         return limit - sum(len(started.unit) for started in self._in_flight)
 
     def _take_inline(self, n: int) -> WorkUnit | None:
-        """Take the next unit; a larger one after many samples that gave nothing."""
+        """Take the next unit, a larger one if many samples yielded nothing."""
         more = 0 if self.search is None else self.search.samples
         more = min(more, self.execution.chunk_size(1))
         if more > n:
@@ -302,8 +313,8 @@ class ExecutionLoop(UnaryStream):
 
     def _seek_after_last_unit(self) -> None:
         """Seek behind the last unit, after the feed failed."""
-        trail, count = self._taken
-        self.feed.seek(self._epoch, trail.at(count))
+        cursors, count = self._taken
+        self.feed.seek(self._epoch, cursors.at(count))
 
     # ------------------------------------------------------------ failures
 
@@ -367,8 +378,11 @@ class ExecutionLoop(UnaryStream):
 
 
 class Pace:
-    """The number of items to compute at a time: larger as long as that makes an item cheaper, up to
-    a few milliseconds.
+    """The number of items to compute at a time.
+
+    It grows as long as that makes an item cheaper, up to a few milliseconds.
+
+    It grows as long as that makes an item cheaper, up to a few milliseconds.
 
     Only the speed depends on it, never an item or a cursor.
     """
@@ -378,7 +392,7 @@ class Pace:
         self._per_item = float("inf")
 
     def learn(self, items: int, seconds: float) -> None:
-        """Learn from the time that some items took."""
+        """Adapt the size to the seconds that some items took."""
         per_item = seconds / max(items, 1)
         if seconds < 0.002 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
             self.size = min(self.size * 2, self._most)

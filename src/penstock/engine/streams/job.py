@@ -16,8 +16,8 @@ from ..base.groups import NeighbourGroups
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from .budget import estimate_total_bytes
-from .clock import Profiler, WorkTime
-from .step import SampleFailure, FunctionCall, UnitItems, to_list
+from .function_call import FunctionCall, SampleFailure, UnitItems, to_list
+from .profiler import Profiler, WorkTime
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ _RETRY_SECONDS = 0.1  # four times as long after each try
 
 
 class WorkerLost(DataError):
-    """A worker was lost over a unit of several items, so no sample can be named yet."""
+    """Raised if a worker died over a unit of several items, so that no sample can be named yet."""
 
 
 class UnitResult(NamedTuple):
@@ -55,7 +55,7 @@ class RowReader(Protocol):
 
 @dataclass(frozen=True)
 class Grouping:
-    """Batches of `n` neighbours; what is left of the last unit is short, or dropped."""
+    """Batches of `n` neighbours; the rest of the last unit is a short batch, or dropped."""
 
     n: int
     drop: bool
@@ -158,6 +158,8 @@ class Executor(Protocol):
     def reach(self) -> DataLocation: ...
     @property
     def deaths(self) -> int: ...
-    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> PendingResult: ...
+    def submit(
+        self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /
+    ) -> PendingResult: ...
     def resident(self) -> dict[str, int]: ...
     def close(self) -> None: ...

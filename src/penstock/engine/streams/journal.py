@@ -14,7 +14,7 @@ from ...errors import DataError, StateError, type_and_message
 from ...types import Json
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.rows import ProvenanceRows, compute_bounds
-from .step import Leaf
+from .function_call import Leaf
 
 _MOST_RANKS = 1 << 20
 _MAX_ERROR = 400  # letters of an error

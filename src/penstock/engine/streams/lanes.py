@@ -1,5 +1,4 @@
-"""Flows whose yield depends on the data run as lanes. Those of a rank, in turn, are one stream
-here."""
+"""Lanes of pipelines whose yield depends on the data, interleaved to one stream of a rank."""
 
 from __future__ import annotations
 
@@ -14,76 +13,88 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
+from .chunk_cursors import (
+    Chunk,
+    ChunkCursors,
+    ConstantCursor,
+    ContinuedCursors,
+    GroupedCursors,
+    OffsetCursors,
+)
 from .empty_passes import EmptyPassDetector
 from .execution import Pace
-from .stream import Stream, BufferedStream, join_chunks
-from .trail import ContinuedCursors, Chunk, GroupedCursors, ConstantCursor, OffsetCursors, ChunkCursors
+from .stream import BufferedStream, Stream, join_chunks
 
 _KEY = derive_key("rounds of ranks")
 
 
 class _Lane:
-    """One lane: its stream, opened when it is first asked, and what was taken from it beforehand: a
-    few items more than were asked for, where items are cheap beside the asking.
+    """One lane: its stream, opened at the first request, and a buffer of items taken in advance.
+
+    It buffers a few more items than requested if items are cheap beside a call.
     """
 
     def __init__(self, number: int, opened: Callable[[int], Stream]) -> None:
         self.number, self._opened = number, opened
-        self._tap: BufferedStream | None = None
+        self._input: BufferedStream | None = None
 
     def open(self) -> BufferedStream:
-        if self._tap is None:
-            self._tap = BufferedStream(self._opened(self.number))
-        return self._tap
+        if self._input is None:
+            self._input = BufferedStream(self._opened(self.number))
+        return self._input
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self._epoch, self._fresh, self._over = epoch, cursor is None, False
         self._parts, self._left, self._pace = list[Chunk](), 0, Pace()
         self.position: tuple[ChunkCursors, int] = (ConstantCursor(cursor), 0)
         if cursor is not None:
-            tap = self.open()
-            tap.seek(epoch, cursor)
-            if not is_cursor_at(tap.cursor(), cursor):
+            stream = self.open()
+            stream.seek(epoch, cursor)
+            if not is_cursor_at(stream.cursor(), cursor):
                 raise make_cursor_error(cursor, "a position of this pipeline")
 
     def close(self) -> None:
-        if self._tap is not None:
-            self._tap.stream.close()
+        if self._input is not None:
+            self._input.stream.close()
 
     def buffer(self, n: int, most: int) -> int:
         """Buffer `n` items, or all that are left, and return how many. No more than `most` are
         taken in advance.
         """
         if self._left < n and not self._over:
-            wanted, first, began, tap = (
+            wanted, first, began, stream = (
                 max(n - self._left, min(self._pace.size, most)),
                 self._fresh,
                 world.sched.now(),
                 self.open(),
             )
             if first:
-                tap.seek(self._epoch, None)
+                stream.seek(self._epoch, None)
                 self._fresh = False
-            more = tap.take(wanted)
+            more = stream.take(wanted)
             self._pace.learn(wanted, world.sched.now() - began)
             self._over = len(more.values) < wanted
             if more.values:
                 # What gave nothing stands at null, whether it was asked already or not.
                 self._parts += [
-                    more._replace(trail=ContinuedCursors(ConstantCursor(None), 0, more.cursors)) if first else more
+                    more._replace(cursors=ContinuedCursors(ConstantCursor(None), 0, more.cursors))
+                    if first
+                    else more
                 ]
                 self._left += len(more.values)
         return min(n, self._left)
 
     def take(self, n: int) -> Chunk:
-        """The next `n` items at hand."""
+        """Return the next `n` buffered items."""
         given, missing = list[Chunk](), n
         while missing:
-            values, rows, trail = part = self._parts.pop(0)
+            values, rows, cursors = part = self._parts.pop(0)
             if (extra := len(values) - missing) > 0:
-                part = Chunk(values[:missing], rows.slice(0, missing), trail)
+                part = Chunk(values[:missing], rows.slice(0, missing), cursors)
                 rest = Chunk(
-                    values[missing:], rows.slice(missing, missing + extra), OffsetCursors(trail, missing)
+                    values[missing:],
+                    rows.slice(missing, missing + extra),
+                    OffsetCursors(cursors, missing),
                 )
                 self._parts.insert(0, rest)
             given += [part]
@@ -96,7 +107,7 @@ class _Lane:
 
 @dataclass(frozen=True, slots=True)
 class InterleavedCursors:
-    """The trail of items taken from lanes in turn."""
+    """The cursors of items that were taken from lanes in turn."""
 
     turn: int
     drawn: int | None
@@ -108,7 +119,7 @@ class InterleavedCursors:
     positions: list[tuple[ChunkCursors, int]]
 
     def turn_after(self, count: int) -> int:
-        """The turn after so many items: whoever ended was passed over."""
+        """Return the turn after some items; ended lanes are skipped."""
         if not count:
             return self.turn
         rounds, last = divmod(count - 1, len(self.order))
@@ -117,10 +128,10 @@ class InterleavedCursors:
 
     def at(self, count: int, /) -> Json:
         full, part = divmod(count, len(self.order)) if self.order else (0, 0)
-        cursors = {lane: trail.at(used) for lane, (trail, used) in self.ended.items()}
-        for i, (lane, (trail, used)) in enumerate(zip(self.order, self.positions, strict=True)):
-            cursors[lane] = trail.at(used + full + (i < part))
-        at: dict[str, Json] = {str(lane): cursors[lane] for lane in sorted(cursors)}
+        by_lane = {lane: cursors.at(used) for lane, (cursors, used) in self.ended.items()}
+        for i, (lane, (cursors, used)) in enumerate(zip(self.order, self.positions, strict=True)):
+            by_lane[lane] = cursors.at(used + full + (i < part))
+        at: dict[str, Json] = {str(lane): by_lane[lane] for lane in sorted(by_lane)}
         found: dict[str, Json] = {
             "at": at,
             "turn": self.turn_after(count),
@@ -132,7 +143,7 @@ class InterleavedCursors:
 
 
 class InterleavedLanes:
-    """The outputs of this rank's lanes in turn, as one stream; a lane that ended is passed over.
+    """The outputs of this rank's lanes in turn, as one stream; ended lanes are skipped.
 
     Lane `l` gives outputs `l`, `l + lanes`, ... of the run and is of rank `l mod ranks`. The cursor
     has the cursor of every lane; null stands for a lane that delivered nothing yet.
@@ -221,38 +232,38 @@ class InterleavedLanes:
         return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
 
     def _end_lane(self) -> None:
-        """The lane whose turn it is has ended."""
+        """Record that the lane whose turn it is has ended."""
         lane, *self._order = self._order
         self._ended[lane.number] = lane.position
         lane.close()
 
     def _take(self, n: int) -> Chunk:
-        """The next `n` items, which are at hand."""
-        trail, count = self._make_cursors(), len(self._order)
+        """Return the next `n` items, which are buffered."""
+        cursors, count = self._make_cursors(), len(self._order)
         full, part = divmod(n, count)
         parts = [lane.take(full + (i < part)) for i, lane in enumerate(self._order[:n])]
-        trail.positions[: len(parts)] = [(chunk.cursors, 0) for chunk in parts]
-        self._turn, self._drawn, self._given = trail.turn_after(n), self._drawn + n, True
+        cursors.positions[: len(parts)] = [(chunk.cursors, 0) for chunk in parts]
+        self._turn, self._drawn, self._given = cursors.turn_after(n), self._drawn + n, True
         self._order = self._order[part:] + self._order[:part]
         if count == 1:
-            return Chunk(parts[0].values, parts[0].rows, trail)
+            return Chunk(parts[0].values, parts[0].rows, cursors)
         values: list[Any] = [None] * n
         for i, chunk in enumerate(parts):
             values[i::count] = chunk.values
         starts = np.cumsum([0, *(len(chunk.values) for chunk in parts[:-1])])
         round_, turn = np.divmod(np.arange(n), count)
         return Chunk(
-            values, join_rows([chunk.rows for chunk in parts]).take(starts[turn] + round_), trail
+            values, join_rows([chunk.rows for chunk in parts]).take(starts[turn] + round_), cursors
         )
 
     def open_all(self) -> None:
-        """Open every lane, also those that nobody asked yet."""
+        """Open all lanes, including those without a request so far."""
         for lane in self._all.values():
             lane.open()
 
 
 class _LanesCursor(NamedTuple):
-    """A cursor of lanes, read with care."""
+    """A decoded cursor of several lanes."""
 
     turn: int
     drawn: int
@@ -272,12 +283,15 @@ def _parse_lanes_cursor(cursor: Any) -> _LanesCursor:
 
 
 class ReplicatedLanes:
-    """One rank's items of a run whose lanes the ranks cannot share out: each rank reads all lanes,
-    and keeps one item of every round of `ranks` items.
+    """One rank's items of a run whose lanes cannot be divided among the ranks.
 
-    Which one is a permutation keyed by the turn at which the round begins: in a fixed order, a
-    mixture that alternates would give each rank one source. The cursor is the run's after whole
-    rounds, so all ranks have the same one.
+    Each rank reads all lanes, and keeps one item of every round of `ranks` items.
+
+    Each rank reads all lanes, and keeps one item of every round of `ranks` items.
+
+    A permutation keyed by the first turn of the round selects it: in a fixed order, a mixture that
+    alternates would give each rank one source. The cursor is the run's after whole rounds, so all
+    ranks have the same one.
     """
 
     def __init__(self, lanes: InterleavedLanes, rank: int, ranks: int) -> None:
@@ -299,45 +313,50 @@ class ReplicatedLanes:
             if not (count := len(chunk.values)):
                 break
             turns += [
-                cast("InterleavedCursors", chunk.cursors).turn_after(item) for item in range(first, count, ranks)
+                cast("InterleavedCursors", chunk.cursors).turn_after(item)
+                for item in range(first, count, ranks)
             ]
             parts.append(chunk)
             total += count
         if not parts:
             return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
-        values, rows, trail = join_chunks(parts)
+        values, rows, cursors = join_chunks(parts)
         slots = build_permutations(ranks, derive_tweak_keys(_KEY, np.asarray(turns)))[:, self._rank]
         picks = np.arange(len(turns)) * ranks + slots
         picks = picks[picks < total]  # the last round of a pass may have no item for us
         return Chunk(
-            [values[pick] for pick in picks.tolist()], rows.take(picks), GroupedCursors(trail, ranks, total)
+            [values[pick] for pick in picks.tolist()],
+            rows.take(picks),
+            GroupedCursors(cursors, ranks, total),
         )
 
 
 class WorkerShare:
-    """A share of a rank's items: item `turn`, and every `turns`-th after it.
+    """One worker's share of a rank's items: item `worker`, and every `workers`-th after it.
 
-    The cursor is that before its next item, so the others are computed too: their samples depend on
+    The cursor precedes its next item, so the other items are computed too: their samples depend on
     the data.
     """
 
-    def __init__(self, stream: Stream, turn: int, turns: int) -> None:
-        self._tap, self._turn, self._turns = BufferedStream(stream), turn, turns
+    def __init__(self, stream: Stream, worker: int, workers: int) -> None:
+        self._input, self._worker, self._workers = BufferedStream(stream), worker, workers
 
     def cursor(self) -> Json:
-        return self._tap.cursor()
+        return self._input.cursor()
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._tap.seek(epoch, cursor)
-        if cursor is None and self._turn:
-            self._tap.take(self._turn)
+        self._input.seek(epoch, cursor)
+        if cursor is None and self._worker:
+            self._input.take(self._worker)
 
     def close(self) -> None:
-        self._tap.stream.close()
+        self._input.stream.close()
 
     def pull(self, n: int, /) -> Chunk:
-        values, rows, trail = self._tap.take(n * self._turns)
-        picks = np.arange(0, len(values), self._turns)
+        values, rows, cursors = self._input.take(n * self._workers)
+        picks = np.arange(0, len(values), self._workers)
         return Chunk(
-            values[:: self._turns], rows.take(picks), GroupedCursors(trail, self._turns, len(values))
+            values[:: self._workers],
+            rows.take(picks),
+            GroupedCursors(cursors, self._workers, len(values)),
         )

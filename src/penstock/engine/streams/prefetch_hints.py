@@ -10,7 +10,7 @@ import numpy as np
 
 from ...types import DataLocation, Ints
 from .feed import PositionFeed
-from .step import Leaf
+from .function_call import Leaf
 
 
 @runtime_checkable
@@ -52,7 +52,7 @@ def find_prefetchers(leaves: Sequence[Leaf], reach: DataLocation) -> dict[int, P
 
 
 def send_hints(feed: PositionFeed, prefetchers: Mapping[int, Prefetcher]) -> None:
-    """Tell the sources which rows come next, until one has no room.
+    """Hint the next rows to the sources, until one has no room.
 
     Their neighbours that are needed soon are part of the hint, as one request fetches both.
     """

@@ -18,12 +18,12 @@ from ...types import Ints
 from ..base.random import derive_key
 from ..base.row_files import describe_row_location
 from ..base.rows import HOLE, ProvenanceRows, join_rows
+from .chunk_cursors import OriginCursors
 from .compiled_step import CompiledStep
 from .feed import WorkUnit
+from .function_call import Leaf, SampleFailure, locate_cause
 from .job import STORAGE_TRIES, is_storage_failure
 from .journal import Journal, JournalEntry, SampleDraw, describe_draw, item_to_json, rows_from_json
-from .step import SampleFailure, Leaf, locate_cause
-from .trail import OriginCursors
 
 TRIES = 16
 """Other samples that are tried as a replacement."""
@@ -112,7 +112,9 @@ class Quarantine:
         omitted = set(_items_of(unit.rows, bad).tolist())
         keep = [i for i in range(len(unit)) if i not in omitted]
         rows = unit.rows.take(np.asarray(keep, np.int64))
-        return WorkUnit([unit.values[i] for i in keep], rows, OriginCursors(unit.cursors, keep, False))
+        return WorkUnit(
+            [unit.values[i] for i in keep], rows, OriginCursors(unit.cursors, keep, False)
+        )
 
     def repair_rows(self, rows: ProvenanceRows) -> ProvenanceRows:
         """Replace the known bad draws."""

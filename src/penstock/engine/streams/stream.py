@@ -1,9 +1,9 @@
-"""The sequential half of the interpreter: chunks of items, pulled.
+"""Streams: chunks of items, pulled one after another.
 
-Every stream has four verbs: `pull(n)` gives about n items (none at the end of the pass), `cursor()`
-says where a pass begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No
-stream writes save or load code: cursors come from trails. Nor does any put things right after an
-exception: the caller seeks before it continues.
+Every stream has four methods. `pull(n)` returns about n items, none at the end of the pass.
+`cursor()` returns the cursor where a pass begins or was resumed. `seek(epoch, cursor)` goes to any
+position, and `close()` releases files. No stream writes save or load code: `ChunkCursors` compute
+cursors. After an exception the caller seeks before it continues.
 """
 
 from __future__ import annotations
@@ -15,11 +15,18 @@ import numpy as np
 from ...errors import replace_stop_iteration
 from ...types import Json
 from ..base.rows import compute_bounds, join_rows, make_empty_rows
-from .trail import ContinuedCursors, Chunk, ConstantCursor, JoinedCursors, OffsetCursors, ChunkCursors
+from .chunk_cursors import (
+    Chunk,
+    ChunkCursors,
+    ConstantCursor,
+    ContinuedCursors,
+    JoinedCursors,
+    OffsetCursors,
+)
 
 
 class Stream(Protocol):
-    """A flow at run time."""
+    """A stream of items, in chunks."""
 
     def pull(self, n: int, /) -> Chunk: ...
     def cursor(self) -> Json: ...
@@ -36,7 +43,7 @@ class UnaryStream:
 
 
 class BufferedStream:
-    """Takes exact numbers of items from a stream, and knows the cursor after each."""
+    """A stream with a buffer: takes exact numbers of items, and knows the cursor after each."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
@@ -54,8 +61,12 @@ class BufferedStream:
         return self.cursor_trail().at(0)
 
     def cursor_trail(self) -> ChunkCursors:
-        """The same, to be made later."""
-        return OffsetCursors(*self._end) if self._rest is None else OffsetCursors(self._rest.cursors, self._used)
+        """Return the cursors from the last item taken on, without building them."""
+        return (
+            OffsetCursors(*self._end)
+            if self._rest is None
+            else OffsetCursors(self._rest.cursors, self._used)
+        )
 
     def _fill(self, n: int) -> bool:
         try:
@@ -66,8 +77,8 @@ class BufferedStream:
             raise replace_stop_iteration(error) from error
         if not chunk.values:
             return False
-        trail = ContinuedCursors(*self._end, chunk.cursors)
-        self._rest, self._used = chunk._replace(trail=trail), 0
+        cursors = ContinuedCursors(*self._end, chunk.cursors)
+        self._rest, self._used = chunk._replace(cursors=cursors), 0
         return True
 
     def take_buffered(self, n: int) -> Chunk:
@@ -80,29 +91,37 @@ class BufferedStream:
         return self.take(min(n, len(self._rest.values) - self._used))
 
     def take(self, n: int) -> Chunk:
-        """Exactly `n` items, fewer only at the end of the pass."""
+        """Return exactly `n` items, fewer only at the end of the pass."""
         parts, missing = list[Chunk](), n
         while missing and (self._rest is not None or self._fill(missing)):
             rest, start = self._rest, self._used
             assert rest is not None
             stop = min(len(rest.values), start + missing)
             whole = start == 0 and stop == len(rest.values)
-            trail = rest.cursors if start == 0 else OffsetCursors(rest.cursors, start)
+            cursors = rest.cursors if start == 0 else OffsetCursors(rest.cursors, start)
             parts.append(
                 rest
                 if whole
-                else Chunk(rest.values[start:stop], rest.rows.slice(start, stop), trail)
+                else Chunk(rest.values[start:stop], rest.rows.slice(start, stop), cursors)
             )
             missing -= stop - start
             self._used = stop
             if stop == len(rest.values):
-                inner = rest.cursors.trail if isinstance(rest.cursors, ContinuedCursors) else rest.cursors
+                inner = (
+                    rest.cursors.cursors
+                    if isinstance(rest.cursors, ContinuedCursors)
+                    else rest.cursors
+                )
                 self._rest, self._end = None, (inner, stop)
-        return join_chunks(parts) if parts else Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
+        return (
+            join_chunks(parts)
+            if parts
+            else Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
+        )
 
 
 def join_chunks(parts: list[Chunk]) -> Chunk:
-    """Chunks one after the other as one."""
+    """Join chunks to one."""
     if len(parts) == 1:
         return parts[0]
     starts = compute_bounds(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[

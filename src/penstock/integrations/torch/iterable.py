@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from ...dataset import Dataset
 from ...engine.base.machine import detect_dataloader_worker
+from ...engine.runtime.run_options import RunOptions, resolve_rank
 from ...engine.runtime.session import Session
-from ...engine.runtime.setting import RunOptions, resolve_rank
 from ...engine.steps.batch import step_of_rank
-from ...engine.streams.deal import Remainder
+from ...engine.streams.rank_sharding import Remainder
 from ...errors import ConfigError, StateError, hide_unknown_length, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder

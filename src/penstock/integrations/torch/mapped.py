@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 from ...arguments import check_int
 from ...dataset import Dataset
 from ...engine.base.machine import get_pid
-from ...engine.runtime.setting import resolve_rank
-from ...engine.streams.deal import Remainder
+from ...engine.runtime.run_options import resolve_rank
+from ...engine.streams.rank_sharding import Remainder
 from ...errors import IndexedError, StateError, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder

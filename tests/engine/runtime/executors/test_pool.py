@@ -22,8 +22,8 @@ from penstock.engine.runtime.executors.pool import (
     Worker,
     WorkerPool,
 )
+from penstock.engine.streams.function_call import SampleFailure
 from penstock.engine.streams.job import MAX_WORKER_DEATHS, Job, WorkerLost
-from penstock.engine.streams.step import SampleFailure
 from penstock.types import DataLocation
 
 

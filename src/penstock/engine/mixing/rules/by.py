@@ -82,7 +82,7 @@ class InverseSchedule(RuleSchedule):
     def places(self, source: Ints, k: Ints, /) -> Ints:
         """The positions of draws of inputs, -1 for those that are never made."""
         assert isinstance(self.mixing, Invertible)
-        return self.mixing.compute_offsets(source, k)
+        return self.mixing.places(source, k)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class ByRule(Draws):
     size: int | None
 
     def choose(self, position: int, n: int, /) -> list[int]:
-        places = self.share.places(np.arange(position, position + n), 0)
+        places = self.share.compute_offsets(np.arange(position, position + n), 0)
         places = places if self.size is None else places[places < self.size]
         return self.rule.at(places)[0].tolist() if len(places) else []
 

@@ -36,8 +36,8 @@ from ....errors import ConfigError, DataError, convert_storage_errors, make_stor
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...base.thread_pool import Future, ThreadTask
-from ...streams.job import MAX_WORKER_DEATHS, UnitResult, Job, WorkerLost
-from ...streams.step import SampleFailure
+from ...streams.function_call import SampleFailure
+from ...streams.job import MAX_WORKER_DEATHS, Job, UnitResult, WorkerLost
 
 CHECK_SECONDS = 1.0
 """Seconds of silence after which the dispatcher looks after the workers."""

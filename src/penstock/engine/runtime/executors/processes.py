@@ -24,7 +24,7 @@ from ....errors import convert_storage_errors
 from ....types import DataLocation
 from ...base.event_counts import EVENT_COUNTS
 from ...base.machine import measure_resident_memory
-from ...streams.job import UnitResult, Job
+from ...streams.job import Job, UnitResult
 from .connection import Connection, Descriptor
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
 from .serialization import (

@@ -15,7 +15,7 @@ from ....errors import ConfigError, install_command
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...base.seams import world
-from ...streams.job import UnitResult, Job
+from ...streams.job import Job, UnitResult
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
 from .serialization import deserialize_error, refuse_unpicklable, serialize_error
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from ....errors import ConfigError, install_command, type_and_message
-from ...streams.step import SampleFailure
+from ...streams.function_call import SampleFailure
 
 INLINE = 1 << 14
 """Smaller values travel over the socket; arrays under 1/32 of it stay inside the pickle."""

@@ -12,8 +12,8 @@ from ...base.machine import get_thread_id, locate_thread, read_cpu_seconds
 from ...base.rows import ProvenanceRows
 from ...base.seams import world
 from ...base.thread_pool import Task
-from ...streams.clock import Profiler
-from ...streams.job import PendingResult, UnitResult, Job
+from ...streams.job import Job, PendingResult, UnitResult
+from ...streams.profiler import Profiler
 
 _CLOSE_SECONDS = 0.5  # that closing waits for running functions
 

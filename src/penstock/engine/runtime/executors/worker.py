@@ -25,8 +25,8 @@ from ....arrays.shared_buffers import allocators
 from ....errors import ConfigError, DataError, type_and_message
 from ...base.event_counts import EVENT_COUNTS
 from ...base.rows import ProvenanceRows
-from ...streams.job import UnitResult, Job
-from ...streams.step import make_sample_failure
+from ...streams.function_call import make_sample_failure
+from ...streams.job import Job, UnitResult
 from .connection import Connection, Descriptor
 from .serialization import (
     INLINE,

@@ -12,7 +12,7 @@ from hypothesis import given
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.streams.clock import Profiler, WorkTime
+from penstock.engine.streams.profiler import Profiler, WorkTime
 from penstock.testing import build, pipelines
 
 
@@ -20,7 +20,10 @@ def test_notes_are_summed_by_step_and_source() -> None:
     clock = Profiler()
     clock.record("map(f)", ["a", "b", "c"], np.asarray([0, 2, 0]), [1.0, 2.0, 3.0], 3.0)
     clock.record("map(f)", ["c"], np.asarray([0]), [7.0], 0.5)
-    assert clock.totals() == [WorkTime("map(f)", "c", 2, 9.0, 1.5), WorkTime("map(f)", "a", 2, 4.0, 2.0)]
+    assert clock.totals() == [
+        WorkTime("map(f)", "c", 2, 9.0, 1.5),
+        WorkTime("map(f)", "a", 2, 4.0, 2.0),
+    ]
     assert clock.totals() == clock.totals()
 
 

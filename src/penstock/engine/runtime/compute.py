@@ -1,4 +1,4 @@
-"""A function over all items of a list, such as the files of a dataset, by any executor.
+"""Run a function over all items of a list, such as the files of a dataset, by any executor.
 
 The function may run anywhere, twice and in any order. If it writes its results atomically, the work
 is resumed by leaving out the items that are done.
@@ -17,8 +17,8 @@ from ...arguments import check_int
 from ..base.machine import count_cores
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
-from ..streams.job import PendingResult, Job
-from ..streams.step import SampleFailure
+from ..streams.function_call import SampleFailure
+from ..streams.job import Job, PendingResult
 from .executors import ExecutorName, make_executor
 
 T = TypeVar("T")

@@ -1,7 +1,7 @@
-"""Cursors that no step writes: a trail knows, for a chunk of items, the cursor after each of them.
+"""Cursors of chunks: for each item of a chunk, the cursor after it. No step writes its own.
 
-A cursor is plain JSON. Trails are immutable and hold numbers and other trails, never data; a cursor
-is built on request.
+A cursor is plain JSON. `ChunkCursors` are immutable and hold numbers and other `ChunkCursors`,
+never data; a cursor is built on request.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ..base.rows import ProvenanceRows
 
 
 class ChunkCursors(Protocol):
-    """The cursor after the first `count` items of a chunk."""
+    """Computes the cursor after the first `count` items of a chunk."""
 
     def at(self, count: int, /) -> Json: ...
 
 
 class Chunk(NamedTuple):
-    """Some items in a row: values, provenance, and the way back."""
+    """Consecutive items: values, provenance, and cursors."""
 
     values: list[Any]
     rows: ProvenanceRows
@@ -31,7 +31,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ConstantCursor:
-    """A cursor that is known already."""
+    """One cursor that is known already."""
 
     cursor: Json
 
@@ -41,7 +41,9 @@ class ConstantCursor:
 
 @dataclass(frozen=True, slots=True)
 class PositionCursors:
-    """Positions in a row: whole groups of `group` samples, `step` positions apart, up to `size`."""
+    """Cursors of consecutive positions: groups of `group` samples, `step` positions apart, up to
+    `size`.
+    """
 
     start: int
     group: int
@@ -55,86 +57,86 @@ class PositionCursors:
 
 @dataclass(frozen=True, slots=True)
 class OffsetCursors:
-    """Another trail, from its `by`-th item on."""
+    """Cursors of a chunk from its `by`-th item on."""
 
-    trail: ChunkCursors
+    cursors: ChunkCursors
     by: int
 
     def at(self, count: int, /) -> Json:
-        return self.trail.at(self.by + count)
+        return self.cursors.at(self.by + count)
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuedCursors:
-    """A trail whose beginning is the end of the one before: a boundary between chunks has one
-    cursor, not two."""
+    """Cursors that begin with the last one of the previous chunk: a boundary has one cursor, not
+    two.
+    """
 
     previous: ChunkCursors
     length: int
-    trail: ChunkCursors
+    cursors: ChunkCursors
 
     def at(self, count: int, /) -> Json:
-        return self.trail.at(count) if count else self.previous.at(self.length)
+        return self.cursors.at(count) if count else self.previous.at(self.length)
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedCursors:
-    """Trails one after the other; `starts[i]` items come before `trails[i]`."""
+    """Cursors of consecutive chunks; `starts[i]` items come before `parts[i]`."""
 
-    trails: Sequence[ChunkCursors]
+    parts: Sequence[ChunkCursors]
     starts: Sequence[int]
 
     def at(self, count: int, /) -> Json:
         i = max(0, bisect_right(self.starts, max(count - 1, 0)) - 1)
-        return self.trails[i].at(count - self.starts[i])
+        return self.parts[i].at(count - self.starts[i])
 
 
 @dataclass(frozen=True, slots=True)
 class GroupedCursors:
-    """Items made of `n` items each."""
+    """Cursors of items that are made of `n` items each."""
 
-    trail: ChunkCursors
+    cursors: ChunkCursors
     n: int
     total: int
 
     def at(self, count: int, /) -> Json:
-        return self.trail.at(min(count * self.n, self.total))
+        return self.cursors.at(min(count * self.n, self.total))
 
 
 @dataclass(frozen=True, slots=True)
 class PassEndCursors:
-    """A trail of `length` items whose last one ends a pass: the cursor behind it is known
-    already."""
+    """Cursors of `length` items of which the last ends a pass, at the cursor `end`."""
 
-    trail: ChunkCursors
+    cursors: ChunkCursors
     length: int
     end: Json
 
     def at(self, count: int, /) -> Json:
-        return self.trail.at(count) if count < self.length else self.end
+        return self.cursors.at(count) if count < self.length else self.end
 
 
 @dataclass(frozen=True, slots=True)
 class OriginCursors:
-    """Items after filters and flat-maps: the i-th came from item `origin[i]` of the trail below.
+    """Cursors of items after filters and flat-maps: item i came from input item `origin[i]`.
 
-    `many` says that one item may have given several: the cursor is then a pair, how far below, and
-    how many of the next item's pieces are out already.
+    With `many`, one input item may yield several. The cursor is then a pair: the input's cursor,
+    and the number of delivered pieces of its next item.
     """
 
-    trail: ChunkCursors
+    cursors: ChunkCursors
     origin: Sequence[int]
     many: bool
 
     def at(self, count: int, /) -> Json:
         if count == 0:
-            return [self.trail.at(0), 0] if self.many else self.trail.at(0)
+            return [self.cursors.at(0), 0] if self.many else self.cursors.at(0)
         last = self.origin[count - 1]
         if not self.many:
-            return self.trail.at(last + 1)
+            return self.cursors.at(last + 1)
         if count == len(self.origin) or self.origin[count] != last:
-            return [self.trail.at(last + 1), 0]
+            return [self.cursors.at(last + 1), 0]
         out = 1
         while count - out > 0 and self.origin[count - out - 1] == last:
             out += 1
-        return [self.trail.at(last), out]
+        return [self.cursors.at(last), out]

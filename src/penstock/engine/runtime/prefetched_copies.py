@@ -1,4 +1,4 @@
-"""Copies that are made ahead: of the items after the one that a training step works on."""
+"""Prefetch of copies, for example to a device, while a training step runs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ _PREFETCHED = 2  # items beside the one that is given: one on its way while anot
 
 
 class PrefetchedCopies:
-    """Copies of the items of a delivery, one after the other on a thread of their own, begun before
-    they are asked for.
+    """Copies of the items of a delivery, made in order on a thread before they are requested.
 
     They are no part of any state: an item counts as given when the delivery says so.
     """

@@ -19,11 +19,11 @@ from ..base.row_files import locate_row
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world
 from .budget import estimate_total_bytes
-from .clock import SEVERAL_SOURCES, Profiler
+from .profiler import SEVERAL_SOURCES, Profiler
 
 
 def to_list(values: Sequence[Any]) -> list[Any]:
-    """Values as a list, groups of them too, where they may still be columns."""
+    """Return values as a list, converting columns and groups of columns."""
     if isinstance(values, ColumnarSamples):
         return list(values)
     if values and isinstance(values[0], ColumnarSamples):
@@ -32,8 +32,10 @@ def to_list(values: Sequence[Any]) -> list[Any]:
 
 
 class SampleFailure(Exception):
-    """A sample that could not be read or computed: which one, and why; `grouped` says that it was
-    one of a group."""
+    """Raised for a sample that could not be read or computed.
+
+    `grouped` is true if it was part of a group.
+    """
 
     def __init__(
         self, leaf: int, epoch: int, index: int, cause: Exception, grouped: bool = False
@@ -49,12 +51,15 @@ class SampleFailure(Exception):
 
 
 class ResultCountError(ConfigError):
-    """A function of many samples that did not give one result for each: not the fault of any of
-    them."""
+    """Raised if a function of many samples returned another number of results; no sample is the
+    cause.
+    """
 
 
-def make_sample_failure(rows: ProvenanceRows, flat: int, error: Exception, grouped: bool = False) -> SampleFailure:
-    """The failure of one sample; an error that already names its sample is passed on as it is."""
+def make_sample_failure(
+    rows: ProvenanceRows, flat: int, error: Exception, grouped: bool = False
+) -> SampleFailure:
+    """Return the failure of one sample; an error that names its sample is returned unchanged."""
     if isinstance(error, SampleFailure):
         return error
     return SampleFailure(
@@ -68,8 +73,9 @@ def make_sample_failure(rows: ProvenanceRows, flat: int, error: Exception, group
 
 @dataclass(frozen=True)
 class Leaf:
-    """A source at work: its number, its full name in the tree, the randomness of that name,
-    itself."""
+    """A source of a compiled tree: its number, its full name, the random key of that name, and
+    itself.
+    """
 
     number: int
     name: str
@@ -78,8 +84,7 @@ class Leaf:
 
 
 def as_sample_error(error: Exception) -> Exception:
-    """Return a `DataError` for a file that a sample names and that is not there; any other error as
-    it is."""
+    """Return a `DataError` for a missing file that a sample names; any other error unchanged."""
     if not is_missing_file(error):
         return error
     made = DataError(f"the sample names a file that does not exist: {error}")
@@ -98,7 +103,7 @@ def locate_cause(failure: SampleFailure, leaves: Sequence[Leaf]) -> Exception:
 
 @dataclass
 class UnitItems:
-    """The items that the steps of a job have made of a unit so far.
+    """The items of a unit after the steps applied so far.
 
     `origin` has the item of the unit that each came from, None while they are the same. `size` is
     the largest number of bytes measured so far.
@@ -185,7 +190,11 @@ class FunctionCall:
         if not self._columnwise:
             values = to_list(values)
         try:
-            return self._timed(self.profiler, values, rows) if self.profiler else self._all(values, rows)
+            return (
+                self._timed(self.profiler, values, rows)
+                if self.profiler
+                else self._all(values, rows)
+            )
         except ResultCountError:
             raise
         except Exception as error:
@@ -249,7 +258,7 @@ class FunctionCall:
 
 
 def make_skip_error(skip: Skip) -> ConfigError:
-    """A step that gives one item for each cannot drop one."""
+    """Return the error for `Skip` in a step that yields one item for each sample."""
     said = f" ({skip})" if str(skip) else ""
     return ConfigError(
         f"a function raised Skip{said}, but its step must give exactly one item for each sample, "

@@ -1,4 +1,4 @@
-"""A flow opened for one rank: one stream, whether positions are shared out or lanes."""
+"""A pipeline opened as the stream of one rank, from shared positions or from lanes."""
 
 from __future__ import annotations
 
@@ -24,51 +24,51 @@ from ..steps.reorder_op import repeats_first_pass
 from ..steps.step import Builder
 from ..steps.tally import Tally
 from ..streams.balance import CostBalance
-from ..streams.deal import RankSharding
 from ..streams.empty_passes import EmptyPassDetector
 from ..streams.execution import Execution, ExecutionLoop
 from ..streams.feed import PositionListFeed
-from ..streams.lanes import WorkerShare, InterleavedLanes, ReplicatedLanes
-from ..streams.opening import LastItem, StreamOpener, find_last_item
-from ..streams.reader import ONE_PASS, LaneContext, SharedReader
+from ..streams.lanes import InterleavedLanes, ReplicatedLanes, WorkerShare
+from ..streams.rank_sharding import RankSharding
+from ..streams.shared_reader import ONE_PASS, LaneContext, SharedReader
 from ..streams.stream import Stream
-from .setting import RunOptions
+from ..streams.stream_opener import LastItem, StreamOpener, find_last_item
+from .run_options import RunOptions
 from .states import SavedState
 
 PACKED_AGAIN = (
     "the pass would end so early that delivered rows would be packed again, together with the rest"
 )
-"""What a change may not do to the past of rows that are packed some at a time."""
+"""The reason to refuse a change that repacks delivered rows."""
 
 _SOON = 1024  # rows of which is known at once that they are still there
 
 
 def compute_lane_share(lanes: int, rank: int, world_size: int) -> tuple[int, int]:
-    """The share of the lanes that a rank reads, as a rank and a number of ranks: all of them where
-    the ranks do not divide the lanes.
+    """Return the lanes that a rank reads, as a rank and a number of ranks; all lanes if the ranks
+    do not divide them.
     """
     return (0, 1) if lanes % world_size else (rank, world_size)
 
 
 @dataclass(frozen=True)
 class RankStream:
-    """The items of one rank as a stream. `undrawn(path, epoch)` are the first positions of the
-    mixture at a path that were not drawn yet where the stream stands in a pass of the run, one for
-    each lane.
+    """The items of one rank as a stream.
+
+    `first_undrawn(path, epoch)` returns, for each lane, the first position of the mixture at a path
+    without a draw in a pass of the run.
     """
 
     stream: Stream
     builder: Builder
     first_undrawn: Callable[[Path, int], list[int]]
     last_items: Callable[[int, Any], dict[str, LastItem | None]]
-    """For a pass and a cursor: what came last, by lane; None where only reading could tell."""
+    """Returns the last items before a cursor of a pass, by lane; None if only reading could tell."""
     witnesses: Sequence[Callable[[], None]]
-    """Compare what streams give that nothing identifies with what the cursors say that they
-    gave."""
+    """Checks that streams without identity repeat the samples that their cursors describe."""
     passes: Passes | None = None
-    """The passes of the positions, where these are shared out and passes end."""
+    """The lengths of passes, for shared positions that end."""
     skipped: int | None = None
-    """The rows of a pass before our first step, where these are shared out."""
+    """The rows of a pass before this worker's first step, for shared positions."""
 
     def first_cursor(self, epoch: int) -> int | None:
         """Return the cursor with which a pass begins, where that is a position."""
@@ -81,12 +81,13 @@ class RankStream:
         return 0 if passes is None else passes.start(epoch)
 
     def digest_last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
-        """Digests of what came last before a cursor, by lane."""
+        """Return digests of the last samples before a cursor, by lane."""
         return self._digest_items(self.last_items(epoch, cursor))
 
     def describe_last(self, epoch: int, cursor: Json) -> dict[str, Json]:
-        """Samples before a cursor, from a state: `last` by lane, and the `latest` of every source
-        in a run of one lane.
+        """Return the fields of a state about the samples before a cursor:
+
+        `last` by lane, and the `latest` of every source in a run of one lane.
         """
         came = self.last_items(epoch, cursor)
         first = next(((lane, one) for lane, one in came.items() if one), None)
@@ -104,16 +105,17 @@ class RankStream:
         return {**dict.fromkeys(came), **digests}
 
     def _digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
-        """Digests of what came last of every source; with `ends`, also where a pass of it was given
-        whole."""
-        found = last_samples(came.op, came.position, ends)
+        """Return digests of the last sample of every source; with `ends`, also at the end of its
+        pass.
+        """
+        found = last_samples(came.step, came.position, ends)
         return {
             self.builder.leaves[leaf].name: (world.digests.digest_memory(each) or "")[:8]
             for leaf, each in found.items()
         }
 
     def require_same(self, epoch: int, cursor: Json, body: SavedState) -> None:
-        """Refuse to go on where another item came last than a state tells."""
+        """Raise `StateError` if the last samples before a cursor differ from those of a state."""
         if any(body.last.get(lane) != key for lane, key in self.digest_last(epoch, cursor).items()):
             raise StateError(
                 "the position in this state exists, but the samples before it differ from the "
@@ -122,9 +124,9 @@ class RankStream:
             )
 
     def require_last(self, epoch: int, cursor: Json, body: SavedState) -> None:
-        """Refuse to adopt where something else came last, of all or of a source, than the digests
-        in a state tell. A source may have another name now, and a window of whole documents that
-        was given in full another order.
+        """Raise `StateError` if the last samples, in all or of a source, differ from those of an
+        adopted state. A source may have another name now, and a window of whole documents that was
+        delivered in full another order.
         """
         if isinstance(cursor, int):
             self._require_next(epoch, cursor)
@@ -158,8 +160,7 @@ class RankStream:
             raise make_moved_error([*moved])
 
     def _require_next(self, epoch: int, cursor: int) -> None:
-        """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an
-        input that left."""
+        """Raise an error if the rest of a sample or window was drawn from an input that left."""
         passes, first = self._rows.passes, self._pass_start(epoch)
         end = MAX_POSITION if passes is None else first + passes.size(epoch)
         soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
@@ -177,8 +178,9 @@ class RankStream:
         return self.builder.op(tail_of(self.builder.root).rows)
 
     def digest_packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
-        """For the positions before a cursor whose rows an earlier end of the pass would change:
-        `last` after each."""
+        """Return digests after each position before a cursor whose row an earlier end of the pass
+        would change.
+        """
         if not isinstance(cursor, int):
             return {}
         start = self._pass_start(epoch)
@@ -209,7 +211,7 @@ def repeats_samples(builder: Builder) -> bool:
 
 
 def require_same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
-    """Refuse other weights by which what was given would be another past."""
+    """Raise `ConfigError` if new weights would change delivered samples."""
     if was[0] and was[0] != now[0]:
         raise ConfigError(
             f"set_weights: {PACKED_AGAIN}; give at=, a later position or one of the next pass"
@@ -226,7 +228,7 @@ def require_same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) ->
 def open_positions(
     builder: Builder, execution: Execution, spread: RankSharding, setting: RunOptions
 ) -> RankStream:
-    """An indexed flow: the positions of this rank."""
+    """Open an indexed pipeline: the positions of this rank."""
     if setting.cost is not None:
         spread = replace(spread, balance=CostBalance(setting.cost, builder.lengths_of))
     rows = builder.op(tail_of(builder.root).rows)
@@ -248,14 +250,16 @@ def open_positions(
 
 
 def open_items(builder: Builder, execution: Execution, epoch: int, items: Ints) -> Stream:
-    """Some items of a pass of an indexed flow, in the order in which they are named."""
+    """Open given items of a pass of an indexed pipeline, in the given order."""
     op = builder.op(builder.root)
     return ExecutionLoop(PositionListFeed(op, epoch, items), op, [], execution)
 
 
-def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: RunOptions) -> RankStream:
-    """Any other flow: the lanes of this rank in turn, or its share of what all lanes give, and over
-    them the tail. The tree is compiled once for all.
+def open_lanes(
+    builder: Builder, execution: Execution, lanes: int, setting: RunOptions
+) -> RankStream:
+    """Open any other pipeline: the lanes of this rank in turn, or its share of all lanes, and the
+    last batches over them. The tree is compiled once for all lanes.
     """
     if setting.cost is not None:
         builder.root.require_indexed(
@@ -275,7 +279,7 @@ def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: RunO
     here = len(mine)
     most = None if execution.max_items is None else max(1, execution.max_items // here)
     each = replace(
-        execution, window=execution.window and max(2, execution.window // here), most=most
+        execution, window=execution.window and max(2, execution.window // here), max_items=most
     )
 
     def opened(lane: int) -> Stream:
@@ -286,7 +290,9 @@ def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: RunO
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
-    stream = InterleavedLanes(lanes, rank, ranks, limit, opened, empty_passes, partial(each.chunk_size, here))
+    stream = InterleavedLanes(
+        lanes, rank, ranks, limit, opened, empty_passes, partial(each.chunk_size, here)
+    )
     ours = (
         stream
         if ranks == setting.world_size
@@ -298,7 +304,7 @@ def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: RunO
         return [part.first_undrawn(path, epoch) for part in parts.values()]
 
     def came(epoch: int, at: Any) -> dict[str, LastItem | None]:
-        """None of a lane that gave nothing, and was perhaps not opened."""
+        """Return the last items by lane; None for a lane without items, which may not be open."""
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
         epoch = epoch if limit is None else 0
         return {

@@ -10,20 +10,20 @@ from ..base.event_counts import EVENT_COUNTS
 from ..base.machine import count_cores, measure_resident_memory
 from ..steps.show import stage
 from ..steps.step import Step, Timing
-from ..streams.clock import Profiler, WorkTime
 from ..streams.job import Executor
+from ..streams.profiler import Profiler, WorkTime
 from .executors.threads import Threads
 from .session import Session
-from .verdict import RunTimes, Verdict, make_verdict, describe_lock_contention
+from .verdict import RunTimes, Verdict, describe_lock_contention, make_verdict
 
 STALL_SECONDS = 0.001
-"""Seconds from which on a wait for an item is a stall."""
+"""Shortest wait that counts as a stall, in seconds."""
 ADVICE_SECONDS = 2.0
-"""Seconds of waiting after which it is said, once, what processes would give."""
+"""Seconds of waiting after which the log recommends processes, once."""
 
 
 class RunMonitor:
-    """Waiting time for items. The first wait starts the workers and counts apart.
+    """Measures the waits for items. The first wait starts the workers and counts apart.
 
     `timing` measures the work if a profile was requested.
     """
@@ -35,7 +35,7 @@ class RunMonitor:
         self.stalls, self._has_warned = 0, not isinstance(executor, Threads)
 
     def record_wait(self, began: float, ended: float) -> None:
-        """One wait."""
+        """Record one wait for an item."""
         self._last, seconds = ended, ended - began
         if self.timing:
             self.timing.clock.collect()
@@ -50,10 +50,12 @@ class RunMonitor:
             self._warn_of_lock()
 
     def _warn_of_lock(self) -> None:
-        """Say once that the functions hold the interpreter, where that is why somebody waits."""
+        """Warn once if functions hold the interpreter lock and the run waits for that."""
         if (facts := self._times()).is_lock_bound:
             self._has_warned = True
-            logging.getLogger("penstock").warning("the run waits for its data: %s", describe_lock_contention(facts))
+            logging.getLogger("penstock").warning(
+                "the run waits for its data: %s", describe_lock_contention(facts)
+            )
 
     def _times(self) -> RunTimes:
         spent = self._executor.cpu_seconds if isinstance(self._executor, Threads) else 0.0
@@ -66,11 +68,11 @@ class RunMonitor:
         return self.timing.clock.totals() if self.timing else None
 
     def verdict(self) -> Verdict:
-        """Whether the run is bound by its data."""
+        """Return the verdict on the run so far."""
         return make_verdict(self._times())
 
     def stats(self, session: Session) -> dict[str, Any]:
-        """All figures, as plain values."""
+        """Return all figures as plain values."""
         samples, bad = session.samples, Counter(draw.source for draw in session.journal.entries)
         return {
             "epoch": session.epoch,

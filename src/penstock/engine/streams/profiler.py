@@ -1,6 +1,6 @@
-"""Profile of a run, on request: time by step and by source, measured where the work is done.
+"""Profiling of a run, on request: time by step and by source, measured where the work is done.
 
-A tree is compiled with a clock or without one; without, nothing here is called.
+A tree is compiled with a profiler or without one; without, nothing here is called.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..base.rows import ProvenanceRows
 from ..base.seams import world
 
 READ_STEP = "read"
-"""The step that reading a source is."""
+"""The name of the step for reading a source."""
 SEVERAL_SOURCES = ""
-"""The source of what is made of several."""
+"""The name of the source of items that are made from several sources."""
 
 
 class WorkTime(NamedTuple):
-    """What a step took for items of a source: seconds, and how many of them on a processor."""
+    """Seconds that a step took for items of a source, and the part of them on a processor."""
 
     step: str
     source: str
@@ -34,7 +34,7 @@ class WorkTime(NamedTuple):
 
 
 class CurrentWork:
-    """What a thread is at: a step, and which of these samples, since when."""
+    """The work of a thread: a step, the sample in progress, and its start time."""
 
     def __init__(self, step: str, names: Sequence[str], rows: ProvenanceRows | None) -> None:
         self.step, self.names, self.rows, self.item, self.since = (
@@ -55,8 +55,10 @@ class CurrentWork:
 
 
 class Profiler:
-    """Notes of work, and their sums. Whoever works notes, on any thread; `taken` and `add` bring
-    that to the run, also from a process where the clock is another one.
+    """Records of work, and their sums.
+
+    Any thread records its work. `take_records` and `add` bring the records to the run, also from
+    worker processes, which have a profiler of their own.
     """
 
     def __init__(self) -> None:
@@ -73,7 +75,7 @@ class Profiler:
     def track(
         self, step: str, names: Sequence[str], rows: ProvenanceRows | None = None
     ) -> Generator[CurrentWork]:
-        """While this thread is at a step."""
+        """Mark this thread as working on a step."""
         me = get_thread_id()
         try:
             self._marks[me] = mark = CurrentWork(step, names, rows)
@@ -82,7 +84,7 @@ class Profiler:
             del self._marks[me]
 
     def describe_slow_work(self, seconds: float) -> list[str]:
-        """What threads have been at for longer than this, each told once."""
+        """Describe work that threads began longer ago than this, each once."""
         now, found = world.sched.now(), list[str]()
         for mark in self._marks.copy().values():
             if now - mark.since > seconds and mark.reported_since != mark.since:
@@ -98,7 +100,7 @@ class Profiler:
         seconds: Sequence[float],
         processor: float,
     ) -> None:
-        """A step took so long for each item; `source` numbers the name of each."""
+        """Record the seconds of a step for each item; `source` numbers the name of each."""
         many, total = np.bincount(source), np.bincount(source, seconds)
         share = processor / max(float(total.sum()), 1e-9)
         for i in np.flatnonzero(many).tolist():
@@ -106,19 +108,24 @@ class Profiler:
             self._notes.append(WorkTime(step, names[i], int(many[i]), took, took * share))
 
     def time_read(self, name: str, read: Callable[[], list[Any]]) -> list[Any]:
-        """What reading a source gives."""
+        """Call `read`, and record its time for a source."""
         began, processor = world.sched.now(), read_cpu_seconds()
         with self.track(READ_STEP, [name]):
             found = read()
         seconds = [(world.sched.now() - began) / max(len(found), 1)] * len(found)
         self.record(
-            READ_STEP, [name], np.zeros(len(found), np.int64), seconds, read_cpu_seconds() - processor
+            READ_STEP,
+            [name],
+            np.zeros(len(found), np.int64),
+            seconds,
+            read_cpu_seconds() - processor,
         )
         return found
 
     def take_records(self) -> list[WorkTime]:
-        """Return the notes that were not collected yet. They are only added up, so any reader may
-        collect them.
+        """Return the records that were not collected yet.
+
+        They are only added up, so any reader may collect them.
         """
         found = list[WorkTime]()
         with suppress(IndexError):
@@ -127,17 +134,19 @@ class Profiler:
         return found
 
     def add(self, notes: Iterable[WorkTime]) -> None:
-        """Add notes to the sums of the run."""
+        """Add records to the sums of the run."""
         for note in notes:
             before = self._sums.get(note[:2])
-            self._sums[note[:2]] = note if before is None else WorkTime(*note[:2], *_plus(before, note))
+            self._sums[note[:2]] = (
+                note if before is None else WorkTime(*note[:2], *_plus(before, note))
+            )
 
     def collect(self) -> None:
-        """Add what was noted here."""
+        """Add the records of this process."""
         self.add(self.take_records())
 
     def totals(self) -> list[WorkTime]:
-        """What every step took for every source, the longest first."""
+        """Return the sums by step and source, the longest first."""
         self.collect()
         return sorted(self._sums.values(), key=lambda note: -note.seconds)
 
@@ -147,7 +156,7 @@ def _plus(a: WorkTime, b: WorkTime) -> tuple[int, float, float]:
 
 
 class TimedSource:
-    """A source whose reading is noted."""
+    """A source whose reading is timed."""
 
     def __init__(self, source: Source, name: str, clock: Profiler) -> None:
         self._source, self._name, self._clock = source, name, clock

@@ -20,10 +20,10 @@ from ..steps.op import Op
 from ..steps.packed import packs_of
 from ..steps.show import length, shown
 from ..steps.step import Builder, Step
-from ..streams.deal import make_rank_sharding
 from ..streams.journal import JournalEntry, SampleDraw
+from ..streams.rank_sharding import make_rank_sharding
+from .journaled_rows import JournaledRows
 from .records import Address, Sample, Samples, parse_uid
-from .replaced import JournaledRows
 from .step_samples import StepReader
 
 

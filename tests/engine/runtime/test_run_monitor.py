@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.seams import LocalSched
-from penstock.engine.runtime.watch import RunMonitor
+from penstock.engine.runtime.run_monitor import RunMonitor
 from penstock.stores.storage import override_world
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
@@ -135,7 +135,7 @@ def test_waits_are_counted() -> None:
 def test_that_threads_take_turns_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.engine.runtime.watch.count_cores", lambda: 4)
+    monkeypatch.setattr("penstock.engine.runtime.run_monitor.count_cores", lambda: 4)
     with (
         ps.Loader(ps.from_sequence(range(9)), workers=3) as loader,
         caplog.at_level(logging.WARNING),

@@ -1,8 +1,8 @@
 """Assignment of the rows of a global step to ranks, by a permutation keyed by the first row of the
 step.
 
-Taken by turns, an even order would alias with the ranks: a mixture of 0.4 and 0.6 over five ranks
-gives one of them no sample of the light source, ever.
+An even order, dealt round robin, would alias with the ranks. A mixture of 0.4 and 0.6 over five
+ranks would never give one of them a sample of the light source.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _CELLS = 1 << 20  # rows of all ranks that are dealt at a time
 
 
 def deal_rows(starts: Ints, size: int, slots: range) -> Ints:
-    """The offsets of the rows in these slots of the steps of `size` rows that begin at `starts`:
-    int64[steps, slots], each step's in ascending order.
+    """Return the offsets of the rows in some slots of steps: int64[steps, slots], ascending by
+    step. The steps of `size` rows begin at `starts`.
     """
     if len(slots) == size:
         return np.broadcast_to(np.arange(size), (len(starts), size))
@@ -45,16 +45,17 @@ def deal_rows(starts: Ints, size: int, slots: range) -> Ints:
 
 
 def deal_to_all_ranks(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
-    """The offsets of the rows of the steps of `size` rows that begin at `starts`, rank after rank,
-    each rank's `group`
-    rows in ascending order: int64[steps, size]; and the rank of each of these places.
+    """Return the offsets of the rows of steps, rank after rank, and the rank of each column.
+
+    The steps of `size` rows begin at `starts`. Each rank's `group` rows ascend: int64[steps, size].
     """
     ranks = np.arange(size) // group
     if size <= group:
         return np.broadcast_to(np.arange(size), (len(starts), size)), ranks
     if size > _TABLE:
         parts = [
-            deal_rows(starts, size, range(low, min(low + group, size))) for low in range(0, size, group)
+            deal_rows(starts, size, range(low, min(low + group, size)))
+            for low in range(0, size, group)
         ]
         return np.concatenate(parts, axis=1), ranks
     picks, whole = build_permutations(size, derive_tweak_keys(_KEY, starts)), size // group * group
@@ -66,13 +67,12 @@ def deal_to_all_ranks(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True)
 class RankSharding:
-    """One rank's share of the positions of a program: `group` rows of every global step.
+    """One rank's share of the positions of a run: `group` rows of every global step.
 
-    What is left at the end of a pass and fills no step is left out ("drop"), filled up from the
-    beginning of the pass ("pad"), or dealt out so that the first ranks have full groups ("keep").
-    Where workers take turns, our next step is `turns` steps on. `whole` keeps the rows of a group
-    together: neighbours, as they are without ranks. With `balance` rows are shared out by what they
-    cost.
+    Rows at the end of a pass that fill no step are left out ("drop"), filled up from the beginning
+    of the pass ("pad"), or dealt so that the first ranks have full groups ("keep"). If `workers`
+    share the steps of a rank, the next step of each is that many steps later. `keeps_groups` keeps
+    the rows of a group together, as without ranks. `balance` assigns rows by cost.
     """
 
     rank: int = 0
@@ -90,16 +90,16 @@ class RankSharding:
 
     @property
     def stride(self) -> int:
-        """The rows from one step of ours to the next."""
+        """The rows from one step of this worker to its next."""
         return self.size * self.workers
 
     @property
     def takes_all_in_order(self) -> bool:
-        """Whether all positions are ours, one after the other."""
+        """True if this rank takes all positions in order."""
         return self.world_size == self.workers == 1 and self.remainder != "pad"
 
     def count_steps(self, rows: int) -> int:
-        """The global steps that so many rows give."""
+        """Return the number of global steps in some rows."""
         return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
 
     def count_items(self, made: Callable[[int], int], rows: int) -> int:
@@ -126,7 +126,8 @@ class RankSharding:
         count = max(1, min(-(-many // self.group), _CELLS // self.size))
         if self.keeps_groups:
             places = (
-                self.next_groups(at, epoch, rows, count)[:, None] * self.group + np.arange(self.group)
+                self.next_groups(at, epoch, rows, count)[:, None] * self.group
+                + np.arange(self.group)
             ).ravel()
             return places if rows is None else places[places < rows]
         if rows is not None:
@@ -143,7 +144,9 @@ class RankSharding:
         if self.balance is None or located is None or not len(full):
             offsets = deal_rows(full + first, self.size, mine)
         else:
-            costs = self.balance.compute_costs(located((full[:, None] + np.arange(self.size)).ravel()))
+            costs = self.balance.compute_costs(
+                located((full[:, None] + np.arange(self.size)).ravel())
+            )
             parts = zip(costs.reshape(-1, self.size), (full + first).tolist(), strict=True)
             offsets = np.stack(
                 [self.balance.deal_rows(cost, at, self.world_size, self.rank) for cost, at in parts]
@@ -173,7 +176,7 @@ class RankSharding:
         return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows
 
     def make_no_step_error(self, rows: int) -> ConfigError:
-        """The error that says that a pass of so many rows gives no step."""
+        """Return the error for a pass of so many rows, which makes no step."""
         ranks = (
             f"{self.world_size} ranks with {self.group} each take"
             if self.world_size > 1
@@ -189,8 +192,10 @@ class RankSharding:
 def make_rank_sharding(
     rank: int, world_size: int, group: int | None, remainder: Remainder, turns: int = 1
 ) -> RankSharding:
-    """The share of a rank; all of it for lanes, which have no group. Who is alone has the last,
-    short batch too."""
+    """Return the share of a rank; everything for lanes, which have no group.
+
+    A single rank keeps the short last batch too.
+    """
     if group is None:
         return RankSharding()
     return RankSharding(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.engine.plan.replaced import JournaledRows
+from penstock.engine.plan.journaled_rows import JournaledRows
 from penstock.engine.streams.journal import JournalEntry, SampleDraw
 
 
