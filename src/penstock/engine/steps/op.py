@@ -16,14 +16,13 @@ import numpy as np
 from ...types import Ints, Json, Path, Source
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
-from ..streams.compiled_step import CompiledStep
 from ..streams.function_call import FunctionCall
 from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
 from ..streams.stream_opener import StreamOpener
 from .seek import At, holding
 from .tally import Tally
-from .tokens import Lengths, Sums
+from .tokens import Lengths, SummedStep, Sums
 
 Standing: TypeAlias = "tuple[int, Op | None, int]"
 """A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
@@ -46,7 +45,7 @@ class Before(NamedTuple):
     replays: bool = False
 
 
-class Op(CompiledStep):
+class Op(SummedStep):
     """A node of a compiled tree. `size` is the length of a pass, None where it never ends; `depth`
     how many levels of groups its items have; `inputs` what lies below.
     """

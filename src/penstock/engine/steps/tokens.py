@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from ...types import MAX_POSITION, Ints, Sizer, Sizes
+from ...types import MAX_POSITION, Ints, Json, Sizer, Sizes
 from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import DerivedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
+from ..streams.stream_opener import OpenableStep
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
 from .tally import require_countable_passes
-
-if TYPE_CHECKING:
-    from .op import Op
 
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
@@ -35,6 +33,36 @@ class At(NamedTuple):
 
     document: int
     token: int
+
+
+class SummedStep(OpenableStep):
+    """A compiled step whose token lengths can be added up."""
+
+    @property
+    def alike(self) -> bool:
+        """True if every pass gives the same samples, in any order."""
+        raise NotImplementedError
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """The numbers of all leaves."""
+        raise NotImplementedError
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        """Add, by leaf, the tokens of everything before a position, some times."""
+        raise NotImplementedError
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        """Return a document that begins at a token or shortly before it."""
+        raise NotImplementedError
+
+    def summed(self, lengths: Lengths) -> Sums:
+        """Return the sums of lengths over passes."""
+        raise NotImplementedError
+
+    def known(self) -> tuple[object, Json] | None:
+        """Return the source that this step reorders, and the order; None for any other step."""
+        raise NotImplementedError
 
 
 class Lengths:
@@ -98,11 +126,11 @@ class Lengths:
             self._ends[leaf] = compute_bounds(np.concatenate(parts))
         return self._ends[leaf]
 
-    def sums(self, op: Op) -> Means | Sums:
+    def sums(self, op: SummedStep) -> Means | Sums:
         """The sums over an op that tells none."""
         return self.exactly(op)
 
-    def exactly(self, op: Op) -> Sums:
+    def exactly(self, op: SummedStep) -> Sums:
         """Add the tokens of a range, each sample by its own length."""
         if id(op) not in self._sums:
             self._sums[id(op)] = op.summed(self)
@@ -142,7 +170,7 @@ class Lengths:
         sizes = self.by_leaf[leaf]
         return bool(sizes[:_GRAIN].any()) or any(part.any() for part in iter_chunks(sizes))
 
-    def between(self, op: Op, start: int, stop: int, out: Ints, times: int) -> None:
+    def between(self, op: SummedStep, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
         if stop > start:
             positions = np.arange(start, stop)
@@ -161,7 +189,7 @@ class _About(Lengths):
     def _blocks(self, leaf: int) -> Ints:
         return self.exact._blocks(leaf)
 
-    def sums(self, op: Op) -> Means | Sums:
+    def sums(self, op: SummedStep) -> Means | Sums:
         if id(op) not in self._means:
             self._means[id(op)] = Means(op, self.exact)
         return self._means[id(op)]
@@ -170,7 +198,7 @@ class _About(Lengths):
 class Means:
     """About as many tokens of an op as its first pass lets expect."""
 
-    def __init__(self, op: Op, lengths: Lengths) -> None:
+    def __init__(self, op: SummedStep, lengths: Lengths) -> None:
         self.span = op.size or _ENDLESS
         whole = np.zeros(len(lengths.by_leaf), np.int64)
         op.tokens(self.span, lengths, whole)
@@ -198,7 +226,7 @@ class Sums:
     """The tokens of an op, looked up pass by pass. An op that never ends is cut into stretches in
     place of passes."""
 
-    def __init__(self, op: Op, lengths: Lengths, grain: int = 0) -> None:
+    def __init__(self, op: SummedStep, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
         self.span, self.alike = (
             (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)

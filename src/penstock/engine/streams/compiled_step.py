@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...types import Ints, Path
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 
-if TYPE_CHECKING:
-    from .shared_reader import PassCounts
-    from .stream import Stream
-    from .stream_opener import StreamOpener
-
 
 class CompiledStep:
     """A node of a compiled tree, as streams see it.
 
-    Streams ask for the samples at positions, read their values, and open steps without positions
-    as streams of their own. `Op` in `steps` derives from this class and adds the questions of
-    plans and changes.
+    Streams ask for the samples at positions and read their values. `OpenableStep`, beside the opener,
+    adds the stream of a step. `Op` in `steps` derives from both, and adds the questions of plans
+    and changes.
 
     Attributes:
         depth: the number of group levels of an item.
@@ -44,10 +39,6 @@ class CompiledStep:
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         """Read the items of rows that were located."""
-        raise NotImplementedError
-
-    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
-        """Open the items of a lane or rank as a stream."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ lanes

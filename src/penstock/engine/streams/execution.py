@@ -15,7 +15,7 @@ The way of a unit, in `ExecutionLoop`:
    until the sample that kills workers is found.
 6. `pull` returns the results as a chunk, with the cursors that its cursors are made from.
 
-Lanes are loops of their own that share budget and executor; `Lanes` deals their items in turn. A
+Lanes are loops of their own that share budget and executor; `InterleavedLanes` deals their items in turn. A
 unit is pure, so any exception may drop what is in flight: the caller seeks before it continues.
 """
 

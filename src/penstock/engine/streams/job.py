@@ -151,7 +151,7 @@ class Executor(Protocol):
 
     `reach` says where, `deaths` counts replaced workers, and `resident` returns the bytes of memory
     of each worker that is visible from here. A unit of several items may raise `WorkerLost`; a
-    single item over which workers die raises `Failed`, as does an item whose function raises.
+    single item over which workers die raises `SampleFailure`, as does an item whose function raises.
     """
 
     @property

@@ -23,6 +23,14 @@ from .shared_reader import LaneContext, PassCounts, SharedReader, SharedReaderLa
 from .stream import Stream, UnaryStream
 
 
+class OpenableStep(CompiledStep):
+    """A compiled step that opens as a stream, on its own or through the stream of its input."""
+
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        """Open the items of a lane or rank as a stream."""
+        raise NotImplementedError
+
+
 @dataclass
 class StreamOpener:
     """Opens the steps of a tree as streams, for a whole run or one lane.
@@ -34,13 +42,13 @@ class StreamOpener:
     execution: Execution
     spread: RankSharding
     lane: LaneContext | None = None
-    opened: tuple[CompiledStep, Stream] | None = None
+    opened: tuple[OpenableStep, Stream] | None = None
     drawn: dict[Path, Callable[[int], int]] = field(
         default_factory=dict[Path, Callable[[int], int]]
     )
     """The first position without a draw in a pass of the run, for each mixture by its path."""
 
-    def open(self, step: CompiledStep, laps: PassCounts) -> Stream:
+    def open(self, step: OpenableStep, laps: PassCounts) -> Stream:
         """Return the stream of a step, `laps` of whose passes follow one another."""
         return self.opened[1] if self.opened and step is self.opened[0] else step.stream(self, laps)
 
