@@ -31,10 +31,10 @@ def test_a_clock_in_another_process_begins_anew() -> None:
     clock = Profiler()
     clock.record("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
     one, two = pickle.loads(pickle.dumps((clock, clock)))
-    assert one is two and one.sums() == []
-    one.note("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
-    clock.add(one.taken())
-    assert clock.totals() == [WorkTime("map(f)", "a", 2, 2.0, 2.0)] and one.sums() == []
+    assert one is two and one.totals() == []
+    one.record("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
+    clock.add(one.take_records())
+    assert clock.totals() == [WorkTime("map(f)", "a", 2, 2.0, 2.0)] and one.totals() == []
 
 
 def test_threads_lose_no_note() -> None:
@@ -115,7 +115,7 @@ def test_a_function_of_the_user_is_told_with_its_place() -> None:
     with ps.Loader(numbers.map(plus).batch(4), profile=True) as loader:
         list(loader)
         assert {row["step"] for row in loader.stats()["time"]} == {
-            "read", f"map(plus) at test_clock.py:{line}", "batch(4)",
+            "read", f"map(plus) at test_profiler.py:{line}", "batch(4)",
         }  # fmt: skip
 
 
@@ -212,4 +212,4 @@ def test_notes_do_not_pile_up() -> None:
     with ps.Loader(ds, profile=True, lanes=1) as loader:
         list(loader)
         clock: Any = loader._session.compiled.clock  # pyright: ignore[reportPrivateUsage]
-        assert not clock.taken() and [note.items for note in clock.sums()] == [20_000]
+        assert not clock.take_records() and [note.items for note in clock.totals()] == [20_000]

@@ -429,12 +429,7 @@ class Questions(PlanLookup):
         return leaf, index
 
     def _steps_of(
-        self,
-        source: str,
-        index: int,
-        steps: range,
-        within: range | None,
-        world_size: int | None,
+        self, source: str, index: int, steps: range, within: range | None, world_size: int | None
     ) -> list[int]:
         """Return the steps that deliver a sample."""
         log = self._log_for("find", world_size)

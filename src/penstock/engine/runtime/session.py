@@ -36,12 +36,7 @@ from ..streams.budget import Budget
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
 from ..streams.function_call import Leaf
 from ..streams.job import Executor
-from ..streams.journal import (
-    Journal,
-    describe_missing_journals,
-    journal_from_json,
-    journal_to_json,
-)
+from ..streams.journal import Journal, describe_missing_journals, journal_from_json, journal_to_json
 from ..streams.rank_sharding import make_rank_sharding
 from ..streams.stream import Stream
 from .delivery import Delivery

@@ -27,13 +27,7 @@ from ...base.machine import measure_resident_memory
 from ...streams.job import Job, UnitResult
 from .connection import Connection, Descriptor
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
-from .serialization import (
-    Serialized,
-    deserialize,
-    deserialize_error,
-    refuse_unpicklable,
-    serialize,
-)
+from .serialization import Serialized, deserialize, deserialize_error, refuse_unpicklable, serialize
 from .shared_memory import create_shared_memory, view_ranges
 
 BOOT = (
