@@ -35,7 +35,7 @@ import foreign_formats
 import penstock as ps
 from damage import Careless
 from penstock.compat.mixtures import convert
-from penstock.engine.runtime.cursor import seal, unseal
+from penstock.engine.runtime.seal import seal, unseal
 from penstock.errors import PenstockError
 from penstock.mixture_files import lint
 from penstock.mixture_files.exclude import read_keys

@@ -29,7 +29,7 @@ import numpy as np
 from archives import write
 from penstock import Loader, from_sequence, mixture_files, restore
 from penstock.compat import energon
-from penstock.engine.runtime.cursor import seal, unseal
+from penstock.engine.runtime.seal import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target

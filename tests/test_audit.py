@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.engine.base.batch_size import BatchSize
 from penstock.engine.base.passes import Passes
 from penstock.engine.runtime.step_log import StepLog, StepRecord
-from penstock.engine.streams.deal import REMAINDERS
+from penstock.engine.streams.rank_sharding import REMAINDERS
 from penstock.stores.outputs import ENDINGS
 
 Flow = Callable[[], ps.Dataset]

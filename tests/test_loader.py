@@ -518,7 +518,7 @@ def test_weights_set_in_a_run_are_saved_resumed_and_replayed(make, lanes):
 
 
 def _sealed(state: dict[str, Any]) -> dict[str, Any]:
-    from penstock.engine.runtime.cursor import seal
+    from penstock.engine.runtime.seal import seal
 
     return seal(
         {k: v for k, v in state.items() if k not in ("penstock", "version", "order", "check")}
@@ -1005,14 +1005,14 @@ def test_calls_of_the_pipeline_on_its_worker_threads_are_refused(call: str) -> N
 def test_what_another_thread_takes_while_this_one_waited_is_not_given_again() -> None:
     """Another thread runs wherever something is called; here it does after every wait."""
     with ps.Loader(ps.from_sequence(range(300)).filter(lambda x: x % 7)) as loader:
-        rows, others, took = iter(loader), list[int](), loader._watch.took
+        rows, others, took = iter(loader), list[int](), loader._watch.record_wait
 
         def switched(began: float, ended: float) -> None:
             took(began, ended)
             for _ in range(min(3, loader._session.out.stop - loader._session.out.used)):
                 others.append(next(rows))
 
-        loader._watch.took = switched
+        loader._watch.record_wait = switched
         mine = [*rows]
     assert len(others) > 10
     assert sorted(mine + others) == [x for x in range(300) if x % 7]
@@ -1021,7 +1021,7 @@ def test_what_another_thread_takes_while_this_one_waited_is_not_given_again() ->
 def test_what_another_thread_puts_into_the_same_place_is_not_taken_for_the_item_of_before() -> None:
     """One item was given twice and another one never."""
     with ps.Loader(ps.from_sequence(range(300)).filter(lambda x: x % 7)) as loader:
-        rows, others, took = iter(loader), list[int](), loader._watch.took
+        rows, others, took = iter(loader), list[int](), loader._watch.record_wait
 
         def switched(began: float, ended: float) -> None:
             took(began, ended)
@@ -1031,7 +1031,7 @@ def test_what_another_thread_puts_into_the_same_place_is_not_taken_for_the_item_
                 out.used = out.stop
                 out.fill()
 
-        loader._watch.took = switched
+        loader._watch.record_wait = switched
         mine = [*rows]
     assert sorted(mine + others) == [x for x in range(300) if x % 7]
 

@@ -86,7 +86,7 @@ from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
 from .engine.steps.with_source import WithSource
 from .engine.steps.zip import make_zip
-from .engine.streams.step import Failed, cause_of, listed
+from .engine.streams.function_call import SampleFailure, locate_cause, to_list
 from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
 from .plan import Plan
 from .posttraining.in_flight import InFlight
@@ -225,15 +225,15 @@ class Dataset(Shows):
     def __getitems__(self, indices: Indices) -> list[Any]:
         """Return several samples at once; torch's DataLoader calls this method."""
         self.flow.require_indexed("ds[[...]], ds.__getitems__", "iterate over the dataset instead")
-        return listed(self._values(self._positions(indices, "ds[{}]")))
+        return to_list(self._values(self._positions(indices, "ds[{}]")))
 
     def _values(self, positions: Ints) -> Sequence[Any]:
         rows = self._op.locate(positions)
         try:
             return self._op.values(rows)
-        except Failed as failure:
+        except SampleFailure as failure:
             leaf = self.compiled.builder.leaves[failure.leaf]
-            cause = cause_of(failure, self.compiled.builder.leaves)
+            cause = locate_cause(failure, self.compiled.builder.leaves)
             file = describe_row_location(leaf.source, failure.index)
             cause.add_note(
                 f"penstock: at index {failure.index} of source {leaf.name} (pass "

@@ -19,21 +19,21 @@ from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
 from .engine.base.shown import Shown, Shows, attempt, counted
-from .engine.runtime.copies import Copies
-from .engine.runtime.delivery import Delivery, Form
+from .engine.runtime.delivery import Delivery, OutputForm
 from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
 from .engine.runtime.executors.threads import Threads
-from .engine.runtime.iterator import refuse_copies, shown_run
-from .engine.runtime.metrics import flat, metrics_of
+from .engine.runtime.iterator import describe_run, require_no_dataloader_workers
+from .engine.runtime.metrics import flatten_metrics, iter_metrics
+from .engine.runtime.prefetched_copies import PrefetchedCopies
+from .engine.runtime.run_monitor import RunMonitor
+from .engine.runtime.run_options import RunOptions, resolve_rank
 from .engine.runtime.session import Session
-from .engine.runtime.setting import Setting, place_of
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
-from .engine.runtime.watch import Watch
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
-from .engine.streams.balance import Balance, Cost, cost_of
-from .engine.streams.deal import Remainder
+from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
+from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
@@ -148,7 +148,7 @@ class Loader(Shows):
         self._placed = rank is not None
         timeout = None if timeout is None else float(timeout)
         form = _load_form(to, device, pin_memory)
-        rank, world_size = place_of(rank, world_size, mesh, form)
+        rank, world_size = resolve_rank(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length, self._remainder = epoch_length, remainder
@@ -159,18 +159,18 @@ class Loader(Shows):
         self._shares_batches = shares_batches(dataset.flow)
         flow = step_of_rank(dataset.flow, world_size, remainder, epoch_length)
         bounds = max_errors, window, None, prefetch_bytes
-        setting = Setting(
-            rank, world_size, lanes, on_error, *bounds, remainder, form, cost=cost_of(balance)
+        setting = RunOptions(
+            rank, world_size, lanes, on_error, *bounds, remainder, form, cost=make_cost(balance)
         )
         self._executor = make_executor(executor, self._workers, timeout, prefetch_bytes)
         timed = profile or (
             timeout is not None and executor == "threads"
         )  # the measurements tell which sample a thread hangs on
         self._closed = self._released = False
-        self._watch = Watch(executor, self._workers, self._executor, timed)
+        self._watch = RunMonitor(executor, self._workers, self._executor, timed)
         self._pass: _PassIterator | None = None
         self._warned, self._form = False, form
-        self._copies = Copies(form.copy) if form is not None and form.copies else None
+        self._copies = PrefetchedCopies(form.copy) if form is not None and form.copies else None
         self._leases: Leases | None = None
         self._lock, self._process = make_lock(), get_pid()
         try:
@@ -186,8 +186,8 @@ class Loader(Shows):
 
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or get_pid() != self._process:
-            refuse_copies("iter(loader)")
-        if self._session.spread.whole or self._in_flight.used:
+            require_no_dataloader_workers("iter(loader)")
+        if self._session.sharding.keeps_groups or self._in_flight.used:
             raise ConfigError(
                 "iter(loader): this run leases items, and a `for` cannot settle them; continue with "
                 "loader.lease(k)"
@@ -200,7 +200,7 @@ class Loader(Shows):
         self._session.warn_of_lanes()
         needs_checks = (
             self._epoch_length is not None
-            or self._session.spread.remainder == "pad"
+            or self._session.sharding.remainder == "pad"
             or self._copies is not None
         )
         self._pass = _PassIterator(self, not needs_checks and _GIL_ENABLED)
@@ -220,7 +220,7 @@ class Loader(Shows):
         session, epoch_length = self._session, self._epoch_length
         steps = None if epoch_length is None else -(-epoch_length // session.setting.world_size)
         if (rows := session.rows()) is not None:
-            items = session.spread.items(tail_of(session.base).items, rows)
+            items = session.sharding.count_items(tail_of(session.base).items, rows)
             return items if steps is None else min(steps, items)
         if steps is not None:
             return steps
@@ -240,7 +240,9 @@ class Loader(Shows):
         setting = self._session.setting
         notes = [f"rank {setting.rank} of {setting.world_size}", counted(self._workers, "worker")]
         items = attempt(lambda: len(self), None)
-        return shown_run("Loader", self._session, items, [*notes, "closed" if self._closed else ""])
+        return describe_run(
+            "Loader", self._session, items, [*notes, "closed" if self._closed else ""]
+        )
 
     def _check_open(self) -> None:
         if self._closed:
@@ -261,7 +263,7 @@ class Loader(Shows):
         except (RuntimeError, CancelledError):
             self._check_open()  # another thread, or a signal handler, closed it meanwhile
             raise
-        self._watch.took(began, world.sched.now())
+        self._watch.record_wait(began, world.sched.now())
         return value
 
     def _item(self, out: Delivery) -> tuple[Sequence[Any], int, Any]:
@@ -278,15 +280,15 @@ class Loader(Shows):
         """Return a buffered item; mappings get `valid` with `remainder="pad"`."""
         session = self._session
         batch = out.values[offset]
-        if session.spread.remainder != "pad" or not isinstance(batch, Mapping):
+        if session.sharding.remainder != "pad" or not isinstance(batch, Mapping):
             return batch
         if "valid" in batch:
             raise ConfigError(
                 "remainder='pad' marks the padding rows of a batch in 'valid', and the batch has a "
                 "key 'valid' already; rename that key with .rename(...)"
             )
-        valid: Any = session.spread.valid(
-            parse_cursor_int(out.before(offset)), session.pass_start, session.rows()
+        valid: Any = session.sharding.mask_padding(
+            parse_cursor_int(out.cursor_before(offset)), session.pass_start, session.rows()
         )
         if self._form is not None:
             (valid,) = self._form.values([valid])
@@ -334,11 +336,11 @@ class Loader(Shows):
         session, rows = self._session, self._session.rows()
         if rows is None or self._remainder != "drop" or not self._shares_batches:
             return
-        if rows < session.spread.size and session.row == session.pass_start:
-            raise session.spread.no_step(rows)
+        if rows < session.sharding.size and session.row == session.pass_start:
+            raise session.sharding.make_no_step_error(rows)
 
     def _warn_of_omitted_rows(self) -> None:
-        session, spread = self._session, self._session.spread
+        session, spread = self._session, self._session.sharding
         rows = session.rows()
         if self._warned or rows is None or self._remainder != "drop" or spread.rank:
             return
@@ -445,7 +447,7 @@ class Loader(Shows):
                     "new loader"
                 )
             session.base.require_indexed(f"seek({step})", "load a state that was saved there")
-            session.go(step, session.step_log.rows(step).start, counted)
+            session.go_to_step(step, session.step_log.rows(step).start, counted)
 
         self._alone(change)
 
@@ -602,7 +604,7 @@ class Loader(Shows):
                     "lease() gives each item to the next free rank, and balance= divides the rows "
                     "of a `for`; leave out balance="
                 )
-            if self._epoch_length is not None or self._session.spread.remainder == "pad":
+            if self._epoch_length is not None or self._session.sharding.remainder == "pad":
                 raise ConfigError(
                     "lease() delivers every item of a pass once; epoch_length and remainder='pad' "
                     "need a `for`: leave them out"
@@ -676,11 +678,11 @@ class Loader(Shows):
         [([0, 1], [True, True]), ([2, 0], [True, False])]
         """
         session, out = self._session, self._session.out
-        if not len(rows := out.rows()):
+        if not len(rows := out.last_rows()):
             return np.zeros(0, np.bool_)
-        if session.spread.remainder == "pad":
-            return session.spread.valid(
-                parse_cursor_int(out.began()), session.pass_start, session.rows()
+        if session.sharding.remainder == "pad":
+            return session.sharding.mask_padding(
+                parse_cursor_int(out.last_item_start()), session.pass_start, session.rows()
             )
         for _ in tail_of(session.base).batches:
             rows = rows.ungrouped()
@@ -720,7 +722,7 @@ class Loader(Shows):
         >>> loader.metrics()["data/items"], loader.metrics()["data/samples/web"]
         (3.0, 6.0)
         """
-        return flat(metrics_of(self.stats()))
+        return flatten_metrics(iter_metrics(self.stats()))
 
     def verdict(self) -> Verdict:
         """Diagnose whether the run waits for data, and suggest a remedy.
@@ -835,7 +837,7 @@ class _PassIterator(Iterator[Any]):
             raise
 
 
-def _load_form(to: ArrayType, device: object, pin_memory: bool | None) -> Form | None:
+def _load_form(to: ArrayType, device: object, pin_memory: bool | None) -> OutputForm | None:
     """Load the output form of a framework; None leaves items as NumPy arrays."""
     check_choice(to, get_args(ArrayType), "to={}")
     if to != "numpy":

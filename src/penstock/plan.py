@@ -16,7 +16,7 @@ from .engine.base.row_files import as_row_files
 from .engine.base.rows import compute_bounds
 from .engine.plan import Plan as EnginePlan
 from .engine.plan.step_samples import StepReader, StepSamples
-from .engine.streams.step import Leaf
+from .engine.streams.function_call import Leaf
 from .errors import ConfigError, convert_storage_errors
 from .saves import read_states
 from .stores.outputs import writer

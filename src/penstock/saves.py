@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from .arguments import check_int, validate_arguments
-from .engine.runtime.opened import lane_share
+from .engine.runtime.rank_stream import compute_lane_share
 from .engine.runtime.states import (
     OnMismatch,
     SavedState,
+    compute_state_tag,
     decode_state,
-    moment_of,
-    require_equal_stands,
-    stand_of,
+    describe_position,
+    require_equal_positions,
 )
 from .errors import (
     ConfigError,
@@ -223,7 +223,7 @@ def write_state(
             "the state_dict() of all ranks, and load the list"
         )
     step = body.step if step is None else check_int(step, "step={}", 0, MAX_POSITION)
-    moment = _Moment(step, moment_of(body), ranks)
+    moment = _Moment(step, compute_state_tag(body), ranks)
     _looked(folder, lambda held: _refuse(folder, held, body, step))
     if ranks > 1 and any("files" not in facts for facts in body.data.values()):
         _looked(folder, lambda held: _require_equal_data(folder, held.get(moment, {}), body, rank))
@@ -268,7 +268,7 @@ def _needed(ranks: int, first: SavedState, share: tuple[int, int] | None) -> lis
     if first.journal_of is None and first.lanes is not None:
         if first.has_all_lanes:
             return []
-        rank, ranks_now = lane_share(first.lanes, rank, ranks_now)
+        rank, ranks_now = compute_lane_share(first.lanes, rank, ranks_now)
     common = 1 if share is None or first.journal_of is not None else gcd(ranks_now, ranks)
     return [other for other in range(1, ranks) if (other - rank) % common == 0]
 
@@ -444,8 +444,8 @@ def _require_equal_data(
     """Raise `StateError` if ranks read different data, compared with the first writer."""
     if others := sorted(files.keys() - {rank}):
         bodies = {rank: body, others[0]: decode_state(_read(folder / files[others[0]]))}
-        require_equal_stands(
-            {number: {**stand_of(bodies[number]), "place": 0} for number in sorted(bodies)}
+        require_equal_positions(
+            {number: {**describe_position(bodies[number]), "place": 0} for number in sorted(bodies)}
         )
 
 

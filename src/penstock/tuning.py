@@ -12,7 +12,7 @@ from .dataset import Dataset
 from .engine.base.machine import measure_resident_memory
 from .engine.base.seams import world
 from .engine.runtime.executors import ExecutorName
-from .engine.runtime.setting import Setting
+from .engine.runtime.run_options import RunOptions
 from .errors import ConfigError
 from .loader import Loader
 
@@ -182,7 +182,9 @@ class _OptionSearch:
         if prefetch is not None:
             options["prefetch"] = prefetch
         if self.budget is not None:
-            options["prefetch_bytes"] = max(1, min(self.budget // 2, Setting().bytes_ahead))
+            options["prefetch_bytes"] = max(
+                1, min(self.budget // 2, RunOptions().max_prefetch_bytes)
+            )
         return options
 
     def _try(

@@ -16,7 +16,7 @@ import pytest
 import penstock as ps
 from penstock.engine.base.event_counts import EVENT_COUNTS
 from penstock.engine.base.seams import LocalSched
-from penstock.engine.runtime.metrics import TOLD, metrics_of
+from penstock.engine.runtime.metrics import METRICS, iter_metrics
 from penstock.stores.blocks import BlockCache
 from penstock.stores.client import ObjectInfo
 from penstock.stores.storage import LocalStore, override_world
@@ -143,7 +143,7 @@ def test_worker_processes_tell_what_they_counted_and_how_many_died(tmp_path: Pat
 
 
 def test_every_metric_is_told_and_every_name_is_used() -> None:
-    assert {metric.name for metric in metrics_of(given().stats())} == set(TOLD)
+    assert {metric.name for metric in iter_metrics(given().stats())} == set(METRICS)
 
 
 def test_prometheus_scrapes_several_loaders() -> None:
@@ -164,7 +164,7 @@ def test_prometheus_scrapes_several_loaders() -> None:
         server.server_close()
         thread.join()
     families = {family.name: family for family in text_string_to_metric_families(text)}
-    assert {f"penstock_{name}" for name in TOLD} == set(families)
+    assert {f"penstock_{name}" for name in METRICS} == set(families)
     samples = {
         (s.labels["loader"], s.labels["source"]): s.value
         for s in families["penstock_samples"].samples
@@ -207,8 +207,8 @@ def test_counters_only_grow_while_a_run_goes_on() -> None:
             for i, _item in enumerate(loader):
                 now = {
                     metric[0] + str(metric[1]): metric[2]
-                    for metric in metrics_of(loader.stats())
-                    if TOLD[metric.name][0]
+                    for metric in iter_metrics(loader.stats())
+                    if METRICS[metric.name][0]
                 }
                 assert all(now[name] >= value for name, value in before.items())
                 before = now
@@ -234,7 +234,7 @@ def test_opentelemetry_reads_the_same() -> None:
     }
     assert found["penstock.items", ("loader", "train")] == 6
     assert found["penstock.samples", ("loader", "train"), ("source", "web")] == 12
-    assert {name for name, *_ in found} == {f"penstock.{name}" for name in TOLD}
+    assert {name for name, *_ in found} == {f"penstock.{name}" for name in METRICS}
     del loader
     gc.collect()
     assert reader.get_metrics_data() is None

@@ -15,7 +15,7 @@ import pytest
 
 import penstock as ps
 from example_counts import is_soak
-from penstock.engine.runtime.states import decode_state, stand_of
+from penstock.engine.runtime.states import decode_state, describe_position
 from penstock.integrations.trainers import (
     AllRanks,
     EvalLoader,
@@ -223,7 +223,7 @@ def test_processes_of_one_share_that_stand_apart_are_refused() -> None:
         loader.lease(items)
         taken.append(loader.state_dict())
     for states in (lanes, taken):
-        stands = [stand_of(decode_state(state)) for state in states]
+        stands = [describe_position(decode_state(state)) for state in states]
         require_one_step([stands[0], stands[0]], 1)
         with pytest.raises(ps.StateError, match="process 0 was at step .*, process 1 at step"):
             require_one_step(stands, 1)
@@ -257,7 +257,9 @@ def test_processes_of_different_runs_are_refused_at_equal_steps() -> None:
         (state_of(filtered, 4, lanes=4), state_of(filtered, 4, lanes=8), "lanes"),
     ):
         with pytest.raises(ps.StateError, match=f"are of different runs, with other {named}"):
-            require_one_step([stand_of(decode_state(first)), stand_of(decode_state(other))], 2)
+            require_one_step(
+                [describe_position(decode_state(first)), describe_position(decode_state(other))], 2
+            )
 
 
 def test_what_is_no_state_of_all_ranks_is_refused() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.runtime.cursor import seal, unseal
+from penstock.engine.runtime.seal import seal, unseal
 from simulated_rollouts import Rollouts
 
 LANES = 12

@@ -18,7 +18,7 @@ import penstock as ps
 from example_counts import examples
 from helpers import through_json
 from penstock.engine.plan.records import Address, parse_uid
-from penstock.engine.runtime.cursor import seal
+from penstock.engine.runtime.seal import seal
 from penstock.posttraining.in_flight import InFlight
 from simulated_rollouts import Rollouts, prompts
 
@@ -431,7 +431,7 @@ def test_another_pipeline_or_batch_does_not_take_what_is_open() -> None:
      {"of": [0, 1], "group": 1, "rows": 9, "items": 9, "open": [[0, [0, 0]]]}, {"of": [0, 1], "group": 1, "rows": 9, "items": 9, "open": [3]}],
 )  # fmt: skip
 def test_a_state_that_tells_nonsense_is_refused(settling: Any) -> None:
-    from penstock.engine.runtime.cursor import seal, unseal
+    from penstock.engine.runtime.seal import seal, unseal
 
     loader = ps.Loader(numbers(9))
     loader.lease(3)

@@ -262,7 +262,7 @@ def test_what_cannot_be_counted_so_is_refused() -> None:
     {"draws": {"zz": [9]}}, {"known": {"a": [[9, 0]]}}, {"known": {"a": [3]}}, {"draws": [1]}, {"known": None},
 ])  # fmt: skip
 def test_a_state_that_tells_nonsense_is_refused(wrong: dict[str, Any]) -> None:
-    from penstock.engine.runtime.cursor import seal, unseal
+    from penstock.engine.runtime.seal import seal, unseal
 
     ds = ps.mix({name: ps.from_sequence(name * 9) for name in "ab"}, count="settled")
     loader = ps.Loader(ds)

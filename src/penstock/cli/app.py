@@ -187,7 +187,7 @@ def index(
     many runs read.
     """
     from penstock.arguments import check_choice
-    from penstock.engine.runtime.engine import compute
+    from penstock.engine.runtime.compute import compute
     from penstock.engine.runtime.executors import EXECUTORS, ExecutorName
     from penstock.sources import index_files
     from penstock.sources.paths import TokenType, detect_format

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..engine.runtime.states import OnMismatch, decode_state, stand_of
+from ..engine.runtime.states import OnMismatch, decode_state, describe_position
 from ..errors import ConfigError, StateError, make_missing_extra_error
 from ..saves import Savable
 from .trainers import gather_objects, require_one_step
@@ -78,7 +78,7 @@ class LoaderState:
             return {key: _PendingState() for key in self._pending_keys}
         state, run = self._run.state_dict(), self._run
         saved = decode_state(state)
-        positions = gather_objects(stand_of(saved), self._group)
+        positions = gather_objects(describe_position(saved), self._group)
         differs = run.world_size > 1 and (saved.differs_by_rank or positions is None)
         key = f"penstock-rank-{run.rank}-of-{run.world_size}" if differs else "penstock"
         try:

@@ -13,7 +13,12 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
-from ..engine.runtime.states import OnMismatch, decode_state, require_equal_stands, stand_of
+from ..engine.runtime.states import (
+    OnMismatch,
+    decode_state,
+    describe_position,
+    require_equal_positions,
+)
 from ..errors import StateError, make_missing_extra_error
 
 try:
@@ -185,8 +190,9 @@ def read_states(directory: Any) -> list[dict[str, Any]]:
             "file: use a complete checkpoint"
         )
     loaded = [_read_json(directory / name) for name in expected]
-    require_equal_stands(
-        {process: stand_of(decode_state(state)) for process, state in enumerate(loaded)}, "process"
+    require_equal_positions(
+        {process: describe_position(decode_state(state)) for process, state in enumerate(loaded)},
+        "process",
     )
     return [
         *{json.dumps(state): state for state in loaded}.values()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from weakref import ref
 
-from ..engine.runtime.metrics import TOLD, metrics_of
+from ..engine.runtime.metrics import METRICS, iter_metrics
 from ..errors import make_missing_extra_error
 from ..loader import Loader
 
@@ -39,12 +39,12 @@ def observe(loaders: Mapping[str, Loader], meter: Any = None) -> None:
     def values(metric_name: str) -> Callable[[Any], Iterable[Any]]:
         def read_metric(_: Any) -> Iterable[Any]:
             for run, loader in ((run, reference()) for run, reference in references.items()):
-                for name, labels, value in metrics_of(loader.stats()) if loader else ():
+                for name, labels, value in iter_metrics(loader.stats()) if loader else ():
                     if name == metric_name:
                         yield metrics.Observation(value, {"loader": run, **labels})
 
         return read_metric
 
-    for name, (grows, help_) in TOLD.items():
+    for name, (grows, help_) in METRICS.items():
         create = meter.create_observable_counter if grows else meter.create_observable_gauge
         create(f"penstock.{name}", [values(name)], description=help_)

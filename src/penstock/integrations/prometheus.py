@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 from weakref import ref
 
-from ..engine.runtime.metrics import TOLD, metrics_of, of_all
+from ..engine.runtime.metrics import METRICS, group_by_name, iter_metrics
 from ..errors import make_missing_extra_error
 from ..loader import Loader
 
@@ -50,9 +50,9 @@ class LoaderCollector:
             for name, reference in self._loaders.items()
             if (loader := reference()) is not None
         }
-        runs = {name: list(metrics_of(loader.stats())) for name, loader in alive.items()}
-        for name, group in groupby(of_all(runs), key=lambda entry: entry[0]):
-            grows, help_ = TOLD[name]
+        runs = {name: list(iter_metrics(loader.stats())) for name, loader in alive.items()}
+        for name, group in groupby(group_by_name(runs), key=lambda entry: entry[0]):
+            grows, help_ = METRICS[name]
             metrics = list(group)
             kind = self._core.CounterMetricFamily if grows else self._core.GaugeMetricFamily
             family = kind(f"penstock_{name}", help_, labels=["loader", *metrics[0][2].labels])

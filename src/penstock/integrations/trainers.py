@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dataset import Dataset
 from ..engine.runtime.session import Session
-from ..engine.runtime.states import decode_state, require_equal_stands, stand_of
+from ..engine.runtime.states import decode_state, describe_position, require_equal_positions
 from ..errors import ConfigError, StateError, hide_unknown_length
 from ..loader import Loader
 
@@ -62,7 +62,7 @@ def gather_states(state: Mapping[str, Any], ranks: int) -> list[Mapping[str, Any
     """
     saved = decode_state(state)
     differ = ranks > 1 and saved.differs_by_rank
-    reports = gather_objects([differ, stand_of(saved)])
+    reports = gather_objects([differ, describe_position(saved)])
     if reports is None and differ:
         raise ConfigError(
             "every rank has its own state (lanes, a journal, leases), and torch.distributed, "
@@ -88,7 +88,7 @@ def require_one_step(positions: Sequence[Mapping[str, Any]], ranks: int) -> None
 
     >>> require_one_step([{"place": [0, 4], "step": 1, "data": {}, "run": {}}] * 2, ranks=1)
     """
-    require_equal_stands(
+    require_equal_positions(
         dict(enumerate(positions)), "rank" if len(positions) == ranks else "process"
     )
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from ..arguments import make_not_dataset_error
 from ..dataset import Dataset as Samples
+from ..engine.runtime.run_options import RunOptions
 from ..engine.runtime.session import Session
-from ..engine.runtime.setting import Setting
 from ..errors import DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
@@ -215,7 +215,7 @@ class _PassSamples:
         self._completed = _torch.zeros(1, dtype=_torch.int64).share_memory_()
 
     def __call__(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        session = Session(self._dataset.compiled, Setting(0, 1), None)
+        session = Session(self._dataset.compiled, RunOptions(0, 1), None)
         if completed := int(self._completed):
             session.next_pass(completed)
         for number in count():

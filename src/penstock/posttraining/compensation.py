@@ -96,7 +96,7 @@ class Compensation:
         furthest = max(report["at"] for report in reports)
         not_reached = list[Address]()
         for report in reports:
-            spread = replace(session.spread, rank=report["of"][0])
+            spread = replace(session.sharding, rank=report["of"][0])
             progress = RankProgress(0, report["at"], spread, None, None, [])
             not_reached += progress.items_before(0, furthest)
         needed = [

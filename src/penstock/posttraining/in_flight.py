@@ -26,7 +26,7 @@ from ..engine.runtime.session import Session
 from ..engine.runtime.states import SavedState
 from ..engine.steps.mix_history import FURTHEST
 from ..engine.steps.step import Step
-from ..engine.streams.deal import Spread
+from ..engine.streams.rank_sharding import RankSharding
 from ..errors import ConfigError, StateError
 from ..stores.limits import RANKS
 from ..types import Json
@@ -97,7 +97,7 @@ class InFlight:
         if not self.used:
             return None
         items = session.compiled.size if session.group else None
-        return _describe_items(session.spread, session.rows(), items, self.open, self.lost)
+        return _describe_items(session.sharding, session.rows(), items, self.open, self.lost)
 
     def load(self, state: SavedState, session: Session, adopting: bool) -> InFlight:
         """Return the share of this rank of the open items in a merged state."""
@@ -105,7 +105,7 @@ class InFlight:
             return InFlight()
         if state.lanes is not None:
             return _load_lanes(state, session, adopting)
-        spread, saved = session.spread, RankProgress.from_state(state)
+        spread, saved = session.sharding, RankProgress.from_state(state)
         if saved.open:
             _require_same_pipeline(len(saved.open), adopting)
         if saved.open and saved.spread.group != spread.group:
@@ -132,7 +132,7 @@ class InFlight:
 
 
 def _describe_items(
-    spread: Spread,
+    spread: RankSharding,
     rows: int | None,
     items: int | None,
     addresses: Iterable[Address],
@@ -179,7 +179,7 @@ class RankProgress(NamedTuple):
 
     epoch: int
     at: int
-    spread: Spread
+    spread: RankSharding
     rows: int | None
     items: int | None
     open: list[Address]
@@ -210,7 +210,7 @@ class RankProgress(NamedTuple):
                 raise ValueError(f"{addresses[-1]} lies above the position")
         except (LookupError, TypeError, ValueError) as error:
             raise _corrupted(error) from error
-        spread = Spread(rank, ranks, group, whole=True)
+        spread = RankSharding(rank, ranks, group, keeps_groups=True)
         return RankProgress(epoch, at, spread, rows, items, addresses, lost)
 
     def items_before(self, epoch: int, at: int) -> list[Address]:
@@ -228,7 +228,7 @@ class RankProgress(NamedTuple):
             stop = at if number == epoch else self.rows
             limit = _CHUNK if stop is None else min(_CHUNK, max(1, stop - row))
             while (stop is None or row < stop) and len(
-                items := self.spread.groups(row, number, self.rows, limit)
+                items := self.spread.next_groups(row, number, self.rows, limit)
             ):
                 addresses += [
                     Address(number, item)
@@ -263,7 +263,7 @@ def _merge_ranks(states: Sequence[SavedState]) -> list[SavedState]:
             "(weights, edits); make changes on all ranks after the same step"
         )
     for rank, state in zip(missing, without, strict=True):
-        share = Spread(rank, world_size, spread.group, whole=True)
+        share = RankSharding(rank, world_size, spread.group, keeps_groups=True)
         ranks.append(RankProgress(state.epoch, state.position, share, rows, items, []))
     if len({rank.rows for rank in ranks}) > 1:
         raise StateError(
@@ -275,7 +275,7 @@ def _merge_ranks(states: Sequence[SavedState]) -> list[SavedState]:
         address for rank in ranks for address in [*rank.open, *rank.items_before(epoch, at)]
     )
     lost = sorted({item for rank in ranks for item in rank.lost})
-    section = _describe_items(Spread(0, 1, spread.group), rows, items, addresses, lost)
+    section = _describe_items(RankSharding(0, 1, spread.group), rows, items, addresses, lost)
     records = max(
         (state.records or [] for state in states), key=lambda log: log[-1].get("gives") == "items"
     )

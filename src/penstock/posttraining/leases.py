@@ -134,10 +134,10 @@ class Leases:
         """Return the addresses of the next buffered items."""
         session, in_flight = self._session, self._in_flight
         if isinstance(in_flight, LanesInFlight):
-            cursors = [out.before(item) for item in range(out.used, out.used + count + 1)]
+            cursors = [out.cursor_before(item) for item in range(out.used, out.used + count + 1)]
             return [in_flight.next_address(*pair, session) for pair in pairwise(cursors)]
         row = parse_cursor_int(out.cursor())
-        items = session.spread.groups(row, session.epoch, session.rows(), count)[:count]
+        items = session.sharding.next_groups(row, session.epoch, session.rows(), count)[:count]
         return [Address(session.epoch, item) for item in items.tolist()]
 
     def _has_more(self) -> bool:

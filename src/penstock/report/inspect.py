@@ -15,7 +15,7 @@ from penstock.engine.base.progress import Progress
 from penstock.engine.base.random import derive_key
 from penstock.engine.base.row_files import as_row_files
 from penstock.engine.steps.op import Op
-from penstock.engine.streams.step import Leaf
+from penstock.engine.streams.function_call import Leaf
 from penstock.errors import ConfigError
 from penstock.plan import SampleKeys
 from penstock.sources import open_files

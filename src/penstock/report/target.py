@@ -29,7 +29,7 @@ from penstock.engine.steps.op import Op
 from penstock.engine.steps.packed import PackedOp, top_pack
 from penstock.engine.steps.step import Step
 from penstock.engine.steps.tokens import Lengths
-from penstock.engine.streams.step import Leaf
+from penstock.engine.streams.function_call import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.horizon import count_steps, count_token_samples

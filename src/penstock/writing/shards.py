@@ -18,7 +18,7 @@ from ..arguments import check_choice, check_int, make_not_dataset_error, validat
 from ..dataset import Dataset
 from ..engine.base.canonical_json import list_differences
 from ..engine.base.machine import detect_rank
-from ..engine.runtime.engine import compute
+from ..engine.runtime.compute import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..engine.steps.digests import code_notes
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError

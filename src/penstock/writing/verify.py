@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..engine.runtime.engine import compute
+from ..engine.runtime.compute import compute
 from ..engine.runtime.executors import ExecutorName
 from ..errors import PenstockError
 from ..sources import open_files

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.engine.base.machine import count_local_ranks, detect_installed_memory, detect_rank
-from penstock.engine.runtime.setting import Setting
+from penstock.engine.runtime.run_options import RunOptions
 from penstock.stores.storage import LocalDisk
 from signals import interrupted
 
@@ -49,10 +49,12 @@ def test_ranks_of_launchers(
 
 
 def test_ranks_of_a_machine_share_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.engine.runtime.setting.detect_installed_memory", lambda: 64 << 30)
+    monkeypatch.setattr(
+        "penstock.engine.runtime.run_options.detect_installed_memory", lambda: 64 << 30
+    )
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert (count_local_ranks(), Setting().bytes_ahead) == (4, 2 << 30)
-    assert Setting(prefetch_bytes=5).bytes_ahead == 5
+    assert (count_local_ranks(), RunOptions().max_prefetch_bytes) == (4, 2 << 30)
+    assert RunOptions(prefetch_bytes=5).max_prefetch_bytes == 5
     assert 1 << 28 < detect_installed_memory() < 1 << 50
 
 

@@ -16,7 +16,7 @@ from helpers import through_json
 from penstock.engine.changes.edits import Change, locate_mixture
 from penstock.engine.mixing import SetWeights
 from penstock.engine.plan import Plan
-from penstock.engine.runtime.cursor import seal
+from penstock.engine.runtime.seal import seal
 from penstock.errors import ConfigError, StateError
 from trees import begun, delivered, documents, numbers, packable, trees
 

@@ -116,7 +116,7 @@ def test_exhaustions_are_the_first_repeat_and_the_last_sample(
     for leaf, (repeats, ends) in enumerate((e.repeats, e.ends) for e in found.values()):
         mine = (seen.source == leaf) & begun
         position, index = seen.position[mine], seen.index[mine]
-        once = int(plan._once[leaf])
+        once = int(plan._distinct_samples[leaf])
         if repeats is not None:
             assert (
                 repeats >= stop
@@ -461,7 +461,7 @@ def test_first_repeats_of_endless_plans_that_are_counted_one_by_one(
         begun = seen.position[
             (seen.source == leaf) & (True if seen.start is None else seen.start == 0)
         ]
-        repeats = int(begun[plan._once[leaf]])
+        repeats = int(begun[plan._distinct_samples[leaf]])
         assert told == Exhaustion(repeats if horizon is None or repeats < horizon else None, None)
 
 

@@ -19,7 +19,7 @@ from helpers import through_json
 from penstock.engine.base.canonical_json import encode_canonical_json
 from penstock.engine.grouping import BatchByTokens
 from penstock.engine.mixing.rules import By
-from penstock.engine.runtime.cursor import unseal
+from penstock.engine.runtime.seal import unseal
 from penstock.engine.steps.mix import Mix
 from penstock.engine.steps.read import Read
 from penstock.types import Ints

@@ -15,8 +15,8 @@ from example_counts import examples
 from helpers import numbers
 from oracle import endless
 from penstock.engine.changes.edits import Edit
+from penstock.engine.runtime.run_options import RunOptions
 from penstock.engine.runtime.session import Session
-from penstock.engine.runtime.setting import Setting
 from penstock.engine.runtime.states import SavedState
 from penstock.engine.steps.step import Step
 from penstock.testing import assert_resumes, build, pipelines, recipes, show
@@ -217,7 +217,7 @@ class Note:
 
 def test_a_section_of_another_package_is_saved_and_loaded_with_the_run() -> None:
     def session(section: Note | None) -> Session:
-        return Session(numbers(9).compiled, Setting(), None, section)
+        return Session(numbers(9).compiled, RunOptions(), None, section)
 
     run, again = session(Note("first")), session(Note())
     assert [run.out.next() for _ in range(4)] == [0, 1, 2, 3]

@@ -15,7 +15,7 @@ import penstock as ps
 from example_counts import rounds
 from leak_check import our_threads
 from penstock.compat.grain.prefetch import PrefetchIterator
-from penstock.engine.streams.stream import Tap
+from penstock.engine.streams.stream import BufferedStream
 from penstock.sources.lru import LRUCache
 from signals import Handler, alarms, children, handled, interrupted
 
@@ -176,16 +176,16 @@ def test_a_stream_whose_seek_is_interrupted_is_read_from_there_again(
     ds = ps.from_iterable(lambda: range(20), identity="1").filter(odd)
     with ps.Loader(ds, lanes=2) as loader:
         want = list(loader)
-    seek, missing = Tap.seek, 0
+    seek, missing = BufferedStream.seek, 0
 
-    def interrupted_once(tap: Tap, epoch: int, cursor: Any) -> None:
+    def interrupted_once(tap: BufferedStream, epoch: int, cursor: Any) -> None:
         nonlocal missing
         missing -= 1
         if not missing:
             raise KeyboardInterrupt
         seek(tap, epoch, cursor)
 
-    monkeypatch.setattr(Tap, "seek", interrupted_once)
+    monkeypatch.setattr(BufferedStream, "seek", interrupted_once)
     for number in range(1, 9):
         missing, found, passes = 0, list[int](), 0
         with ps.Loader(ds, lanes=2) as loader:

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from penstock.engine.runtime.verdict import Facts, judged
-from penstock.engine.streams.clock import Note
+from penstock.engine.runtime.verdict import RunTimes, make_verdict
+from penstock.engine.streams.profiler import WorkTime
 
-busy = Facts("threads", 2, 4, 3.8, 10.0, 40, 0.25, 5.0, None)
+busy = RunTimes("threads", 2, 4, 3.8, 10.0, 40, 0.25, 5.0, None)
 NOTES = (
-    Note("map(tokenize)", "web", 900, 7.1, 7.0),
-    Note("read", "code", 300, 2.0, 0.1),
-    Note("map(f)", "web", 9, 0.9, 0.9),
+    WorkTime("map(tokenize)", "web", 900, 7.1, 7.0),
+    WorkTime("read", "code", 300, 2.0, 0.1),
+    WorkTime("map(f)", "web", 9, 0.9, 0.9),
 )
 
 
@@ -32,14 +32,14 @@ NOTES = (
 def test_when_threads_take_turns(
     workers: int, cores: int, spent: float, waited: float, want: bool
 ) -> None:
-    facts = Facts("threads", workers, cores, waited, 10.0, 1, 1.0, spent, None)
-    assert facts.held is want
-    assert ("hold the interpreter" in str(judged(facts))) is want
-    assert not replace(facts, executor="processes").held
+    facts = RunTimes("threads", workers, cores, waited, 10.0, 1, 1.0, spent, None)
+    assert facts.is_lock_bound is want
+    assert ("hold the interpreter" in str(make_verdict(facts))) is want
+    assert not replace(facts, executor="processes").is_lock_bound
 
 
 def test_a_run_that_waits_is_bound_by_the_step_and_source_that_take_most() -> None:
-    found = judged(replace(busy, notes=NOTES))
+    found = make_verdict(replace(busy, notes=NOTES))
     assert found.bound and found.waits == pytest.approx(0.38)
     assert (found.step, found.source) == ("map(tokenize)", "web")
     assert str(found) == (
@@ -50,7 +50,7 @@ def test_a_run_that_waits_is_bound_by_the_step_and_source_that_take_most() -> No
 
 
 def test_a_run_that_does_not_wait_is_not() -> None:
-    found = judged(replace(busy, waited=0.2, stalls=0, notes=NOTES))
+    found = make_verdict(replace(busy, waited=0.2, stalls=0, notes=NOTES))
     assert not found.bound and found.step == "map(tokenize)"
     assert str(found).startswith(
         "The run is not bound by its data: it waits 2% of its time for data. Of the work"
@@ -60,33 +60,40 @@ def test_a_run_that_does_not_wait_is_not() -> None:
 
 def test_a_step_over_all_sources_is_told_with_their_shares() -> None:
     notes = [
-        Note("map(f)", name, 10, seconds, seconds)
+        WorkTime("map(f)", name, 10, seconds, seconds)
         for name, seconds in zip("abcd", (4.0, 3.0, 2.0, 1.0), strict=True)
     ]
-    found = judged(replace(busy, notes=notes))
+    found = make_verdict(replace(busy, notes=notes))
     assert (found.step, found.source) == ("map(f)", None)
     assert "100% is map(f) ('a' 40%, 'b' 30%, 'c' 20%, ...)" in str(found)
-    found = judged(
-        replace(busy, notes=[Note("map(f)", "a", 1, 8.0, 8.0), Note("map(f)", "b", 1, 1.0, 1.0)])
+    found = make_verdict(
+        replace(
+            busy, notes=[WorkTime("map(f)", "a", 1, 8.0, 8.0), WorkTime("map(f)", "b", 1, 1.0, 1.0)]
+        )
     )
     assert (found.step, found.source) == ("map(f)", "a")
-    assert judged(replace(busy, notes=[Note("batch(8)", "", 1, 1.0, 1.0)])).source is None
+    assert make_verdict(replace(busy, notes=[WorkTime("batch(8)", "", 1, 1.0, 1.0)])).source is None
 
 
 @pytest.mark.parametrize(
     ("facts", "said"),
     [
         (
-            replace(busy, executor="inline", workers=0, notes=[Note("map(f)", "a", 1, 1.0, 1.0)]),
+            replace(
+                busy, executor="inline", workers=0, notes=[WorkTime("map(f)", "a", 1, 1.0, 1.0)]
+            ),
             "workers=4 would work ahead",
         ),
         (
-            replace(busy, executor="inline", workers=0, notes=[Note("read", "a", 1, 1.0, 0.1)]),
+            replace(busy, executor="inline", workers=0, notes=[WorkTime("read", "a", 1, 1.0, 0.1)]),
             "workers=8 would wait",
         ),
-        (replace(busy, notes=[Note("read", "a", 1, 1.0, 0.1)]), "more than 2 workers would help."),
         (
-            replace(busy, executor="processes", notes=[Note("read", "a", 1, 1.0, 0.1)]),
+            replace(busy, notes=[WorkTime("read", "a", 1, 1.0, 0.1)]),
+            "more than 2 workers would help.",
+        ),
+        (
+            replace(busy, executor="processes", notes=[WorkTime("read", "a", 1, 1.0, 0.1)]),
             "threads are enough",
         ),
         (replace(busy, workers=4), "Every core has a worker"),
@@ -97,11 +104,11 @@ def test_a_step_over_all_sources_is_told_with_their_shares() -> None:
         (busy, "Loader(profile=True) says where the time goes"),
     ],
 )
-def test_what_would_help(facts: Facts, said: str) -> None:
-    assert said in str(judged(facts))
+def test_what_would_help(facts: RunTimes, said: str) -> None:
+    assert said in str(make_verdict(facts))
 
 
 def test_nothing_is_said_of_nothing() -> None:
-    found = judged(replace(busy, waited=0.0, elapsed=0.0))
+    found = make_verdict(replace(busy, waited=0.0, elapsed=0.0))
     assert not found.bound and found.step is None and "Nothing can be said" in str(found)
-    assert judged(replace(busy, notes=[])).step is None
+    assert make_verdict(replace(busy, notes=[])).step is None

@@ -20,7 +20,7 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
-from penstock.engine.runtime.cursor import seal, unseal
+from penstock.engine.runtime.seal import seal, unseal
 from penstock.sources.digests import digest_code, digest_memory
 from penstock.stores.storage import LocalStore
 

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from helpers import through_json
 from penstock.engine.steps.read_shards import Sharded
-from penstock.engine.streams.step import Leaf
+from penstock.engine.streams.function_call import Leaf
 from penstock.sources.digests import digest_value
 from penstock.sources.memory import Iterable
 

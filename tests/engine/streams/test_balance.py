@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.engine.streams.balance import shares
+from penstock.engine.streams.balance import balance_costs
 
 STEPS = 6
 
@@ -56,7 +56,7 @@ def test_every_rank_gets_as_many_rows_and_every_row_goes_to_one(
     costs: list[int], ranks: int
 ) -> None:
     all_of = costs * ranks
-    bins = shares(all_of, ranks)
+    bins = balance_costs(all_of, ranks)
     assert [len(rows) for rows in bins] == [len(costs)] * ranks
     assert sorted(row for rows in bins for row in rows) == list(range(len(all_of)))
 

@@ -100,25 +100,25 @@ def test_a_sample_larger_than_the_bound_passes_alone() -> None:
 def test_the_pace_grows_while_that_makes_items_cheaper_and_shrinks_where_they_are_dear() -> None:
     pace = Pace(16)
     for size in (2, 4, 8, 16, 16):
-        pace.took(pace.size, 0.001)
+        pace.learn(pace.size, 0.001)
         assert pace.size == size
-    pace.took(16, 0.003)  # 0.19 ms each
+    pace.learn(16, 0.003)  # 0.19 ms each
     assert pace.size == 16
-    pace.took(16, 0.009)
+    pace.learn(16, 0.009)
     assert pace.size == 8
-    pace.took(8, 0.003)  # cheaper than it was
+    pace.learn(8, 0.003)  # cheaper than it was
     assert pace.size == 16
     pace = Pace()
-    pace.took(1, 0.003)
-    pace.took(2, 0.0035)
+    pace.learn(1, 0.003)
+    pace.learn(2, 0.0035)
     assert pace.size == 4
-    pace.took(4, 0.0071)  # neither cheap nor dear
+    pace.learn(4, 0.0071)  # neither cheap nor dear
     assert pace.size == 4
-    pace.took(4, 0.0039)
-    pace.took(8, 0.0079)
+    pace.learn(4, 0.0039)
+    pace.learn(8, 0.0079)
     assert pace.size == 8
     for _ in range(5):
-        pace.took(pace.size, 0.1)
+        pace.learn(pace.size, 0.1)
     assert pace.size == 1
 
 

@@ -14,8 +14,8 @@ from datasets.iterable_dataset import (  # pyright: ignore[reportMissingTypeStub
 )
 
 from ...dataset import Dataset
+from ...engine.runtime.run_options import RunOptions
 from ...engine.runtime.session import Session
-from ...engine.runtime.setting import Setting
 from ...engine.steps.compiled import Compiled
 from ...engine.steps.step import Step
 from ...errors import ConfigError
@@ -39,7 +39,7 @@ class Examples(_BaseExamplesIterable):
     def __iter__(self) -> Iterator[tuple[int, Any]]:
         rank, world_size = self.share
         session = Session(
-            Compiled(self.flow), Setting(rank, world_size, self.lanes, remainder="keep"), None
+            Compiled(self.flow), RunOptions(rank, world_size, self.lanes, remainder="keep"), None
         )
         saved = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
         if saved is not None:

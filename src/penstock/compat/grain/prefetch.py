@@ -127,7 +127,7 @@ class PrefetchIterator(Iterator[Any]):
                 self._ready.append(_Item())
             except Exception as error:
                 self._ready.append(_Item(error=error))
-        self._pace.took(count, world.sched.now() - began)
+        self._pace.learn(count, world.sched.now() - began)
 
     def _make_item(self) -> _Item:
         """Make one item; its sample is kept for another try if `fn` fails."""

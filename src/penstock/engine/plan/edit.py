@@ -11,7 +11,7 @@ from ..steps.op import Op
 from .records import Sample
 
 
-def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
+def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
     """Return the position of a source after which nothing was delivered.
 
     `top`: a pass of the run takes one pass of the op. At the beginning of a pass of a mixture, each
@@ -23,7 +23,7 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
         return position
     for below in op.before(position):
         if leaf in below.op.leaves and not below.first and (top or not below.replays):
-            return reached(below.op, leaf, name, below.position, top and op.one_pass)
+            return find_source_position(below.op, leaf, name, below.position, top and op.one_pass)
     raise ConfigError(
         f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice "
         "or a limit gives its samples again, so they can be excluded from the start only; edit "
@@ -31,7 +31,7 @@ def reached(op: Op, leaf: int, name: str, position: int, top: bool = True) -> in
     )
 
 
-def by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
+def group_by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
     """Group keys by source. A key is (source, index), (source, epoch, index) or a `Sample`."""
     if isinstance(keys, str | Sample) or not isinstance(keys, Iterable) or _is_key(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(

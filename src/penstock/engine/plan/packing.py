@@ -34,7 +34,7 @@ class PackedShares:
     stored: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def packing_of(op: PackedOp) -> PackedShares:
+def measure_packing(op: PackedOp) -> PackedShares:
     """Return the statistics of the first rows, from lengths alone."""
     rows, size = op.sampled(), op.input.size
     tokens = None if size is None else Metered(op.input, op.unpadded).tokens(size)

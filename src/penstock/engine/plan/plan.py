@@ -16,7 +16,7 @@ from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
 from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
 from ..orders import Gap
-from ..runtime.cursor import seal
+from ..runtime.seal import seal
 from ..runtime.states import SavedState, StateSection, decode_state, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
@@ -26,7 +26,7 @@ from ..steps.packed import packed_before, replanned_passes
 from ..steps.reorder import Reorder
 from ..steps.step import Step
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import by_source, reached
+from .edit import find_source_position, group_by_source
 from .questions import Questions
 from .records import Sample
 
@@ -333,7 +333,7 @@ class Plan(Questions, Generic[D]):
         """
         sizes = {name: self._rows(self._leaf(name)) for name in self.sources}
         edits = list[Edit]()
-        for source, indices in by_source(keys, sizes).items():
+        for source, indices in group_by_source(keys, sizes).items():
             gone = {
                 index
                 for edit in self._edits
@@ -341,7 +341,7 @@ class Plan(Questions, Generic[D]):
                 for index in edit.indices
             }
             if left := sorted(set(indices) - gone):
-                since = reached(self._rows_op, self._leaf(source), source, self._row)
+                since = find_source_position(self._rows_op, self._leaf(source), source, self._row)
                 edits.append(
                     Exclude(source, since, tuple(left), replanned_passes(self._rows_op, self._row))
                 )

@@ -20,21 +20,21 @@ from ..steps.op import Op
 from ..steps.packed import packs_of
 from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
-from .ends import exhaustions, far
-from .located import Located, check_asked
-from .packing import PackedShares, packing_of
-from .records import Difference, Exhaustion, differs
-from .seen import Seen, seen, seen_in_all
+from .exhaustion import compute_horizon, find_exhaustions
+from .lookup import PlanLookup, check_asked
+from .packing import PackedShares, measure_packing
+from .records import Difference, Exhaustion, find_difference
+from .seen import Seen, count_seen, sum_seen
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
 _LISTED = 1 << 16  # repeats of a sample listed at once if no range is given
 _LISTED_IN_VAIN = 1 << 17  # and in all, without a hit
-_FAR = 1 << 18  # how far endless plans are compared if nobody says
+_ENDLESS_RANGE = 1 << 18  # how far endless plans are compared if nobody says
 
 
 @validate_arguments
-class Questions(Located):
+class Questions(PlanLookup):
     """Questions about sources: positions of a sample, samples seen, sums, differences."""
 
     # ------------------------------------------------------------ one sample
@@ -186,15 +186,17 @@ class Questions(Located):
             return self._seen(self._op, RowsGiven([range(stop)], none, none))
         if step is None and self._open_rows is None:
             step, world_size = self.next_step, None
-        given = self._settled() if step is None else self._rows_before(step, world_size, "seen")
+        given = (
+            self._settled_rows() if step is None else self._rows_before(step, world_size, "seen")
+        )
         before = [
             (plan._seen(plan._rows_op, rows), times) for plan, rows, times in self._before(step)
         ]
-        return seen_in_all(self._seen(self._rows_op, given), before)
+        return sum_seen(self._seen(self._rows_op, given), before)
 
     def _seen(self, op: Op, given: RowsGiven) -> Seen:
         locate = self._replaced.locate
-        return seen(
+        return count_seen(
             op,
             self._builder.leaves,
             self._marks,
@@ -279,7 +281,7 @@ class Questions(Located):
                 "add one, with lengths="
             )
         stored = {name: str(dtype) for name, dtype in stored_dtypes(self.flow).items()}
-        return replace(packing_of(packs[0]), stored=stored)
+        return replace(measure_packing(packs[0]), stored=stored)
 
     def epochs(self, position: int) -> dict[str, float]:
         """Return how often each source was seen before a position: samples delivered over its size.
@@ -298,7 +300,7 @@ class Questions(Located):
         return {
             name: count / max(once, 1)
             for name, count, once in zip(
-                self.sources, counts.tolist(), self._once.tolist(), strict=True
+                self.sources, counts.tolist(), self._distinct_samples.tolist(), strict=True
             )
         }
 
@@ -338,7 +340,7 @@ class Questions(Located):
         return dict(
             zip(
                 self.sources,
-                exhaustions(self._op, sums, self._once, horizon, self.sources),
+                find_exhaustions(self._op, sums, self._distinct_samples, horizon, self.sources),
                 strict=True,
             )
         )
@@ -372,7 +374,10 @@ class Questions(Located):
             )
         if within is None:
             within = range(
-                min([size for size in (self.size, other.size) if size is not None], default=_FAR)
+                min(
+                    [size for size in (self.size, other.size) if size is not None],
+                    default=_ENDLESS_RANGE,
+                )
             )
         within = self._range(within, "plan.diff")
         first = None
@@ -381,20 +386,22 @@ class Questions(Located):
             for start in progress.each(starts):
                 stop = min(start + _SCAN, within.stop)
                 if (
-                    first := differs(self.at(slice(start, stop)), other.at(slice(start, stop)))
+                    first := find_difference(
+                        self.at(slice(start, stop)), other.at(slice(start, stop))
+                    )
                 ) is not None:
                     break
         here, there = (
             tuple(s.key for s in plan.at(first)) if first is not None else ()
             for plan in (self, other)
         )
-        drawn, others = self._drawn(within), other._drawn(within)
+        drawn, others = self._count_in(within), other._count_in(within)
         pairs = {name: (drawn.get(name, 0), others.get(name, 0)) for name in {**drawn, **others}}
         return Difference(
             within, first, here, there, {name: (a, b) for name, (a, b) in pairs.items() if a != b}
         )
 
-    def _drawn(self, within: range) -> dict[str, int]:
+    def _count_in(self, within: range) -> dict[str, int]:
         """Count the samples of each source in a range of positions."""
         before, until = self.counts(within.start), self.counts(within.stop)
         return {name: until[name] - count for name, count in before.items()}
@@ -402,7 +409,7 @@ class Questions(Located):
     # ------------------------------------------------------------ inside
 
     @cached_property
-    def _once(self) -> Ints:
+    def _distinct_samples(self) -> Ints:
         out = np.zeros(len(self.sources), np.int64)
         self._op.once(out)
         return out
@@ -416,12 +423,7 @@ class Questions(Located):
         return leaf, index
 
     def _steps_of(
-        self,
-        source: str,
-        index: int,
-        steps: range,
-        within: range | None,
-        world_size: int | None,
+        self, source: str, index: int, steps: range, within: range | None, world_size: int | None
     ) -> list[int]:
         """Return the steps that deliver a sample."""
         log = self._log_for("find", world_size)
@@ -453,7 +455,7 @@ class Questions(Located):
         """Return the leased rows below the position; None for a run without leases."""
         return None
 
-    def _settled(self) -> RowsGiven:
+    def _settled_rows(self) -> RowsGiven:
         """Count what is settled in a run with leases."""
         given = self.step_log.given_in(range(self._row))
         open_rows = np.zeros(0, np.int64) if self._open_rows is None else self._open_rows
@@ -473,7 +475,9 @@ class Questions(Located):
         for stretch in rows.stretches:
             self._rows_op.count(tally, stretch.start, stretch.stop)
             if self._entries:
-                tally.samples += replaced.more(stretch.stop) - replaced.more(stretch.start)
+                tally.samples += replaced.count_extra(stretch.stop) - replaced.count_extra(
+                    stretch.start
+                )
         for places, many in ((rows.left_out, -1), (rows.repeated, 1)):
             tally.add(replaced.locate(places), many)
         return tally
@@ -481,7 +485,7 @@ class Questions(Located):
     def _range(self, within: range | None, asked: str) -> range:
         if within is None:
             return range(
-                far(lambda position: self._tally(position).tokens)
+                compute_horizon(lambda position: self._tally(position).tokens)
                 if self.size is None
                 else self.size
             )
@@ -497,7 +501,7 @@ class Questions(Located):
         """Count everything that a run delivers before a position."""
         tally = self._tally(position)
         if self._entries:
-            tally.samples += self._replaced.more(position)
+            tally.samples += self._replaced.count_extra(position)
         return tally
 
     def _tally(self, position: int, most: int | None = None) -> Tally:

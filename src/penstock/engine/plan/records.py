@@ -183,7 +183,7 @@ def _keys(keys: tuple[tuple[str, int, int], ...]) -> str:
     )
 
 
-def differs(a: Samples, b: Samples) -> int | None:
+def find_difference(a: Samples, b: Samples) -> int | None:
     """Return the first position with other samples in two stretches from one position on."""
     number = {name: i for i, name in enumerate(a.names)}
     renamed = np.asarray([number.get(name, -1) for name in b.names], np.int64)[b.source]

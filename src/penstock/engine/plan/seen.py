@@ -15,8 +15,9 @@ from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
 from ..runtime.step_log import RowsGiven
 from ..steps.op import Op
-from ..steps.tally import Located, Tally
-from ..streams.step import Leaf
+from ..steps.tally import Tally
+from ..streams.compiled_step import CompiledStep
+from ..streams.function_call import Leaf
 
 Times: TypeAlias = npt.NDArray[np.int32]
 
@@ -42,7 +43,7 @@ class Seen:
 
     @property
     def samples(self) -> dict[str, int]:
-        """Documents given, by source, each as often as it was.
+        """Delivered documents by source, counting repeats.
 
         >>> import penstock as ps
         >>> ps.from_sequence("abcd", name="letters").plan.seen(3).samples
@@ -52,7 +53,7 @@ class Seen:
 
     @property
     def documents(self) -> dict[str, int]:
-        """Different documents given, by source."""
+        """Distinct delivered documents by source."""
         return {
             name: int(np.count_nonzero(times))
             for name, times in zip(self.names, self.times, strict=True)
@@ -60,8 +61,7 @@ class Seen:
 
     @property
     def tokens(self) -> dict[str, int]:
-        """The tokens of the different documents given, by source, of those whose lengths are
-        known."""
+        """Tokens of the distinct delivered documents, by source with known lengths."""
         both = zip(self.names, self.times, self.lengths, strict=True)
         return {
             name: int(sizes[np.flatnonzero(times)].sum())
@@ -70,8 +70,8 @@ class Seen:
         }
 
     def repeats(self, source: str | None = None) -> dict[int, int]:
-        """A histogram: how many documents were given once, twice and so on; those never given are
-        left out.
+        """Return a histogram: the number of documents delivered once, twice and so on, without
+        those never delivered.
 
         Args:
             source: of one source; without it of all.
@@ -85,7 +85,7 @@ class Seen:
         return {n: int(found[n]) for n in np.flatnonzero(found).tolist() if n}
 
     def indices(self, source: str) -> Ints:
-        """The documents of a source that were given, in their order.
+        """Return the delivered documents of a source, in ascending order.
 
         Args:
             source: its name.
@@ -93,8 +93,9 @@ class Seen:
         return np.flatnonzero(self.times[self.names.index(source)])
 
     def batches(self) -> Iterator[Any]:
-        """A `pyarrow.RecordBatch` for each stretch of a source: source, index, and how often it was
-        given."""
+        """Yield a `pyarrow.RecordBatch` for each part of a source: source, index, and number of
+        deliveries.
+        """
         pa = import_arrow()
         for number, times in enumerate(self.times):
             there = np.flatnonzero(times)
@@ -136,7 +137,7 @@ class _Documents(Tally):
         for mine in np.split(order, cuts) if len(leaf) else ():
             np.add.at(self.times[int(leaf[mine[0]])], index[mine], times)
 
-    def documents(self, op: Located, start: int, stop: int, times: int) -> None:
+    def documents(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Count equal passes by looking at one of them."""
         assert isinstance(op, Op)
         if op.alike and op.size is not None:
@@ -149,7 +150,7 @@ class _Documents(Tally):
         self.one_by_one(op, start, stop, times)
 
 
-def seen(
+def count_seen(
     op: Op,
     leaves: Sequence[Leaf],
     packs: Sequence[int],
@@ -186,9 +187,8 @@ def seen(
     return Seen(tuple(leaf.name for leaf in leaves), tuple(times), tuple(lengths))
 
 
-def seen_in_all(first: Seen, others: Sequence[tuple[Seen, int]]) -> Seen:
-    """Add up what was seen in parts of a run, and in how many of each; sources have the names of
-    the first."""
+def sum_seen(first: Seen, others: Sequence[tuple[Seen, int]]) -> Seen:
+    """Sum delivery counts over parts of a run, each with a factor; sources are those of the first."""
     times = [
         sum(
             (

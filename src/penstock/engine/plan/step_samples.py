@@ -9,7 +9,7 @@ import numpy as np
 
 from ...types import Ints
 from ..base.rows import ProvenanceRows
-from ..runtime.step_log import DealtSteps, StepLog
+from ..runtime.step_log import AssignedSteps, StepLog
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class StepReader:
             if done is not None:
                 done(len(steps.steps))
 
-    def _locate(self, steps: DealtSteps) -> StepSamples:
+    def _locate(self, steps: AssignedSteps) -> StepSamples:
         rows, ranks = steps.rows.ravel(), steps.ranks
         order = np.argsort(rows, kind="stable") if len(ranks) and ranks[-1] else None
         found = self.located(rows if order is None else rows[order])

@@ -1,4 +1,4 @@
-"""Items on their way out: a stream, and the chunk of it that is being given out."""
+"""Delivery of the items of a stream, one by one."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...types import Ints, Json
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
 from ..streams.budget import ItemSize, estimate_total_bytes
+from ..streams.chunk_cursors import Chunk, ConstantCursor, OffsetCursors
 from ..streams.execution import Pace
-from ..streams.step import Leaf
-from ..streams.stream import Stream, Tap, joined
-from ..streams.trail import Chunk, Fixed, Offset
+from ..streams.function_call import Leaf
+from ..streams.stream import BufferedStream, Stream, join_chunks
 
 _CACHED = 8 << 20
 
 
-class Form(Protocol):
+class OutputForm(Protocol):
     """Output form of items, such as the tensors of a framework; integrations provide them."""
 
     @property
@@ -46,11 +46,11 @@ class Form(Protocol):
 
 
 class Delivery:
-    """Gives out the items of a stream one by one, and stands after the last of them.
+    """Delivers the items of a stream one by one; its position follows the last one.
 
-    Whatever is thrown while a chunk is made (a bad sample, Ctrl-C), it stays there: the stream is
-    put back before anything else is asked of it. `wide` is how many items may be made at a time,
-    `most` how many by the user's wish, `room` how many bytes, `form` what becomes of the items.
+    An exception while a chunk is made (a bad sample, Ctrl-C) keeps the position: the stream is
+    sought back before the next request. `max_items` limits the items made at a time, `most` is the
+    user's limit, and `max_bytes` the bytes. `form` converts the items.
 
     `values[used:stop]` are buffered. The consumer calls nothing between reading and counting one:
     Python throws, and goes to another thread, at calls only, so an item is given once or not begun.
@@ -64,9 +64,9 @@ class Delivery:
         wide: int,
         most: int | None,
         room: int,
-        form: Form | None,
+        form: OutputForm | None,
     ) -> None:
-        self.stream, self.leaves, self.wide, self.most, self.room, self._form = (
+        self.stream, self.leaves, self.max_items, self.most, self.max_bytes, self._form = (
             stream,
             leaves,
             wide,
@@ -74,8 +74,8 @@ class Delivery:
             room,
             form,
         )
-        self._tap, self._counts, self._items, self.bytes = (
-            Tap(stream),
+        self._input, self._counts, self._items, self.bytes = (
+            BufferedStream(stream),
             np.zeros(len(leaves), np.int64),
             0,
             0.0,
@@ -84,26 +84,26 @@ class Delivery:
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json) -> None:
-        self._tap.seek(epoch, cursor)
-        self._hold(
-            (Chunk([], make_empty_rows(0), Fixed(self._tap.cursor())),),
+        self._input.seek(epoch, cursor)
+        self._set_chunk(
+            (Chunk([], make_empty_rows(0), ConstantCursor(self._input.cursor())),),
             0,
             self._counts,
             self._items,
         )
-        self._epoch, self._pace, self._item_size = epoch, Pace(self.wide), ItemSize()
-        self._ended = self._astray = False
+        self._epoch, self._pace, self._item_size = epoch, Pace(self.max_items), ItemSize()
+        self._ended = self._is_off_position = False
 
     def cursor(self) -> Json:
-        return self.moment()()
+        return self.capture_cursor()()
 
-    def moment(self) -> Callable[[], Json]:
-        """The cursor as it is now, to be made later."""
-        trail, used = self._chunk.trail, self.used
-        return lambda: trail.at(used)
+    def capture_cursor(self) -> Callable[[], Json]:
+        """Return a function that returns the present cursor later."""
+        cursors, used = self._chunk.cursors, self.used
+        return lambda: cursors.at(used)
 
     def next(self) -> Any:
-        """The next item, or StopIteration for good."""
+        """Return the next item; raise `StopIteration` at the end of the pass."""
         if self.used >= self.stop:
             self.fill()
         used = self.used
@@ -111,15 +111,15 @@ class Delivery:
         self.used = used + 1
         return value
 
-    def _hold(self, parts: tuple[Chunk, ...], used: int, counts: Ints, items: int) -> None:
-        chunk = joined([*parts])
+    def _set_chunk(self, parts: tuple[Chunk, ...], used: int, counts: Ints, items: int) -> None:
+        chunk = join_chunks([*parts])
         stop = len(chunk.values)
         # No call from here on.
         self._counts, self._items, self._parts, self._chunk = counts, items, parts, chunk
         self.values, self.used, self.stop = chunk.values, used, stop
 
     def fill(self) -> None:
-        """Have an item at hand; StopIteration where there is none."""
+        """Buffer an item; raise `StopIteration` if there is none."""
         self.require_idle("next()")
         self.stop = len(self.values)
         if self.used < self.stop:
@@ -131,8 +131,7 @@ class Delivery:
             self._busy = False
 
     def require_idle(self, call: str) -> None:
-        """Refuse a call that comes while items are made: each would take or move what the other one
-        works on."""
+        """Raise `ConfigError` for a call while items are made: both would move the stream."""
         if self._busy:
             raise ConfigError(
                 f"{call} during next() of the same run is not possible (from a signal handler, a "
@@ -143,59 +142,61 @@ class Delivery:
     def _fill(self) -> None:
         if self._ended:
             raise StopIteration
-        careful = self._astray
-        n = self._back() if careful else self._many
-        self._astray = True
+        careful = self._is_off_position
+        n = self._seek_after_last_item() if careful else self._items_to_take
+        self._is_off_position = True
         try:
             chunk = self._take(n)
         except Exception:  # of this item, or of one that was made ahead
             if careful:
                 raise
-            chunk = self._take(self._back())
+            chunk = self._take(self._seek_after_last_item())
         if self._ended:
-            self._astray = False
+            self._is_off_position = False
             raise StopIteration
-        self._hold((chunk,), 0, self.given(), self.items)
-        self._astray = False
+        self._set_chunk((chunk,), 0, self.count_samples(), self.items)
+        self._is_off_position = False
 
-    def ahead(self, n: int) -> None:
+    def buffer(self, n: int) -> None:
         """Buffer up to `n` items. An error is raised when its item is due."""
         self.require_idle("next()")
         self._busy = True
         try:
-            self._ahead(n)
+            self._buffer(n)
         finally:
             self._busy = False
 
-    def _ahead(self, n: int) -> None:
-        while self.stop - self.used < n and not (self._ended or self._astray):
-            self._astray = True
+    def _buffer(self, n: int) -> None:
+        while self.stop - self.used < n and not (self._ended or self._is_off_position):
+            self._is_off_position = True
             try:
-                chunk = self._take(self._many)
+                chunk = self._take(self._items_to_take)
             except Exception:
                 return
             if not self._ended:
                 first = max(self.used - 1, 0)  # what was given last can still be asked about
-                parts = (*_after(self._parts, first), chunk)
-                self._hold(parts, self.used - first, self._given(first), self._items + first)
-            self._astray = False
+                parts = (*_drop_items(self._parts, first), chunk)
+                self._set_chunk(
+                    parts, self.used - first, self._count_samples(first), self._items + first
+                )
+            self._is_off_position = False
 
     @property
-    def _many(self) -> int:
-        """How many items to take now."""
+    def _items_to_take(self) -> int:
+        """The number of items to take now."""
         size = self._pace.size
         return min(
             size,
-            self._item_size.items(min(self.room, _CACHED)),
+            self._item_size.items(min(self.max_bytes, _CACHED)),
             size if self.most is None else self.most,
         )
 
     def _take(self, n: int) -> Chunk:
-        """The next items in the form that was asked for."""
+        """Take the next items, in the requested form."""
         began = world.sched.now()
-        chunk = self._tap.some(n)
+        chunk = self._input.take_buffered(n)
         self._ended = not chunk.values
-        self._pace.took(len(chunk.values), world.sched.now() - began)
+        self._pace.learn(len(chunk.values), world.sched.now() - began)
         size = estimate_total_bytes(chunk.values)
         self._item_size.learn(size, len(chunk.values))
         self.bytes += size
@@ -205,57 +206,58 @@ class Delivery:
             else chunk._replace(values=self._form.values(chunk.values))
         )
 
-    def _back(self) -> int:
-        """Put the stream back behind the last item given; how many to take now, so that what
-        precedes a failure is given before it.
+    def _seek_after_last_item(self) -> int:
+        """Seek after the last delivered item; return the number of items to take next.
+
+        With one at a time, items before a failure are delivered first.
         """
-        self._tap.seek(self._epoch, self.cursor())
+        self._input.seek(self._epoch, self.cursor())
         self._pace.size = 1
         return 1
 
-    def given(self) -> Ints:
-        """Samples given out by source, since this was opened."""
-        return self._given(self.used)
+    def count_samples(self) -> Ints:
+        """Count the delivered samples by source, since this was opened."""
+        return self._count_samples(self.used)
 
-    def _given(self, used: int) -> Ints:
+    def _count_samples(self, used: int) -> Ints:
         given = self._chunk.rows.slice(0, used)
         return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
 
-    def forget(self) -> None:
-        """Count as not given what was given so far."""
-        self._counts, self._items = self._counts - self.given(), -self.used
+    def reset_counts(self) -> None:
+        """Reset the counts of delivered items and samples."""
+        self._counts, self._items = self._counts - self.count_samples(), -self.used
 
     @property
     def items(self) -> int:
-        """Items given out, since this was opened."""
+        """The number of delivered items, since this was opened."""
         return self._items + self.used
 
-    def rows(self) -> ProvenanceRows:
-        """The samples of the last item."""
+    def last_rows(self) -> ProvenanceRows:
+        """Return the samples of the last item."""
         return self._chunk.rows.slice(self.used - 1, self.used) if self.used else make_empty_rows(0)
 
-    def began(self) -> Json:
-        """The cursor before the last item."""
-        return self.before(max(self.used - 1, 0))
+    def last_item_start(self) -> Json:
+        """Return the cursor before the last item."""
+        return self.cursor_before(max(self.used - 1, 0))
 
-    def before(self, item: int) -> Json:
-        """The cursor before an item that is at hand."""
-        return self._chunk.trail.at(item)
+    def cursor_before(self, item: int) -> Json:
+        """Return the cursor before a buffered item."""
+        return self._chunk.cursors.at(item)
 
     def keys(self) -> list[tuple[str, int, int]]:
-        """Source, epoch and index of every sample in the last item."""
-        return named(self.rows(), self.leaves)
+        """Return source, epoch and index of every sample in the last item."""
+        return name_samples(self.last_rows(), self.leaves)
 
 
-def named(rows: ProvenanceRows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
-    """Source, epoch and index of every sample of these rows."""
+def name_samples(rows: ProvenanceRows, leaves: Sequence[Leaf]) -> list[tuple[str, int, int]]:
+    """Return source, epoch and index of every sample of some rows."""
     names = [leaves[int(leaf)].name for leaf in rows.leaf]
     return list(zip(names, rows.epoch.tolist(), rows.index.tolist(), strict=True))
 
 
-def _after(parts: Sequence[Chunk], first: int) -> Iterator[Chunk]:
-    """Chunks in a row without their first items."""
-    for values, rows, trail in parts:
+def _drop_items(parts: Sequence[Chunk], first: int) -> Iterator[Chunk]:
+    """Yield consecutive chunks without their first items."""
+    for values, rows, cursors in parts:
         if first < (n := len(values)):
-            yield Chunk(values[first:], rows.slice(first, n), Offset(trail, first))
+            yield Chunk(values[first:], rows.slice(first, n), OffsetCursors(cursors, first))
         first = max(first - n, 0)

@@ -15,13 +15,13 @@ from ..steps.batch import tail_of
 from ..steps.compiled import Compiled
 from ..steps.show import shown
 from .executors.threads import Threads
+from .run_options import RunOptions
 from .session import Session
-from .setting import Setting
 from .states import OnMismatch
 
 
-class Described(Protocol):
-    """Any object with a tree."""
+class HasCompiled(Protocol):
+    """An object with a compiled tree."""
 
     @property
     def compiled(self) -> Compiled: ...
@@ -56,26 +56,30 @@ class DatasetIterator(Shows, Iterator[Any]):
 
     def __init__(
         self,
-        dataset: Described,
+        dataset: HasCompiled,
         workers: int = 0,
         ahead: int | None = None,
         lanes: int | None = None,
     ) -> None:
-        refuse_copies("iter(ds)")
+        require_no_dataloader_workers("iter(ds)")
         executor = Threads(workers) if workers else None
         self._finish = (
             finalize(self, executor.close) if executor else None
         )  # most never close an iterator
         self._process = get_pid()
         self._session = Session(
-            dataset.compiled, Setting(lanes=lanes, window=2 * workers, most=ahead), executor
+            dataset.compiled, RunOptions(lanes=lanes, window=2 * workers, max_items=ahead), executor
         )
 
     def _shown(self) -> Shown:
         session = self._session
         rows = attempt(session.rows, None)
-        items = None if rows is None else session.spread.items(tail_of(session.flow).items, rows)
-        return shown_run("DatasetIterator", session, items)
+        items = (
+            None
+            if rows is None
+            else session.sharding.count_items(tail_of(session.flow).items, rows)
+        )
+        return describe_run("DatasetIterator", session, items)
 
     def __next__(self) -> Any:
         out = self._session.out
@@ -162,7 +166,7 @@ class DatasetIterator(Shows, Iterator[Any]):
             self._finish()
 
 
-def refuse_copies(what: str) -> None:
+def require_no_dataloader_workers(what: str) -> None:
     """Raise `ConfigError` in one of several workers of a torch `DataLoader`.
 
     Each worker would deliver the same samples.
@@ -182,7 +186,9 @@ def refuse_copies(what: str) -> None:
         raise error
 
 
-def shown_run(kind: str, session: Session, items: int | None, notes: Sequence[str] = ()) -> Shown:
+def describe_run(
+    kind: str, session: Session, items: int | None, notes: Sequence[str] = ()
+) -> Shown:
     """Describe a run for people: its kind, the items of a pass, notes and position, and its tree."""
     stops = not attempt(lambda: session.base.is_endless, False)
     most = f" of {counted(items, 'item')}" if items is not None else "" if stops else ", endless"

@@ -1,4 +1,4 @@
-"""The figures of a run as metrics: numbers with a name and labels, for whatever draws them."""
+"""Metrics of a run: numbers with a name and labels, for any backend."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from ..base.event_counts import EVENT_NAMES
 
-TOLD: dict[str, tuple[bool, str]] = {
+METRICS: dict[str, tuple[bool, str]] = {
     "epoch": (False, "The current pass of the run."),
     "items": (True, "Delivered items."),
     "samples": (True, "Delivered samples, by source."),
@@ -35,19 +35,19 @@ TOLD: dict[str, tuple[bool, str]] = {
     "step_processor_seconds": (True, "Seconds of processor time that a step took, by source."),
     "step_items": (True, "Items of a source that went through a step."),
 }
-"""For every name: whether it only grows, and what it is."""
+"""By name: true for a counter, which only grows, and a description."""
 
 
 class Metric(NamedTuple):
-    """One number."""
+    """One measured value."""
 
     name: str
     labels: Mapping[str, str]
     value: float
 
 
-def metrics_of(stats: Mapping[str, Any]) -> Iterator[Metric]:
-    """The metrics of a loader's `stats()`."""
+def iter_metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
+    """Yield the metrics of a loader's `stats()`."""
     plain = (
         "epoch",
         "items",
@@ -75,16 +75,16 @@ def metrics_of(stats: Mapping[str, Any]) -> Iterator[Metric]:
         yield Metric("step_items", labels, float(row["items"]))
 
 
-def flat(metrics: Iterator[Metric]) -> dict[str, float]:
-    """The same as one mapping: `data/`, the name, and the labels."""
+def flatten_metrics(metrics: Iterator[Metric]) -> dict[str, float]:
+    """Return metrics as one mapping; a key is `data/`, the name, and the labels."""
     return {
         "/".join(["data", name, *filter(None, labels.values())]): value
         for name, labels, value in metrics
     }
 
 
-def of_all(runs: Mapping[str, Sequence[Metric]]) -> Iterator[tuple[str, str, Metric]]:
-    """The metrics of several runs, those of one name together: the name, the run, the metric."""
-    for name in TOLD:
+def group_by_name(runs: Mapping[str, Sequence[Metric]]) -> Iterator[tuple[str, str, Metric]]:
+    """Yield name, run and metric of several runs, grouped by name."""
+    for name in METRICS:
         for run, metrics in runs.items():
             yield from ((name, run, metric) for metric in metrics if metric.name == name)

@@ -1,7 +1,7 @@
-"""One run of one rank: which lanes it owns, where each stands, what was changed on the way.
+"""One run of one rank: its lanes, its position, and its changes.
 
-Iterators and loaders are faces of this. Of a pipeline without data-dependent steps ranks share out
-the positions; any other runs as lanes, each with its own cursor, and a rank owns whole lanes.
+Iterators and loaders wrap a session. Ranks divide the positions of an indexed pipeline. Any other
+pipeline runs as lanes, each with its own cursor, and a rank owns whole lanes.
 """
 
 from __future__ import annotations
@@ -33,29 +33,24 @@ from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
-from ..streams.deal import spread_of
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
+from ..streams.function_call import Leaf
 from ..streams.job import Executor
-from ..streams.journal import (
-    Journal,
-    describe_missing_journals,
-    journal_from_json,
-    journal_to_json,
-)
-from ..streams.step import Leaf
+from ..streams.journal import Journal, describe_missing_journals, journal_from_json, journal_to_json
+from ..streams.rank_sharding import make_rank_sharding
 from ..streams.stream import Stream
-from .cursor import seal
 from .delivery import Delivery
-from .opened import (
-    Opened,
-    lane_share,
+from .rank_stream import (
+    RankStream,
+    compute_lane_share,
+    open_items,
     open_lanes,
-    open_listed,
     open_positions,
     repeats_samples,
-    same_past,
+    require_same_past,
 )
-from .setting import Setting
+from .run_options import RunOptions
+from .seal import seal
 from .states import (
     MISMATCHES,
     OnMismatch,
@@ -63,9 +58,9 @@ from .states import (
     StateSection,
     check_lanes,
     decode_state,
-    logged_notes,
+    log_notes,
+    make_other_pipeline_error,
     merge_states,
-    of_another,
 )
 from .step_log import (
     GivenBefore,
@@ -107,7 +102,7 @@ class RunSection(StateSection, Protocol):
 
 
 class Session:
-    """A run: items in order, a state after each, changes on the way.
+    """A run: items in order, a state after each, and changes.
 
     Two hooks serve packages that deliver items out of order: `section` adds a section to the
     state, and `begin_items`, `reopen_items` and `reopen_lane` deliver whole items, also again.
@@ -116,18 +111,18 @@ class Session:
     def __init__(
         self,
         compiled: Compiled,
-        setting: Setting,
+        setting: RunOptions,
         executor: Executor | None,
         section: RunSection | None = None,
     ) -> None:
         self._base = self.compiled = compiled
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
-        self.spread = spread_of(
-            setting.rank, setting.world_size, self.group, setting.remainder, setting.turns
+        self.sharding = make_rank_sharding(
+            setting.rank, setting.world_size, self.group, setting.remainder, setting.workers
         )
         self.lanes: int = 1 if self.group else setting.lanes or setting.world_size
-        self._record = first_record(self.spread, tail_of(self.flow))
+        self._record = first_record(self.sharding, tail_of(self.flow))
         self.records: tuple[StepRecord, ...] = (self._record,)
         self.given_before: tuple[GivenBefore, ...] = ()
         self.epoch = self.given = self._before = (
@@ -138,7 +133,7 @@ class Session:
         self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes, self.section = list[str](), section
-        self.budget = Budget(setting.bytes_ahead)
+        self.budget = Budget(setting.max_prefetch_bytes)
         self._items, self._samples, self._warned, self._warned_of_lanes = (
             0,
             Counter[str](),
@@ -148,37 +143,36 @@ class Session:
         self._unchanged: dict[str, Any] | None = (
             None  # the attributes before a change that is being made
         )
-        self._hold(*self._reached(None))
+        self._set_open(*self._open_at(None))
 
     @property
     def base(self) -> Step:
-        """The tree without the changes made on the way."""
+        """The tree without the changes of the run."""
         return self._base.flow
 
     @property
     def description(self) -> Json:
-        """What the run is."""
+        """The description of the pipeline."""
         return self._base.description
 
     @property
     def lane_share(self) -> tuple[int, int]:
         """The share of the lanes that this rank reads, as a rank and a number of ranks."""
-        return lane_share(self.lanes, self.setting.rank, self.setting.world_size)
+        return compute_lane_share(self.lanes, self.setting.rank, self.setting.world_size)
 
     @property
     def reads_all_lanes(self) -> bool:
-        """True if each of several ranks reads the whole run, because they cannot share out its
-        lanes."""
+        """True if each of several ranks reads the whole run, because they cannot divide its lanes."""
         return not self.group and self.lane_share[1] < self.setting.world_size
 
     def reopen(self, cursor: Json) -> None:
-        """Open the current tree, and go where the cursor says."""
-        self._change(lambda: self._go_on(*self._reached(cursor)))
+        """Open the current tree again, at a cursor."""
+        self._change(lambda: self._replace_open(*self._open_at(cursor)))
 
     def _change(self, change: Callable[[], T]) -> T:
-        """Make a change whole or, where it raises or is interrupted, not at all.
+        """Make a change completely, or not at all if it raises or is interrupted.
 
-        A signal handler that asks for the state in the middle of it gets the state before it.
+        A signal handler that requests the state during the change receives the state before it.
         """
         self.out.require_idle("a change of the position or the weights")
         before = {**vars(self)}
@@ -194,52 +188,52 @@ class Session:
             out.stream.close()
         return found
 
-    def _reached(
-        self, cursor: Json, check: Callable[[Opened], None] | None = None
-    ) -> tuple[Opened, Delivery]:
-        """The current tree, opened where the cursor says; `check` looks at what came before
-        that."""
-        opened = self._opened(self.setting.window, self.executor)
+    def _open_at(
+        self, cursor: Json, check: Callable[[RankStream], None] | None = None
+    ) -> tuple[RankStream, Delivery]:
+        """Open the current tree at a cursor; `check` receives the open stream."""
+        opened = self._open(self.setting.window, self.executor)
         wide = (
             max(256, LARGEST_SAMPLE_UNIT // self.group)
             if self.group
             else 256 * (self.lanes // self.lane_share[1])
         )
-        out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.most)
-        out.seek(self.epoch, opened.first(self.epoch) if cursor is None else cursor)
+        out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.max_items)
+        out.seek(self.epoch, opened.first_cursor(self.epoch) if cursor is None else cursor)
         if check:
             check(opened)
         if not is_cursor_at(out.cursor(), cursor):
             raise make_cursor_error(cursor, "a position of this pipeline")
         return opened, out
 
-    def _go_on(self, opened: Opened, out: Delivery) -> None:
-        """Give out what was opened in the place of what was. Part of a change, which closes
-        that."""
+    def _replace_open(self, opened: RankStream, out: Delivery) -> None:
+        """Continue with an open stream in the place of the present one, as part of a change, which
+        closes the present one.
+        """
         self._items, self._samples = self.items, self.samples
         out.bytes += self.out.bytes
-        self._hold(opened, out)
+        self._set_open(opened, out)
 
-    def _hold(self, opened: Opened, out: Delivery) -> None:
+    def _set_open(self, opened: RankStream, out: Delivery) -> None:
         self._run, self.out, self.leaves = opened, out, opened.builder.leaves
         if self.executor:
             clear_in_children(out)
 
-    def _opened(self, window: int = 0, executor: Executor | None = None) -> Opened:
+    def _open(self, window: int = 0, executor: Executor | None = None) -> RankStream:
         found = self.compiled = self.compiled.of(self.flow)
         execution = self._execution(found, window, executor)
         if self.group:
-            return open_positions(found.builder, execution, self.spread, self.setting)
+            return open_positions(found.builder, execution, self.sharding, self.setting)
         return open_lanes(found.builder, execution, self.lanes, self.setting)
 
     def _execution(self, found: Compiled, window: int, executor: Executor | None) -> Execution:
-        leaves, most = found.builder.leaves, self.setting.most
+        leaves, most = found.builder.leaves, self.setting.max_items
         return Execution(self.journal, leaves, self.budget, executor, window, most, found.clock)
 
     def _delivery(
         self, stream: Stream, leaves: Sequence[Leaf], width: int, limit: int | None
     ) -> Delivery:
-        room = self.budget.most // 4
+        room = self.budget.max_bytes // 4
         return Delivery(stream, leaves, width, limit, room, self.setting.form)
 
     def close(self) -> None:
@@ -247,18 +241,18 @@ class Session:
 
     @property
     def items(self) -> int:
-        """Items given out since the run was opened here."""
+        """The number of items delivered since the run was opened here."""
         return self._items + self.out.items
 
     @property
     def step(self) -> int:
-        """Global steps that the run has taken, before it was opened here too."""
+        """The number of global steps of the run, including those before it was opened here."""
         return self._before + self.items
 
     @property
     def samples(self) -> Counter[str]:
-        """Samples given out since the run was opened here, by source."""
-        given = zip(self.leaves, self.out.given().tolist(), strict=True)
+        """The delivered samples by source since the run was opened here."""
+        given = zip(self.leaves, self.out.count_samples().tolist(), strict=True)
         return self._samples + Counter({leaf.name: many for leaf, many in given})
 
     def warn_of_unidentified(self) -> None:
@@ -281,7 +275,7 @@ class Session:
                 leaf.source.identify_objects()
 
     def warn_of_lanes(self) -> None:
-        """Say what it costs that each rank reads all lanes; once, on the first rank."""
+        """Warn about the cost if each rank reads all lanes; once, on the first rank."""
         if not self.reads_all_lanes or self._warned_of_lanes or self.setting.rank:
             return
         self._warned_of_lanes, ranks = True, self.setting.world_size
@@ -293,7 +287,7 @@ class Session:
         )  # fmt: skip
 
     def start(self) -> None:
-        """Make the next item now, so that the workers are busy behind it."""
+        """Compute the next item now, so that workers continue with those after it."""
         with suppress(StopIteration):
             self.out.fill()
 
@@ -310,51 +304,52 @@ class Session:
             )
 
     def next_pass(self, passes: int = 1) -> None:
-        """Go to the beginning of the next pass, or of one after that."""
+        """Go to the beginning of the next pass, or of a later one."""
 
         def change() -> None:
             self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
             if not self.group:
-                self.flow = self._changed(self.changes)
-            self._go_on(*self._reached(None))
+                self.flow = self._apply_changes(self.changes)
+            self._replace_open(*self._open_at(None))
 
         self._change(change)
 
     def rows(self) -> int | None:
-        """The rows of this pass of an indexed flow."""
+        """Return the number of rows of this pass, of an indexed pipeline."""
         passes = self._run.passes
         return None if passes is None else passes.size(self.epoch)
 
     @property
     def pass_start(self) -> int:
-        """The first row of this pass of an indexed flow, counted over all passes."""
+        """The first row of this pass of an indexed pipeline, counted over all passes."""
         passes = self._run.passes
         return 0 if passes is None else passes.start(self.epoch)
 
     @property
     def row(self) -> int:
-        """The first row that was not given yet, counted over all passes, of an indexed flow."""
+        """The first undelivered row of an indexed pipeline, counted over all passes."""
         return self.pass_start + parse_cursor_int(self.out.cursor())
 
     def seek(self, item: int, counted: bool = True) -> None:
-        """Go to an item of the pass: at once where positions are items, else by reading up to
-        it."""
+        """Go to an item of the pass: at once if it is indexed, else by reading up to it."""
         item = check_int(item, "seek({})", 0)
         check_position(item, self.group or 1)
         row, rows = item * (self.group or 1), self.rows()
         row = row if rows is None else min(row, rows)
 
         def reads_up_to_it() -> None:
-            self._go_on(*self._reached(None))
+            self._replace_open(*self._open_at(None))
             with Progress("read up to an item", item, "items") as progress, suppress(StopIteration):
                 for _ in progress.each(range(item)):
                     self.out.next()
-            self.out.forget()
+            self.out.reset_counts()
             self._before = item - self.items
 
-        self._change((lambda: self._go(self.epoch, row, counted)) if self.group else reads_up_to_it)
+        self._change(
+            (lambda: self._go_to_row(self.epoch, row, counted)) if self.group else reads_up_to_it
+        )
 
-    def go(self, step: int, row: int, counted: bool) -> None:
+    def go_to_step(self, step: int, row: int, counted: bool) -> None:
         """Go to the row, counted over all passes, at which a global step begins."""
         passes = self._run.passes
         found = None if passes is None else passes.at(row)
@@ -362,20 +357,20 @@ class Session:
         def change() -> None:
             self.given = 0
             if found is None:
-                self._go(0, row, counted)
+                self._go_to_row(0, row, counted)
             else:
-                self._go(found.epoch, row - found.start, counted)
+                self._go_to_row(found.epoch, row - found.start, counted)
 
         self._change(change)
 
-    def _go(self, epoch: int, place: int, counted: bool) -> None:
-        """Go to a row of a pass; `counted` tells the log of it. Part of a change."""
+    def _go_to_row(self, epoch: int, place: int, counted: bool) -> None:
+        """Go to a row of a pass, as part of a change; `counted` logs the jump."""
         passes = self._run.passes
         row = place if passes is None else passes.start(epoch) + place
         if counted:
             self._log_jump(row)
         self.epoch = epoch
-        self._go_on(*self._reached(place))
+        self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
 
     @property
@@ -398,7 +393,7 @@ class Session:
             before.append(GivenBefore(step, row, self.epoch, at, len(self.changes), records))
         self.given_before = merge_equal(before)
 
-    def _changed(self, changes: Sequence[Edit]) -> Step:
+    def _apply_changes(self, changes: Sequence[Edit]) -> Step:
         """Return the tree with changes. Streams draw by the mixture of the pass they are in."""
         return changed(self.base, changes, 0 if self.group else self.epoch)
 
@@ -410,7 +405,7 @@ class Session:
         Raises:
             ConfigError: if the run is in the middle of an item.
         """
-        cursor, group, rows = self.out.cursor(), self.spread.group, self.rows()
+        cursor, group, rows = self.out.cursor(), self.sharding.group, self.rows()
         row = parse_cursor_int(cursor)
         if row % group and row != rows:
             raise ConfigError(
@@ -419,8 +414,8 @@ class Session:
             )
 
         def change() -> None:
-            self.spread = replace(self.spread, remainder="keep", whole=True)
-            self._go_on(*self._reached(cursor))
+            self.sharding = replace(self.sharding, remainder="keep", keeps_groups=True)
+            self._replace_open(*self._open_at(cursor))
             record = replace(self._record, gives="items")
             self.records = self.step_log.continue_with(record, self.row).records
 
@@ -429,7 +424,7 @@ class Session:
     def reopen_items(self, epoch: int, items: Ints) -> Delivery:
         """Deliver items of a pass again, in this order; the run keeps its position."""
         builder, execution = self._open_again(epoch)
-        stream = open_listed(builder, execution, epoch, items)
+        stream = open_items(builder, execution, epoch, items)
         return self._delivery(stream, builder.leaves, len(items), None)
 
     def reopen_lane(self, epoch: int, lane: int, cursor: Json) -> Delivery:
@@ -450,16 +445,21 @@ class Session:
     # ------------------------------------------------------------ states
 
     def state(self) -> dict[str, Any]:
-        """Where the run stands: small, plain JSON, after the last item given out."""
+        """Return the state after the last delivered item, as small plain JSON."""
         return self.moment()()
 
     def moment(self) -> Callable[[], dict[str, Any]]:
-        """Where the run stands now, to be written down later: costs next to nothing."""
+        """Return a function that returns the present state later; costs next to nothing."""
         if self._unchanged is not None:
             session = Session.__new__(Session)
             session.__dict__.update(self._unchanged)
             return session.moment()
-        cursor, opened, epoch, changes = self.out.moment(), self._run, self.epoch, self.changes
+        cursor, opened, epoch, changes = (
+            self.out.capture_cursor(),
+            self._run,
+            self.epoch,
+            self.changes,
+        )
         journal, given, records, lanes = (
             dict(self.journal.entries),
             self.given,
@@ -480,7 +480,7 @@ class Session:
                 "step": step,
                 "adopted": [*before],
                 **({"at": at} if self.group else cast("dict[str, Json]", at)),
-                **opened.told(epoch, at),
+                **opened.describe_last(epoch, at),
                 "data": base.data,
                 "code": base.code,
                 "mixtures": describe_mixtures(opened.builder),
@@ -502,7 +502,7 @@ class Session:
         return state
 
     def load(self, states: Any, on_mismatch: OnMismatch) -> None:
-        """Go where a state says, or stay if anything is wrong."""
+        """Continue from a state; if anything is wrong, the run stays unchanged."""
         check_choice(on_mismatch, MISMATCHES, "load_state_dict(on_mismatch={})")
 
         def change() -> None:
@@ -539,8 +539,8 @@ class Session:
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
-                raise of_another(body.pipeline, self.description)
-            places = self._places(body, cursors)
+                raise make_other_pipeline_error(body.pipeline, self.description)
+            places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
             changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
@@ -553,18 +553,18 @@ class Session:
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
         self._base, self.changes = home, changes
-        self.flow = self._changed(changes)
+        self.flow = self._apply_changes(changes)
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
-        cursor = self._cursor_in(body, cursors)
+        cursor = self._cursor_of_rank(body, cursors)
         if adopt:
             cursor = without_witnesses(cursor)
-        require = Opened.require_last if adopt else Opened.require_same
-        opened, out = self._reached(
+        require = RankStream.require_last if adopt else RankStream.require_same
+        opened, out = self._open_at(
             cursor, lambda opened: require(opened, self.epoch, cursor, body)
         )
         for check in opened.witnesses:
-            _tried(check)
+            _check_witness(check)
         if self.group:
             start = 0 if opened.passes is None else opened.passes.start(self.epoch)
             position = start + parse_cursor_int(cursor)
@@ -577,15 +577,17 @@ class Session:
                     "the run was adopted, so steps that it gave before it went back are no "
                     "longer counted"
                 )
-        self.notes = logged_notes(notes)
+        self.notes = log_notes(notes)
         if self.section is not None:
             self.section = self.section.load(body, self, adopting)
-        self._go_on(opened, out)
+        self._replace_open(opened, out)
         self._before = body.step - self.items
 
-    def _cursor_in(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
-        """The cursor of this rank in a state. A run keeps its lanes; a loader that was given none
-        takes the state's."""
+    def _cursor_of_rank(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
+        """Return the cursor of this rank in a state.
+
+        A run keeps its lanes; a loader without `lanes=` takes those of the state.
+        """
         if not self.group and self.setting.lanes is None and body.lanes is not None:
             self.lanes = body.lanes
         rank, ranks = self.lane_share
@@ -602,8 +604,8 @@ class Session:
             cursor["drawn"] = len(range(rank, min(body.drawn, limit), ranks))
         return cursor
 
-    def _places(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
-        """Where the mixtures of a tree stand that goes on at these cursors."""
+    def _mixture_positions(self, body: SavedState, cursors: Mapping[int, Json]) -> Places:
+        """Return a function that returns the positions of the mixtures of a tree at these cursors."""
         epoch = body.epoch
 
         def places(flow: Step) -> Mapping[Path, Stand]:
@@ -613,27 +615,27 @@ class Session:
                 self.setting, window=0, rank=0, world_size=1
             )  # the lanes of all ranks
             probe = Session(Compiled(flow), setting, None)
-            cursor = probe._cursor_in(body, cursors)
+            cursor = probe._cursor_of_rank(body, cursors)
             found = dict[Path, Stand]()
             for path in find_mixtures(flow):
                 with suppress(ConfigError):  # it is not drawn from in its own order
-                    found[path] = probe._stand(path, epoch, cursor)
+                    found[path] = probe._mixture_position(path, epoch, cursor)
             return found
 
         return places
 
-    def _stand(self, path: Path, epoch: int, cursor: Json) -> Stand:
-        """The first place of a mixture that is not part of what was delivered up to a cursor. What
-        workers made
-        ahead does not count: lanes are opened anew there, without any.
+    def _mixture_position(self, path: Path, epoch: int, cursor: Json) -> Stand:
+        """Return the first position of a mixture that was not delivered up to a cursor.
+
+        Prefetched items do not count: lanes are opened again there, without prefetch.
         """
         if self.group:
             found = standing(self.flow, epoch, parse_cursor_int(cursor)).get(path)
             return refused_inside() if found is None else found
-        opened = self._opened()
+        opened = self._open()
         try:
             opened.stream.seek(epoch, cursor)
-            lanes = opened.undrawn(path, epoch)
+            lanes = opened.first_undrawn(path, epoch)
         finally:
             opened.stream.close()
         if own_pass(self.base, path):
@@ -647,39 +649,41 @@ class Session:
     # ------------------------------------------------------------ changes and failures
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
-        """Other weights from a position of the mixture on; returns that position."""
+        """Change the weights of a mixture from a position on; return that position."""
         cursor = self.out.cursor()
         # What all ranks see alike.
         alone = (
-            not self.spread.whole
+            not self.sharding.keeps_groups
             if self.group and self.setting.world_size > 1
             else self.lane_share[1] == 1
         )
 
         def reached(path: Path) -> Place:
-            stand = self._stand(path, self.epoch, cursor)
+            stand = self._mixture_position(path, self.epoch, cursor)
             return stand.lap, stand.at
 
         position, change = reweighed(
             self.base, self.changes, weights, at, alone, self._run.builder, reached
         )
         changes = (*self.changes, change)
-        past = self._run.past(self.epoch, cursor)
+        past = self._run.capture_past(self.epoch, cursor)
 
         def changes_weights() -> None:
-            self.flow = self._changed(changes)
-            opened, out = self._reached(cursor)
-            same_past(past, opened.past(self.epoch, cursor))
+            self.flow = self._apply_changes(changes)
+            opened, out = self._open_at(cursor)
+            require_same_past(past, opened.capture_past(self.epoch, cursor))
             self.changes = changes
-            self._go_on(opened, out)
+            self._replace_open(opened, out)
 
         self._change(changes_weights)
         return position
 
 
-def _tried(check: Callable[[], None]) -> None:
-    """Refuse a stream that is not what it was. What else is thrown is thrown again when it is
-    read."""
+def _check_witness(check: Callable[[], None]) -> None:
+    """Raise `StateError` if a stream does not repeat its samples.
+
+    Other errors are raised again when the stream is read.
+    """
     try:
         check()
     except StateError:

@@ -1,4 +1,4 @@
-"""Saved states, decoded once after their checksum: of one rank, and of all ranks as one."""
+"""Saved states, decoded once after their checksum, and merged over all ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..base.passes import Passes
 from ..changes.edits import Edit
 from ..steps.digests import known_parts
 from ..steps.step import Step
-from .cursor import unseal
+from .seal import unseal
 
 OnMismatch: TypeAlias = Literal["error", "adopt"]
 
@@ -188,7 +188,7 @@ def _make_invalid_error(problem: str) -> StateError:
 
 
 class StateSection(Protocol):
-    """Reads a section that a package outside the engine adds to the states of a run.
+    """Reader of a section that a package outside the engine adds to the states of a run.
 
     With such a section, ranks may be at different positions.
     """
@@ -212,7 +212,7 @@ class StateSection(Protocol):
         ...
 
 
-def stand_of(state: SavedState) -> dict[str, Json]:
+def describe_position(state: SavedState) -> dict[str, Json]:
     """Return the position and data of a rank as small JSON, equal for all ranks of one step.
 
     The place is None where ranks may stand apart: with a section, or where lanes have ended. Where
@@ -256,13 +256,12 @@ def _run_of(state: SavedState) -> dict[str, Json]:
     }
 
 
-def require_equal_stands(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
-    """Refuse the ranks of a checkpoint that stand at different steps, run different pipelines or
-    read different data.
+def require_equal_positions(stands: Mapping[int, Mapping[str, Any]], unit: str = "rank") -> None:
+    """Raise `StateError` if the ranks of a checkpoint differ in position, pipeline or data.
 
-    All checkpoints of several ranks ask this, of what each rank says of itself (`stand_of`): when
-    they are saved, where ranks can be asked, and when they are loaded. Where several processes are
-    one rank (tensor parallelism), all processes are asked, and `unit` is "process".
+    Checkpoints of several ranks call it with `describe_position` of each rank, when they are saved,
+    if ranks can communicate, and when they are loaded. If several processes form one rank (tensor
+    parallelism), all processes are compared, and `unit` is "process".
 
     >>> place = {"place": [0, 16], "step": 4, "data": {}, "run": {}}
     >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
@@ -320,7 +319,9 @@ def merge_states(
     A run of positions has one cursor, under 0. `section` merges the section that states may have.
     """
     if len(states) > 1:
-        require_equal_stands({rank: stand_of(state) for rank, state in enumerate(states)})
+        require_equal_positions(
+            {rank: describe_position(state) for rank, state in enumerate(states)}
+        )
     keys = frozenset[str]().union(*(state.sections for state in states))
     if section is not None and section.key in keys:
         states, keys = section.merge(states), keys - {section.key}
@@ -365,7 +366,7 @@ def _drawn_by_all(states: Sequence[SavedState], items: int) -> int:
     return sum(drawn.values()) if known == states[0].lanes else items
 
 
-def moment_of(state: SavedState) -> str:
+def compute_state_tag(state: SavedState) -> str:
     """Return sixteen hex digits: eight of what all ranks have in common, eight of their position.
 
     Ranks whose lanes end stand apart from then on: zeros, which go with every place.
@@ -379,8 +380,7 @@ def moment_of(state: SavedState) -> str:
 def check_lanes(
     state: SavedState, cursors: Mapping[int, Json], lanes: int, mine: Sequence[int]
 ) -> None:
-    """Refuse a state of other lanes, or one that has no cursors for ours; a run without lanes has
-    none of its own."""
+    """Raise `StateError` for a state with other lanes, or without cursors for some of these lanes."""
     if mine and state.lanes is None:
         raise StateError(
             "the run went from position to position, but this pipeline has no random access, so "
@@ -398,8 +398,8 @@ def check_lanes(
         )
 
 
-def of_another(saved: Any, now: Json) -> StateError:
-    """The error for a state of another pipeline."""
+def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
+    """Return the error for a state of another pipeline."""
     lines = list_differences(saved, now)
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
@@ -411,8 +411,8 @@ def of_another(saved: Any, now: Json) -> StateError:
     )
 
 
-def logged_notes(notes: Sequence[str]) -> list[str]:
-    """These notes on a state that was loaded, written to the log."""
+def log_notes(notes: Sequence[str]) -> list[str]:
+    """Log notes on a loaded state, and return them."""
     for note in notes:
         _LOG.warning("a state was loaded, but %s", note)
     return list(notes)

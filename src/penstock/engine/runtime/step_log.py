@@ -26,7 +26,7 @@ from ..base.batch_size import BatchSize, least_rows, rows_given
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
 from ..steps.batch import Tail
-from ..streams.deal import REMAINDERS, Remainder, Spread, dealt_to_all
+from ..streams.rank_sharding import REMAINDERS, RankSharding, Remainder, deal_to_all_ranks
 
 Gives: TypeAlias = Literal["steps", "items", "nothing"]
 
@@ -156,7 +156,7 @@ class StepRecord:
             The offsets of the rows that become part of an item, int64[steps, n]: rank after rank,
             ascending on each rank. And the rank of each of the n columns.
         """
-        offsets, ranks = dealt_to_all(starts, rows, self.group)
+        offsets, ranks = deal_to_all_ranks(starts, rows, self.group)
         if rows == self.rows:
             return offsets, ranks
         mine = np.bincount(ranks, minlength=1)  # batches may drop rows that fill none of them
@@ -167,14 +167,16 @@ class StepRecord:
         return offsets[:, given], ranks[given]
 
 
-def first_record(spread: Spread, tail: Tail) -> StepRecord:
+def first_record(spread: RankSharding, tail: Tail) -> StepRecord:
     """Return the record of a run that begins on these ranks."""
     batches = tuple(BatchSize(batch.n, batch.drop_remainder) for batch in tail.batches)
     return StepRecord(0, 0, spread.size, spread.world_size, spread.remainder, batches)
 
 
-class DealtSteps(NamedTuple):
-    """Rows of steps that are dealt alike: `rows[i]` are those of `steps[i]`, rank after rank.
+class AssignedSteps(NamedTuple):
+    """Rows of steps with one assignment to ranks:
+
+    `rows[i]` are those of `steps[i]`, rank after rank.
 
     `ranks` and `places` say, for each column of `rows`, the rank and the row of the rank's item.
     """
@@ -253,7 +255,7 @@ class StepLog:
         return starts, stops, records
 
     def _padded_rows(self, number: int, steps: range) -> tuple[Ints, Ints, Ints]:
-        """Return the same for the steps of one record."""
+        """Return first rows, stops and record numbers for the steps of one record."""
         record, later = self.records[number], self.records[number + 1 : number + 2]
         low = max(record.step, steps.start)
         high = min([steps.stop, *(record.step for record in later)])
@@ -288,7 +290,7 @@ class StepLog:
 
     # ------------------------------------------------------------ rows and ranks
 
-    def deal(self, steps: range) -> Iterator[DealtSteps]:
+    def deal(self, steps: range) -> Iterator[AssignedSteps]:
         """Yield the rows of steps as the ranks receive them, some steps at a time.
 
         Steps that were skipped have none. Rows that fill up a step are from the beginning of its
@@ -308,7 +310,7 @@ class StepLog:
                     continue
                 offsets, ranks = record.deal(starts[some], int(sizes[some[0]]))
                 rows = self._wrap(starts[some, None] + offsets, starts[some, None])
-                yield DealtSteps(low + some, rows, ranks, _count_within(ranks))
+                yield AssignedSteps(low + some, rows, ranks, _count_within(ranks))
 
     def rows_given(self, step: int) -> Ints:
         """Return the rows that all ranks receive in a step, in order; rows that fill it up last."""
@@ -346,7 +348,9 @@ class StepLog:
         return RowsGiven(stretches, np.concatenate(left_out), np.concatenate(repeated))
 
     def _given_at_end(self, record: StepRecord, start: int, stop: int) -> tuple[Ints, Ints]:
-        """Return the rows left out at the end of a pass, and those of its beginning given again."""
+        """Return the rows left out at the end of a pass, and those of its beginning delivered
+        again.
+        """
         none = np.zeros(0, np.int64)
         if record.gives == "items":
             return np.arange(start + rows_given(record.batches, stop - start), stop), none

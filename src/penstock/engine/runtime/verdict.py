@@ -1,13 +1,13 @@
-"""Verdict on a run: bound by its data or not, by which step and source, and how to improve it."""
+"""The verdict on a run: bound by its data or not, by which step and source, and what would help."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..streams.clock import READ, SEVERAL, Note
+from ..streams.profiler import READ_STEP, SEVERAL_SOURCES, WorkTime
 
-BOUND = 0.1
+BOUND_SHARE = 0.1
 """A run that waits more of its time for data is bound by it."""
 # what uses less of a core waits for something; on a busy machine, work uses less than all of one
 _IDLE = 0.25
@@ -17,7 +17,7 @@ _LEAST = 0.05  # what takes less of the work is not named
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a run waits for its data, and where the time goes; `str()` says it in words.
+    """The verdict on a run, and its reasons; `str()` returns the text.
 
     Args:
         bound: whether the run waits for data more than a tenth of its time.
@@ -39,8 +39,8 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The input of a verdict: executor, seconds and stalls, and timings by step (None: not
+class RunTimes:
+    """The measurements for a verdict: executor, seconds and stalls, and times by step (None: not
     measured).
 
     `spent` is the processor time of functions on threads.
@@ -54,24 +54,24 @@ class Facts:
     stalls: int
     longest: float
     spent: float
-    notes: Sequence[Note] | None
+    notes: Sequence[WorkTime] | None
 
     @property
     def waits(self) -> float:
-        """The part of the time in which there was nothing to take."""
+        """The share of the time that the run waited for items."""
         return self.waited / self.elapsed if self.elapsed > 0 else 0.0
 
     @property
-    def held(self) -> bool:
-        """Return whether threads take turns: one of them waits most of the time, and they use one
-        core of several.
+    def is_lock_bound(self) -> bool:
+        """True if threads take turns: a run waits most of the time, and they use one core of
+        several.
         """
         several = self.executor == "threads" and min(self.workers, self.cores) > 1
         return several and self.waits > 0.5 and 0.8 < self.spent / self.elapsed < 1.15
 
 
-def turns(facts: Facts) -> str:
-    """That threads take turns, and what helps."""
+def describe_lock_contention(facts: RunTimes) -> str:
+    """Describe that threads take turns, and a remedy."""
     return (
         f"the functions of {facts.workers} threads use {facts.spent / facts.elapsed:.1f} of "
         f"{facts.cores} cores, because they hold the interpreter lock (GIL), so only one runs at "
@@ -80,11 +80,11 @@ def turns(facts: Facts) -> str:
     )
 
 
-def judged(facts: Facts) -> Verdict:
-    """The verdict."""
+def make_verdict(facts: RunTimes) -> Verdict:
+    """Return the verdict on a run."""
     if facts.elapsed <= 0:
         return Verdict(False, 0.0, None, None, "Nothing can be said before the second item.")
-    bound, said = facts.waits > BOUND, list[str]()
+    bound, said = facts.waits > BOUND_SHARE, list[str]()
     waits = f"it waits {facts.waits:.0%} of its time for data"
     if facts.stalls:
         waits += f" ({facts.stalls:,} times, at most {facts.longest:.3g} s)"
@@ -99,9 +99,10 @@ def judged(facts: Facts) -> Verdict:
     return Verdict(bound, facts.waits, step, source, " ".join(said))
 
 
-def _most(notes: Sequence[Note]) -> tuple[str | None, str | None, str]:
-    """The step that takes most, the source that takes at least half of that, and the first few in
-    words."""
+def _most(notes: Sequence[WorkTime]) -> tuple[str | None, str | None, str]:
+    """Return the slowest step, the source that takes at least half of it, and a summary of the
+    first few steps.
+    """
     total, steps = sum(note.seconds for note in notes), dict[str, float]()
     if not total:
         return None, None, ""
@@ -111,15 +112,15 @@ def _most(notes: Sequence[Note]) -> tuple[str | None, str | None, str]:
     words = [_words(step, notes, total) for step in first[:_SHOWN] if steps[step] >= _LEAST * total]
     source = next(
         (n.source for n in notes if n.step == first[0] and n.seconds >= 0.5 * steps[first[0]]),
-        SEVERAL,
+        SEVERAL_SOURCES,
     )
     return first[0], source or None, ", ".join(words)
 
 
-def _words(step: str, notes: Sequence[Note], total: float) -> str:
-    """What a step takes of the work, for which sources."""
+def _words(step: str, notes: Sequence[WorkTime], total: float) -> str:
+    """Describe the share of a step in the work, by source."""
     mine = sorted((note for note in notes if note.step == step), key=lambda note: -note.seconds)
-    name = "reading" if step == READ else step
+    name = "reading" if step == READ_STEP else step
     took = sum(note.seconds for note in mine)
     share, mine = (
         f"{took / total:.0%} is {name}",
@@ -129,19 +130,19 @@ def _words(step: str, notes: Sequence[Note], total: float) -> str:
         one = mine[0].source
         return (
             share
-            if one == SEVERAL
+            if one == SEVERAL_SOURCES
             else f"{share} {one!r}"
-            if step == READ
+            if step == READ_STEP
             else f"{share} of {one!r}"
         )
     each = [f"{note.source or 'several'!r} {note.seconds / total:.0%}" for note in mine[:_SHOWN]]
     return f"{share} ({', '.join(each)}{', ...' if len(mine) > _SHOWN else ''})"
 
 
-def _advice(facts: Facts, step: str | None) -> str:
-    """What would help a run that waits."""
-    if facts.held:
-        return f"{turns(facts).capitalize()}."
+def _advice(facts: RunTimes, step: str | None) -> str:
+    """Return advice for a run that waits."""
+    if facts.is_lock_bound:
+        return f"{describe_lock_contention(facts).capitalize()}."
     most = [note for note in facts.notes or () if note.step == step]
     idle = bool(most) and sum(note.processor for note in most) < _IDLE * sum(
         note.seconds for note in most

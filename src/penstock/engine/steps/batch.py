@@ -21,14 +21,14 @@ from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..base.shown import format_call
 from ..packing import PackedBatches, Packing
-from ..streams.deal import Remainder
+from ..streams.chunk_cursors import Chunk, ConstantCursor, GroupedCursors, PassEndCursors
 from ..streams.execution import ExecutionLoop
-from ..streams.feed import Positions, Upstream
-from ..streams.job import Grouping, Results
-from ..streams.opening import Opening
-from ..streams.reader import Laps
+from ..streams.feed import PositionFeed, StreamFeed
+from ..streams.job import Grouping, UnitItems
+from ..streams.rank_sharding import Remainder
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
-from ..streams.trail import Chunk, Every, Fixed, Last
+from ..streams.stream_opener import StreamOpener
 from .function_step import format_function
 from .map import Map
 from .op import UNKNOWN, Before, Groups, Op, Standing
@@ -38,7 +38,7 @@ from .step import Builder, GroupStep, Step, Written, iter_steps
 from .tally import Tally
 
 
-class Batches(Upstream):
+class Batches(StreamFeed):
     """Groups of `n` neighbours. Holds nothing between batches, so its cursor is the one below.
 
     `run` are the rows of the run, under the batches of a tail. A rank that got a short batch has
@@ -52,16 +52,16 @@ class Batches(Upstream):
 
     def pull(self, n: int, /) -> Chunk:
         size = self._by.n
-        values, rows, trail = self.tap.take(n * size)
-        grouped = Results(values, rows, None)
+        values, rows, cursors = self.input.take(n * size)
+        grouped = UnitItems(values, rows, None)
         self._by.run(grouped)
         groups, total = list(grouped.values), min(len(grouped.values) * size, len(values))
         if not groups:
-            return Chunk([], make_empty_rows(0), Fixed(None))
-        trail = Every(trail, size, total)
+            return Chunk([], make_empty_rows(0), ConstantCursor(None))
+        cursors = GroupedCursors(cursors, size, total)
         if total % size and self._run is not None:
-            trail = Last(trail, len(groups), self._run.cursor())
-        return Chunk(groups, grouped.rows, trail)
+            cursors = PassEndCursors(cursors, len(groups), self._run.cursor())
+        return Chunk(groups, grouped.rows, cursors)
 
 
 class BatchOp(Groups):
@@ -77,13 +77,13 @@ class BatchOp(Groups):
     def tail(self) -> bool:
         return not self.tuples
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
-            return opening.positions(self, laps)
+            return opening.open_positions(self, laps)
         below, by = opening.open(self.input, laps), Grouping(self.n, self.drop)
-        if isinstance(below, ExecutionLoop) and isinstance(below.feed, Positions):
-            return below.then(by)
-        return Batches(below, by, opening.given and opening.given[1])
+        if isinstance(below, ExecutionLoop) and isinstance(below.feed, PositionFeed):
+            return below.add_step(by)
+        return Batches(below, by, opening.opened and opening.opened[1])
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...arrays.columnar import ColumnarSamples, ColumnStacker, ColumnwiseFunction
-from ..streams.step import Miscounted
+from ..streams.function_call import ResultCountError
 from .function_step import name_of
 from .step import Step, iter_steps
 
@@ -77,19 +77,19 @@ class Batched(ColumnwiseFunction):
         """A list or an array of so many results."""
         step = f"map(batched={self.n}): {name_of(self.fn)} gave"
         if not isinstance(given, Iterable) or isinstance(given, str | bytes):
-            raise Miscounted(
+            raise ResultCountError(
                 f"{step} a {type(given).__name__}{of}; return a list of results, or columns: "
                 f"{{name: list, ...}}"
             )
         if isinstance(given, np.ma.MaskedArray):
-            raise Miscounted(
+            raise ResultCountError(
                 f"{step} a masked array{of}; return its `filled()` values, and its mask as "
                 "another column"
             )
         array = isinstance(given, np.ndarray) and cast("npt.NDArray[Any]", given).ndim > 0
         found: Any = cast(Any, given) if array else list(cast("Iterable[Any]", given))
         if len(found) != count:
-            raise Miscounted(
+            raise ResultCountError(
                 f"{step} {len(found)} results{of} for {count} samples; return one for each "
                 "sample, or use .flat_map(fn) to give more or fewer, and .map(fn, may_skip=True) "
                 "to drop samples"

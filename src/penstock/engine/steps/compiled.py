@@ -7,7 +7,7 @@ from typing import Any
 
 from ...types import Json, SourceFacts
 from ..base.canonical_json import compute_fingerprint
-from ..streams.clock import Clock
+from ..streams.profiler import Profiler
 from .digests import Code, code_of, data_of
 from .op import Op
 from .step import Builder, Step, Timing
@@ -29,7 +29,7 @@ class Compiled:
         return Compiled, (self.flow, self._timing)
 
     @property
-    def clock(self) -> Clock | None:
+    def clock(self) -> Profiler | None:
         """The clock of a profiled run."""
         return self._timing and self._timing.clock
 

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from ...types import UNKNOWN_DIGEST, SourceFacts, is_unidentified
 from ..base.seams import world
-from ..streams.step import Leaf
+from ..streams.function_call import Leaf
 from .function_step import name_of
 from .step import Step
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..streams.step import FunctionCall, Results
+from ..streams.function_call import FunctionCall, UnitItems
 from .function_step import FunctionStep
 
 
@@ -16,7 +16,7 @@ class FilterCall(FunctionCall):
     drops = True
     vectorises = True
 
-    def collect(self, results: Sequence[Any], items: Results) -> None:
+    def collect(self, results: Sequence[Any], items: UnitItems) -> None:
         items.keep([i for i, result in enumerate(results) if result])
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...types import Transform
-from ..streams.step import FunctionCall, Results
+from ..streams.function_call import FunctionCall, UnitItems
 from .function_step import FunctionStep
 
 
@@ -21,7 +21,7 @@ class FlatMapCall(FunctionCall):
         super().__post_init__()
         self.fn = _ListEntries(self.fn)
 
-    def collect(self, results: Sequence[Any], items: Results) -> None:
+    def collect(self, results: Sequence[Any], items: UnitItems) -> None:
         items.values = results
         items.expand()
 

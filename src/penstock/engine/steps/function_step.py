@@ -16,11 +16,11 @@ from ..base.rows import ProvenanceRows
 from ..base.shown import attempt, format_call, shorten_name
 from ..streams.empty_passes import EndlessSearch
 from ..streams.execution import ExecutionLoop
-from ..streams.feed import Upstream
-from ..streams.opening import Opening
-from ..streams.reader import Laps
-from ..streams.step import FunctionCall
+from ..streams.feed import StreamFeed
+from ..streams.function_call import FunctionCall
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
+from ..streams.stream_opener import StreamOpener
 from .op import Op, UnaryOp
 from .paths import Migration
 from .read import NUMBERS
@@ -79,22 +79,24 @@ class FunctionOp(UnaryOp):
     def tail(self) -> bool:
         return not (self.call.drops or self.call.needs_index) and self.input.tail
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         if self.indexed and (opening.lane or not self.tail):
-            return opening.positions(self, laps)
+            return opening.open_positions(self, laps)
         lower = replace(opening.execution, stage=opening.execution.stage + 1)
         below = replace(opening, execution=lower).open(self.input, laps)
         joins = isinstance(below, ExecutionLoop)
         work = (
-            below.then(self.call)
+            below.add_step(self.call)
             if joins
-            else ExecutionLoop(Upstream(below), None, [self.call], opening.execution)
+            else ExecutionLoop(StreamFeed(below), None, [self.call], opening.execution)
         )
         if self.search is not None:
-            work.search = self.search(opening.share.lanes)
+            work.search = self.search(opening.own_lane.lanes)
         if self.call.expands and not joins:
             for place, drawn in opening.drawn.items():
-                opening.drawn[place] = lambda epoch, drawn=drawn: drawn(epoch) + work.inside
+                opening.drawn[place] = lambda epoch, drawn=drawn: (
+                    drawn(epoch) + work.is_inside_sample
+                )
         return work
 
     # Asked only where the function makes as many tokens of a row as are known of it.

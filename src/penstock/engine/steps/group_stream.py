@@ -23,10 +23,10 @@ from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_ro
 from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
 from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
-from ..streams.opening import Opening
-from ..streams.reader import Laps
-from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Fixed, Trail
+from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
+from ..streams.shared_reader import PassCounts
+from ..streams.stream import BufferedStream, Stream, UnaryStream
+from ..streams.stream_opener import StreamOpener
 from .op import Groups, Op
 
 Members: TypeAlias = Sequence[Item | Part]
@@ -40,7 +40,7 @@ class Stretch(NamedTuple):
 
     first: int
     rows: ProvenanceRows
-    trail: Trail
+    cursors: ChunkCursors
 
 
 class GroupState(NamedTuple):
@@ -52,7 +52,7 @@ class GroupState(NamedTuple):
     number: int
     flushed: bool
     log: list[Stretch]
-    end: Trail
+    end: ChunkCursors
 
     @property
     def pending(self) -> tuple[Members, ...]:
@@ -61,7 +61,7 @@ class GroupState(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupTrail:
-    """The trail of groups."""
+    """The cursors of groups."""
 
     moments: Sequence[GroupState]
 
@@ -69,13 +69,19 @@ class GroupTrail:
         return cursor_of(self.moments[count])
 
 
-class GroupStream:
+class GroupStream(UnaryStream):
     """A fold over a stream."""
 
     def __init__(
         self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
     ) -> None:
-        self.tap, self.fold, self.size, self.key, self.names = Tap(stream), fold, size, key, names
+        self.input, self.fold, self.size, self.key, self.names = (
+            BufferedStream(stream),
+            fold,
+            size,
+            key,
+            names,
+        )
         self._by_len = size.measure is len and isinstance(fold, BatchByTokens | BucketByLength)
         self._reset(0)
 
@@ -89,10 +95,10 @@ class GroupStream:
     def cursor(self) -> Json:
         return cursor_of(self._moment())
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         at, first, number, *_ = (None, 0, 0) if cursor is None else parse_cursor_list(cursor, 6)
         return (
-            self.tap.stream,
+            self.input.stream,
             epoch,
             at + parse_cursor_int(number) - parse_cursor_int(first) if isinstance(at, int) else at,
         )
@@ -105,25 +111,25 @@ class GroupStream:
             self._number,
             self._flushed,
             self._log,
-            self.tap.behind(),
+            self.input.cursor_trail(),
         )
 
     def close(self) -> None:
-        self.tap.stream.close()
+        self.input.stream.close()
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         self._reset(epoch)
         if cursor is None:
-            return self.tap.seek(epoch, None)
+            return self.input.seek(epoch, None)
         below, first, number, carry, pending, flushed = parse_cursor_list(cursor, 6)
-        self.tap.seek(epoch, below)
+        self.input.seek(epoch, below)
         self._number = parse_cursor_int(first)
         again, held = (
             parse_cursor_int(parse_cursor_int(number) - self._number, _LONGEST),
             dict[int, Item](),
         )
         while again:
-            chunk = self.tap.take(min(again, 1024))
+            chunk = self.input.take(min(again, 1024))
             if not chunk.values:
                 raise make_cursor_error(cursor, "a cursor of this data (it ends too early)")
             held |= {
@@ -142,7 +148,7 @@ class GroupStream:
 
     def _took(self, chunk: Chunk) -> None:
         """Items went into the carry."""
-        self._log.append(Stretch(self._number, chunk.rows, chunk.trail))
+        self._log.append(Stretch(self._number, chunk.rows, chunk.cursors))
         self._number += len(chunk.values)
 
     def _trim(self) -> None:
@@ -166,13 +172,13 @@ class GroupStream:
             rows.append(self._rows(group))
             moments.append(self._moment())
         if not groups:
-            return Chunk([], make_empty_rows(0), Fixed(None))
+            return Chunk([], make_empty_rows(0), ConstantCursor(None))
         offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
         return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(moments))
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
-        chunk = self.tap.take(1)
+        chunk = self.input.take(1)
         if chunk.values:
             ready = self._take(chunk.values[0], chunk.rows)
         else:
@@ -220,7 +226,7 @@ def cursor_of(moment: GroupState) -> Json:
         stretch = moment.log[
             bisect_right(moment.log, oldest, key=lambda stretch: stretch.first) - 1
         ]
-        below = stretch.trail.at(oldest - stretch.first)
+        below = stretch.cursors.at(oldest - stretch.first)
     carry, pending = encode(moment.carry), encode_groups(moment.pending)
     return [below, oldest, moment.number, carry, pending, moment.flushed]
 
@@ -235,8 +241,8 @@ class GroupOp(Groups):
         self.indexed = False
         self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        lane, lanes = opening.share[:2]
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        lane, lanes = opening.own_lane[:2]
         key = self.key + lane & (1 << 64) - 1
         return GroupStream(
             opening.open(self.input, laps), shared(self.fold, lanes), self.sizer, key, self.names

@@ -11,13 +11,13 @@ from ...errors import StateError
 from ...types import Json, Path
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.shown import format_call
-from ..streams.deal import Spread
+from ..streams.chunk_cursors import Chunk, ChunkCursors
 from ..streams.empty_passes import EmptyPassDetector
-from ..streams.lanes import Lanes
-from ..streams.opening import Opening
-from ..streams.reader import ONCE, LaneOf, Laps, Reader
-from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Trail
+from ..streams.lanes import InterleavedLanes
+from ..streams.rank_sharding import RankSharding
+from ..streams.shared_reader import ONE_PASS, LaneContext, PassCounts, SharedReader
+from ..streams.stream import BufferedStream, Stream
+from ..streams.stream_opener import StreamOpener
 from .op import Op, UnaryOp
 from .paths import Migration
 from .step import Builder, Step, UnaryStep, Written
@@ -42,8 +42,8 @@ class FirstPass:
         self.stream.close()
 
     def pull(self, n: int, /) -> Chunk:
-        values, rows, trail = self.stream.pull(n)
-        return Chunk(values, replace(rows, epoch=rows.epoch + self._epoch), trail)
+        values, rows, cursors = self.stream.pull(n)
+        return Chunk(values, replace(rows, epoch=rows.epoch + self._epoch), cursors)
 
 
 class Remaining:
@@ -53,37 +53,37 @@ class Remaining:
     """
 
     def __init__(self, stream: Stream, n: int) -> None:
-        self._tap, self._n = Tap(stream), n
+        self._input, self._n = BufferedStream(stream), n
         self.seek(0, None)
 
     def cursor(self) -> Json:
-        return [self._left, self._tap.cursor()]
+        return [self._left, self._input.cursor()]
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         left, below = (self._n, None) if cursor is None else parse_cursor_list(cursor)
         self._left = parse_cursor_int(left, self._n + 1)
-        self._tap.seek(epoch, below)
+        self._input.seek(epoch, below)
 
     def close(self) -> None:
-        self._tap.stream.close()
+        self._input.stream.close()
 
     def pull(self, n: int, /) -> Chunk:
         while self._left:
-            if not (passed := len(self._tap.take(min(self._left, _PASSED)).values)):
+            if not (passed := len(self._input.take(min(self._left, _PASSED)).values)):
                 break
             self._left -= passed
-        values, rows, trail = self._tap.take(n)
-        return Chunk(values, rows, _After(trail))
+        values, rows, cursors = self._input.take(n)
+        return Chunk(values, rows, _After(cursors))
 
 
 @dataclass(frozen=True, slots=True)
 class _After:
-    """The trail of items after the first."""
+    """The cursors of items after the first."""
 
-    trail: Trail
+    cursors: ChunkCursors
 
     def at(self, count: int, /) -> Json:
-        return [0, self.trail.at(count)]
+        return [0, self.cursors.at(count)]
 
 
 class _OwnRun(UnaryOp):
@@ -95,32 +95,34 @@ class _OwnRun(UnaryOp):
         self.indexed = False
         self.n, self.endless = n, endless
 
-    def _run(self, opening: Opening, limit: int | None) -> Lanes:
-        lanes, readers = opening.share.lanes, dict[int, Reader]()
+    def _run(self, opening: StreamOpener, limit: int | None) -> InterleavedLanes:
+        lanes, readers = opening.own_lane.lanes, dict[int, SharedReader]()
         empty_passes = EmptyPassDetector(lanes, self.endless)
 
         def open_lane(lane: int) -> Stream:
-            of = LaneOf(lane, lanes, range(lanes), readers, empty_passes)
-            return Opening(opening.leaves, opening.execution, Spread(), of).open(self.input, ONCE)
+            of = LaneContext(lane, lanes, range(lanes), readers, empty_passes)
+            return StreamOpener(opening.leaves, opening.execution, RankSharding(), of).open(
+                self.input, ONE_PASS
+            )
 
         chunk_size = partial(opening.execution.chunk_size, lanes)
-        return Lanes(lanes, 0, 1, limit, open_lane, empty_passes, chunk_size)
+        return InterleavedLanes(lanes, 0, 1, limit, open_lane, empty_passes, chunk_size)
 
 
 class LimitOp(_OwnRun):
     """The first `n` items of the first pass of an input, in every pass."""
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        if opening.given:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        if opening.opened:
             return opening.open(self.input, laps)  # the lanes know their limit
-        return opening.dealt(self, lambda: FirstPass(self._run(opening, self.n)), laps)
+        return opening.open_shared(self, lambda: FirstPass(self._run(opening, self.n)), laps)
 
 
 class SkipFirstOp(_OwnRun):
     """All but the first `n` items of every pass of an input."""
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        return opening.dealt(self, lambda: Remaining(self._run(opening, None), self.n), laps)
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        return opening.open_shared(self, lambda: Remaining(self._run(opening, None), self.n), laps)
 
 
 @dataclass(frozen=True)

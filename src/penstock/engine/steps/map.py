@@ -9,7 +9,7 @@ from typing import Any
 
 from ...types import Json, Path
 from ..packing import PackedBatches, Packing
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
 from .function_step import FunctionStep
 from .read import identify_counter
 from .step import Step, Written

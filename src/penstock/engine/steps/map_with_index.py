@@ -10,7 +10,7 @@ import numpy as np
 
 from ...types import Ints
 from ..base.rows import ProvenanceRows
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
 from .function_step import FunctionOp, FunctionStep
 
 

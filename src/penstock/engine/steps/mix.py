@@ -22,7 +22,7 @@ from ..mixing.rules import (
     Weighted,
     caps_of,
 )
-from ..streams.rounds import Share
+from ..streams.lane_positions import LaneAssignment
 from .mix_history import History, MixtureOp, compile_history, mixture_op
 from .mix_op import MixOp
 from .mix_stream import MixStreamOp
@@ -263,7 +263,7 @@ class Mix(Step):
 
     def draws(self, path: Path, lane: int = 0, lanes: int = 1) -> Draws:
         """Return the rule of a mix of streams at run time, as a lane has it."""
-        share, rule = Share(lane, lanes, mixed=True), self.rule
+        share, rule = LaneAssignment(lane, lanes, mixed=True), self.rule
         if not isinstance(rule, Weighted):
             return rule.draws(len(self.inputs), share)
         if rule.unit == "tokens":

@@ -17,7 +17,7 @@ from ..base.integers import find_distinct_values
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows, make_empty_rows, merge_rows_in_order
 from ..mixing.rules import Drawing, Invertible
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
 from .mix_together import Lines, Together, by_input
 from .op import UNKNOWN, Before, Op
 from .read import blocks_of, read_any
@@ -333,7 +333,7 @@ def _same_functions(inputs: Sequence[Op]) -> tuple[list[Op], list[FunctionCall]]
             call = op.function
             if not call or call.fn is not first.fn or not call.takes_value_alone:
                 return below, functions
-            if op.depth or call.clock:
+            if op.depth or call.profiler:
                 return below, functions
         below, functions = [below_orders(op.inputs[0]) for op in below], [first, *functions]
     return below, functions

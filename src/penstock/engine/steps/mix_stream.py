@@ -18,10 +18,10 @@ from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.integers import find_distinct_values
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..mixing.rules import Draws, Outcome
-from ..streams.opening import Opening
-from ..streams.reader import LaneOf, Laps
-from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Fixed, Trail
+from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
+from ..streams.shared_reader import LaneContext, PassCounts
+from ..streams.stream import BufferedStream, Stream
+from ..streams.stream_opener import StreamOpener
 from .op import Op
 
 
@@ -32,19 +32,19 @@ class Draw(NamedTuple):
     source: int
     epochs: tuple[int, ...]
     draws: Draws
-    trail: Trail
+    cursors: ChunkCursors
     used: int
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """The trail of draws: the state before the first of them, and what each changed."""
+    """The cursors of draws: the state before the first of them, and what each changed."""
 
     position: int
     draws: Draws
     drawn: tuple[int, ...]
     epochs: tuple[int, ...]
-    behind: tuple[tuple[Trail, int], ...]
+    behind: tuple[tuple[ChunkCursors, int], ...]
     steps: Sequence[Draw]
 
     def at(self, count: int, /) -> Json:
@@ -52,9 +52,9 @@ class Drawn:
         for step in self.steps[:count]:
             draws, epochs = step.draws, step.epochs
             drawn[step.source] += 1
-            behind[step.source] = step.trail, step.used
+            behind[step.source] = step.cursors, step.used
         inputs = [
-            [epoch, trail.at(used)] for epoch, (trail, used) in zip(epochs, behind, strict=True)
+            [epoch, cursors.at(used)] for epoch, (cursors, used) in zip(epochs, behind, strict=True)
         ]
         return [self.position + count, draws.saved(), drawn, inputs]
 
@@ -64,12 +64,16 @@ class Input:
     among them."""
 
     def __init__(self, stream: Stream) -> None:
-        self.tap = Tap(stream)
+        self.input = BufferedStream(stream)
 
     def seek(self, epoch: int, cursor: Json) -> None:
-        self.tap.seek(epoch, cursor)
-        self.behind: tuple[Trail, int] = (Fixed(self.tap.cursor()), 0)
-        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+        self.input.seek(epoch, cursor)
+        self.behind: tuple[ChunkCursors, int] = (ConstantCursor(self.input.cursor()), 0)
+        self.chunk, self.used, self._settled = (
+            Chunk([], make_empty_rows(0), ConstantCursor(None)),
+            0,
+            0,
+        )
         self.taken = list[ProvenanceRows]()
 
     @property
@@ -82,20 +86,24 @@ class Input:
         if self.at_hand:
             return True
         self.settle()
-        self.chunk, self.used = self.tap.take(n), 0
+        self.chunk, self.used = self.input.take(n), 0
         self._settled = 0
         return bool(self.chunk.values)
 
     def back(self, epoch: int) -> None:
         """Go back to behind the last item drawn."""
-        trail, used = self.behind
-        self.tap.seek(epoch, trail.at(used))
-        self.chunk, self.used, self._settled = Chunk([], make_empty_rows(0), Fixed(None)), 0, 0
+        cursors, used = self.behind
+        self.input.seek(epoch, cursors.at(used))
+        self.chunk, self.used, self._settled = (
+            Chunk([], make_empty_rows(0), ConstantCursor(None)),
+            0,
+            0,
+        )
 
     def draw(self) -> Any:
         value = self.chunk.values[self.used]
         self.used += 1
-        self.behind = self.chunk.trail, self.used
+        self.behind = self.chunk.cursors, self.used
         return value
 
     def settle(self) -> None:
@@ -116,7 +124,7 @@ class MixStream:
         names: Sequence[str],
         draws: Draws,
         depth: int,
-        lane: LaneOf,
+        lane: LaneContext,
     ) -> None:
         self.inputs, self.names, self.start, self.depth = (
             [Input(stream) for stream in streams],
@@ -154,15 +162,15 @@ class MixStream:
             self._choose(1)  # refuses now where nothing can be drawn
 
     def cursor(self) -> Json:
-        return self._trail([]).at(0)
+        return self._make_cursors([]).at(0)
 
-    def _trail(self, steps: Sequence[Draw]) -> Drawn:
+    def _make_cursors(self, steps: Sequence[Draw]) -> Drawn:
         behind = tuple(each.behind for each in self.inputs)
         return Drawn(self.position, self._draws, tuple(self._drawn), self._epochs, behind, steps)
 
     def close(self) -> None:
         for each in self.inputs:
-            each.tap.stream.close()
+            each.input.stream.close()
 
     def _choose(self, n: int) -> int | None:
         if not self._choices:
@@ -171,7 +179,7 @@ class MixStream:
 
     def pull(self, n: int, /) -> Chunk:
         values, sources, steps = list[Any](), list[int](), list[Draw]()
-        trail, idle, outcome = self._trail(steps), 0, None
+        cursors, idle, outcome = self._make_cursors(steps), 0, None
         eager = self._draws.eager
         while len(values) < n and outcome != "end" and (source := self._choose(n)) is not None:
             drawn = self.inputs[source]
@@ -189,8 +197,8 @@ class MixStream:
                 outcome = self._ended(source)
             steps.append(Draw(source, self._epochs, self._draws, *drawn.behind))
         if not values:
-            return Chunk([], make_empty_rows(0), Fixed(None))
-        return Chunk(values, self._rows(np.asarray(sources)), trail)
+            return Chunk([], make_empty_rows(0), ConstantCursor(None))
+        return Chunk(values, self._rows(np.asarray(sources)), cursors)
 
     def _goes_on(self, source: int, left: int) -> bool:
         """Return whether an input has another item, of the `left` still to draw; errors appear when
@@ -253,10 +261,12 @@ class MixStreamOp(Op):
         )  # fmt: skip
         self.depth = max(each.depth for each in self.inputs)
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        lane, lanes = opening.share[:2]
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        lane, lanes = opening.own_lane[:2]
         draws = self.rule(lane, lanes)
-        laps = Laps(None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps)
+        laps = PassCounts(
+            None if laps.run is None or self.endless else laps.run * draws.laps, draws.laps
+        )
         below = opening
         if self.paired:  # a sample that failed would take the partner of another
             below = replace(opening, execution=replace(opening.execution, paired=True))
@@ -265,7 +275,7 @@ class MixStreamOp(Op):
             self.names,
             draws,
             self.depth,
-            opening.share,
+            opening.own_lane,
         )
         if self.at is not None:
             opening.drawn[self.at] = lambda _: weave.position * lanes

@@ -16,13 +16,13 @@ import numpy as np
 from ...types import Ints, Json, Path, Source
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
-from ..streams.opening import Opening
-from ..streams.reader import Laps
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
+from ..streams.stream_opener import StreamOpener
 from .seek import At, holding
 from .tally import Tally
-from .tokens import Lengths, Sums
+from .tokens import Lengths, SummedStep, Sums
 
 Standing: TypeAlias = "tuple[int, Op | None, int]"
 """A leaf, what a bad sample of it is exchanged in, and how many levels of groups stand above."""
@@ -45,7 +45,7 @@ class Before(NamedTuple):
     replays: bool = False
 
 
-class Op:
+class Op(SummedStep):
     """A node of a compiled tree. `size` is the length of a pass, None where it never ends; `depth`
     how many levels of groups its items have; `inputs` what lies below.
     """
@@ -87,9 +87,9 @@ class Op:
         """The items that rows are: a list, or what is `Columnar` for the step above."""
         raise NotImplementedError
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         """Its items one after the other, as one lane or rank has them."""
-        return opening.positions(self, laps)
+        return opening.open_positions(self, laps)
 
     # ------------------------------------------------------------ backwards
 

@@ -17,7 +17,7 @@ from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Missing, PieceColumns, PlannedPieces
-from ..streams.step import Failed, listed
+from ..streams.function_call import SampleFailure, to_list
 from .batch import BatchOp
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .tokens import Lengths
@@ -83,10 +83,10 @@ class PackedOp(Groups):
             try:
                 found = self._spans(rows)
             except Exception as error:
-                read = listed(self.input.values(rows))  # finds out which document it was
+                read = to_list(self.input.values(rows))  # finds out which document it was
                 log_fallback("pack", error)
                 return read
-            return listed(self.input.values(rows)) if found is None else found
+            return to_list(self.input.values(rows)) if found is None else found
         gone = rows.marks[HOLE][rows.firsts()[:-1]] > 0
         there = np.flatnonzero(~gone)
         found = dict(
@@ -132,7 +132,7 @@ class PackedOp(Groups):
         """Another document of a source, to show the form of one that cannot be read."""
         size = len(self.lengths.by_leaf[int(rows.leaf[0])])
         for step in range(1, 17):
-            with suppress(Failed):
+            with suppress(SampleFailure):
                 return self.input.values(replace(rows, index=(rows.index + step) % size))[0]
         raise DataError(
             "pack: a document and the 16 after it in its source cannot be read; see whether the "

@@ -10,7 +10,7 @@ from ...types import Json
 from ..base.random import create_sample_generator
 from ..base.rows import ProvenanceRows
 from ..base.shown import quote_name
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
 from .function_step import FunctionStep
 from .step import RandomStep, Written
 

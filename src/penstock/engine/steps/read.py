@@ -17,8 +17,8 @@ from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..base.shown import Shown, attempt, counted, shorten_name
 from ..base.sizes import sum_lengths
-from ..streams.clock import TimedSource
-from ..streams.step import Leaf, failed, fault_of_sample
+from ..streams.function_call import Leaf, as_sample_error, make_sample_failure
+from ..streams.profiler import TimedSource
 from .op import Before, Op, Standing
 from .paths import format_path
 from .read_shards import ShardsOp
@@ -94,7 +94,7 @@ class ReadOp(Op):
             found = blocks_of(self.source, rows.index)
         except Exception as error:
             if len(rows) == 1 or isinstance(error, GivenUpError):
-                raise failed(rows, 0, self._cause(error)) from error
+                raise make_sample_failure(rows, 0, self._cause(error)) from error
             each = [self._one(rows, i) for i in range(len(rows))]  # finds out which one it was
             log_fallback(self.named.name, error)
             return each
@@ -111,12 +111,12 @@ class ReadOp(Op):
         try:
             return self.source.read(rows.index[i : i + 1])[0]
         except Exception as error:
-            raise failed(rows, i, self._cause(error)) from error
+            raise make_sample_failure(rows, i, self._cause(error)) from error
 
     def _cause(self, error: Exception) -> Exception:
         """Return what an error is; items of an object, unlike rows of a file, may be files of their
         own."""
-        return fault_of_sample(error) if is_in_memory(self.source) else error
+        return as_sample_error(error) if is_in_memory(self.source) else error
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         mine = index[index < self._size if self.named.number == leaf else slice(0)]

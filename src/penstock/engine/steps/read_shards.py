@@ -17,13 +17,13 @@ from ...types import UNKNOWN_DIGEST, Json, Shards, has_digest, is_unidentified
 from ..base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
-from ..streams.clock import Clock
+from ..streams.chunk_cursors import Chunk, ConstantCursor
+from ..streams.function_call import Leaf
 from ..streams.job import retry_storage
-from ..streams.opening import Opening
-from ..streams.reader import Laps
-from ..streams.step import Leaf
+from ..streams.profiler import Profiler
+from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream
-from ..streams.trail import Chunk, Fixed
+from ..streams.stream_opener import StreamOpener
 from .op import Op
 
 _LONGEST = 1 << 36  # rows of a shard: they are passed one by one
@@ -34,7 +34,7 @@ class Shelf:
     row.
     """
 
-    def __init__(self, leaf: Leaf, clock: Clock | None) -> None:
+    def __init__(self, leaf: Leaf, clock: Profiler | None) -> None:
         self._leaf, self._shards, self._clock = leaf, cast(Shards, leaf.source), clock
         self.names = list(self._shards.names())
         self.close()
@@ -46,7 +46,7 @@ class Shelf:
     def read(self, shard: int, row: int, n: int) -> list[Any]:
         """Up to `n` rows of a shard from `row` on."""
         read = partial(retry_storage, partial(self._read, shard, row, n))
-        return read() if self._clock is None else self._clock.reading(self._leaf.name, read)
+        return read() if self._clock is None else self._clock.time_read(self._leaf.name, read)
 
     def _read(self, shard: int, row: int, n: int) -> list[Any]:
         at, self._at = self._at, None  # whatever is thrown, the next try opens the shard anew
@@ -84,7 +84,7 @@ class Sharded:
     """
 
     def __init__(
-        self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Clock | None = None
+        self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Profiler | None = None
     ) -> None:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
         self._shelf, self._watched = (
@@ -139,7 +139,7 @@ class Sharded:
                 self._row, self._witness = self._row + len(values), found[-1] if found else before
                 return chunk
             self._shard, self._row, self._witness = self._shard + self._lanes, 0, None
-        return Chunk([], make_empty_rows(0), Fixed(None))
+        return Chunk([], make_empty_rows(0), ConstantCursor(None))
 
     def _witnesses(self, values: Sequence[Any]) -> Sequence[Witness]:
         """The first rows, and later every so many, so that witnesses cost next to nothing."""
@@ -249,18 +249,18 @@ class ShardsOp(Op):
 
     indexed = False
 
-    def __init__(self, named: Leaf, clock: Clock | None) -> None:
+    def __init__(self, named: Leaf, clock: Profiler | None) -> None:
         self.named, self.clock = named, clock
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
-        lane, lanes, mine = opening.share[:3]
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        lane, lanes, mine = opening.own_lane[:3]
         if (shards := len(cast(Shards, self.named.source).names())) >= lanes:
             return self._opened(opening, lane, lanes)
         if len(mine) < lanes:
             _tell_read_by_all(self.named.name, shards, lanes, lanes // len(mine))
-        return opening.dealt(self, lambda: self._opened(opening, 0, 1), laps)
+        return opening.open_shared(self, lambda: self._opened(opening, 0, 1), laps)
 
-    def _opened(self, opening: Opening, lane: int, lanes: int) -> Sharded:
+    def _opened(self, opening: StreamOpener, lane: int, lanes: int) -> Sharded:
         found = Sharded(self.named, lane, lanes, self.clock)
         opening.execution.witnesses.append(found.check)
         return found

@@ -10,10 +10,10 @@ from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.rows import make_empty_rows
 from ..base.shown import format_call
 from ..mixing.rules import MANY
-from ..streams.opening import Opening
-from ..streams.reader import LaneOf, Laps
-from ..streams.stream import Stream, Tap
-from ..streams.trail import Chunk, Fixed, Trail
+from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
+from ..streams.shared_reader import LaneContext, PassCounts
+from ..streams.stream import BufferedStream, Stream, UnaryStream
+from ..streams.stream_opener import StreamOpener
 from .op import Op, UnaryOp
 from .paths import Migration
 from .step import Builder, UnaryStep, Written
@@ -26,48 +26,48 @@ def pass_of(epochs: int | None, epoch: int, done: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The trail of items of one pass: how many were done before it."""
+    """The cursors of items of one pass: how many were done before it."""
 
     done: int
-    trail: Trail
+    cursors: ChunkCursors
 
     def at(self, count: int, /) -> Json:
-        return [self.done, self.trail.at(count)]
+        return [self.done, self.cursors.at(count)]
 
 
-class Repeated:
+class Repeated(UnaryStream):
     """`epochs` passes of a stream, endlessly many. The cursor is how many were done, and that below
     it."""
 
-    def __init__(self, stream: Stream, epochs: int | None, lane: LaneOf) -> None:
-        self._tap, self._epochs, self._lane = Tap(stream), epochs, lane
+    def __init__(self, stream: Stream, epochs: int | None, lane: LaneContext) -> None:
+        self._input, self._epochs, self._lane = BufferedStream(stream), epochs, lane
         self.seek(0, None)
 
     def cursor(self) -> Json:
         return self._start
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
         done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
-        return self._tap.stream, pass_of(self._epochs, epoch, parse_cursor_int(done)), below
+        return self._input.stream, pass_of(self._epochs, epoch, parse_cursor_int(done)), below
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         done, below = (0, None) if cursor is None else parse_cursor_list(cursor)
         self._epoch, self._done = epoch, parse_cursor_int(done)
         self._begin(below)
-        self._start: Json = [self._done, self._tap.cursor()]
+        self._start: Json = [self._done, self._input.cursor()]
 
     def _begin(self, below: Json) -> None:
-        self._tap.seek(pass_of(self._epochs, self._epoch, self._done), below)
+        self._input.seek(pass_of(self._epochs, self._epoch, self._done), below)
 
     def close(self) -> None:
-        self._tap.stream.close()
+        self._input.stream.close()
 
     def pull(self, n: int, /) -> Chunk:
         idle, patience = 0, self._lane.lanes if self._lane.lanes > 1 else 0
         while self._epochs is None or self._done < self._epochs:
-            values, rows, trail = self._tap.take(n)
+            values, rows, cursors = self._input.take(n)
             if values:
-                return Chunk(values, rows, _Done(self._done, trail))
+                return Chunk(values, rows, _Done(self._done, cursors))
             if idle > patience:  # a lane without a share of one pass has one of another
                 if self._epochs is None:
                     self._lane.empty_passes.note("repeat()", self._lane.lane)
@@ -76,7 +76,7 @@ class Repeated:
             self._done += 1
             if self._done != self._epochs:
                 self._begin(None)
-        return Chunk([], make_empty_rows(0), Fixed(None))
+        return Chunk([], make_empty_rows(0), ConstantCursor(None))
 
 
 class RepeatPassesOp(UnaryOp):
@@ -91,10 +91,12 @@ class RepeatPassesOp(UnaryOp):
     def mixture(self) -> Path | None:
         return None
 
-    def stream(self, opening: Opening, laps: Laps) -> Stream:
+    def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         run = None if laps.run is None or self.epochs is None else laps.run * self.epochs
         return Repeated(
-            opening.open(self.input, Laps(run, self.epochs or MANY)), self.epochs, opening.share
+            opening.open(self.input, PassCounts(run, self.epochs or MANY)),
+            self.epochs,
+            opening.own_lane,
         )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...types import Ints
 from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
-from .tokens import At, Lengths, Summed
+from .tokens import At, Lengths, SummedStep
 
 NEAR = 1024  # documents looked at one by one
 BEFORE = (
@@ -65,7 +65,7 @@ def _search(tokens: Callable[[int], int], token: int, guess: int, mean: float) -
 class Metered:
     """Positions of the tokens of an input."""
 
-    def __init__(self, input: Summed, lengths: Lengths) -> None:
+    def __init__(self, input: SummedStep, lengths: Lengths) -> None:
         self.input, self._lengths = input, lengths
 
     @cached_property
@@ -105,7 +105,7 @@ class BlockMeter(Metered):
     neighbourhood.
     """
 
-    def __init__(self, input: Summed, lengths: Lengths) -> None:
+    def __init__(self, input: SummedStep, lengths: Lengths) -> None:
         super().__init__(input, lengths)
         self._blocks = BoundedDict[int, tuple[Ints, Ints]](_CACHED_BLOCKS)
 
@@ -132,7 +132,7 @@ class BlockMeter(Metered):
         return sizes
 
 
-def holding(input: Summed, token: int, lengths: Lengths) -> At:
+def holding(input: SummedStep, token: int, lengths: Lengths) -> At:
     """A position of an input at which a token begins, or one not long before."""
     meter = Metered(input, lengths)
     if (mean := lengths.means.get(id(input))) is None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import Skip
 from ...types import Transform
-from ..streams.step import FunctionCall, Results
+from ..streams.function_call import FunctionCall, UnitItems
 from .function_step import FunctionStep
 
 
@@ -21,7 +21,7 @@ class SkippingMapCall(FunctionCall):
         super().__post_init__()
         self.fn = _ListResult(self.fn)
 
-    def collect(self, results: Sequence[Any], items: Results) -> None:
+    def collect(self, results: Sequence[Any], items: UnitItems) -> None:
         items.values = results
         items.keep([i for i, result in enumerate(results) if result])
         items.values = [value for (value,) in items.values]

@@ -23,8 +23,8 @@ from ..base.canonical_json import normalize_json
 from ..base.random import derive_key
 from ..base.rows import ProvenanceRows
 from ..base.shown import Shown
-from ..streams.clock import Clock
-from ..streams.step import Leaf
+from ..streams.function_call import Leaf
+from ..streams.profiler import Profiler
 from .op import Op
 from .paths import Migration, format_path, names_in_keys
 from .tokens import Lengths
@@ -406,7 +406,7 @@ class RandomStep(UnaryStep):
 class Timing(NamedTuple):
     """The clock of a profiled tree, and the function that names its steps."""
 
-    clock: Clock
+    clock: Profiler
     name_of_step: Callable[[Step], str]
 
 

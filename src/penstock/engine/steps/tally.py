@@ -8,25 +8,19 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from ...types import Ints
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
+from ..streams.compiled_step import CompiledStep
 
 _SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
 _SHORT, _LONG = (
     1 << 12,
     1 << 17,
 )  # samples: shorter passes take as long, and of longer ones some are looked at anyway
-
-
-class Located(Protocol):
-    """Whatever says which samples lie at positions."""
-
-    def locate(self, positions: Ints) -> ProvenanceRows: ...
 
 
 class Uncountable(Exception):
@@ -120,11 +114,11 @@ class Tally:
         finally:
             _limit.reset(token)
 
-    def documents(self, op: Located, start: int, stop: int, times: int) -> None:
+    def documents(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)` of an op of a single source."""
         raise NotImplementedError
 
-    def one_by_one(self, op: Located, start: int, stop: int, times: int) -> None:
+    def one_by_one(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)`, by looking at each."""
         with Progress("count samples", stop - start, "positions") as progress:
             for at in range(start, stop, _SCAN):

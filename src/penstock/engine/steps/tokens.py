@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.sizes import DerivedLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
+from ..streams.stream_opener import OpenableStep
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
 from .tally import require_countable_passes
 
@@ -34,20 +35,34 @@ class At(NamedTuple):
     token: int
 
 
-class Summed(Protocol):
-    """An op whose lengths are added up."""
+class SummedStep(OpenableStep):
+    """A compiled step whose token lengths can be added up."""
 
     @property
-    def size(self) -> int | None: ...
+    def alike(self) -> bool:
+        """True if every pass gives the same samples, in any order."""
+        raise NotImplementedError
+
     @property
-    def alike(self) -> bool: ...
-    @property
-    def leaves(self) -> tuple[int, ...]: ...
-    def locate(self, positions: Ints) -> ProvenanceRows: ...
-    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1, /) -> None: ...
-    def holding(self, token: int, lengths: Lengths, /) -> At: ...
-    def summed(self, lengths: Lengths, /) -> Sums: ...
-    def known(self) -> tuple[object, Json] | None: ...
+    def leaves(self) -> tuple[int, ...]:
+        """The numbers of all leaves."""
+        raise NotImplementedError
+
+    def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
+        """Add, by leaf, the tokens of everything before a position, some times."""
+        raise NotImplementedError
+
+    def holding(self, token: int, lengths: Lengths) -> At:
+        """Return a document that begins at a token or shortly before it."""
+        raise NotImplementedError
+
+    def summed(self, lengths: Lengths) -> Sums:
+        """Return the sums of lengths over passes."""
+        raise NotImplementedError
+
+    def known(self) -> tuple[object, Json] | None:
+        """Return the source that this step reorders, and the order; None for any other step."""
+        raise NotImplementedError
 
 
 class Lengths:
@@ -111,11 +126,11 @@ class Lengths:
             self._ends[leaf] = compute_bounds(np.concatenate(parts))
         return self._ends[leaf]
 
-    def sums(self, op: Summed) -> Means | Sums:
+    def sums(self, op: SummedStep) -> Means | Sums:
         """The sums over an op that tells none."""
         return self.exactly(op)
 
-    def exactly(self, op: Summed) -> Sums:
+    def exactly(self, op: SummedStep) -> Sums:
         """Add the tokens of a range, each sample by its own length."""
         if id(op) not in self._sums:
             self._sums[id(op)] = op.summed(self)
@@ -155,7 +170,7 @@ class Lengths:
         sizes = self.by_leaf[leaf]
         return bool(sizes[:_GRAIN].any()) or any(part.any() for part in iter_chunks(sizes))
 
-    def between(self, op: Summed, start: int, stop: int, out: Ints, times: int) -> None:
+    def between(self, op: SummedStep, start: int, stop: int, out: Ints, times: int) -> None:
         """Add what a few samples hold, by looking at each."""
         if stop > start:
             positions = np.arange(start, stop)
@@ -174,7 +189,7 @@ class _About(Lengths):
     def _blocks(self, leaf: int) -> Ints:
         return self.exact._blocks(leaf)
 
-    def sums(self, op: Summed) -> Means | Sums:
+    def sums(self, op: SummedStep) -> Means | Sums:
         if id(op) not in self._means:
             self._means[id(op)] = Means(op, self.exact)
         return self._means[id(op)]
@@ -183,7 +198,7 @@ class _About(Lengths):
 class Means:
     """About as many tokens of an op as its first pass lets expect."""
 
-    def __init__(self, op: Summed, lengths: Lengths) -> None:
+    def __init__(self, op: SummedStep, lengths: Lengths) -> None:
         self.span = op.size or _ENDLESS
         whole = np.zeros(len(lengths.by_leaf), np.int64)
         op.tokens(self.span, lengths, whole)
@@ -211,7 +226,7 @@ class Sums:
     """The tokens of an op, looked up pass by pass. An op that never ends is cut into stretches in
     place of passes."""
 
-    def __init__(self, op: Summed, lengths: Lengths, grain: int = 0) -> None:
+    def __init__(self, op: SummedStep, lengths: Lengths, grain: int = 0) -> None:
         self.op, self.lengths = op, lengths
         self.span, self.alike = (
             (_ENDLESS, False) if op.size is None else (max(op.size, 1), op.alike)

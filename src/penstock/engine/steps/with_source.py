@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..base.rows import ProvenanceRows
-from ..streams.step import FunctionCall
+from ..streams.function_call import FunctionCall
 from .function_step import FunctionStep
 
 

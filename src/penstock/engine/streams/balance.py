@@ -26,8 +26,8 @@ _KEY = derive_key("balance")
 _SWAPS = 64  # that better what was shared out
 
 
-def cost_of(balance: Balance | Cost | None) -> Cost | None:
-    """What a document costs by its tokens."""
+def make_cost(balance: Balance | Cost | None) -> Cost | None:
+    """Return the cost function of a document by its tokens."""
     if balance is None or callable(balance):
         return balance
     check_choice(balance, get_args(Balance), "balance={}")
@@ -39,14 +39,14 @@ def _tokens(lengths: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Balanced:
-    """Shares rows out by a cost. `lengths` tells those of samples that are not packed."""
+class CostBalance:
+    """Assignment of rows to ranks by cost. `lengths` returns those of samples that are not packed."""
 
     cost: Cost
     lengths: Callable[[ProvenanceRows], Ints]
 
-    def costs(self, rows: ProvenanceRows) -> Ints:
-        """What each item costs: the sum over its documents, or their parts."""
+    def compute_costs(self, rows: ProvenanceRows) -> Ints:
+        """Return the cost of each item: the sum over its documents, or their parts."""
         packs = [node for node in rows.marks if node > 0 and ~node in rows.marks]
         sizes = rows.marks[~packs[0]] - rows.marks[packs[0]] if packs else self.lengths(rows)
         each = np.asarray(self.cost(sizes))
@@ -58,21 +58,22 @@ class Balanced:
         sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(each, dtype=np.int64)])
         return np.diff(sums[rows.firsts()])
 
-    def dealt(self, costs: Ints, start: int, ranks: int, rank: int) -> Ints:
-        """Which rows of a step, by their costs, are a rank's: as many for each."""
-        bins = shares(costs.tolist(), ranks)
+    def deal_rows(self, costs: Ints, start: int, ranks: int, rank: int) -> Ints:
+        """Return the rows of a step that a rank receives, by their costs; every rank receives as
+        many.
+        """
+        bins = balance_costs(costs.tolist(), ranks)
         return np.asarray(
             sorted(bins[int(permute(np.asarray([rank]), ranks, _KEY, start)[0])]), np.int64
         )
 
 
-def shares(costs: list[int], ranks: int) -> list[list[int]]:
-    """Rows in as many lists of one length, the sums of their costs as equal as a few swaps make
-    them.
+def balance_costs(costs: list[int], ranks: int) -> list[list[int]]:
+    """Divide rows into lists of one length with nearly equal sums of costs.
 
-    The dearest first, each to the rank with the least so far that has room; then rows of the
-    dearest rank are swapped with those of others while that makes the dearest cheaper. Longest
-    processing time first, see Graham, "Bounds on multiprocessing timing anomalies" (1969).
+    The most expensive row comes first. Each goes to the rank with the smallest sum that has room.
+    Then rows of the most expensive rank are swapped with others while that lowers the maximum.
+    Longest processing time first, see Graham, "Bounds on multiprocessing timing anomalies" (1969).
 
     >>> shares([9, 1, 1, 5, 5, 1], 2)
     [[0, 1, 2], [3, 4, 5]]
@@ -87,14 +88,15 @@ def shares(costs: list[int], ranks: int) -> list[list[int]]:
             heappush(least, (load + costs[row], rank))
     loads = [sum(costs[row] for row in rows) for rows in bins]
     for _ in range(_SWAPS):
-        if not _swapped(costs, bins, loads):
+        if not _swap_rows(costs, bins, loads):
             break
     return bins
 
 
-def _swapped(costs: list[int], bins: list[list[int]], loads: list[int]) -> bool:
-    """Swap a row of the dearest rank with one of another, if that makes it cheaper and the other no
-    dearer."""
+def _swap_rows(costs: list[int], bins: list[list[int]], loads: list[int]) -> bool:
+    """Swap a row of the most expensive rank with another, if that lowers its cost and the other
+    stays below it.
+    """
     most = max(range(len(bins)), key=lambda rank: (loads[rank], -rank))
     for other in sorted(range(len(bins)), key=lambda rank: (loads[rank], rank)):
         gap = loads[most] - loads[other]

@@ -40,13 +40,13 @@ class Budget:
     """The bytes that all streams of a run may have in flight."""
 
     def __init__(self, most: int) -> None:
-        self.most, self.item_size, self.used, self.units = most, ItemSize(), 0.0, 0
+        self.max_bytes, self.item_size, self.used, self.units = most, ItemSize(), 0.0, 0
 
     def fits(self, items: int) -> bool:
         """Return whether more items may be begun. A mean of few items is trusted for few."""
         return (
             self.units < _FIRST_UNITS + self.item_size.measured
-            and self.used + items * self.item_size.mean <= self.most / 2
+            and self.used + items * self.item_size.mean <= self.max_bytes / 2
         )
 
     # The next call of the caller records that the unit is in flight, or no longer. These methods

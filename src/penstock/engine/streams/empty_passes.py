@@ -48,7 +48,7 @@ def _empty_pass(names: str) -> DataError:
 
 
 class EndlessSearch:
-    """The samples that a lane has read since a step last let one through.
+    """Detects a lane of an endless run whose steps let no sample through.
 
     It ends in an error once every source came so often that the lane has read each of its samples.
     With `lanes` lanes that takes as many passes if they are `alike`, and more if they are shuffled
@@ -62,13 +62,13 @@ class EndlessSearch:
             lanes * (1 if alike else _RANDOM_PASSES),
         )
         self._first, self._last, self._at = np.zeros((3, len(sources)), np.int64)
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Reset, after an item or a seek."""
         self.samples = 0
 
-    def nothing_in(self, rows: ProvenanceRows) -> None:
+    def note_empty(self, rows: ProvenanceRows) -> None:
         """Note samples that gave nothing.
 
         Raises:

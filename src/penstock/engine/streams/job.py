@@ -16,12 +16,12 @@ from ..base.groups import NeighbourGroups
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from .budget import estimate_total_bytes
-from .clock import Clock, Note
-from .step import Failed, FunctionCall, Results, listed
+from .function_call import FunctionCall, SampleFailure, UnitItems, to_list
+from .profiler import Profiler, WorkTime
 
 T = TypeVar("T")
 
-DEATHS = 3
+MAX_WORKER_DEATHS = 3
 """Workers that a sample may cost before it is reported."""
 STORAGE_TRIES = 3
 """Calls before a failure of storage is raised."""
@@ -29,10 +29,10 @@ _RETRY_SECONDS = 0.1  # four times as long after each try
 
 
 class WorkerLost(DataError):
-    """A worker was lost over a unit of several items, so no sample can be named yet."""
+    """Raised if a worker died over a unit of several items, so that no sample can be named yet."""
 
 
-class Done(NamedTuple):
+class UnitResult(NamedTuple):
     """The result of a unit.
 
     `origin` has, for each value, the item of the unit that it came from; None if they correspond.
@@ -44,23 +44,23 @@ class Done(NamedTuple):
     origin: list[int] | None
     seconds: float
     size: float
-    notes: Sequence[Note] = ()
+    notes: Sequence[WorkTime] = ()
 
 
 class RowReader(Protocol):
-    """A compiled step that reads the samples of rows."""
+    """Reads the items of rows: a compiled step, or the function of `compute`."""
 
     def values(self, rows: ProvenanceRows, /) -> Sequence[Any]: ...
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """Batches of `n` neighbours; what is left of the last unit is short, or dropped."""
+    """Batches of `n` neighbours; the rest of the last unit is a short batch, or dropped."""
 
     n: int
     drop: bool
 
-    def run(self, items: Results) -> None:
+    def run(self, items: UnitItems) -> None:
         """Replace the items of a unit by their batches.
 
         No step may have dropped or added items before: a unit then consists of whole batches.
@@ -85,25 +85,25 @@ class Job:
 
     reader: RowReader | None
     steps: list[FunctionCall | Grouping]
-    profile: Clock | None = None
+    profiler: Profiler | None = None
     names: Sequence[str] = ()
 
-    def named(self, leaf: int, epoch: int, index: int) -> str:
+    def name_sample(self, leaf: int, epoch: int, index: int) -> str:
         """Name a sample."""
         return f"{self.names[leaf]}[{index}] (pass {epoch})"
 
-    def __call__(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
+    def __call__(self, values: list[Any] | None, rows: ProvenanceRows) -> UnitResult:
         done = retry_storage(partial(self._run, values, rows))
-        return done if self.profile is None else done._replace(notes=self.profile.taken())
+        return done if self.profiler is None else done._replace(notes=self.profiler.take_records())
 
-    def _run(self, values: list[Any] | None, rows: ProvenanceRows) -> Done:
+    def _run(self, values: list[Any] | None, rows: ProvenanceRows) -> UnitResult:
         began = world.sched.now()
-        items = Results(self.reader.values(rows) if self.reader else values or [], rows)
+        items = UnitItems(self.reader.values(rows) if self.reader else values or [], rows)
         for step in self.steps:
             step.run(items)
         size = max(items.size, estimate_total_bytes(items.values))
         seconds = world.sched.now() - began
-        return Done(listed(items.values), items.rows, items.origin, seconds, size)
+        return UnitResult(to_list(items.values), items.rows, items.origin, seconds, size)
 
     def split_at_groups(self) -> tuple[Job, Job]:
         """Return the steps over single samples, and those from the first groups on."""
@@ -113,7 +113,7 @@ class Job:
         return replace(self, steps=self.steps[:n]), replace(self, reader=None, steps=self.steps[n:])
 
 
-def is_storage(error: BaseException) -> bool:
+def is_storage_failure(error: BaseException) -> bool:
     """Return whether a failure comes from storage or memory. An `OSError` without a number is a
     decoder's report of bad data.
     """
@@ -130,18 +130,18 @@ def retry_storage(call: Callable[[], T]) -> T:
         try:
             return call()
         except Exception as error:
-            cause = error.cause if isinstance(error, Failed) else error
-            if not is_storage(cause) or isinstance(cause, GivenUpError):
+            cause = error.cause if isinstance(error, SampleFailure) else error
+            if not is_storage_failure(cause) or isinstance(cause, GivenUpError):
                 raise
             EVENT_COUNTS.add("retries")
             world.sched.sleep(_RETRY_SECONDS * 4**number)
     return call()
 
 
-class Computed(Protocol):
+class PendingResult(Protocol):
     """A unit in flight. `result` waits for it; `cancel` drops it if it has not begun."""
 
-    def result(self) -> Done: ...
+    def result(self) -> UnitResult: ...
     def done(self) -> bool: ...
     def cancel(self) -> None: ...
 
@@ -151,13 +151,15 @@ class Executor(Protocol):
 
     `reach` says where, `deaths` counts replaced workers, and `resident` returns the bytes of memory
     of each worker that is visible from here. A unit of several items may raise `WorkerLost`; a
-    single item over which workers die raises `Failed`, as does an item whose function raises.
+    single item over which workers die raises `SampleFailure`, as does an item whose function raises.
     """
 
     @property
     def reach(self) -> DataLocation: ...
     @property
     def deaths(self) -> int: ...
-    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Computed: ...
+    def submit(
+        self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /
+    ) -> PendingResult: ...
     def resident(self) -> dict[str, int]: ...
     def close(self) -> None: ...

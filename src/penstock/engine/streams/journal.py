@@ -14,7 +14,7 @@ from ...errors import DataError, StateError, type_and_message
 from ...types import Json
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.rows import ProvenanceRows, compute_bounds
-from .step import Leaf
+from .function_call import Leaf
 
 _MOST_RANKS = 1 << 20
 _MAX_ERROR = 400  # letters of an error
@@ -61,15 +61,15 @@ class Journal:
         most: int = 0,
         entries: Mapping[SampleDraw, JournalEntry] | None = None,
     ):
-        self.policy, self.most, self.entries = policy, most, dict(entries or {})
+        self.policy, self.max_samples, self.entries = policy, most, dict(entries or {})
         self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
 
     def add(self, draw: SampleDraw, cause: Exception, omitted: int | None = None) -> None:
         """Add a draw. Raise `DataError` if there are too many samples."""
         self._samples.add((draw.source, draw.index, draw.part))
         error = _ADDRESS.sub("", type_and_message(cause))[:_MAX_ERROR]
-        if len(self._samples) > self.most:
-            count = f"{len(self._samples)} samples failed, more than max_errors={self.most}"
+        if len(self._samples) > self.max_samples:
+            count = f"{len(self._samples)} samples failed, more than max_errors={self.max_samples}"
             raise DataError(
                 f"{count}; fix the data or raise max_errors; the last error: {error}",
                 where=describe_draw(draw),

@@ -1,5 +1,4 @@
-"""Flows whose yield depends on the data run as lanes. Those of a rank, in turn, are one stream
-here."""
+"""Lanes of pipelines whose yield depends on the data, interleaved to one stream of a rank."""
 
 from __future__ import annotations
 
@@ -14,101 +13,113 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.random import build_permutations, derive_key, derive_tweak_keys
 from ..base.rows import join_rows, make_empty_rows
 from ..base.seams import world
+from .chunk_cursors import (
+    Chunk,
+    ChunkCursors,
+    ConstantCursor,
+    ContinuedCursors,
+    GroupedCursors,
+    OffsetCursors,
+)
 from .empty_passes import EmptyPassDetector
 from .execution import Pace
-from .stream import Stream, Tap, joined
-from .trail import After, Chunk, Every, Fixed, Offset, Trail
+from .stream import BufferedStream, Stream, join_chunks
 
 _KEY = derive_key("rounds of ranks")
 
 
 class _Lane:
-    """One lane: its stream, opened when it is first asked, and what was taken from it beforehand: a
-    few items more than were asked for, where items are cheap beside the asking.
+    """One lane: its stream, opened at the first request, and a buffer of items taken in advance.
+
+    It buffers a few more items than requested if items are cheap beside a call.
     """
 
     def __init__(self, number: int, opened: Callable[[int], Stream]) -> None:
         self.number, self._opened = number, opened
-        self._tap: Tap | None = None
+        self._input: BufferedStream | None = None
 
-    def open(self) -> Tap:
-        if self._tap is None:
-            self._tap = Tap(self._opened(self.number))
-        return self._tap
+    def open(self) -> BufferedStream:
+        if self._input is None:
+            self._input = BufferedStream(self._opened(self.number))
+        return self._input
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self._epoch, self._fresh, self._over = epoch, cursor is None, False
         self._parts, self._left, self._pace = list[Chunk](), 0, Pace()
-        self.behind: tuple[Trail, int] = (Fixed(cursor), 0)
+        self.position: tuple[ChunkCursors, int] = (ConstantCursor(cursor), 0)
         if cursor is not None:
-            tap = self.open()
-            tap.seek(epoch, cursor)
-            if not is_cursor_at(tap.cursor(), cursor):
+            stream = self.open()
+            stream.seek(epoch, cursor)
+            if not is_cursor_at(stream.cursor(), cursor):
                 raise make_cursor_error(cursor, "a position of this pipeline")
 
     def close(self) -> None:
-        if self._tap is not None:
-            self._tap.stream.close()
+        if self._input is not None:
+            self._input.stream.close()
 
-    def have(self, n: int, most: int) -> int:
+    def buffer(self, n: int, most: int) -> int:
         """Buffer `n` items, or all that are left, and return how many. No more than `most` are
         taken in advance.
         """
         if self._left < n and not self._over:
-            wanted, first, began, tap = (
+            wanted, first, began, stream = (
                 max(n - self._left, min(self._pace.size, most)),
                 self._fresh,
                 world.sched.now(),
                 self.open(),
             )
             if first:
-                tap.seek(self._epoch, None)
+                stream.seek(self._epoch, None)
                 self._fresh = False
-            more = tap.take(wanted)
-            self._pace.took(wanted, world.sched.now() - began)
+            more = stream.take(wanted)
+            self._pace.learn(wanted, world.sched.now() - began)
             self._over = len(more.values) < wanted
             if more.values:
                 # What gave nothing stands at null, whether it was asked already or not.
                 self._parts += [
-                    more._replace(trail=After(Fixed(None), 0, more.trail)) if first else more
+                    more._replace(cursors=ContinuedCursors(ConstantCursor(None), 0, more.cursors))
+                    if first
+                    else more
                 ]
                 self._left += len(more.values)
         return min(n, self._left)
 
-    def give(self, n: int) -> Chunk:
-        """The next `n` items at hand."""
+    def take(self, n: int) -> Chunk:
+        """Return the next `n` buffered items."""
         given, missing = list[Chunk](), n
         while missing:
-            values, rows, trail = part = self._parts.pop(0)
+            values, rows, cursors = part = self._parts.pop(0)
             if (extra := len(values) - missing) > 0:
-                part = Chunk(values[:missing], rows.slice(0, missing), trail)
+                part = Chunk(values[:missing], rows.slice(0, missing), cursors)
                 rest = Chunk(
-                    values[missing:], rows.slice(missing, missing + extra), Offset(trail, missing)
+                    values[missing:],
+                    rows.slice(missing, missing + extra),
+                    OffsetCursors(cursors, missing),
                 )
                 self._parts.insert(0, rest)
             given += [part]
             missing -= len(part.values)
-        chunk = joined(given)
+        chunk = join_chunks(given)
         self._left -= n
-        self.behind = chunk.trail, n
+        self.position = chunk.cursors, n
         return chunk
 
 
 @dataclass(frozen=True, slots=True)
-class Turned:
-    """The trail of items taken from lanes in turn."""
+class InterleavedCursors:
+    """The cursors of items that were taken from lanes in turn."""
 
     turn: int
     drawn: int | None
     lanes: int
     first: int
     ranks: int
-    ended: Mapping[int, tuple[Trail, int]]
+    ended: Mapping[int, tuple[ChunkCursors, int]]
     order: Sequence[int]
-    behind: list[tuple[Trail, int]]
+    positions: list[tuple[ChunkCursors, int]]
 
-    def after(self, count: int) -> int:
-        """The turn after so many items: whoever ended was passed over."""
+    def turn_after(self, count: int) -> int:
+        """Return the turn after some items; ended lanes are skipped."""
         if not count:
             return self.turn
         rounds, last = divmod(count - 1, len(self.order))
@@ -117,13 +128,13 @@ class Turned:
 
     def at(self, count: int, /) -> Json:
         full, part = divmod(count, len(self.order)) if self.order else (0, 0)
-        cursors = {lane: trail.at(used) for lane, (trail, used) in self.ended.items()}
-        for i, (lane, (trail, used)) in enumerate(zip(self.order, self.behind, strict=True)):
-            cursors[lane] = trail.at(used + full + (i < part))
-        at: dict[str, Json] = {str(lane): cursors[lane] for lane in sorted(cursors)}
+        by_lane = {lane: cursors.at(used) for lane, (cursors, used) in self.ended.items()}
+        for i, (lane, (cursors, used)) in enumerate(zip(self.order, self.positions, strict=True)):
+            by_lane[lane] = cursors.at(used + full + (i < part))
+        at: dict[str, Json] = {str(lane): by_lane[lane] for lane in sorted(by_lane)}
         found: dict[str, Json] = {
             "at": at,
-            "turn": self.after(count),
+            "turn": self.turn_after(count),
             "ended": [*sorted(self.ended)],
         }
         if self.drawn is not None:
@@ -131,8 +142,8 @@ class Turned:
         return found
 
 
-class Lanes:
-    """The outputs of this rank's lanes in turn, as one stream; a lane that ended is passed over.
+class InterleavedLanes:
+    """The outputs of this rank's lanes in turn, as one stream; ended lanes are skipped.
 
     Lane `l` gives outputs `l`, `l + lanes`, ... of the run and is of rank `l mod ranks`. The cursor
     has the cursor of every lane; null stands for a lane that delivered nothing yet.
@@ -161,7 +172,7 @@ class Lanes:
         self._all[rank].open()  # compiles what all lanes share, and refuses now what cannot run
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        found = _found(cursor)
+        found = _parse_lanes_cursor(cursor)
         if self.limit is not None and found.drawn > self.limit:
             raise make_cursor_error(found.drawn, f"a number of items up to {self.limit}")
         self._turn, self._drawn = found.turn, found.drawn
@@ -174,20 +185,20 @@ class Lanes:
             if lane not in self._all:
                 self._all[lane] = _Lane(lane, self._opened)
             self._all[lane].seek(epoch, found.at.get(lane))
-        self._ended = {lane: self._all[lane].behind for lane in mine if lane in found.ended}
+        self._ended = {lane: self._all[lane].position for lane in mine if lane in found.ended}
         self._order = [self._all[lane] for lane in mine if lane not in found.ended]
         self._given = any(at is not None for at in found.at.values())
 
     def cursor(self) -> Json:
-        return self._trail().at(0)
+        return self._make_cursors().at(0)
 
-    def _trail(self) -> Turned:
+    def _make_cursors(self) -> InterleavedCursors:
         drawn = None if self.limit is None else self._drawn
         numbers, behind = (
             [lane.number for lane in self._order],
-            [lane.behind for lane in self._order],
+            [lane.position for lane in self._order],
         )
-        return Turned(
+        return InterleavedCursors(
             self._turn,
             drawn,
             self.lanes,
@@ -206,53 +217,53 @@ class Lanes:
         if self.limit is not None:
             n = min(n, self.limit - self._drawn)
             while self._drawn == self.limit and self._order:
-                self._end()
+                self._end_lane()
         while n and self._order:
             count, cut, most = len(self._order), n, self._wide()
             for i, lane in enumerate(self._order[:n]):
                 wanted = -(-(n - i) // count)
-                if (found := lane.have(wanted, most)) < wanted:
+                if (found := lane.buffer(wanted, most)) < wanted:
                     cut = min(cut, found * count + i)  # here it is to be passed over
             if cut:
-                return self._dealt(cut)
-            self._end()
+                return self._take(cut)
+            self._end_lane()
         if n:
             self.empty_passes.check(self._given)
-        return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
+        return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
 
-    def _end(self) -> None:
-        """The lane whose turn it is has ended."""
+    def _end_lane(self) -> None:
+        """Record that the lane whose turn it is has ended."""
         lane, *self._order = self._order
-        self._ended[lane.number] = lane.behind
+        self._ended[lane.number] = lane.position
         lane.close()
 
-    def _dealt(self, n: int) -> Chunk:
-        """The next `n` items, which are at hand."""
-        trail, count = self._trail(), len(self._order)
+    def _take(self, n: int) -> Chunk:
+        """Return the next `n` items, which are buffered."""
+        cursors, count = self._make_cursors(), len(self._order)
         full, part = divmod(n, count)
-        parts = [lane.give(full + (i < part)) for i, lane in enumerate(self._order[:n])]
-        trail.behind[: len(parts)] = [(chunk.trail, 0) for chunk in parts]
-        self._turn, self._drawn, self._given = trail.after(n), self._drawn + n, True
+        parts = [lane.take(full + (i < part)) for i, lane in enumerate(self._order[:n])]
+        cursors.positions[: len(parts)] = [(chunk.cursors, 0) for chunk in parts]
+        self._turn, self._drawn, self._given = cursors.turn_after(n), self._drawn + n, True
         self._order = self._order[part:] + self._order[:part]
         if count == 1:
-            return Chunk(parts[0].values, parts[0].rows, trail)
+            return Chunk(parts[0].values, parts[0].rows, cursors)
         values: list[Any] = [None] * n
         for i, chunk in enumerate(parts):
             values[i::count] = chunk.values
         starts = np.cumsum([0, *(len(chunk.values) for chunk in parts[:-1])])
         round_, turn = np.divmod(np.arange(n), count)
         return Chunk(
-            values, join_rows([chunk.rows for chunk in parts]).take(starts[turn] + round_), trail
+            values, join_rows([chunk.rows for chunk in parts]).take(starts[turn] + round_), cursors
         )
 
     def open_all(self) -> None:
-        """Open every lane, also those that nobody asked yet."""
+        """Open all lanes, including those without a request so far."""
         for lane in self._all.values():
             lane.open()
 
 
-class _Found(NamedTuple):
-    """A cursor of lanes, read with care."""
+class _LanesCursor(NamedTuple):
+    """A decoded cursor of several lanes."""
 
     turn: int
     drawn: int
@@ -260,27 +271,30 @@ class _Found(NamedTuple):
     ended: set[int]
 
 
-def _found(cursor: Any) -> _Found:
+def _parse_lanes_cursor(cursor: Any) -> _LanesCursor:
     if cursor is None:
-        return _Found(0, 0, {}, set())
+        return _LanesCursor(0, 0, {}, set())
     try:
         turn, drawn = parse_cursor_int(cursor["turn"]), parse_cursor_int(cursor.get("drawn", 0))
         at = {int(lane): below for lane, below in cursor["at"].items()}
-        return _Found(turn, drawn, at, set(map(parse_cursor_int, cursor.get("ended", []))))
+        return _LanesCursor(turn, drawn, at, set(map(parse_cursor_int, cursor.get("ended", []))))
     except (KeyError, TypeError, AttributeError) as error:
         raise make_cursor_error(cursor, "the cursors of lanes") from error
 
 
-class WholeRun:
-    """One rank's items of a run whose lanes the ranks cannot share out: each rank reads all lanes,
-    and keeps one item of every round of `ranks` items.
+class ReplicatedLanes:
+    """One rank's items of a run whose lanes cannot be divided among the ranks.
 
-    Which one is a permutation keyed by the turn at which the round begins: in a fixed order, a
-    mixture that alternates would give each rank one source. The cursor is the run's after whole
-    rounds, so all ranks have the same one.
+    Each rank reads all lanes, and keeps one item of every round of `ranks` items.
+
+    Each rank reads all lanes, and keeps one item of every round of `ranks` items.
+
+    A permutation keyed by the first turn of the round selects it: in a fixed order, a mixture that
+    alternates would give each rank one source. The cursor is the run's after whole rounds, so all
+    ranks have the same one.
     """
 
-    def __init__(self, lanes: Lanes, rank: int, ranks: int) -> None:
+    def __init__(self, lanes: InterleavedLanes, rank: int, ranks: int) -> None:
         self._lanes, self._rank, self._ranks = lanes, rank, ranks
 
     def cursor(self) -> Json:
@@ -299,45 +313,50 @@ class WholeRun:
             if not (count := len(chunk.values)):
                 break
             turns += [
-                cast("Turned", chunk.trail).after(item) for item in range(first, count, ranks)
+                cast("InterleavedCursors", chunk.cursors).turn_after(item)
+                for item in range(first, count, ranks)
             ]
             parts.append(chunk)
             total += count
         if not parts:
-            return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
-        values, rows, trail = joined(parts)
+            return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
+        values, rows, cursors = join_chunks(parts)
         slots = build_permutations(ranks, derive_tweak_keys(_KEY, np.asarray(turns)))[:, self._rank]
         picks = np.arange(len(turns)) * ranks + slots
         picks = picks[picks < total]  # the last round of a pass may have no item for us
         return Chunk(
-            [values[pick] for pick in picks.tolist()], rows.take(picks), Every(trail, ranks, total)
+            [values[pick] for pick in picks.tolist()],
+            rows.take(picks),
+            GroupedCursors(cursors, ranks, total),
         )
 
 
-class InTurns:
-    """A share of a rank's items: item `turn`, and every `turns`-th after it.
+class WorkerShare:
+    """One worker's share of a rank's items: item `worker`, and every `workers`-th after it.
 
-    The cursor is that before its next item, so the others are computed too: their samples depend on
+    The cursor precedes its next item, so the other items are computed too: their samples depend on
     the data.
     """
 
-    def __init__(self, stream: Stream, turn: int, turns: int) -> None:
-        self._tap, self._turn, self._turns = Tap(stream), turn, turns
+    def __init__(self, stream: Stream, worker: int, workers: int) -> None:
+        self._input, self._worker, self._workers = BufferedStream(stream), worker, workers
 
     def cursor(self) -> Json:
-        return self._tap.cursor()
+        return self._input.cursor()
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._tap.seek(epoch, cursor)
-        if cursor is None and self._turn:
-            self._tap.take(self._turn)
+        self._input.seek(epoch, cursor)
+        if cursor is None and self._worker:
+            self._input.take(self._worker)
 
     def close(self) -> None:
-        self._tap.stream.close()
+        self._input.stream.close()
 
     def pull(self, n: int, /) -> Chunk:
-        values, rows, trail = self._tap.take(n * self._turns)
-        picks = np.arange(0, len(values), self._turns)
+        values, rows, cursors = self._input.take(n * self._workers)
+        picks = np.arange(0, len(values), self._workers)
         return Chunk(
-            values[:: self._turns], rows.take(picks), Every(trail, self._turns, len(values))
+            values[:: self._workers],
+            rows.take(picks),
+            GroupedCursors(cursors, self._workers, len(values)),
         )

@@ -9,8 +9,8 @@ from typing import NamedTuple, Protocol, cast, runtime_checkable
 import numpy as np
 
 from ...types import DataLocation, Ints
-from .feed import Positions
-from .step import Leaf
+from .feed import PositionFeed
+from .function_call import Leaf
 
 
 @runtime_checkable
@@ -51,19 +51,19 @@ def find_prefetchers(leaves: Sequence[Leaf], reach: DataLocation) -> dict[int, P
     }
 
 
-def send_hints(feed: Positions, prefetchers: Mapping[int, Prefetcher]) -> None:
-    """Tell the sources which rows come next, until one has no room.
+def send_hints(feed: PositionFeed, prefetchers: Mapping[int, Prefetcher]) -> None:
+    """Hint the next rows to the sources, until one has no room.
 
     Their neighbours that are needed soon are part of the hint, as one request fetches both.
     """
-    while len(rows := feed.coming()):
-        planned = feed.planned()
+    while len(rows := feed.next_hint()):
+        planned = feed.planned_rows()
         for leaf in np.unique(rows.leaf).tolist():
             if (prefetcher := prefetchers.get(leaf)) is not None:
                 soon = planned.index[planned.leaf == leaf][: prefetcher.capacity]
                 indices = with_neighbours(rows.index[rows.leaf == leaf], soon)
                 if not prefetcher.source.prefetch(indices):
-                    return feed.untold(len(rows))
+                    return feed.retract_hint(len(rows))
     return None
 
 

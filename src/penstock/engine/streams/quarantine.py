@@ -7,10 +7,9 @@ the plan choose the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 
@@ -19,38 +18,16 @@ from ...types import Ints
 from ..base.random import derive_key
 from ..base.row_files import describe_row_location
 from ..base.rows import HOLE, ProvenanceRows, join_rows
-from .feed import Unit
-from .job import STORAGE_TRIES, is_storage
+from .chunk_cursors import OriginCursors
+from .compiled_step import CompiledStep
+from .feed import WorkUnit
+from .function_call import Leaf, SampleFailure, locate_cause
+from .job import STORAGE_TRIES, is_storage_failure
 from .journal import Journal, JournalEntry, SampleDraw, describe_draw, item_to_json, rows_from_json
-from .step import Failed, Leaf, cause_of
-from .trail import Origin
 
 TRIES = 16
 """Other samples that are tried as a replacement."""
 _ENDLESS_RANGE = 1 << 20  # positions of an endless zip among which another tuple is chosen
-
-
-class ReplacementStep(Protocol):
-    """The compiled step that replacements are located in.
-
-    `since` is the first position to which all exclusions apply.
-    """
-
-    @property
-    def size(self) -> int | None: ...
-    @property
-    def depth(self) -> int: ...
-    @property
-    def since(self) -> int: ...
-    def locate(self, positions: Ints, /) -> ProvenanceRows: ...
-
-
-class Replaceable(Protocol):
-    """A compiled step that yields, for each leaf: its number, the step that replacements come from
-    (None leaves a hole), and the number of group levels above that.
-    """
-
-    def places(self) -> Iterable[tuple[int, ReplacementStep | None, int]]: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +38,7 @@ class LeafReplacement:
     where a bad document leaves a hole. `above` is the number of group levels above it.
     """
 
-    step: ReplacementStep | None
+    step: CompiledStep | None
     above: int
     leaves: Sequence[Leaf]
 
@@ -109,7 +86,7 @@ class Quarantine:
         self,
         journal: Journal,
         leaves: Sequence[Leaf],
-        indexed: Replaceable | None,
+        indexed: CompiledStep | None,
         paired: bool = False,
         stage: int = 0,
     ) -> None:
@@ -126,7 +103,7 @@ class Quarantine:
             for leaf, step, above in self._indexed.places()
         }
 
-    def repair(self, unit: Unit) -> Unit:
+    def repair(self, unit: WorkUnit) -> WorkUnit:
         """Replace the known bad draws of a unit; over a stream, leave their items out."""
         if unit.values is None:
             return replace(unit, rows=self.repair_rows(unit.rows))
@@ -135,7 +112,9 @@ class Quarantine:
         omitted = set(_items_of(unit.rows, bad).tolist())
         keep = [i for i in range(len(unit)) if i not in omitted]
         rows = unit.rows.take(np.asarray(keep, np.int64))
-        return Unit([unit.values[i] for i in keep], rows, Origin(unit.trail, keep, False))
+        return WorkUnit(
+            [unit.values[i] for i in keep], rows, OriginCursors(unit.cursors, keep, False)
+        )
 
     def repair_rows(self, rows: ProvenanceRows) -> ProvenanceRows:
         """Replace the known bad draws."""
@@ -221,13 +200,13 @@ class Quarantine:
 
     # ------------------------------------------------------------ failures
 
-    def note(self, failure: Failed, unit: Unit) -> None:
+    def note(self, failure: SampleFailure, unit: WorkUnit) -> None:
         """Note a sample that failed in the journal.
 
         Raises:
             Exception: the error of the sample, if it must not or cannot be replaced.
         """
-        cause = cause_of(failure, self.leaves)
+        cause = locate_cause(failure, self.leaves)
         draw = SampleDraw(self.leaves[failure.leaf].name, failure.epoch, failure.index)
         if unit.values is not None:
             draw = self._draw(unit.rows, self._row_of(failure, unit.rows))
@@ -241,7 +220,7 @@ class Quarantine:
         elif not released:
             raise cause from None
 
-    def _row_of(self, failure: Failed, rows: ProvenanceRows) -> int:
+    def _row_of(self, failure: SampleFailure, rows: ProvenanceRows) -> int:
         """Return the flat row of the sample that failed; the first one if it is not there."""
         same = (
             (rows.leaf == failure.leaf)
@@ -250,11 +229,11 @@ class Quarantine:
         )
         return int(same.argmax()) if len(same) else 0
 
-    def _reason_to_raise(self, failure: Failed) -> str | None:
+    def _reason_to_raise(self, failure: SampleFailure) -> str | None:
         """Return a note on why a failure is raised; None if the sample can be replaced."""
         if isinstance(failure.cause, ConfigError | StateError | GivenUpError):
             return "; the sample is not the cause"
-        if is_storage(failure.cause):
+        if is_storage_failure(failure.cause):
             return f"; storage failed {STORAGE_TRIES} times, so the sample is not the cause"
         if failure.grouped:
             return "; a function over groups failed, so no single sample can be replaced"

@@ -1,25 +1,32 @@
-"""The sequential half of the interpreter: chunks of items, pulled.
+"""Streams: chunks of items, pulled one after another.
 
-Every stream has four verbs: `pull(n)` gives about n items (none at the end of the pass), `cursor()`
-says where a pass begins or was resumed, `seek(epoch, cursor)` goes anywhere, `close()` lets go. No
-stream writes save or load code: cursors come from trails. Nor does any put things right after an
-exception: the caller seeks before it continues.
+Every stream has four methods. `pull(n)` returns about n items, none at the end of the pass.
+`cursor()` returns the cursor where a pass begins or was resumed. `seek(epoch, cursor)` goes to any
+position, and `close()` releases files. No stream writes save or load code: `ChunkCursors` compute
+cursors. After an exception the caller seeks before it continues.
 """
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 
 from ...errors import replace_stop_iteration
 from ...types import Json
 from ..base.rows import compute_bounds, join_rows, make_empty_rows
-from .trail import After, Chunk, Fixed, Joined, Offset, Trail
+from .chunk_cursors import (
+    Chunk,
+    ChunkCursors,
+    ConstantCursor,
+    ContinuedCursors,
+    JoinedCursors,
+    OffsetCursors,
+)
 
 
 class Stream(Protocol):
-    """A flow at run time."""
+    """A stream of items, in chunks."""
 
     def pull(self, n: int, /) -> Chunk: ...
     def cursor(self) -> Json: ...
@@ -27,36 +34,39 @@ class Stream(Protocol):
     def close(self) -> None: ...
 
 
-@runtime_checkable
-class Above(Protocol):
-    """A stream over one other, `below`, with its pass and cursor for each pass and cursor of this
-    one.
-    """
+class UnaryStream:
+    """Base class of streams and feeds over one input."""
 
-    def below(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]: ...
+    def input_at(self, epoch: int, cursor: Json, /) -> tuple[object, int, Json]:
+        """Return the input, and its pass and cursor where this stream is at a pass and cursor."""
+        raise NotImplementedError
 
 
-class Tap:
-    """Takes exact numbers of items from a stream, and knows the cursor after each."""
+class BufferedStream:
+    """A stream with a buffer: takes exact numbers of items, and knows the cursor after each."""
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self._rest: Chunk | None = None
         self._used = 0
-        self._end: tuple[Trail, int] = (Fixed(stream.cursor()), 0)
+        self._end: tuple[ChunkCursors, int] = (ConstantCursor(stream.cursor()), 0)
 
     def seek(self, epoch: int, cursor: Json) -> None:
         self.stream.seek(epoch, cursor)
         self._rest, self._used = None, 0
-        self._end = (Fixed(self.stream.cursor()), 0)
+        self._end = (ConstantCursor(self.stream.cursor()), 0)
 
     def cursor(self) -> Json:
         """The cursor after the last item taken."""
-        return self.behind().at(0)
+        return self.cursor_trail().at(0)
 
-    def behind(self) -> Trail:
-        """The same, to be made later."""
-        return Offset(*self._end) if self._rest is None else Offset(self._rest.trail, self._used)
+    def cursor_trail(self) -> ChunkCursors:
+        """Return the cursors from the last item taken on, without building them."""
+        return (
+            OffsetCursors(*self._end)
+            if self._rest is None
+            else OffsetCursors(self._rest.cursors, self._used)
+        )
 
     def _fill(self, n: int) -> bool:
         try:
@@ -67,43 +77,51 @@ class Tap:
             raise replace_stop_iteration(error) from error
         if not chunk.values:
             return False
-        trail = After(*self._end, chunk.trail)
-        self._rest, self._used = chunk._replace(trail=trail), 0
+        cursors = ContinuedCursors(*self._end, chunk.cursors)
+        self._rest, self._used = chunk._replace(cursors=cursors), 0
         return True
 
-    def some(self, n: int) -> Chunk:
+    def take_buffered(self, n: int) -> Chunk:
         """Return up to `n` items: buffered ones, else those of one pull. None at the end of the
         pass.
         """
         if self._rest is None and not self._fill(n):
-            return Chunk([], make_empty_rows(0), Fixed(self.cursor()))
+            return Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
         assert self._rest is not None
         return self.take(min(n, len(self._rest.values) - self._used))
 
     def take(self, n: int) -> Chunk:
-        """Exactly `n` items, fewer only at the end of the pass."""
+        """Return exactly `n` items, fewer only at the end of the pass."""
         parts, missing = list[Chunk](), n
         while missing and (self._rest is not None or self._fill(missing)):
             rest, start = self._rest, self._used
             assert rest is not None
             stop = min(len(rest.values), start + missing)
             whole = start == 0 and stop == len(rest.values)
-            trail = rest.trail if start == 0 else Offset(rest.trail, start)
+            cursors = rest.cursors if start == 0 else OffsetCursors(rest.cursors, start)
             parts.append(
                 rest
                 if whole
-                else Chunk(rest.values[start:stop], rest.rows.slice(start, stop), trail)
+                else Chunk(rest.values[start:stop], rest.rows.slice(start, stop), cursors)
             )
             missing -= stop - start
             self._used = stop
             if stop == len(rest.values):
-                inner = rest.trail.trail if isinstance(rest.trail, After) else rest.trail
+                inner = (
+                    rest.cursors.cursors
+                    if isinstance(rest.cursors, ContinuedCursors)
+                    else rest.cursors
+                )
                 self._rest, self._end = None, (inner, stop)
-        return joined(parts) if parts else Chunk([], make_empty_rows(0), Fixed(self.cursor()))
+        return (
+            join_chunks(parts)
+            if parts
+            else Chunk([], make_empty_rows(0), ConstantCursor(self.cursor()))
+        )
 
 
-def joined(parts: list[Chunk]) -> Chunk:
-    """Chunks one after the other as one."""
+def join_chunks(parts: list[Chunk]) -> Chunk:
+    """Join chunks to one."""
     if len(parts) == 1:
         return parts[0]
     starts = compute_bounds(np.asarray([len(part.values) for part in parts], np.int64)).tolist()[
@@ -113,5 +131,5 @@ def joined(parts: list[Chunk]) -> Chunk:
     return Chunk(
         values,
         join_rows([part.rows for part in parts]),
-        Joined([part.trail for part in parts], starts),
+        JoinedCursors([part.cursors for part in parts], starts),
     )

@@ -7,10 +7,10 @@ from typing import Any, cast
 
 from ...dataset import Dataset
 from ...engine.base.machine import detect_dataloader_worker
+from ...engine.runtime.run_options import RunOptions, resolve_rank
 from ...engine.runtime.session import Session
-from ...engine.runtime.setting import Setting, place_of
 from ...engine.steps.batch import step_of_rank
-from ...engine.streams.deal import Remainder
+from ...engine.streams.rank_sharding import Remainder
 from ...errors import ConfigError, StateError, hide_unknown_length, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder
@@ -70,7 +70,7 @@ class IterableDataset(_TorchIterableDataset):
         lanes: int | None = None,
         remainder: Remainder = "drop",
     ) -> None:
-        self._rank, self._world_size = place_of(rank, world_size, mesh)
+        self._rank, self._world_size = resolve_rank(rank, world_size, mesh)
         self._detected = rank is None and mesh is None
         require_one_sharder(self._detected, self._world_size)
         self._dataset, self._lanes = dataset, lanes
@@ -98,8 +98,8 @@ class IterableDataset(_TorchIterableDataset):
         if turns > _MAX_WORKERS:
             raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
         flow = step_of_rank(self._dataset.flow, self._world_size, self._remainder, None)
-        setting = Setting(
-            self._rank, self._world_size, self._lanes, remainder=self._remainder, turn=turn, turns=turns
+        setting = RunOptions(
+            self._rank, self._world_size, self._lanes, remainder=self._remainder, worker=turn, workers=turns
         )  # fmt: skip
         session = Session(self._dataset.compiled.of(flow), setting, None)
         if turn == 0:
@@ -127,7 +127,7 @@ class _WorkerIterator(Iterator[Any]):
 
     @property
     def _worker(self) -> list[int]:
-        return [self._session.setting.turn, self._session.setting.turns]
+        return [self._session.setting.worker, self._session.setting.workers]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of this worker after the last item it yielded."""

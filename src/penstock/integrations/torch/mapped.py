@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 from ...arguments import check_int
 from ...dataset import Dataset
 from ...engine.base.machine import get_pid
-from ...engine.runtime.setting import place_of
-from ...engine.streams.deal import Remainder
+from ...engine.runtime.run_options import resolve_rank
+from ...engine.streams.rank_sharding import Remainder
 from ...errors import IndexedError, StateError, make_missing_extra_error
 from ...loader import Loader
 from ..trainers import require_one_sharder
@@ -65,7 +65,7 @@ class MapDataset(_TorchDataset):
             raise IndexedError("MapDataset(ds) of an endless dataset; .limit(n) gives it an end")
         self._dataset = dataset
         self._remainder: Remainder = remainder
-        self._rank, self._world_size = place_of(rank, world_size, mesh)
+        self._rank, self._world_size = resolve_rank(rank, world_size, mesh)
         self._detected = rank is None and mesh is None
         require_one_sharder(self._detected, self._world_size)
         self._opened: tuple[int, Loader] | None = None

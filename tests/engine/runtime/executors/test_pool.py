@@ -22,8 +22,8 @@ from penstock.engine.runtime.executors.pool import (
     Worker,
     WorkerPool,
 )
-from penstock.engine.streams.job import DEATHS, Job, WorkerLost
-from penstock.engine.streams.step import Failed
+from penstock.engine.streams.function_call import SampleFailure
+from penstock.engine.streams.job import MAX_WORKER_DEATHS, Job, WorkerLost
 from penstock.types import DataLocation
 
 
@@ -158,11 +158,11 @@ def test_a_sample_over_which_three_workers_are_lost_fails_every_unit_that_holds_
         with pytest.raises(WorkerLost):
             pool.submit(job, None, rows(4, 5)).result()
     for unit in (rows(5), rows(5), rows(4, 5, 6)):
-        with pytest.raises(Failed) as caught:
+        with pytest.raises(SampleFailure) as caught:
             pool.submit(job, None, unit).result()
         assert (caught.value.leaf, caught.value.epoch, caught.value.index) == (0, 0, 5)
         assert "lost 3 times in a row over this sample: it died" in str(caught.value.cause)
-    assert pool.deaths == DEATHS
+    assert pool.deaths == MAX_WORKER_DEATHS
     assert pool.submit(job, None, rows(4)).result().values == [8]
 
 

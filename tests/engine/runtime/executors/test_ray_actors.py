@@ -18,7 +18,7 @@ import penstock as ps
 from example_counts import rounds
 from helpers import as_lists
 from killed_writer import documents
-from penstock.engine.runtime.engine import compute
+from penstock.engine.runtime.compute import compute
 from penstock.engine.runtime.executors import ray_actors
 from penstock.sources import index_files
 from penstock.writing import write

@@ -99,7 +99,7 @@ class ByRule(Draws):
     size: int | None
 
     def choose(self, position: int, n: int, /) -> list[int]:
-        places = self.share.places(np.arange(position, position + n), 0)
+        places = self.share.compute_offsets(np.arange(position, position + n), 0)
         places = places if self.size is None else places[places < self.size]
         return self.rule.at(places)[0].tolist() if len(places) else []
 

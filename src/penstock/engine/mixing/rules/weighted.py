@@ -218,7 +218,7 @@ class ByWeight(Draws):
         return max(MANY if cap is None else cap for cap in self.caps)
 
     def choose(self, position: int, n: int, /) -> list[int]:
-        places = self.share.places(np.arange(position, position + n), 0)
+        places = self.share.compute_offsets(np.arange(position, position + n), 0)
         places = places[places < self.mixture.end_within(int(places[-1]) + 1)]
         return [] if self.over else self.mixture.at(places)[0].tolist()
 

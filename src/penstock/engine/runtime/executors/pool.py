@@ -36,8 +36,8 @@ from ....errors import ConfigError, DataError, convert_storage_errors, make_stor
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...base.thread_pool import Future, ThreadTask
-from ...streams.job import DEATHS, Done, Job, WorkerLost
-from ...streams.step import Failed
+from ...streams.function_call import SampleFailure
+from ...streams.job import MAX_WORKER_DEATHS, Job, UnitResult, WorkerLost
 
 CHECK_SECONDS = 1.0
 """Seconds of silence after which the dispatcher looks after the workers."""
@@ -61,7 +61,7 @@ class Answer(NamedTuple):
 
     worker: Worker
     task: int
-    done: Done | None = None
+    done: UnitResult | None = None
     error: BaseException | None = None
 
 
@@ -101,10 +101,10 @@ class PoolTask(Future):
     def describe(self) -> str:
         """Name the samples."""
         count, samples = len(self.rows.leaf), self.samples()
-        first = self.job.job.named(*samples[0]) if samples else "nothing"
+        first = self.job.job.name_sample(*samples[0]) if samples else "nothing"
         return f"{count} samples from {first} on" if count > 1 else first
 
-    def result(self) -> Done:
+    def result(self) -> UnitResult:
         while not self.wait(CHECK_SECONDS):
             self._dispatcher.require_open()
         return super().result()
@@ -416,14 +416,14 @@ class Dispatcher:
                 "machine"
             )
             task.finish(None, error)
-        elif self._losses[samples[0]] >= DEATHS:
+        elif self._losses[samples[0]] >= MAX_WORKER_DEATHS:
             self._deadly[task.job.number, samples[0]] = how
             task.finish(None, self._deadly_sample(samples[0], how))
 
-    def _deadly_sample(self, sample: Sample, how: str) -> Failed:
+    def _deadly_sample(self, sample: Sample, how: str) -> SampleFailure:
         """Return a new error each time, as a raised one refers to the frames it passed."""
         error = DataError(
-            f"its {self._transport.worker} was lost {DEATHS} times in a row over this sample: it "
+            f"its {self._transport.worker} was lost {MAX_WORKER_DEATHS} times in a row over this sample: it "
             f"{how}; fix the function, or remove the sample"
         )
-        return Failed(*sample, error)
+        return SampleFailure(*sample, error)

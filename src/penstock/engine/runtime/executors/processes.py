@@ -24,16 +24,10 @@ from ....errors import convert_storage_errors
 from ....types import DataLocation
 from ...base.event_counts import EVENT_COUNTS
 from ...base.machine import measure_resident_memory
-from ...streams.job import Done, Job
+from ...streams.job import Job, UnitResult
 from .connection import Connection, Descriptor
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
-from .serialization import (
-    Serialized,
-    deserialize,
-    deserialize_error,
-    refuse_unpicklable,
-    serialize,
-)
+from .serialization import Serialized, deserialize, deserialize_error, refuse_unpicklable, serialize
 from .shared_memory import create_shared_memory, view_ranges
 
 BOOT = (
@@ -130,7 +124,7 @@ class ProcessWorker(Worker):
             pickled, *buffers = view_ranges(
                 self._arena, ranges, spans, lambda i: free.append(ranges[i][0])
             )
-        return Answer(self, number, Done(*deserialize(pickled, buffers)))
+        return Answer(self, number, UnitResult(*deserialize(pickled, buffers)))
 
     def end(self) -> str:
         self.process.kill()

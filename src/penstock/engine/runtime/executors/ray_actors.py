@@ -15,7 +15,7 @@ from ....errors import ConfigError, install_command
 from ....types import DataLocation
 from ...base.rows import ProvenanceRows
 from ...base.seams import world
-from ...streams.job import Done, Job
+from ...streams.job import Job, UnitResult
 from .pool import Answer, Event, KnownJob, Lost, PoolTask, Ready, Worker
 from .serialization import deserialize_error, refuse_unpicklable, serialize_error
 
@@ -87,7 +87,7 @@ class RayWorker(Worker):
                 return Ready(self)
             if isinstance(value, bytes):
                 return Answer(self, task, error=deserialize_error(value))
-            return Answer(self, task, Done(*value))
+            return Answer(self, task, UnitResult(*value))
         answers = exceptions.RayTaskError, exceptions.TaskCancelledError
         if isinstance(error, exceptions.RayError) and not isinstance(error, answers):
             self._cause = type(error).__name__

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from ....errors import ConfigError, install_command, type_and_message
-from ...streams.step import Failed
+from ...streams.function_call import SampleFailure
 
 INLINE = 1 << 14
 """Smaller values travel over the socket; arrays under 1/32 of it stay inside the pickle."""
@@ -97,14 +97,14 @@ def serialize_error(error: BaseException) -> bytes:
     An exception that cannot be pickled becomes a `RuntimeError` with its text.
     """
     sample = None
-    if isinstance(error, Failed):
+    if isinstance(error, SampleFailure):
         sample = {
             "leaf": error.leaf,
             "epoch": error.epoch,
             "index": error.index,
             "grouped": error.grouped,
         }
-    cause = error.cause if isinstance(error, Failed) else error
+    cause = error.cause if isinstance(error, SampleFailure) else error
     trace = "".join(traceback.format_exception(cause))
     cause.add_note(f"in a worker process:\n{trace}")
     for candidate in (cause, RuntimeError(f"{type_and_message(cause)}\n{trace}")):
@@ -118,7 +118,7 @@ def serialize_error(error: BaseException) -> bytes:
 def deserialize_error(data: bytes) -> BaseException:
     """Return the exception of `serialize_error`."""
     sample, cause = deserialize(*pickle.loads(data))
-    return cause if sample is None else Failed(**sample, cause=cause)
+    return cause if sample is None else SampleFailure(**sample, cause=cause)
 
 
 def _serialize(value: Any, pickler_class: Any) -> Serialized:

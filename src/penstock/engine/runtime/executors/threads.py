@@ -12,8 +12,8 @@ from ...base.machine import get_thread_id, locate_thread, read_cpu_seconds
 from ...base.rows import ProvenanceRows
 from ...base.seams import world
 from ...base.thread_pool import Task
-from ...streams.clock import Clock
-from ...streams.job import Computed, Done, Job
+from ...streams.job import Job, PendingResult, UnitResult
+from ...streams.profiler import Profiler
 
 _CLOSE_SECONDS = 0.5  # that closing waits for running functions
 
@@ -28,8 +28,8 @@ class Threads:
         self.cpu_seconds, self._timeout, self._pool = 0.0, timeout, world.sched.spawn(workers)
         self._running = dict[int, tuple[Job, ProvenanceRows]]()  # by thread
 
-    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> Computed:
-        def compute() -> Done:
+    def submit(self, job: Job, values: list[Any] | None, rows: ProvenanceRows, /) -> PendingResult:
+        def compute() -> UnitResult:
             thread, began = get_thread_id(), read_cpu_seconds()
             self._running[thread] = job, rows
             try:
@@ -40,9 +40,9 @@ class Threads:
             return done
 
         task = self._pool.submit(compute)
-        if self._timeout is None or job.profile is None:
+        if self._timeout is None or job.profiler is None:
             return task
-        return _TimedTask(task, self._timeout, job.profile)
+        return _TimedTask(task, self._timeout, job.profiler)
 
     def computes_here(self) -> bool:
         """Return whether a function runs on this thread, which is one of the pool."""
@@ -64,7 +64,7 @@ class Threads:
         self._pool.close(_CLOSE_SECONDS)
         for thread, (job, rows) in self._running.copy().items():
             if thread != get_thread_id() and rows.leaf.size:
-                first = job.named(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
+                first = job.name_sample(int(rows.leaf[0]), int(rows.epoch[0]), int(rows.index[0]))
                 getLogger("penstock").warning(
                     "the run was closed while a thread is at %s over %d samples from %s on; it "
                     "cannot be stopped: it takes no more work, and ends when the function returns",
@@ -77,14 +77,14 @@ class Threads:
 class _TimedTask:
     """A task that logs a function that takes too long."""
 
-    def __init__(self, task: Task, timeout: float, profile: Clock) -> None:
+    def __init__(self, task: Task, timeout: float, profile: Profiler) -> None:
         self._task, self._timeout, self._profile = task, timeout, profile
         self.done, self.cancel = task.done, task.cancel
 
-    def result(self) -> Done:
+    def result(self) -> UnitResult:
         late = list[str]()
         while not late and not self._task.wait(self._timeout):
-            late = self._profile.late(self._timeout)
+            late = self._profile.describe_slow_work(self._timeout)
         for function in late:
             getLogger("penstock").warning(
                 "the run has waited longer than timeout=%g s: a thread is at %s, and threads "

@@ -25,8 +25,8 @@ from ....arrays.shared_buffers import allocators
 from ....errors import ConfigError, DataError, type_and_message
 from ...base.event_counts import EVENT_COUNTS
 from ...base.rows import ProvenanceRows
-from ...streams.job import Done, Job
-from ...streams.step import failed
+from ...streams.function_call import make_sample_failure
+from ...streams.job import Job, UnitResult
 from .connection import Connection, Descriptor
 from .serialization import (
     INLINE,
@@ -150,7 +150,7 @@ class WorkerProcess:
         self._connection.send()
 
 
-def _serialize_done(done: Done) -> Serialized:
+def _serialize_done(done: UnitResult) -> Serialized:
     """Pickle a result; an error names the sample that cannot be pickled."""
     try:
         return serialize_result(done)
@@ -164,7 +164,7 @@ def _serialize_done(done: Done) -> Serialized:
                     f"it cannot be sent from a worker process: {error}; convert it to plain "
                     "values in a map"
                 )
-                raise failed(done.rows, flat, cause) from error
+                raise make_sample_failure(done.rows, flat, cause) from error
         raise
 
 

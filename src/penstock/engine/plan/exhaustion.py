@@ -1,4 +1,4 @@
-"""When a source has been seen whole, and when none of it comes any more."""
+"""Exhaustion of sources: the positions of the first repeat and of the last sample."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _LOOKED_AT = (
     1 << 20
 )  # samples that can only be counted one after the other: 256 short passes, or 8 long ones
 
-Sums = Callable[[int, int | None], Ints]
-"""Two rows, by leaf: the samples that begin before a position, and what lies there of them (tokens,
-where packed). `Uncountable` where more samples than so many are to be looked at for that.
+SumsAt = Callable[[int, int | None], Ints]
+"""Returns two rows, by leaf: the samples that begin before a position, and the samples or packed
+tokens before it. Raises `Uncountable` if that needs more scanned samples than the limit.
 """
 
 
-def far(given: Callable[[int], Ints]) -> int:
-    """Positions of what never ends, by what some of them hold: more than any run has, and within
-    what can be counted.
+def compute_horizon(given: Callable[[int], Ints]) -> int:
+    """Return a horizon for an endless plan, from the samples in its first positions: beyond any
+    run, and countable.
 
     >>> far(lambda position: np.full(2, 4 * position)) == ENDLESS_HORIZON // 8
     True
@@ -44,13 +44,14 @@ def far(given: Callable[[int], Ints]) -> int:
     return ENDLESS_HORIZON // max(1, int(given(_SOME).sum()) // _SOME)
 
 
-def exhaustions(
-    op: Op, sums: Sums, once: Ints, horizon: int | None, names: Sequence[str]
+def find_exhaustions(
+    op: Op, sums: SumsAt, once: Ints, horizon: int | None, names: Sequence[str]
 ) -> list[Exhaustion]:
-    """For every leaf, when it repeats and when it ends; `once` is how many different samples each
-    has."""
-    size, known = op.size, _Known(sums)
-    stop, counted = (size, True) if size is not None else known.stretch()
+    """Return the first repeat and the end of every leaf; `once` is the number of distinct samples
+    of each.
+    """
+    size, known = op.size, _CachedSums(sums)
+    stop, counted = (size, True) if size is not None else known.find_countable()
     if not counted and horizon is not None:
         stop = max(stop, horizon)
     begun, given = known(stop)
@@ -69,26 +70,28 @@ def exhaustions(
     bound = stop if horizon is None else min(stop, horizon)
 
     def place(which: int, numbers: Ints) -> list[int | None]:
-        """The position of each leaf's sample (or token) of a number, None if it is not to be seen
-        by the horizon."""
+        """Return the position of a sample (or token) of each leaf by its number; None beyond the
+        horizon.
+        """
         asked = np.flatnonzero((numbers >= 0) & (numbers < (begun, given)[which]))
         found = np.full(len(numbers), bound)
         found[asked] = op.nth(asked, numbers[asked])
         for leaf in np.flatnonzero(found == UNKNOWN).tolist():
-            found[leaf] = known.place(which, leaf, int(numbers[leaf]), stop)
+            found[leaf] = known.find(which, leaf, int(numbers[leaf]), stop)
         return [position if position < bound else None for position in found.tolist()]
 
     again = place(0, np.where(once > 0, once, -1))
     many = len(again)
     repeats = [
-        at and _soonest(op, many, leaf, int(once[leaf]), at) for leaf, at in enumerate(again)
+        at and _find_first_of_window(op, many, leaf, int(once[leaf]), at)
+        for leaf, at in enumerate(again)
     ]
     last = place(1, np.where(on, -1, given - 1))
     ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
     return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
 
 
-def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
+def _find_first_of_window(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
     """Return the first position with a sample of a leaf of this number or a later one, near an
     estimate.
 
@@ -114,20 +117,23 @@ def _soonest(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
     return position
 
 
-class _Known:
-    """Sums at positions that were asked of: what one leaf asked tells the others where to look."""
+class _CachedSums:
+    """Cached sums: positions that one leaf needed narrow the search for the others."""
 
-    def __init__(self, sums: Sums) -> None:
+    def __init__(self, sums: SumsAt) -> None:
         self._sums, self._at = sums, dict[int, Ints]()
         self._places = list[int]()
         self(0)
 
-    def stretch(self) -> tuple[int, bool]:
-        """A position of what never ends such that those before it, and as many again, can be
-        counted; whether these are more than any run has.
+    def find_countable(self) -> tuple[int, bool]:
+        """Return a position up to twice of which an endless plan can be counted, and whether that
+        exceeds any run.
         """
         try:
-            self(2 * (stop := far(lambda position: self(position, _LOOKED_AT)[1])), _LOOKED_AT)
+            self(
+                2 * (stop := compute_horizon(lambda position: self(position, _LOOKED_AT)[1])),
+                _LOOKED_AT,
+            )
             return stop, True
         except Uncountable:
             stop = 1
@@ -143,8 +149,8 @@ class _Known:
             insort(self._places, position)
         return self._at[position]
 
-    def place(self, which: int, leaf: int, number: int, stop: int) -> int:
-        """The position of a number: the last before which there were no more of them."""
+    def find(self, which: int, leaf: int, number: int, stop: int) -> int:
+        """Return the position of a sample number: the last one with no more of them before it."""
         after = bisect_left(self._places, number + 1, key=lambda at: int(self(at)[which, leaf]))
         low, high, tries = self._places[after - 1], self._places[after], 0
         while high - low > 1:

@@ -1,4 +1,4 @@
-"""A function over all items of a list, such as the files of a dataset, by any executor.
+"""Run a function over all items of a list, such as the files of a dataset, by any executor.
 
 The function may run anywhere, twice and in any order. If it writes its results atomically, the work
 is resumed by leaving out the items that are done.
@@ -17,8 +17,8 @@ from ...arguments import check_int
 from ..base.machine import count_cores
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
-from ..streams.job import Computed, Job
-from ..streams.step import Failed
+from ..streams.function_call import SampleFailure
+from ..streams.job import Job, PendingResult
 from .executors import ExecutorName, make_executor
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def compute(
     with Progress(what, len(items), unit) as progress:
         if pool is None:
             return [job(None, _row(i)).values[0] for i in progress.each(range(len(items)))]
-        in_flight, results, limit = deque[Computed](), list[R](), _TASKS_PER_WORKER * number
+        in_flight, results, limit = deque[PendingResult](), list[R](), _TASKS_PER_WORKER * number
         try:
             for i in range(len(items) + limit - 1):
                 if i < len(items):
@@ -88,9 +88,9 @@ def _row(number: int) -> ProvenanceRows:
     return ProvenanceRows(zero, zero, np.asarray([number]), zero)
 
 
-def _result(item: Any, computed: Computed) -> Any:
+def _result(item: Any, computed: PendingResult) -> Any:
     try:
         return computed.result().values[0]
-    except Failed as failure:
+    except SampleFailure as failure:
         failure.cause.add_note(f"penstock: the job was {item!r}")
         raise failure.cause from None

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.runtime.engine import compute
+from penstock.engine.runtime.compute import compute
 from penstock.stores.storage import override_world
 from penstock.testing.simulate import SimSched
 

@@ -1,4 +1,4 @@
-"""Copies that are made ahead: of the items after the one that a training step works on."""
+"""Prefetch of copies, for example to a device, while a training step runs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,29 @@ from ..base.thread_pool import Task
 from .delivery import Delivery
 
 _PATIENCE = 0.5  # seconds that closing waits for a copy under way
-_AHEAD = 2  # items beside the one that is given: one on its way while another waits
+_PREFETCHED = 2  # items beside the one that is given: one on its way while another waits
 
 
-class Copies:
-    """Copies of the items of a delivery, one after the other on a thread of their own, begun before
-    they are asked for.
+class PrefetchedCopies:
+    """Copies of the items of a delivery, made in order on a thread before they are requested.
 
     They are no part of any state: an item counts as given when the delivery says so.
     """
 
     def __init__(self, copy: Callable[[Any], Callable[[], Any]]) -> None:
-        self._copy, self._hands = copy, world.sched.spawn(1)
-        self._finish = finalize(self, self._hands.close, _PATIENCE)
-        self._of: Delivery | None = None
+        self._copy, self._thread = copy, world.sched.spawn(1)
+        self._finish = finalize(self, self._thread.close, _PATIENCE)
+        self._delivery: Delivery | None = None
         self._begun = deque[tuple[int, Task]]()  # with the number of the item
 
     def take(self, out: Delivery, item: Callable[[int], Any]) -> Any:
         """Return the copy of the next item; `item` returns the data to copy for a buffered item."""
         begun = self._begun
-        if out is not self._of or (begun and begun[0][0] != out.items):
-            self._of = out
+        if out is not self._delivery or (begun and begun[0][0] != out.items):
+            self._delivery = out
             begun.clear()
         self._begin(out, item)
-        out.ahead(1 + _AHEAD)
+        out.buffer(1 + _PREFETCHED)
         self._begin(out, item)
         try:
             copied = begun[0][1].result()()
@@ -47,8 +46,8 @@ class Copies:
         return copied
 
     def _begin(self, out: Delivery, item: Callable[[int], Any]) -> None:
-        for place in range(out.used + len(self._begun), min(out.stop, out.used + 1 + _AHEAD)):
-            copied = self._hands.submit(partial(self._copy, item(place)))
+        for place in range(out.used + len(self._begun), min(out.stop, out.used + 1 + _PREFETCHED)):
+            copied = self._thread.submit(partial(self._copy, item(place)))
             self._begun.append((out.items + place - out.used, copied))
 
     def close(self) -> None:

@@ -19,11 +19,11 @@ from ..base.row_files import locate_row
 from ..base.rows import ProvenanceRows, compute_bounds
 from ..base.seams import world
 from .budget import estimate_total_bytes
-from .clock import SEVERAL, Clock
+from .profiler import SEVERAL_SOURCES, Profiler
 
 
-def listed(values: Sequence[Any]) -> list[Any]:
-    """Values as a list, groups of them too, where they may still be columns."""
+def to_list(values: Sequence[Any]) -> list[Any]:
+    """Return values as a list, converting columns and groups of columns."""
     if isinstance(values, ColumnarSamples):
         return list(values)
     if values and isinstance(values[0], ColumnarSamples):
@@ -31,9 +31,11 @@ def listed(values: Sequence[Any]) -> list[Any]:
     return values if isinstance(values, list) else list(values)
 
 
-class Failed(Exception):
-    """A sample that could not be read or computed: which one, and why; `grouped` says that it was
-    one of a group."""
+class SampleFailure(Exception):
+    """Raised for a sample that could not be read or computed.
+
+    `grouped` is true if it was part of a group.
+    """
 
     def __init__(
         self, leaf: int, epoch: int, index: int, cause: Exception, grouped: bool = False
@@ -48,16 +50,19 @@ class Failed(Exception):
         )
 
 
-class Miscounted(ConfigError):
-    """A function of many samples that did not give one result for each: not the fault of any of
-    them."""
+class ResultCountError(ConfigError):
+    """Raised if a function of many samples returned another number of results; no sample is the
+    cause.
+    """
 
 
-def failed(rows: ProvenanceRows, flat: int, error: Exception, grouped: bool = False) -> Failed:
-    """The failure of one sample; an error that already names its sample is passed on as it is."""
-    if isinstance(error, Failed):
+def make_sample_failure(
+    rows: ProvenanceRows, flat: int, error: Exception, grouped: bool = False
+) -> SampleFailure:
+    """Return the failure of one sample; an error that names its sample is returned unchanged."""
+    if isinstance(error, SampleFailure):
         return error
-    return Failed(
+    return SampleFailure(
         int(rows.leaf[flat]),
         int(rows.epoch[flat]),
         int(rows.index[flat]),
@@ -68,8 +73,9 @@ def failed(rows: ProvenanceRows, flat: int, error: Exception, grouped: bool = Fa
 
 @dataclass(frozen=True)
 class Leaf:
-    """A source at work: its number, its full name in the tree, the randomness of that name,
-    itself."""
+    """A source of a compiled tree: its number, its full name, the random key of that name, and
+    itself.
+    """
 
     number: int
     name: str
@@ -77,9 +83,8 @@ class Leaf:
     source: Source | Shards
 
 
-def fault_of_sample(error: Exception) -> Exception:
-    """Return a `DataError` for a file that a sample names and that is not there; any other error as
-    it is."""
+def as_sample_error(error: Exception) -> Exception:
+    """Return a `DataError` for a missing file that a sample names; any other error unchanged."""
     if not is_missing_file(error):
         return error
     made = DataError(f"the sample names a file that does not exist: {error}")
@@ -87,7 +92,7 @@ def fault_of_sample(error: Exception) -> Exception:
     return made.with_traceback(error.__traceback__)
 
 
-def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
+def locate_cause(failure: SampleFailure, leaves: Sequence[Leaf]) -> Exception:
     """Return the error of a failed sample; a `DataError` names its file and row."""
     cause = failure.cause
     if isinstance(cause, DataError) and not failure.grouped:
@@ -97,8 +102,8 @@ def cause_of(failure: Failed, leaves: Sequence[Leaf]) -> Exception:
 
 
 @dataclass
-class Results:
-    """The items that the steps of a job have made of a unit so far.
+class UnitItems:
+    """The items of a unit after the steps applied so far.
 
     `origin` has the item of the unit that each came from, None while they are the same. `size` is
     the largest number of bytes measured so far.
@@ -157,7 +162,7 @@ class FunctionCall:
     mark: int
     leaves: Sequence[Leaf]
     grouped: bool = False
-    clock: Clock | None = None
+    profiler: Profiler | None = None
     name: str = ""
 
     def __post_init__(self) -> None:
@@ -170,23 +175,27 @@ class FunctionCall:
             if fn is collate:
                 self.many = collate_each
 
-    def run(self, items: Results) -> None:
+    def run(self, items: UnitItems) -> None:
         """Replace the items of a unit by the results."""
         if self.drops:  # the results no longer show how much memory the samples took
             items.size = max(items.size, estimate_total_bytes(items.values))
         self.collect(self.apply(items.values, items.rows), items)
 
-    def collect(self, results: Sequence[Any], items: Results) -> None:
+    def collect(self, results: Sequence[Any], items: UnitItems) -> None:
         """Turn the result of each call into items."""
         items.values = results
 
     def apply(self, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
         """Return the result of the function for every value. An exception names the sample."""
         if not self._columnwise:
-            values = listed(values)
+            values = to_list(values)
         try:
-            return self._timed(self.clock, values, rows) if self.clock else self._all(values, rows)
-        except Miscounted:
+            return (
+                self._timed(self.profiler, values, rows)
+                if self.profiler
+                else self._all(values, rows)
+            )
+        except ResultCountError:
             raise
         except Exception as error:
             bound = self.bind(rows)
@@ -204,12 +213,12 @@ class FunctionCall:
         bound = self.bind(rows)
         return [bound(i)(value) for i, value in enumerate(values)]
 
-    def _timed(self, clock: Clock, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+    def _timed(self, clock: Profiler, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
         """Apply the function and note the seconds of each call."""
         bound, out, now = self.bind(rows), cast("Sequence[Any]", []), world.sched.now
         names = [leaf.name for leaf in self.leaves]
         processor, times = read_cpu_seconds(), [now()]
-        with clock.at(self.name, names, rows) as mark:
+        with clock.track(self.name, names, rows) as mark:
             if self.many:
                 out = self.many(values)
                 times = np.linspace(times[0], now(), len(values) + 1).tolist()
@@ -222,8 +231,8 @@ class FunctionCall:
                 out = results
         source = rows.leaf[rows.firsts()[:-1]]
         if self.grouped and (rows.leaf != rows.leaf[:1]).any():
-            names, source = [SEVERAL], np.zeros_like(source)
-        clock.note(
+            names, source = [SEVERAL_SOURCES], np.zeros_like(source)
+        clock.record(
             self.name, names, source, np.diff(times).tolist(), read_cpu_seconds() - processor
         )
         return out
@@ -238,9 +247,9 @@ class FunctionCall:
                 else call(values[i])
             )
         except Exception as error:
-            error = not_to_be_skipped(error) if isinstance(error, Skip) else fault_of_sample(error)
+            error = make_skip_error(error) if isinstance(error, Skip) else as_sample_error(error)
             part = error.part if isinstance(error, DataError) else ()
-            raise failed(rows, rows.first_of(i, part), error, self.grouped) from error
+            raise make_sample_failure(rows, rows.first_of(i, part), error, self.grouped) from error
 
     def bind(self, rows: ProvenanceRows) -> Callable[[int], Callable[[Any], Any]]:
         """Return, for the i-th item, the function of its value alone."""
@@ -248,8 +257,8 @@ class FunctionCall:
         return lambda i: fn
 
 
-def not_to_be_skipped(skip: Skip) -> ConfigError:
-    """A step that gives one item for each cannot drop one."""
+def make_skip_error(skip: Skip) -> ConfigError:
+    """Return the error for `Skip` in a step that yields one item for each sample."""
     said = f" ({skip})" if str(skip) else ""
     return ConfigError(
         f"a function raised Skip{said}, but its step must give exactly one item for each sample, "

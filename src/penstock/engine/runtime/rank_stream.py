@@ -1,4 +1,4 @@
-"""A flow opened for one rank: one stream, whether positions are shared out or lanes."""
+"""A pipeline opened as the stream of one rank, from shared positions or from lanes."""
 
 from __future__ import annotations
 
@@ -23,54 +23,54 @@ from ..steps.packed import packed_before, window_ends
 from ..steps.reorder_op import repeats_first_pass
 from ..steps.step import Builder
 from ..steps.tally import Tally
-from ..streams.balance import Balanced
-from ..streams.deal import Spread
+from ..streams.balance import CostBalance
 from ..streams.empty_passes import EmptyPassDetector
 from ..streams.execution import Execution, ExecutionLoop
-from ..streams.feed import Listed
-from ..streams.lanes import InTurns, Lanes, WholeRun
-from ..streams.opening import Came, Opening, last
-from ..streams.reader import ONCE, LaneOf, Reader
+from ..streams.feed import PositionListFeed
+from ..streams.lanes import InterleavedLanes, ReplicatedLanes, WorkerShare
+from ..streams.rank_sharding import RankSharding
+from ..streams.shared_reader import ONE_PASS, LaneContext, SharedReader
 from ..streams.stream import Stream
-from .setting import Setting
+from ..streams.stream_opener import LastItem, StreamOpener, find_last_item
+from .run_options import RunOptions
 from .states import SavedState
 
 PACKED_AGAIN = (
     "the pass would end so early that delivered rows would be packed again, together with the rest"
 )
-"""What a change may not do to the past of rows that are packed some at a time."""
+"""The reason to refuse a change that repacks delivered rows."""
 
 _SOON = 1024  # rows of which is known at once that they are still there
 
 
-def lane_share(lanes: int, rank: int, world_size: int) -> tuple[int, int]:
-    """The share of the lanes that a rank reads, as a rank and a number of ranks: all of them where
-    the ranks do not divide the lanes.
+def compute_lane_share(lanes: int, rank: int, world_size: int) -> tuple[int, int]:
+    """Return the lanes that a rank reads, as a rank and a number of ranks; all lanes if the ranks
+    do not divide them.
     """
     return (0, 1) if lanes % world_size else (rank, world_size)
 
 
 @dataclass(frozen=True)
-class Opened:
-    """The items of one rank as a stream. `undrawn(path, epoch)` are the first positions of the
-    mixture at a path that were not drawn yet where the stream stands in a pass of the run, one for
-    each lane.
+class RankStream:
+    """The items of one rank as a stream.
+
+    `first_undrawn(path, epoch)` returns, for each lane, the first position of the mixture at a path
+    without a draw in a pass of the run.
     """
 
     stream: Stream
     builder: Builder
-    undrawn: Callable[[Path, int], list[int]]
-    came: Callable[[int, Any], dict[str, Came | None]]
-    """For a pass and a cursor: what came last, by lane; None where only reading could tell."""
+    first_undrawn: Callable[[Path, int], list[int]]
+    last_items: Callable[[int, Any], dict[str, LastItem | None]]
+    """Returns the last items before a cursor of a pass, by lane; None if only reading could tell."""
     witnesses: Sequence[Callable[[], None]]
-    """Compare what streams give that nothing identifies with what the cursors say that they
-    gave."""
+    """Checks that streams without identity repeat the samples that their cursors describe."""
     passes: Passes | None = None
-    """The passes of the positions, where these are shared out and passes end."""
+    """The lengths of passes, for shared positions that end."""
     skipped: int | None = None
-    """The rows of a pass before our first step, where these are shared out."""
+    """The rows of a pass before this worker's first step, for shared positions."""
 
-    def first(self, epoch: int) -> int | None:
+    def first_cursor(self, epoch: int) -> int | None:
         """Return the cursor with which a pass begins, where that is a position."""
         if self.skipped is None or self.passes is None:
             return self.skipped
@@ -80,22 +80,23 @@ class Opened:
         passes = self._rows.passes
         return 0 if passes is None else passes.start(epoch)
 
-    def last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
-        """Digests of what came last before a cursor, by lane."""
-        return self._last(self.came(epoch, cursor))
+    def digest_last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
+        """Return digests of the last samples before a cursor, by lane."""
+        return self._digest_items(self.last_items(epoch, cursor))
 
-    def told(self, epoch: int, cursor: Json) -> dict[str, Json]:
-        """Samples before a cursor, from a state: `last` by lane, and the `latest` of every source
-        in a run of one lane.
+    def describe_last(self, epoch: int, cursor: Json) -> dict[str, Json]:
+        """Return the fields of a state about the samples before a cursor:
+
+        `last` by lane, and the `latest` of every source in a run of one lane.
         """
-        came = self.came(epoch, cursor)
+        came = self.last_items(epoch, cursor)
         first = next(((lane, one) for lane, one in came.items() if one), None)
         return {
-            "last": {**self._last(came)},
-            "latest": {first[0]: {**self._latest(first[1])}} if first else {},
+            "last": {**self._digest_items(came)},
+            "latest": {first[0]: {**self._digest_by_source(first[1])}} if first else {},
         }
 
-    def _last(self, came: Mapping[str, Came | None]) -> dict[str, str | None]:
+    def _digest_items(self, came: Mapping[str, LastItem | None]) -> dict[str, str | None]:
         digests = {
             lane: self._digest(one.rows, {})
             for lane, one in came.items()
@@ -103,18 +104,19 @@ class Opened:
         }
         return {**dict.fromkeys(came), **digests}
 
-    def _latest(self, came: Came, ends: bool = False) -> dict[str, str]:
-        """Digests of what came last of every source; with `ends`, also where a pass of it was given
-        whole."""
-        found = last_samples(came.op, came.position, ends)
+    def _digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
+        """Return digests of the last sample of every source; with `ends`, also at the end of its
+        pass.
+        """
+        found = last_samples(came.step, came.position, ends)
         return {
             self.builder.leaves[leaf].name: (world.digests.digest_memory(each) or "")[:8]
             for leaf, each in found.items()
         }
 
     def require_same(self, epoch: int, cursor: Json, body: SavedState) -> None:
-        """Refuse to go on where another item came last than a state tells."""
-        if any(body.last.get(lane) != key for lane, key in self.last(epoch, cursor).items()):
+        """Raise `StateError` if the last samples before a cursor differ from those of a state."""
+        if any(body.last.get(lane) != key for lane, key in self.digest_last(epoch, cursor).items()):
             raise StateError(
                 "the position in this state exists, but the samples before it differ from the "
                 "samples of the saved run, because the pipeline or the version of Penstock is "
@@ -122,9 +124,9 @@ class Opened:
             )
 
     def require_last(self, epoch: int, cursor: Json, body: SavedState) -> None:
-        """Refuse to adopt where something else came last, of all or of a source, than the digests
-        in a state tell. A source may have another name now, and a window of whole documents that
-        was given in full another order.
+        """Raise `StateError` if the last samples, in all or of a source, differ from those of an
+        adopted state. A source may have another name now, and a window of whole documents that was
+        delivered in full another order.
         """
         if isinstance(cursor, int):
             self._require_next(epoch, cursor)
@@ -135,7 +137,7 @@ class Opened:
             dict[str, str](),
             *(dict.fromkeys(names - known, str(gone)) for gone in known - names),
         ]
-        came = {lane: one for lane, one in self.came(epoch, cursor).items() if one}
+        came = {lane: one for lane, one in self.last_items(epoch, cursor).items() if one}
         last, was = body.last, body.latest
         other = any(
             one.rows is not None
@@ -144,7 +146,7 @@ class Opened:
         )
         # a source that got shorter may stand at the end of a pass now, within which it stood
         now = {
-            lane: self._latest(one, True) | self._latest(one)
+            lane: self._digest_by_source(one, True) | self._digest_by_source(one)
             for lane, one in came.items()
             if lane in was
         }
@@ -158,8 +160,7 @@ class Opened:
             raise make_moved_error([*moved])
 
     def _require_next(self, epoch: int, cursor: int) -> None:
-        """Refuse to adopt where a sample or a window was given in part whose rest was drawn from an
-        input that left."""
+        """Raise an error if the rest of a sample or window was drawn from an input that left."""
         passes, first = self._rows.passes, self._pass_start(epoch)
         end = MAX_POSITION if passes is None else first + passes.size(epoch)
         soon = np.arange(first + cursor, min(first + cursor + _SOON, end))
@@ -176,22 +177,23 @@ class Opened:
     def _rows(self) -> Op:
         return self.builder.op(tail_of(self.builder.root).rows)
 
-    def packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
-        """For the positions before a cursor whose rows an earlier end of the pass would change:
-        `last` after each."""
+    def digest_packed(self, epoch: int, cursor: Json) -> dict[Json, dict[str, str | None]]:
+        """Return digests after each position before a cursor whose row an earlier end of the pass
+        would change.
+        """
         if not isinstance(cursor, int):
             return {}
         start = self._pass_start(epoch)
         rows = packed_before(self._rows, start + cursor)
-        return {row - start + 1: self.last(epoch, row - start + 1) for row in rows}
+        return {row - start + 1: self.digest_last(epoch, row - start + 1) for row in rows}
 
-    def past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
+    def capture_past(self, epoch: int, cursor: Json) -> tuple[Any, list[int]]:
         """Return the facts that a change must preserve: rows packed together, and counts by leaf
         before a cursor.
 
         Return nothing if they are unknown.
         """
-        packed = self.packed(epoch, cursor)
+        packed = self.digest_packed(epoch, cursor)
         if not isinstance(cursor, int):
             return packed, []
         op, tally, start = self._rows, Tally(len(self.builder.leaves)), self._pass_start(epoch)
@@ -208,8 +210,8 @@ def repeats_samples(builder: Builder) -> bool:
     return repeats_first_pass(builder.op(tail_of(builder.root).rows))
 
 
-def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
-    """Refuse other weights by which what was given would be another past."""
+def require_same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
+    """Raise `ConfigError` if new weights would change delivered samples."""
     if was[0] and was[0] != now[0]:
         raise ConfigError(
             f"set_weights: {PACKED_AGAIN}; give at=, a later position or one of the next pass"
@@ -224,38 +226,40 @@ def same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
 
 
 def open_positions(
-    builder: Builder, execution: Execution, spread: Spread, setting: Setting
-) -> Opened:
-    """An indexed flow: the positions of this rank."""
+    builder: Builder, execution: Execution, spread: RankSharding, setting: RunOptions
+) -> RankStream:
+    """Open an indexed pipeline: the positions of this rank."""
     if setting.cost is not None:
-        spread = replace(spread, balance=Balanced(setting.cost, builder.lengths_of))
+        spread = replace(spread, balance=CostBalance(setting.cost, builder.lengths_of))
     rows = builder.op(tail_of(builder.root).rows)
-    opening = Opening(builder.leaves, execution, spread)
-    stream = opening.open(builder.op(builder.root), ONCE)
+    opening = StreamOpener(builder.leaves, execution, spread)
+    stream = opening.open(builder.op(builder.root), ONE_PASS)
 
     def undrawn(path: Path, epoch: int) -> list[int]:
-        return [opening.undrawn(path, epoch)]
+        return [opening.first_undrawn(path, epoch)]
 
-    return Opened(
+    return RankStream(
         stream,
         builder,
         undrawn,
-        lambda epoch, at: {"0": last(stream, epoch, at)},
+        lambda epoch, at: {"0": find_last_item(stream, epoch, at)},
         (),
         rows.passes,
-        setting.turn * spread.size,
+        setting.worker * spread.size,
     )
 
 
-def open_listed(builder: Builder, execution: Execution, epoch: int, items: Ints) -> Stream:
-    """Some items of a pass of an indexed flow, in the order in which they are named."""
+def open_items(builder: Builder, execution: Execution, epoch: int, items: Ints) -> Stream:
+    """Open given items of a pass of an indexed pipeline, in the given order."""
     op = builder.op(builder.root)
-    return ExecutionLoop(Listed(op, epoch, items), op, [], execution)
+    return ExecutionLoop(PositionListFeed(op, epoch, items), op, [], execution)
 
 
-def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: Setting) -> Opened:
-    """Any other flow: the lanes of this rank in turn, or its share of what all lanes give, and over
-    them the tail. The tree is compiled once for all.
+def open_lanes(
+    builder: Builder, execution: Execution, lanes: int, setting: RunOptions
+) -> RankStream:
+    """Open any other pipeline: the lanes of this rank in turn, or its share of all lanes, and the
+    last batches over them. The tree is compiled once for all lanes.
     """
     if setting.cost is not None:
         builder.root.require_indexed(
@@ -263,56 +267,58 @@ def open_lanes(builder: Builder, execution: Execution, lanes: int, setting: Sett
         )
     found, (rank, ranks) = (
         rows_of_lanes(builder.root),
-        lane_share(lanes, setting.rank, setting.world_size),
+        compute_lane_share(lanes, setting.rank, setting.world_size),
     )
-    parts, streams = dict[int, Opening](), dict[int, Stream]()
+    parts, streams = dict[int, StreamOpener](), dict[int, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.step)
     mine, readers, empty_passes = (
         range(rank, lanes, ranks),
-        dict[int, Reader](),
+        dict[int, SharedReader](),
         EmptyPassDetector(lanes // ranks, found.step.is_endless),
     )
     here = len(mine)
-    most = None if execution.most is None else max(1, execution.most // here)
+    most = None if execution.max_items is None else max(1, execution.max_items // here)
     each = replace(
-        execution, window=execution.window and max(2, execution.window // here), most=most
+        execution, window=execution.window and max(2, execution.window // here), max_items=most
     )
 
     def opened(lane: int) -> Stream:
-        of = LaneOf(lane, lanes, mine, readers, empty_passes)
-        parts[lane] = Opening(builder.leaves, each, Spread(), of)
-        streams[lane] = parts[lane].open(rows, ONCE)
+        of = LaneContext(lane, lanes, mine, readers, empty_passes)
+        parts[lane] = StreamOpener(builder.leaves, each, RankSharding(), of)
+        streams[lane] = parts[lane].open(rows, ONE_PASS)
         return streams[lane]
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
-    stream = Lanes(lanes, rank, ranks, limit, opened, empty_passes, partial(each.chunk_size, here))
+    stream = InterleavedLanes(
+        lanes, rank, ranks, limit, opened, empty_passes, partial(each.chunk_size, here)
+    )
     ours = (
         stream
         if ranks == setting.world_size
-        else WholeRun(stream, setting.rank, setting.world_size)
+        else ReplicatedLanes(stream, setting.rank, setting.world_size)
     )
 
     def undrawn(path: Path, epoch: int) -> list[int]:
         stream.open_all()
-        return [part.undrawn(path, epoch) for part in parts.values()]
+        return [part.first_undrawn(path, epoch) for part in parts.values()]
 
-    def came(epoch: int, at: Any) -> dict[str, Came | None]:
-        """None of a lane that gave nothing, and was perhaps not opened."""
+    def came(epoch: int, at: Any) -> dict[str, LastItem | None]:
+        """Return the last items by lane; None for a lane without items, which may not be open."""
         given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
         epoch = epoch if limit is None else 0
         return {
             **dict.fromkeys(at["at"]),
-            **{lane: last(streams[int(lane)], epoch, given[lane]) for lane in given},
+            **{lane: find_last_item(streams[int(lane)], epoch, given[lane]) for lane in given},
         }
 
-    tail = Opening(
+    tail = StreamOpener(
         builder.leaves,
         execution,
-        Spread(),
-        given=(rows, ours if limit is None else FirstPass(ours)),
+        RankSharding(),
+        opened=(rows, ours if limit is None else FirstPass(ours)),
     )
-    given = tail.open(top, ONCE)
-    if setting.turns > 1:
-        given = InTurns(given, setting.turn, setting.turns)
-    return Opened(given, builder, undrawn, came, execution.witnesses)
+    given = tail.open(top, ONE_PASS)
+    if setting.workers > 1:
+        given = WorkerShare(given, setting.worker, setting.workers)
+    return RankStream(given, builder, undrawn, came, execution.witnesses)

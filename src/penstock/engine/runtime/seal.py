@@ -1,8 +1,8 @@
-"""States as messages: sealed on the way out, checked on the way in.
+"""Seal of states: a version and a checksum, written at a save and checked at a load.
 
-A state is a small JSON object: what it is, which versions made it, the pipeline's fingerprint and
-description, the position, the log of changes, and a checksum over all of it. It never holds data,
-and loading one never runs code.
+A state is a small JSON object. It has a type, versions, the pipeline's fingerprint and description,
+the position, the changes, and a checksum over everything. It never holds data, and loading one
+never runs code.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ VERSION = 1
 
 
 def seal(body: Mapping[str, Any]) -> dict[str, Any]:
-    """A state from its contents, which it holds by columns where they are many."""
+    """Return a state with these contents; long lists become columns."""
     tables = list[list[str]]()
     held = {name: encode_columns(each, tables) for name, each in body.items()}
     state = {
@@ -34,8 +34,7 @@ def seal(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unseal(state: Any) -> dict[str, Any]:
-    """The contents of a state, after checking that it is one of ours, of this version, and
-    whole."""
+    """Return the contents of a state after checking its type, version and checksum."""
     if not isinstance(state, Mapping):
         raise StateError(
             f"a state is a mapping, not a {type(state).__name__}; pass the result of state_dict()"

@@ -10,67 +10,69 @@ from ..base.event_counts import EVENT_COUNTS
 from ..base.machine import count_cores, measure_resident_memory
 from ..steps.show import stage
 from ..steps.step import Step, Timing
-from ..streams.clock import Clock, Note
 from ..streams.job import Executor
+from ..streams.profiler import Profiler, WorkTime
 from .executors.threads import Threads
 from .session import Session
-from .verdict import Facts, Verdict, judged, turns
+from .verdict import RunTimes, Verdict, describe_lock_contention, make_verdict
 
-STALL = 0.001
-"""Seconds from which on a wait for an item is a stall."""
-SURE = 2.0
-"""Seconds of waiting after which it is said, once, what processes would give."""
+STALL_SECONDS = 0.001
+"""Shortest wait that counts as a stall, in seconds."""
+ADVICE_SECONDS = 2.0
+"""Seconds of waiting after which the log recommends processes, once."""
 
 
-class Watch:
-    """Waiting time for items. The first wait starts the workers and counts apart.
+class RunMonitor:
+    """Measures the waits for items. The first wait starts the workers and counts apart.
 
     `timing` measures the work if a profile was requested.
     """
 
     def __init__(self, name: str, workers: int, executor: Executor | None, profile: bool) -> None:
         self._name, self._workers, self._executor = name, workers, executor
-        self.timing = Timing(Clock(), _called) if profile else None
+        self.timing = Timing(Profiler(), _name_step) if profile else None
         self.waited = self.first = self.longest = self._began = self._last = 0.0
-        self.stalls, self._told = 0, not isinstance(executor, Threads)
+        self.stalls, self._has_warned = 0, not isinstance(executor, Threads)
 
-    def took(self, began: float, ended: float) -> None:
-        """One wait."""
+    def record_wait(self, began: float, ended: float) -> None:
+        """Record one wait for an item."""
         self._last, seconds = ended, ended - began
         if self.timing:
-            self.timing.clock.gather()
+            self.timing.clock.collect()
         if not self._began:
             self._began, self.first = ended, seconds
             return
         self.waited += seconds
-        if seconds > STALL:
+        if seconds > STALL_SECONDS:
             self.stalls += 1
             self.longest = max(self.longest, seconds)
-        if not self._told and self.waited > SURE:
-            self._tell_of_turns()
+        if not self._has_warned and self.waited > ADVICE_SECONDS:
+            self._warn_of_lock()
 
-    def _tell_of_turns(self) -> None:
-        """Say once that the functions hold the interpreter, where that is why somebody waits."""
-        if (facts := self._facts()).held:
-            self._told = True
-            logging.getLogger("penstock").warning("the run waits for its data: %s", turns(facts))
+    def _warn_of_lock(self) -> None:
+        """Warn once if functions hold the interpreter lock and the run waits for that."""
+        if (facts := self._times()).is_lock_bound:
+            self._has_warned = True
+            logging.getLogger("penstock").warning(
+                "the run waits for its data: %s", describe_lock_contention(facts)
+            )
 
-    def _facts(self) -> Facts:
+    def _times(self) -> RunTimes:
         spent = self._executor.cpu_seconds if isinstance(self._executor, Threads) else 0.0
-        elapsed, notes = self._last - self._began, self._notes()
-        return Facts(
+        elapsed, notes = self._last - self._began, self._work_times()
+        return RunTimes(
             self._name, self._workers, count_cores(), self.waited, elapsed, self.stalls, self.longest, spent, notes,
         )  # fmt: skip
 
-    def _notes(self) -> list[Note] | None:
-        return self.timing.clock.sums() if self.timing else None
+    def _work_times(self) -> list[WorkTime] | None:
+        return self.timing.clock.totals() if self.timing else None
 
     def verdict(self) -> Verdict:
-        """Whether the run is bound by its data."""
-        return judged(self._facts())
+        """Return the verdict on the run so far."""
+        return make_verdict(self._times())
 
     def stats(self, session: Session) -> dict[str, Any]:
-        """All figures, as plain values."""
+        """Return all figures as plain values."""
         samples, bad = session.samples, Counter(draw.source for draw in session.journal.entries)
         return {
             "epoch": session.epoch,
@@ -92,11 +94,11 @@ class Watch:
                 "run": measure_resident_memory(),
                 **(self._executor.resident() if self._executor else {}),
             },
-            "time": [note._asdict() for note in self._notes() or ()],
+            "time": [note._asdict() for note in self._work_times() or ()],
         }
 
 
-def _called(step: Step) -> str:
+def _name_step(step: Step) -> str:
     """Return a function step as the user wrote it, with the file and line of the function."""
     (fn,) = step.functions
     fn = getattr(fn, "fn", fn)  # of a wrapper

@@ -1,4 +1,4 @@
-"""What a run gives that put others in the places of bad samples: the plan read with its journal."""
+"""Rows of a run with replaced samples, from the plan and the journal."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ import numpy as np
 from ...types import Ints
 from ..base.rows import ProvenanceRows
 from ..steps.op import Op
+from ..streams.function_call import Leaf
 from ..streams.journal import Journal, JournalEntry, SampleDraw
 from ..streams.quarantine import Quarantine
-from ..streams.step import Leaf
 
-_AHEAD = 1 << 16  # items that a run may have made ahead
+_PREFETCHED = 1 << 16  # items that a run may have made ahead
 
 
 @dataclass(frozen=True)
-class Replaced:
-    """The op of a run that has delivered the positions before `position`, and its journal."""
+class JournaledRows:
+    """The compiled step of a run that has delivered the positions before `position`, and its
+    journal.
+    """
 
     op: Op
     leaves: list[Leaf]
@@ -28,43 +30,44 @@ class Replaced:
     _until: dict[int, Ints] = field(default_factory=dict[int, Ints], repr=False, compare=False)
 
     def locate(self, positions: Ints, op: Op | None = None) -> ProvenanceRows:
-        """The samples of positions (of a part of the tree), with what took the places of bad
-        ones."""
+        """Return the samples at positions (of a part of the tree), with the replacements of bad
+        ones.
+        """
         op = op or self.op
         rows = op.locate(positions)
         return Quarantine(Journal(entries=self.entries), self.leaves, op).repair_rows(rows)
 
     def find(self, leaf: int, index: int, found: Ints, within: range) -> Ints:
-        """The positions at which a sample is delivered, of those at which it was `found` to be
-        drawn and of others."""
-        maybe = np.union1d(found, self._bad(within))
+        """Return the positions that deliver a sample, from those that draw it (`found`) and those
+        with replacements.
+        """
+        maybe = np.union1d(found, self._find_bad(within))
         rows = self.locate(maybe)
         places = np.repeat(maybe, np.diff(rows.firsts()))
         return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
 
-    def more(self, position: int) -> Ints:
+    def count_extra(self, position: int) -> Ints:
         """Count the samples of each leaf delivered beyond those drawn before a position.
 
         A tuple that replaces another may have samples of other sources.
         """
-        maybe = self._exchanged_before(position)
+        maybe = self._find_replaced_before(position)
         was, given = self.op.locate(maybe), self.locate(maybe)
         drawn, got = (np.bincount(rows.leaf, minlength=len(self.leaves)) for rows in (was, given))
         return got - drawn
 
-    def _exchanged_before(self, position: int) -> Ints:
-        """The positions before one that may hold others than were drawn: of those the run made, and
-        of some it made ahead. They are looked for twice as far each time, as a source of few rows
-        comes up in many passes.
+    def _find_replaced_before(self, position: int) -> Ints:
+        """Return the positions before a position that may hold replacements, among those that the
+        run computed or prefetched. The searched range doubles, as a small source comes up in many
+        passes.
         """
-        until = min(1 << max(position - 1, 0).bit_length(), self.position + _AHEAD)
+        until = min(1 << max(position - 1, 0).bit_length(), self.position + _PREFETCHED)
         if until not in self._until:
-            self._until[until] = self._bad(range(until))
+            self._until[until] = self._find_bad(range(until))
         return self._until[until][: np.searchsorted(self._until[until], position)]
 
-    def _bad(self, within: range) -> Ints:
-        """The positions in a range whose items hold samples that were bad, in passes in which some
-        were."""
+    def _find_bad(self, within: range) -> Ints:
+        """Return the positions in a range with bad samples, in passes in which some were bad."""
         where, bad = [np.zeros(0, np.int64)], dict[str, list[tuple[int, int]]]()
         for draw in self.entries:
             bad.setdefault(draw.source, []).append((draw.index, draw.epoch))

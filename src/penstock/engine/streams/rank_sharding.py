@@ -1,8 +1,8 @@
 """Assignment of the rows of a global step to ranks, by a permutation keyed by the first row of the
 step.
 
-Taken by turns, an even order would alias with the ranks: a mixture of 0.4 and 0.6 over five ranks
-gives one of them no sample of the light source, ever.
+An even order, dealt round robin, would alias with the ranks. A mixture of 0.4 and 0.6 over five
+ranks would never give one of them a sample of the light source.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ...errors import ConfigError
 from ...types import Flags, Ints
 from ..base.random import build_permutations, derive_key, derive_tweak_keys, permute
 from ..base.rows import ProvenanceRows
-from .balance import Balanced
+from .balance import CostBalance
 
 Remainder: TypeAlias = Literal["drop", "pad", "keep"]
 
@@ -28,9 +28,9 @@ _TABLE = 8192  # steps of up to so many rows are dealt many at a time
 _CELLS = 1 << 20  # rows of all ranks that are dealt at a time
 
 
-def dealt(starts: Ints, size: int, slots: range) -> Ints:
-    """The offsets of the rows in these slots of the steps of `size` rows that begin at `starts`:
-    int64[steps, slots], each step's in ascending order.
+def deal_rows(starts: Ints, size: int, slots: range) -> Ints:
+    """Return the offsets of the rows in some slots of steps: int64[steps, slots], ascending by
+    step. The steps of `size` rows begin at `starts`.
     """
     if len(slots) == size:
         return np.broadcast_to(np.arange(size), (len(starts), size))
@@ -44,17 +44,18 @@ def dealt(starts: Ints, size: int, slots: range) -> Ints:
     return np.sort(picks, axis=1)
 
 
-def dealt_to_all(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
-    """The offsets of the rows of the steps of `size` rows that begin at `starts`, rank after rank,
-    each rank's `group`
-    rows in ascending order: int64[steps, size]; and the rank of each of these places.
+def deal_to_all_ranks(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
+    """Return the offsets of the rows of steps, rank after rank, and the rank of each column.
+
+    The steps of `size` rows begin at `starts`. Each rank's `group` rows ascend: int64[steps, size].
     """
     ranks = np.arange(size) // group
     if size <= group:
         return np.broadcast_to(np.arange(size), (len(starts), size)), ranks
     if size > _TABLE:
         parts = [
-            dealt(starts, size, range(low, min(low + group, size))) for low in range(0, size, group)
+            deal_rows(starts, size, range(low, min(low + group, size)))
+            for low in range(0, size, group)
         ]
         return np.concatenate(parts, axis=1), ranks
     picks, whole = build_permutations(size, derive_tweak_keys(_KEY, starts)), size // group * group
@@ -65,23 +66,22 @@ def dealt_to_all(starts: Ints, size: int, group: int) -> tuple[Ints, Ints]:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """One rank's share of the positions of a program: `group` rows of every global step.
+class RankSharding:
+    """One rank's share of the positions of a run: `group` rows of every global step.
 
-    What is left at the end of a pass and fills no step is left out ("drop"), filled up from the
-    beginning of the pass ("pad"), or dealt out so that the first ranks have full groups ("keep").
-    Where workers take turns, our next step is `turns` steps on. `whole` keeps the rows of a group
-    together: neighbours, as they are without ranks. With `balance` rows are shared out by what they
-    cost.
+    Rows at the end of a pass that fill no step are left out ("drop"), filled up from the beginning
+    of the pass ("pad"), or dealt so that the first ranks have full groups ("keep"). If `workers`
+    share the steps of a rank, the next step of each is that many steps later. `keeps_groups` keeps
+    the rows of a group together, as without ranks. `balance` assigns rows by cost.
     """
 
     rank: int = 0
     world_size: int = 1
     group: int = 1
     remainder: Remainder = "keep"
-    turns: int = 1
-    whole: bool = False
-    balance: Balanced | None = None
+    workers: int = 1
+    keeps_groups: bool = False
+    balance: CostBalance | None = None
 
     @property
     def size(self) -> int:
@@ -90,26 +90,26 @@ class Spread:
 
     @property
     def stride(self) -> int:
-        """The rows from one step of ours to the next."""
-        return self.size * self.turns
+        """The rows from one step of this worker to its next."""
+        return self.size * self.workers
 
     @property
-    def plain(self) -> bool:
-        """Whether all positions are ours, one after the other."""
-        return self.world_size == self.turns == 1 and self.remainder != "pad"
+    def takes_all_in_order(self) -> bool:
+        """True if this rank takes all positions in order."""
+        return self.world_size == self.workers == 1 and self.remainder != "pad"
 
-    def steps(self, rows: int) -> int:
-        """The global steps that so many rows give."""
+    def count_steps(self, rows: int) -> int:
+        """Return the number of global steps in some rows."""
         return rows // self.size if self.remainder == "drop" else -(-rows // self.size)
 
-    def items(self, made: Callable[[int], int], rows: int) -> int:
+    def count_items(self, made: Callable[[int], int], rows: int) -> int:
         """Return the number of items of this rank in a pass of so many rows."""
         if self.remainder != "keep":
-            return self.steps(rows)
+            return self.count_steps(rows)
         full, left = divmod(rows, self.size)
         return full + made(min(max(left - self.rank * self.group, 0), self.group))
 
-    def positions(
+    def next_positions(
         self,
         at: int,
         epoch: int,
@@ -124,15 +124,16 @@ class Spread:
         `located` returns the samples at positions of the pass.
         """
         count = max(1, min(-(-many // self.group), _CELLS // self.size))
-        if self.whole:
+        if self.keeps_groups:
             places = (
-                self.groups(at, epoch, rows, count)[:, None] * self.group + np.arange(self.group)
+                self.next_groups(at, epoch, rows, count)[:, None] * self.group
+                + np.arange(self.group)
             ).ravel()
             return places if rows is None else places[places < rows]
         if rows is not None:
-            count = min(count, -(-self.steps(rows - at) // self.turns))
+            count = min(count, -(-self.count_steps(rows - at) // self.workers))
             if not count and not at and self.remainder != "keep":
-                raise self.no_step(rows)
+                raise self.make_no_step_error(rows)
         starts = at + np.arange(count) * self.stride
         full = (
             starts
@@ -141,12 +142,14 @@ class Spread:
         )
         mine = range(self.rank * self.group, (self.rank + 1) * self.group)
         if self.balance is None or located is None or not len(full):
-            offsets = dealt(full + first, self.size, mine)
+            offsets = deal_rows(full + first, self.size, mine)
         else:
-            costs = self.balance.costs(located((full[:, None] + np.arange(self.size)).ravel()))
+            costs = self.balance.compute_costs(
+                located((full[:, None] + np.arange(self.size)).ravel())
+            )
             parts = zip(costs.reshape(-1, self.size), (full + first).tolist(), strict=True)
             offsets = np.stack(
-                [self.balance.dealt(cost, at, self.world_size, self.rank) for cost, at in parts]
+                [self.balance.deal_rows(cost, at, self.world_size, self.rank) for cost, at in parts]
             )
         places = (full[:, None] + offsets).ravel()
         if rows is None:
@@ -154,26 +157,26 @@ class Spread:
         if len(full) < count:  # the last step of "keep"
             last, left = int(starts[-1]), rows - int(starts[-1])
             some = range(min(mine.start, left), min(mine.stop, left))
-            places = np.append(places, last + dealt(starts[-1:] + first, left, some))
+            places = np.append(places, last + deal_rows(starts[-1:] + first, left, some))
         return np.where(places < rows, places, (places - rows) % max(rows, 1))
 
-    def groups(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
+    def next_groups(self, at: int, epoch: int, rows: int | None, many: int) -> Ints:
         """Return the numbers of the next groups of this rank in a pass at row `at`: about `many` of
         them.
         """
-        each = Spread(self.rank, self.world_size)
+        each = RankSharding(self.rank, self.world_size)
         groups = None if rows is None else -(-rows // self.group)
-        return each.positions(-(-at // self.group), epoch, epoch * (groups or 0), groups, many)
+        return each.next_positions(-(-at // self.group), epoch, epoch * (groups or 0), groups, many)
 
-    def valid(self, at: int, first: int, rows: int | None) -> Flags:
+    def mask_padding(self, at: int, first: int, rows: int | None) -> Flags:
         """Return a mask of our rows of the step at `at` that are no padding, in a pass that begins
         with row `first`."""
         mine = range(self.rank * self.group, (self.rank + 1) * self.group)
-        offsets = dealt(np.asarray([at + first]), self.size, mine)[0]
+        offsets = deal_rows(np.asarray([at + first]), self.size, mine)[0]
         return np.ones(self.group, np.bool_) if rows is None else at + offsets < rows
 
-    def no_step(self, rows: int) -> ConfigError:
-        """The error that says that a pass of so many rows gives no step."""
+    def make_no_step_error(self, rows: int) -> ConfigError:
+        """Return the error for a pass of so many rows, which makes no step."""
         ranks = (
             f"{self.world_size} ranks with {self.group} each take"
             if self.world_size > 1
@@ -186,14 +189,16 @@ class Spread:
         )
 
 
-def spread_of(
+def make_rank_sharding(
     rank: int, world_size: int, group: int | None, remainder: Remainder, turns: int = 1
-) -> Spread:
-    """The share of a rank; all of it for lanes, which have no group. Who is alone has the last,
-    short batch too."""
+) -> RankSharding:
+    """Return the share of a rank; everything for lanes, which have no group.
+
+    A single rank keeps the short last batch too.
+    """
     if group is None:
-        return Spread()
-    return Spread(
+        return RankSharding()
+    return RankSharding(
         rank,
         world_size,
         group,

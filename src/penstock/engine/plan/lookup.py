@@ -20,10 +20,10 @@ from ..steps.op import Op
 from ..steps.packed import packs_of
 from ..steps.show import length, shown
 from ..steps.step import Builder, Step
-from ..streams.deal import spread_of
 from ..streams.journal import JournalEntry, SampleDraw
+from ..streams.rank_sharding import make_rank_sharding
+from .journaled_rows import JournaledRows
 from .records import Address, Sample, Samples, parse_uid
-from .replaced import Replaced
 from .step_samples import StepReader
 
 
@@ -41,7 +41,7 @@ def check_asked(
 
 
 @validate_arguments
-class Located(Shows):
+class PlanLookup(Shows):
     """Answers about one position, a stretch of positions, or a step."""
 
     def __init__(
@@ -131,14 +131,14 @@ class Located(Shows):
         if step is not None:
             return tuple(self._of_step(check_int(step, "plan.at(step={})", 0), world_size))
         if isinstance(position, slice):
-            return self._samples(self._places(position))
+            return self._samples(self._resolve_slice(position))
         if isinstance(position, str):
-            position = self._place_of(parse_uid(position, "plan.at({!r})"))
+            position = self._position_of(parse_uid(position, "plan.at({!r})"))
         place = check_int(position, "plan.at({}) takes a position, a slice of positions, or step=")
         check_position(place)
         return tuple(self._samples(np.asarray([place])))
 
-    def _place_of(self, address: Address) -> int:
+    def _position_of(self, address: Address) -> int:
         """Return the position of an item in its pass."""
         passes = self._op.passes
         if (address.epoch and passes is None) or (
@@ -202,7 +202,7 @@ class Located(Shows):
         source = self._builder.leaves[leaf].source
         return len(source) if is_source(source) else 0
 
-    def _places(self, positions: slice) -> Ints:
+    def _resolve_slice(self, positions: slice) -> Ints:
         start, stop, step = positions.start or 0, positions.stop, positions.step or 1
         if stop is None:
             stop = self.size
@@ -230,8 +230,8 @@ class Located(Shows):
         )
 
     @cached_property
-    def _replaced(self) -> Replaced:
-        return Replaced(self._op, self._builder.leaves, self._entries, self.position)
+    def _replaced(self) -> JournaledRows:
+        return JournaledRows(self._op, self._builder.leaves, self._entries, self.position)
 
     @property
     def _row(self) -> int:
@@ -239,8 +239,8 @@ class Located(Shows):
         return 0
 
     @cached_property
-    def _replaced_rows(self) -> Replaced:
-        return Replaced(self._rows_op, self._builder.leaves, self._entries, self._row)
+    def _replaced_rows(self) -> JournaledRows:
+        return JournaledRows(self._rows_op, self._builder.leaves, self._entries, self._row)
 
     @cached_property
     def _rows_op(self) -> Op:
@@ -270,7 +270,7 @@ class Located(Shows):
         where = f"plan.{method.partition('(')[0]}(world_size={{}})"
         ranks = 1 if world_size is None else check_int(world_size, where, 1)
         tail = tail_of(batches_of_rank(self.flow, ranks, drop=True))
-        return (first_record(spread_of(0, ranks, tail.group, "drop"), tail),)
+        return (first_record(make_rank_sharding(0, ranks, tail.group, "drop"), tail),)
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """Return the samples of a global step, with the positions of their items."""

@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock.engine.base.seams import LocalSched
-from penstock.engine.runtime.watch import Watch
+from penstock.engine.runtime.run_monitor import RunMonitor
 from penstock.stores.storage import override_world
 
 EXECUTORS = [("inline", 0), ("threads", 2), ("processes", 2)]
@@ -50,7 +50,10 @@ def test_a_slow_step_of_one_source_is_found(executor: Any, workers: int, slow: A
         list(loader)
         found, stats = loader.verdict(), loader.stats()
     line = slow.__code__.co_firstlineno
-    assert (found.step, found.source) == (f"map({slow.__name__}) at test_watch.py:{line}", "code")
+    assert (found.step, found.source) == (
+        f"map({slow.__name__}) at test_run_monitor.py:{line}",
+        "code",
+    )
     assert found.bound and f"{found.step} of 'code'" in str(found)
     first = stats["time"][0]
     assert first["items"] == 60 and first["seconds"] >= 60 * 0.005 * (slow is sleeps)
@@ -123,10 +126,10 @@ def test_a_run_whose_steps_take_long_is_not_bound_by_its_data() -> None:
 
 
 def test_waits_are_counted() -> None:
-    watch = Watch("inline", 0, None, False)
+    watch = RunMonitor("inline", 0, None, False)
     assert "Nothing can be said" in str(watch.verdict())
     for began, ended in ((0.5, 1.5), (2.0, 2.0001), (3.0, 4.0), (5.0, 5.5)):
-        watch.took(began, ended)
+        watch.record_wait(began, ended)
     assert watch.first == 1.0 and watch.waited == pytest.approx(1.5001)
     assert watch.stalls == 2 and watch.longest == 1.0
     assert watch.verdict().waits == pytest.approx(1.5001 / 4.0)
@@ -135,7 +138,7 @@ def test_waits_are_counted() -> None:
 def test_that_threads_take_turns_is_said_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.engine.runtime.watch.count_cores", lambda: 4)
+    monkeypatch.setattr("penstock.engine.runtime.run_monitor.count_cores", lambda: 4)
     with (
         ps.Loader(ps.from_sequence(range(9)), workers=3) as loader,
         caplog.at_level(logging.WARNING),
@@ -143,11 +146,11 @@ def test_that_threads_take_turns_is_said_once(
         watch, threads = loader._watch, loader._executor  # pyright: ignore[reportPrivateUsage]
         assert threads is not None
         vars(threads)["cpu_seconds"] = 10.0
-        watch.took(0.0, 1.0)
-        watch.took(1.0, 2.0)
+        watch.record_wait(0.0, 1.0)
+        watch.record_wait(1.0, 2.0)
         assert not caplog.records
         for end in (10.0, 10.5, 11.0):
-            watch.took(end - 0.5 if caplog.records else 2.0, end)
+            watch.record_wait(end - 0.5 if caplog.records else 2.0, end)
     assert len(caplog.records) == 1
     assert "use 1.1 of 4 cores" in caplog.text and "up to 3 times as fast" in caplog.text
 

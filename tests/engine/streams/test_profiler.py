@@ -12,35 +12,38 @@ from hypothesis import given
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.streams.clock import Clock, Note
+from penstock.engine.streams.profiler import Profiler, WorkTime
 from penstock.testing import build, pipelines
 
 
 def test_notes_are_summed_by_step_and_source() -> None:
-    clock = Clock()
-    clock.note("map(f)", ["a", "b", "c"], np.asarray([0, 2, 0]), [1.0, 2.0, 3.0], 3.0)
-    clock.note("map(f)", ["c"], np.asarray([0]), [7.0], 0.5)
-    assert clock.sums() == [Note("map(f)", "c", 2, 9.0, 1.5), Note("map(f)", "a", 2, 4.0, 2.0)]
-    assert clock.sums() == clock.sums()
+    clock = Profiler()
+    clock.record("map(f)", ["a", "b", "c"], np.asarray([0, 2, 0]), [1.0, 2.0, 3.0], 3.0)
+    clock.record("map(f)", ["c"], np.asarray([0]), [7.0], 0.5)
+    assert clock.totals() == [
+        WorkTime("map(f)", "c", 2, 9.0, 1.5),
+        WorkTime("map(f)", "a", 2, 4.0, 2.0),
+    ]
+    assert clock.totals() == clock.totals()
 
 
 def test_a_clock_in_another_process_begins_anew() -> None:
-    clock = Clock()
-    clock.note("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
+    clock = Profiler()
+    clock.record("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
     one, two = pickle.loads(pickle.dumps((clock, clock)))
-    assert one is two and one.sums() == []
-    one.note("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
-    clock.add(one.taken())
-    assert clock.sums() == [Note("map(f)", "a", 2, 2.0, 2.0)] and one.sums() == []
+    assert one is two and one.totals() == []
+    one.record("map(f)", ["a"], np.asarray([0]), [1.0], 1.0)
+    clock.add(one.take_records())
+    assert clock.totals() == [WorkTime("map(f)", "a", 2, 2.0, 2.0)] and one.totals() == []
 
 
 def test_threads_lose_no_note() -> None:
-    clock, taken = Clock(), list[Note]()
+    clock, taken = Profiler(), list[WorkTime]()
 
     def work() -> None:
         for _ in range(2_000):
-            clock.note("map(f)", ["a"], np.asarray([0]), [1.0], 0.0)
-            taken.extend(clock.taken())
+            clock.record("map(f)", ["a"], np.asarray([0]), [1.0], 0.0)
+            taken.extend(clock.take_records())
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -48,7 +51,7 @@ def test_threads_lose_no_note() -> None:
     for thread in threads:
         thread.join()
     clock.add(taken)
-    assert [note.items for note in clock.sums()] == [8_000]
+    assert [note.items for note in clock.totals()] == [8_000]
 
 
 def plus(x: Any) -> Any:
@@ -112,7 +115,7 @@ def test_a_function_of_the_user_is_told_with_its_place() -> None:
     with ps.Loader(numbers.map(plus).batch(4), profile=True) as loader:
         list(loader)
         assert {row["step"] for row in loader.stats()["time"]} == {
-            "read", f"map(plus) at test_clock.py:{line}", "batch(4)",
+            "read", f"map(plus) at test_profiler.py:{line}", "batch(4)",
         }  # fmt: skip
 
 
@@ -209,4 +212,4 @@ def test_notes_do_not_pile_up() -> None:
     with ps.Loader(ds, profile=True, lanes=1) as loader:
         list(loader)
         clock: Any = loader._session.compiled.clock  # pyright: ignore[reportPrivateUsage]
-        assert not clock.taken() and [note.items for note in clock.sums()] == [20_000]
+        assert not clock.take_records() and [note.items for note in clock.totals()] == [20_000]

@@ -1,4 +1,4 @@
-"""How a run is done: by whom, how far ahead, and what becomes of what fails or is left."""
+"""Options of a run: rank, lanes, prefetch, errors and the remainder of a pass."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from ..base.machine import (
     find_rank_in_group,
 )
 from ..streams.balance import Cost
-from ..streams.deal import REMAINDERS, Remainder
 from ..streams.journal import POLICIES, OnError
-from .delivery import Form
+from ..streams.rank_sharding import REMAINDERS, Remainder
+from .delivery import OutputForm
 
 
 @dataclass(frozen=True)
-class Setting:
+class RunOptions:
     """Options of a run. Only `lanes` may change an item or a cursor, and a run keeps its lanes.
 
-    Of `turns` workers that share the items of a rank, each takes one in turn, from item `turn` on.
+    If `workers` share the items of a rank, this one takes item `worker`, and every `workers`-th
+    after it.
     """
 
     rank: int = 0
@@ -32,12 +33,12 @@ class Setting:
     on_error: OnError = "raise"
     max_errors: int = 100
     window: int = 0
-    most: int | None = None
+    max_items: int | None = None
     prefetch_bytes: int | None = None
     remainder: Remainder = "drop"
-    form: Form | None = None
-    turn: int = 0
-    turns: int = 1
+    form: OutputForm | None = None
+    worker: int = 0
+    workers: int = 1
     cost: Cost | None = None
 
     def __post_init__(self) -> None:
@@ -74,19 +75,19 @@ class Setting:
         check_choice(self.on_error, POLICIES, "on_error={} (.map(fn, may_skip=True) drops samples)")
 
     @property
-    def bytes_ahead(self) -> int:
-        """Bytes that may be computed in advance: by default an eighth of the memory for all ranks
-        of a machine.
+    def max_prefetch_bytes(self) -> int:
+        """The largest number of bytes to compute in advance: by default an eighth of the memory for
+        all ranks of a machine.
         """
         default = max(1 << 28, detect_installed_memory() // 8 // count_local_ranks())
         return min(self.prefetch_bytes or default, MAX_POSITION)
 
 
-def place_of(
-    rank: int | None, world_size: int | None, mesh: object, form: Form | None = None
+def resolve_rank(
+    rank: int | None, world_size: int | None, mesh: object, form: OutputForm | None = None
 ) -> tuple[int, int]:
-    """Our place among the ranks: as given, in a data-parallel group, where our devices hold rows,
-    else as the launcher says.
+    """Return rank and world size: as given, of a data-parallel group, as implied by devices, or
+    from the launcher.
     """
     if mesh is not None:
         if rank is not None or world_size is not None:

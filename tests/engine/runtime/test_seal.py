@@ -15,7 +15,7 @@ import penstock as ps
 from example_counts import examples
 from helpers import through_json
 from penstock.engine.base.random import RANDOM_VERSION as ORDER
-from penstock.engine.runtime.cursor import VERSION, seal, unseal
+from penstock.engine.runtime.seal import VERSION, seal, unseal
 
 JSON = st.recursive(
     st.one_of(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.engine.plan.replaced import Replaced
+from penstock.engine.plan.journaled_rows import JournaledRows
 from penstock.engine.streams.journal import JournalEntry, SampleDraw
 
 
@@ -24,7 +24,7 @@ def test_what_was_exchanged_is_looked_for_no_further_than_twice_what_is_asked() 
 
     op.find = find
     bad, other = SampleDraw("a", 1, 3), SampleDraw("a", 0, 9)
-    replaced = Replaced(
+    replaced = JournaledRows(
         op,
         compiled.builder.leaves,
         {each: JournalEntry("bad", used=4, at=4) for each in (bad, other)},
@@ -32,7 +32,7 @@ def test_what_was_exchanged_is_looked_for_no_further_than_twice_what_is_asked() 
     )
     everything = replaced.locate(np.arange(20))
     for position in (0, 1, 3, 4, 5, 7, 9, 20, 12, 3):
-        assert replaced.more(position).tolist() == [0]
+        assert replaced.count_extra(position).tolist() == [0]
         assert asked[-1] <= max(1, 2 * position) or position in (12, 3)
     assert len(asked) == len({*asked}), "what is known is not looked for again"
     assert max(asked) <= 32
