@@ -103,10 +103,8 @@ class ConcatenatedLengths:
         index: Ints = np.atleast_1d(indices)
         if np.ndim(indices) == 0:
             return self[index][0]
-        part, out = (
-            np.searchsorted(self._starts, index, side="right") - 1,
-            np.empty(len(index), np.int64),
-        )
+        part = np.searchsorted(self._starts, index, side="right") - 1
+        out = np.empty(len(index), np.int64)
         for i in np.flatnonzero(np.bincount(part, minlength=1)).tolist():
             members = part == i
             out[members] = self.parts[i][index[members] - self._starts[i]]

@@ -112,10 +112,8 @@ class ThreadTask(Task):
 
     def __init__(self, call: Callable[[], Any], name: str, daemon: bool = False) -> None:
         super().__init__(call)
-        self.started, self.thread = (
-            False,
-            threading.Thread(target=self.run, name=name, daemon=daemon),
-        )
+        self.started = False
+        self.thread = threading.Thread(target=self.run, name=name, daemon=daemon)
 
     def start(self) -> None:
         """Start the thread."""
@@ -143,11 +141,9 @@ class _PoolQueue:
     """State shared by the threads of a pool; they do not reference the pool, so it is collected."""
 
     def __init__(self) -> None:
-        self.tasks, self.wakeups, self.idle = (
-            deque[Task](),
-            SimpleQueue[object](),
-            SimpleQueue[None](),
-        )
+        self.tasks = deque[Task]()
+        self.wakeups = SimpleQueue[object]()
+        self.idle = SimpleQueue[None]()
         self.closed = self.full = False
         self.workers, self.process = list[ThreadTask](), 0
         self.pool: Callable[[], object | None] = object

@@ -66,10 +66,8 @@ class ShuffleBuffer:
         return out
 
     def restored(self, carry: Carry, /) -> Carry:
-        key, drawn = (
-            check_int(carry["key"], "the key {}", 0),
-            check_int(carry["drawn"], "{} draws", 0),
-        )
+        key = check_int(carry["key"], "the key {}", 0)
+        drawn = check_int(carry["drawn"], "{} draws", 0)
         held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
         return {"key": key, "drawn": drawn, "held": build_chunks(held, isqrt(self.n) + 1)}
 

@@ -153,10 +153,8 @@ class BestFit:
         rows = sorted(
             ([*row] for row in carry["rows"] if row), key=lambda row: compute_room(row, self.length)
         )
-        space, opened = (
-            [compute_room(row, self.length) for row in rows],
-            check_int(carry["opened"], "{} rows", 0),
-        )
+        space = [compute_room(row, self.length) for row in rows]
+        opened = check_int(carry["opened"], "{} rows", 0)
         born = [check_int(birth, "row {}", 0) for _, birth in zip(rows, carry["born"], strict=True)]
         return {
             "window": build_chunks(window, isqrt(self.window) + 1),

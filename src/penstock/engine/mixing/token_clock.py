@@ -177,11 +177,9 @@ class ClockSegment:
             lengths = meter.lengths(draw, draw + count)
             place = int(np.searchsorted(self._times(i, draw, tokens, lengths), time, side=side))
             if place == count:
-                draw, tokens, count = (
-                    draw + count,
-                    tokens + int(lengths.sum()),
-                    min(2 * count, _MOST),
-                )
+                draw = draw + count
+                tokens = tokens + int(lengths.sum())
+                count = min(2 * count, _MOST)
                 certain = draw
             elif place == 0 and draw > certain and token > _EXACT:  # a time is rounded: go back
                 draw = max(certain, draw - count)

@@ -134,10 +134,8 @@ class WindowShuffle:
 
     def restored(self, carry: Carry, /) -> Carry:
         held = [item for chunk in carry["held"] for item in chunk if item.number >= 0]
-        key, window = (
-            check_int(carry["key"], "the key {}", 0),
-            check_int(carry["window"], "the window {}", 0),
-        )
+        key = check_int(carry["key"], "the key {}", 0)
+        window = check_int(carry["window"], "the window {}", 0)
         return {"key": key, "window": window, "held": build_chunks(held, isqrt(self.window) + 1)}
 
     def describe(self) -> Json:

@@ -112,11 +112,9 @@ def _halve_pieces(later: GroupLayout, groups: int, multiple: int) -> GroupLayout
         piece = np.repeat(np.arange(len(item)), times)
         second = np.append(False, piece[1:] == piece[:-1])
         halved = times[piece] == 2
-        item, start, stop = (
-            item[piece],
-            np.where(second, middle[piece], start[piece]),
-            np.where(halved & ~second, middle[piece], stop[piece]),
-        )
+        item = item[piece]
+        start = np.where(second, middle[piece], start[piece])
+        stop = np.where(halved & ~second, middle[piece], stop[piece])
     return GroupLayout(np.arange(len(item) + 1), item, start, stop)
 
 

@@ -220,11 +220,9 @@ class Plan(Questions, Generic[D]):
                 f"position {item} of a plan of 0: a pass has fewer rows than an item takes; make "
                 "smaller items"
             )
-        group, passes, below = (
-            tail_of(self._base.flow).group,
-            self._op.passes,
-            self._rows_op.passes,
-        )
+        group = tail_of(self._base.flow).group
+        passes = self._op.passes
+        below = self._rows_op.passes
         if passes is None or below is None:
             return range(item * group, (item + 1) * group)
         found = passes.at(item)

@@ -66,20 +66,16 @@ class Delivery:
         room: int,
         form: OutputForm | None,
     ) -> None:
-        self.stream, self.leaves, self.max_items, self.most, self.max_bytes, self._form = (
-            stream,
-            leaves,
-            wide,
-            most,
-            room,
-            form,
-        )
-        self._input, self._counts, self._items, self.bytes = (
-            BufferedStream(stream),
-            np.zeros(len(leaves), np.int64),
-            0,
-            0.0,
-        )
+        self.stream = stream
+        self.leaves = leaves
+        self.max_items = wide
+        self.most = most
+        self.max_bytes = room
+        self._form = form
+        self._input = BufferedStream(stream)
+        self._counts = np.zeros(len(leaves), np.int64)
+        self._items = 0
+        self.bytes = 0.0
         self._busy = False
         self.seek(0, None)
 

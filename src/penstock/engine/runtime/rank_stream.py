@@ -265,17 +265,13 @@ def open_lanes(
         builder.root.require_indexed(
             "Loader(balance=...)", "pack from known lengths, or leave it out"
         )
-    found, (rank, ranks) = (
-        rows_of_lanes(builder.root),
-        compute_lane_share(lanes, setting.rank, setting.world_size),
-    )
+    found = rows_of_lanes(builder.root)
+    (rank, ranks) = compute_lane_share(lanes, setting.rank, setting.world_size)
     parts, streams = dict[int, StreamOpener](), dict[int, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.step)
-    mine, readers, empty_passes = (
-        range(rank, lanes, ranks),
-        dict[int, SharedReader](),
-        EmptyPassDetector(lanes // ranks, found.step.is_endless),
-    )
+    mine = range(rank, lanes, ranks)
+    readers = dict[int, SharedReader]()
+    empty_passes = EmptyPassDetector(lanes // ranks, found.step.is_endless)
     here = len(mine)
     most = None if execution.max_items is None else max(1, execution.max_items // here)
     each = replace(

@@ -134,12 +134,10 @@ class Session:
         self.journal = Journal(setting.on_error, setting.max_errors)
         self.notes, self.section = list[str](), section
         self.budget = Budget(setting.max_prefetch_bytes)
-        self._items, self._samples, self._warned, self._warned_of_lanes = (
-            0,
-            Counter[str](),
-            False,
-            False,
-        )
+        self._items = 0
+        self._samples = Counter[str]()
+        self._warned = False
+        self._warned_of_lanes = False
         self._unchanged: dict[str, Any] | None = (
             None  # the attributes before a change that is being made
         )
@@ -454,18 +452,14 @@ class Session:
             session = Session.__new__(Session)
             session.__dict__.update(self._unchanged)
             return session.moment()
-        cursor, opened, epoch, changes = (
-            self.out.capture_cursor(),
-            self._run,
-            self.epoch,
-            self.changes,
-        )
-        journal, given, records, lanes = (
-            dict(self.journal.entries),
-            self.given,
-            self.records,
-            self.lanes,
-        )
+        cursor = self.out.capture_cursor()
+        opened = self._run
+        epoch = self.epoch
+        changes = self.changes
+        journal = dict(self.journal.entries)
+        given = self.given
+        records = self.records
+        lanes = self.lanes
         given_before = [one.to_json() for one in self.given_before]
         step, before, base = self.step, self.adopted, self._base
         content = self.section and self.section.to_json(self)

@@ -122,10 +122,8 @@ def _words(step: str, notes: Sequence[WorkTime], total: float) -> str:
     mine = sorted((note for note in notes if note.step == step), key=lambda note: -note.seconds)
     name = "reading" if step == READ_STEP else step
     took = sum(note.seconds for note in mine)
-    share, mine = (
-        f"{took / total:.0%} is {name}",
-        [note for note in mine if note.seconds >= _LEAST * took],
-    )
+    share = f"{took / total:.0%} is {name}"
+    mine = [note for note in mine if note.seconds >= _LEAST * took]
     if len(mine) == 1:
         one = mine[0].source
         return (

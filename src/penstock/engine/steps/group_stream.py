@@ -75,13 +75,11 @@ class GroupStream(UnaryStream):
     def __init__(
         self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
     ) -> None:
-        self.input, self.fold, self.size, self.key, self.names = (
-            BufferedStream(stream),
-            fold,
-            size,
-            key,
-            names,
-        )
+        self.input = BufferedStream(stream)
+        self.fold = fold
+        self.size = size
+        self.key = key
+        self.names = names
         self._by_len = size.measure is len and isinstance(fold, BatchByTokens | BucketByLength)
         self._reset(0)
 
@@ -124,10 +122,8 @@ class GroupStream(UnaryStream):
         below, first, number, carry, pending, flushed = parse_cursor_list(cursor, 6)
         self.input.seek(epoch, below)
         self._number = parse_cursor_int(first)
-        again, held = (
-            parse_cursor_int(parse_cursor_int(number) - self._number, _LONGEST),
-            dict[int, Item](),
-        )
+        again = parse_cursor_int(parse_cursor_int(number) - self._number, _LONGEST)
+        held = dict[int, Item]()
         while again:
             chunk = self.input.take(min(again, 1024))
             if not chunk.values:
@@ -182,11 +178,9 @@ class GroupStream(UnaryStream):
         if chunk.values:
             ready = self._take(chunk.values[0], chunk.rows)
         else:
-            ready, self._carry, self._flushed = (
-                self.fold.flush(self._carry),
-                self.fold.init(self._key),
-                True,
-            )
+            ready = self.fold.flush(self._carry)
+            self._carry = self.fold.init(self._key)
+            self._flushed = True
         self._ready, self._given = tuple(group for group in ready if len(group)), 0
         if chunk.values:
             self._took(chunk)

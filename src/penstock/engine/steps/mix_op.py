@@ -152,10 +152,8 @@ class MixOp(Op):
 
     def _read(self, index: Ints, groups: list[tuple[int, int, int]]) -> list[Sequence[Any]] | None:
         """The values of all groups, if they are nothing but read."""
-        found, sources = (
-            list[Sequence[Any]](),
-            [source for i, _, _ in groups if (source := self._sources[i]) is not None],
-        )
+        found = list[Sequence[Any]]()
+        sources = [source for i, _, _ in groups if (source := self._sources[i]) is not None]
         if len(sources) < len(groups):
             return None
         for source, (_, a, b) in zip(sources, groups, strict=True):

@@ -69,11 +69,9 @@ class Input:
     def seek(self, epoch: int, cursor: Json) -> None:
         self.input.seek(epoch, cursor)
         self.behind: tuple[ChunkCursors, int] = (ConstantCursor(self.input.cursor()), 0)
-        self.chunk, self.used, self._settled = (
-            Chunk([], make_empty_rows(0), ConstantCursor(None)),
-            0,
-            0,
-        )
+        self.chunk = Chunk([], make_empty_rows(0), ConstantCursor(None))
+        self.used = 0
+        self._settled = 0
         self.taken = list[ProvenanceRows]()
 
     @property
@@ -94,11 +92,9 @@ class Input:
         """Go back to behind the last item drawn."""
         cursors, used = self.behind
         self.input.seek(epoch, cursors.at(used))
-        self.chunk, self.used, self._settled = (
-            Chunk([], make_empty_rows(0), ConstantCursor(None)),
-            0,
-            0,
-        )
+        self.chunk = Chunk([], make_empty_rows(0), ConstantCursor(None))
+        self.used = 0
+        self._settled = 0
 
     def draw(self) -> Any:
         value = self.chunk.values[self.used]
@@ -126,17 +122,13 @@ class MixStream:
         depth: int,
         lane: LaneContext,
     ) -> None:
-        self.inputs, self.names, self.start, self.depth = (
-            [Input(stream) for stream in streams],
-            names,
-            draws,
-            depth,
-        )
-        self.lane, self.empty_passes, self.patience = (
-            lane.lane,
-            lane.empty_passes,
-            lane.lanes if lane.lanes > 1 else 0,
-        )
+        self.inputs = [Input(stream) for stream in streams]
+        self.names = names
+        self.start = draws
+        self.depth = depth
+        self.lane = lane.lane
+        self.empty_passes = lane.empty_passes
+        self.patience = lane.lanes if lane.lanes > 1 else 0
         self.seek(0, None)
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
@@ -147,10 +139,10 @@ class MixStream:
                 each.seek(self._epochs[0], None)
         else:
             position, draws, drawn, inputs = parse_cursor_list(cursor, 4)
-            self.position, self._drawn = (
-                parse_cursor_int(position),
-                [parse_cursor_int(count) for count in parse_cursor_list(drawn, len(self.inputs))],
-            )
+            self.position = parse_cursor_int(position)
+            self._drawn = [
+                parse_cursor_int(count) for count in parse_cursor_list(drawn, len(self.inputs))
+            ]
             self._draws = self.start.restored(draws)
             self._epochs = tuple(
                 parse_cursor_int(own) for own, _ in parse_cursor_list(inputs, len(self.inputs))

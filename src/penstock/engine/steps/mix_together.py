@@ -111,10 +111,8 @@ class Lines:
         order, groups = by_input(source, len(self._keys))
         who, starts, stops = np.asarray(groups).T
         k, many, sizes = k[order], stops - starts, self._sizes[who]
-        first, last = (
-            np.minimum.reduceat(k, starts) // sizes,
-            np.maximum.reduceat(k, starts) // sizes,
-        )
+        first = np.minimum.reduceat(k, starts) // sizes
+        last = np.maximum.reduceat(k, starts) // sizes
         passes = np.repeat(first, many)
         place = k - np.repeat(first * sizes, many)
         for j in np.flatnonzero(last > first).tolist():

@@ -87,10 +87,8 @@ class Sharded:
         self, leaf: Leaf, lane: int = 0, lanes: int = 1, clock: Profiler | None = None
     ) -> None:
         self.leaf, self._lane, self._lanes = leaf, lane, lanes
-        self._shelf, self._watched = (
-            Shelf(leaf, clock),
-            is_unidentified(leaf.source) or not has_digest(leaf.source),
-        )
+        self._shelf = Shelf(leaf, clock)
+        self._watched = is_unidentified(leaf.source) or not has_digest(leaf.source)
         self._expected = dict[
             _Place, tuple[str, int]
         ]()  # of all lanes that share this: digests, and where they stand
@@ -106,11 +104,9 @@ class Sharded:
             if cursor is None
             else parse_cursor_list(cursor, 3 if _has_witness(cursor) else 2)
         )
-        self._epoch, self._shard, self._row = (
-            epoch,
-            parse_cursor_int(shard),
-            parse_cursor_int(row, _LONGEST),
-        )
+        self._epoch = epoch
+        self._shard = parse_cursor_int(shard)
+        self._row = parse_cursor_int(row, _LONGEST)
         self._witness = _witness_of(known[0], self._row) if known else None
         if self._witness and self._shard >= len(self._shelf.names):
             raise make_cursor_error(cursor, "the number of a shard")
@@ -171,10 +167,8 @@ class Sharded:
     def _compared(self, place: _Place, value: Any) -> Witness:
         """A sample as a witness; refused where a cursor says that it was another one."""
         _, shard, row = place
-        found, (expected, _) = (
-            Witness(row, world.digests.digest_value(value)),
-            self._expected.get(place, (UNKNOWN_DIGEST, 0)),
-        )
+        found = Witness(row, world.digests.digest_value(value))
+        (expected, _) = self._expected.get(place, (UNKNOWN_DIGEST, 0))
         if UNKNOWN_DIGEST not in (expected, found.digest) and expected != found.digest:
             raise StateError(
                 f"sample {row} of shard {self._shelf.names[shard]!r} in {self.leaf.name!r} "

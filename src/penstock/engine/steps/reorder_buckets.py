@@ -53,11 +53,9 @@ class BucketSums(Sums):
 
     def _looked_up(self, epoch: int = 0) -> BlockSums:
         op, n = self.op, self.span
-        lengths, out, least = (
-            self.lengths.by_leaf[op.leaves[0]],
-            np.zeros(-(-n // op.order.rows), np.int64),
-            MAX_POSITION,
-        )
+        lengths = self.lengths.by_leaf[op.leaves[0]]
+        out = np.zeros(-(-n // op.order.rows), np.int64)
+        least = MAX_POSITION
 
         def look(start: int, stop: int) -> tuple[Ints, Ints]:
             return op.order.bucket_of(np.arange(start, stop), n, op.key), lengths[start:stop]

@@ -57,10 +57,8 @@ class EndlessSearch:
     """
 
     def __init__(self, sources: Sequence[bool], alike: bool, lanes: int) -> None:
-        self._leaves, self._passes = (
-            np.flatnonzero(sources),
-            lanes * (1 if alike else _RANDOM_PASSES),
-        )
+        self._leaves = np.flatnonzero(sources)
+        self._passes = lanes * (1 if alike else _RANDOM_PASSES)
         self._first, self._last, self._at = np.zeros((3, len(sources)), np.int64)
         self.reset()
 

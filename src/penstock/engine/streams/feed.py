@@ -99,21 +99,17 @@ class PositionFeed:
         return self._at
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
-        self._epoch, self._at, self._plan = (
-            epoch,
-            0 if cursor is None else parse_cursor_int(cursor),
-            FIRST_PLAN,
-        )
+        self._epoch = epoch
+        self._at = 0 if cursor is None else parse_cursor_int(cursor)
+        self._plan = FIRST_PLAN
         self._end = self._at
         self._size = pass_size(self.step, epoch)
         if self._size is not None and self._at > self._size:
             raise make_cursor_error(cursor, f"a position up to {self._size}")
-        self._rows, self._used, self._unit_start, self._hinted = (
-            make_empty_rows(self.step.depth),
-            0,
-            0,
-            0,
-        )
+        self._rows = make_empty_rows(self.step.depth)
+        self._used = 0
+        self._unit_start = 0
+        self._hinted = 0
         self._hint_reserve = MAX_POSITION
 
     def next(self, n: int, /) -> WorkUnit | None:
@@ -175,11 +171,9 @@ class PositionFeed:
             max(LAST_PLAN, 256 * int(np.count_nonzero(np.bincount(rows.leaf)))), self._plan * 4
         )
         self._rows = join_rows([self.planned_rows(), rows]) if gone < len(self._rows) else rows
-        self._unit_start, self._used, self._hinted = (
-            0,
-            self._used - gone,
-            max(self._hinted - gone, 0),
-        )
+        self._unit_start = 0
+        self._used = self._used - gone
+        self._hinted = max(self._hinted - gone, 0)
         return True
 
     def offsets_at(self, cursors: Ints, epoch: int) -> Ints:

@@ -41,13 +41,11 @@ class SampleFailure(Exception):
         self, leaf: int, epoch: int, index: int, cause: Exception, grouped: bool = False
     ) -> None:
         super().__init__(leaf, epoch, index, cause, grouped)
-        self.leaf, self.epoch, self.index, self.cause, self.grouped = (
-            leaf,
-            epoch,
-            index,
-            cause,
-            grouped,
-        )
+        self.leaf = leaf
+        self.epoch = epoch
+        self.index = index
+        self.cause = cause
+        self.grouped = grouped
 
 
 class ResultCountError(ConfigError):

@@ -71,11 +71,9 @@ class LanePositionFeed:
 
     def seek(self, epoch: int, cursor: Json, /) -> None:
         size = pass_size(self.step, epoch)
-        self._epoch, self._at, self._plan = (
-            epoch,
-            0 if cursor is None else parse_cursor_int(cursor),
-            FIRST_PLAN,
-        )
+        self._epoch = epoch
+        self._at = 0 if cursor is None else parse_cursor_int(cursor)
+        self._plan = FIRST_PLAN
         if size is not None and self._at > -(-size // self.share.lanes) + 1:
             raise make_cursor_error(cursor, f"a round of {size} positions")
         self._rows = make_empty_rows(self.step.depth)

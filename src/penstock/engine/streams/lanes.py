@@ -62,12 +62,10 @@ class _Lane:
         taken in advance.
         """
         if self._left < n and not self._over:
-            wanted, first, began, stream = (
-                max(n - self._left, min(self._pace.size, most)),
-                self._fresh,
-                world.sched.now(),
-                self.open(),
-            )
+            wanted = max(n - self._left, min(self._pace.size, most))
+            first = self._fresh
+            began = world.sched.now()
+            stream = self.open()
             if first:
                 stream.seek(self._epoch, None)
                 self._fresh = False
@@ -159,13 +157,11 @@ class InterleavedLanes:
         empty_passes: EmptyPassDetector,
         wide: Callable[[], int],
     ) -> None:
-        self.lanes, self.rank, self.ranks, self.limit, self.empty_passes = (
-            lanes,
-            rank,
-            ranks,
-            limit,
-            empty_passes,
-        )
+        self.lanes = lanes
+        self.rank = rank
+        self.ranks = ranks
+        self.limit = limit
+        self.empty_passes = empty_passes
         self._opened, self._wide = opened, wide
         self._all = dict[int, _Lane]()
         self.seek(0, None)
@@ -194,10 +190,8 @@ class InterleavedLanes:
 
     def _make_cursors(self) -> InterleavedCursors:
         drawn = None if self.limit is None else self._drawn
-        numbers, behind = (
-            [lane.number for lane in self._order],
-            [lane.position for lane in self._order],
-        )
+        numbers = [lane.number for lane in self._order]
+        behind = [lane.position for lane in self._order]
         return InterleavedCursors(
             self._turn,
             drawn,

@@ -37,13 +37,11 @@ class CurrentWork:
     """The work of a thread: a step, the sample in progress, and its start time."""
 
     def __init__(self, step: str, names: Sequence[str], rows: ProvenanceRows | None) -> None:
-        self.step, self.names, self.rows, self.item, self.since = (
-            step,
-            names,
-            rows,
-            0,
-            world.sched.now(),
-        )
+        self.step = step
+        self.names = names
+        self.rows = rows
+        self.item = 0
+        self.since = world.sched.now()
         self.reported_since = 0.0  # since when what was said last lasted
 
     def __str__(self) -> str:
@@ -62,11 +60,9 @@ class Profiler:
     """
 
     def __init__(self) -> None:
-        self._notes, self._sums, self._marks = (
-            deque[WorkTime](),
-            dict[tuple[str, str], WorkTime](),
-            dict[int, CurrentWork](),
-        )
+        self._notes = deque[WorkTime]()
+        self._sums = dict[tuple[str, str], WorkTime]()
+        self._marks = dict[int, CurrentWork]()
 
     def __reduce__(self) -> Any:
         return Profiler, ()

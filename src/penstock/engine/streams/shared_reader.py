@@ -68,12 +68,10 @@ class SharedReader:
     """
 
     def __init__(self, stream: Stream, lanes: Iterable[int], laps: PassCounts) -> None:
-        self._input, self._pending, self._positions, self._laps = (
-            BufferedStream(stream),
-            set(lanes),
-            dict[int, ReadPosition](),
-            laps,
-        )
+        self._input = BufferedStream(stream)
+        self._pending = set(lanes)
+        self._positions = dict[int, ReadPosition]()
+        self._laps = laps
         self._ends = dict[int, int]()  # the number behind each pass that was read to its end
         self._reset()
 

@@ -67,10 +67,8 @@ class InCycle(Draws):
         self, source: int, position: int, drawn: Sequence[int], barren: bool, /
     ) -> tuple[Draws, Outcome]:
         place = self.ring.index(source)
-        rest, new = (
-            (*self.ring[place + 1 :], *self.ring[:place]),
-            (self.fresh,) if self.fresh < self.n else (),
-        )
+        rest = (*self.ring[place + 1 :], *self.ring[:place])
+        new = (self.fresh,) if self.fresh < self.n else ()
         ring = (*rest, *new)
         return InCycle(self.n, ring, self.fresh + len(new), position), "redraw" if ring else "end"
 
