@@ -1,0 +1,295 @@
+"""Tokenizers that encode a rendering in one call, with the characters of each token."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ...errors import ConfigError
+from .marks import CONTROL_PREFIX, Span
+
+
+class Encoded(NamedTuple):
+    """Token ids, and where the characters of each token begin and end in the text."""
+
+    ids: list[int]
+    starts: list[int]
+    ends: list[int]
+
+
+@dataclass(frozen=True)
+class ChatText:
+    """A text to encode.
+
+    Attributes:
+        text: the characters.
+        owned: the control tokens in it that are tokens; `None` if all of them are.
+    """
+
+    text: str
+    owned: list[Span] | None = None
+
+
+class OffsetTokenizer(Protocol):
+    """A tokenizer with offsets.
+
+    - `special` are its control tokens by their text, `added` other tokens that are matched whole.
+    - `prefix` is the text of the token that it puts before every text by itself.
+    - `protect` names the tokens that texts in `encode` may hold without meaning them.
+    - `encode` encodes texts, without tokens before and after them.
+    """
+
+    special: Mapping[str, int]
+    added: Mapping[str, int]
+    prefix: str
+
+    def protect(self, control: frozenset[str], /) -> None: ...
+    def encode(self, texts: Sequence[ChatText], /) -> list[Encoded]: ...
+
+
+def make_offset_tokenizer(tokenizer: Any) -> OffsetTokenizer:
+    """Return a tokenizer with offsets, from an object of one of four packages.
+
+    Args:
+        tokenizer: a tokenizer of transformers, tokenizers, tiktoken or sentencepiece.
+
+    Raises:
+        ConfigError: if it has no offsets, as those in Python of transformers.
+    """
+    package = type(tokenizer).__module__.partition(".")[0]
+    if package == "tiktoken":
+        return _TiktokenTokenizer(tokenizer)
+    if package == "sentencepiece":
+        return _SentencePieceTokenizer(tokenizer)
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if hasattr(backend, "encode_batch") and hasattr(backend, "to_str"):
+        return _HuggingFaceTokenizer(backend)
+    raise ConfigError(
+        f"Chat: {type(tokenizer).__name__} gives no offsets of tokens, so answers cannot be found in "
+        "them: give a fast tokenizer (one with tokenizer.json), or one of tiktoken or sentencepiece"
+    )
+
+
+def describe_tokenizer(tokenizer: Any) -> str | None:
+    """Return a digest of a tokenizer of tiktoken or sentencepiece; `None` for others."""
+    package = type(tokenizer).__module__.partition(".")[0]
+    if package == "tiktoken":
+        ranks: Mapping[bytes, int] = tokenizer._mergeable_ranks
+        content = repr((tokenizer._pat_str, sorted(tokenizer._special_tokens.items())))
+        digest = hashlib.blake2b(content.encode(), digest_size=8)
+        for token, rank in ranks.items():
+            digest.update(b"%d %d " % (rank, len(token)) + token)
+        return digest.hexdigest()
+    if package == "sentencepiece":
+        return hashlib.blake2b(tokenizer.serialized_model_proto(), digest_size=8).hexdigest()
+    return None
+
+
+def mask_tokens(encoded: Encoded, text: str, spans: Sequence[Span]) -> npt.NDArray[np.bool_]:
+    """Return for each token whether it belongs to one of the spans.
+
+    A token belongs to a span if its first character does. White space at the start of a token does
+    not count: the token " Yes" belongs to an answer "Yes" behind a space of the template.
+
+    Args:
+        encoded: tokens with offsets.
+        text: the text.
+        spans: spans of characters.
+    """
+    ids, starts, ends = encoded
+    mask = np.zeros(len(ids), np.bool_)
+    for begin, stop in spans:
+        low = bisect_left(starts, begin)
+        while low and ends[low - 1] > begin and text[starts[low - 1] : begin].isspace():
+            low -= 1
+        mask[low : bisect_left(starts, stop)] = True
+    return mask
+
+
+class _HuggingFaceTokenizer:
+    """A tokenizer of the package tokenizers.
+
+    A second tokenizer encodes texts with control tokens in the data. In it, each control token
+    begins with a noncharacter, which the input has before the control tokens of the template only.
+    """
+
+    def __init__(self, backend: Any) -> None:
+        self._backend, self._control = type(backend), frozenset[str]()
+        self._content: str = backend.to_str()
+        self._tokenizer, self._protected = self._load(self._content), None
+        tokens = backend.get_added_tokens_decoder().items()
+        self.special = {token.content: number for number, token in tokens if token.special}
+        self.added = {token.content: number for number, token in tokens if not token.special}
+        bare, full = (
+            backend.encode("a", add_special_tokens=special).tokens for special in (False, True)
+        )
+        self.prefix: str = full[0] if full[:1] != bare[:1] and full[0] in self.special else ""
+
+    def _load(self, content: str) -> Any:
+        tokenizer: Any = self._backend.from_str(content)
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        tokenizer.post_processor = None  # it would trim offsets, and add tokens of its own
+        return tokenizer
+
+    def protect(self, control: frozenset[str], /) -> None:
+        self._control = control
+
+    def encode(self, texts: Sequence[ChatText], /) -> list[Encoded]:
+        plain = [entry.text for entry in texts if entry.owned is None]
+        if len(plain) == 1:
+            encodings = iter([self._tokenizer.encode(plain[0], add_special_tokens=False)])
+        else:
+            encodings = iter(self._tokenizer.encode_batch(plain, add_special_tokens=False))
+        return [
+            _read_encoding(next(encodings))
+            if entry.owned is None
+            else self._encode_protected(entry.text, entry.owned)
+            for entry in texts
+        ]
+
+    def _encode_protected(self, text: str, owned: list[Span]) -> Encoded:
+        if self._protected is None:
+            self._protected = self._load(self._rename_control_tokens())
+        pieces, previous, marks = list[str](), 0, list[int]()
+        for number, (start, _) in enumerate(owned):
+            pieces.append(text[previous:start])
+            marks.append(start + number)
+            previous = start
+        marked = CONTROL_PREFIX.join([*pieces, text[previous:]])
+        encoding = self._protected.encode(marked, add_special_tokens=False)
+        ids, starts, ends = _read_encoding(encoding)
+        return Encoded(
+            ids,
+            [start - bisect_left(marks, start) for start in starts],
+            [end - bisect_left(marks, end) for end in ends],
+        )
+
+    def _rename_control_tokens(self) -> str:
+        """Return the tokenizer with a noncharacter before each control token, under its old id."""
+
+        def rename(token: Any) -> Any:
+            return CONTROL_PREFIX + token if token in self._control else token
+
+        content = json.loads(self._content)
+        for token in content["added_tokens"]:
+            if token["content"] in self._control:
+                token |= {"content": rename(token["content"]), "normalized": False}
+        model = content["model"]
+        vocab = model["vocab"]
+        if isinstance(vocab, dict):
+            model["vocab"] = {rename(token): number for token, number in vocab.items()}
+        else:
+            model["vocab"] = [[rename(token), score] for token, score in vocab]
+        if model.get("unk_token") is not None:
+            model["unk_token"] = rename(model["unk_token"])
+        if "merges" in model:
+            pairs = [
+                tuple(merge) if isinstance(merge, list) else tuple(merge.split(" "))
+                for merge in model["merges"]
+            ]
+            model["merges"] = [
+                list(pair) for pair in pairs if not self._control & {*pair, "".join(pair)}
+            ]
+        content["post_processor"] = None
+        return json.dumps(content)
+
+
+def _read_encoding(encoding: Any) -> Encoded:
+    offsets: list[Span] = encoding.offsets
+    # Starts never fall, but for tokens without characters.
+    starts = list(accumulate((start for start, _ in offsets), max))
+    return Encoded(encoding.ids, starts, [end for _, end in offsets])
+
+
+class _SplittingTokenizer:
+    """Encodes the control tokens of the template by their ids, and the texts between them."""
+
+    special: dict[str, int]
+    added: dict[str, int]
+    prefix = ""
+
+    def __init__(self) -> None:
+        self._control, self._pattern = frozenset[str](), re.compile("(?!)")
+
+    def protect(self, control: frozenset[str], /) -> None:
+        self._control = control
+        tokens = sorted({*self.special, *self.added}, key=lambda token: (-len(token), token))
+        self._pattern = re.compile("|".join(map(re.escape, tokens)) or "(?!)")
+
+    def encode(self, texts: Sequence[ChatText], /) -> list[Encoded]:
+        return [self._encode(entry.text, entry.owned) for entry in texts]
+
+    def _encode(self, text: str, owned: list[Span] | None) -> Encoded:
+        result, previous = Encoded([], [], []), 0
+        ids = {**self.added, **self.special}
+        for match in self._pattern.finditer(text):
+            start, end = match.span()
+            if match[0] in self._control and owned is not None and (start, end) not in owned:
+                end = start = start + 1  # text: cut it behind its first character
+            self._append_text(result, text, previous, start)
+            if end > start:
+                _append(result, ids[match[0]], start, end)
+            previous = end
+        self._append_text(result, text, previous, len(text))
+        return result
+
+    def _append_text(self, result: Encoded, text: str, start: int, end: int) -> None:
+        for number, first, last in self._encode_text(text[start:end], start == 0):
+            _append(result, number, start + first, start + last)
+
+    def _encode_text(self, text: str, is_first: bool) -> Iterable[tuple[int, int, int]]:
+        """Yield the ids of a text without control tokens, and their first and last characters."""
+        raise NotImplementedError
+
+
+def _append(result: Encoded, number: int, start: int, end: int) -> None:
+    result.ids.append(number)
+    result.starts.append(start)
+    result.ends.append(end)
+
+
+class _TiktokenTokenizer(_SplittingTokenizer):
+    def __init__(self, encoding: Any) -> None:
+        super().__init__()
+        self._encoding = encoding
+        self.special, self.added = dict(encoding._special_tokens), {}
+
+    def _encode_text(self, text: str, is_first: bool) -> Iterator[tuple[int, int, int]]:
+        ids = self._encoding.encode_ordinary(text)
+        starts: list[int] = self._encoding.decode_with_offsets(ids)[1]
+        yield from zip(ids, starts, [*starts[1:], len(text)], strict=True)
+
+
+class _SentencePieceTokenizer(_SplittingTokenizer):
+    """A model of sentencepiece, which puts its space before the first text of a rendering only."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._first, self._next = model, type(model)()
+        self._next.load_from_serialized_proto(model.serialized_model_proto())
+        self._next.override_normalizer_spec(add_dummy_prefix=False)
+        pieces = {model.id_to_piece(number): number for number in range(len(model))}
+        self.special = {
+            piece: number for piece, number in pieces.items() if model.is_control(number)
+        }
+        self.added = {
+            piece: number
+            for piece, number in pieces.items()
+            if re.fullmatch(r"<[^<>\s]+>|\[[^\[\]\s]+\]", piece)
+            and not (piece in self.special or model.is_byte(number) or model.is_unknown(number))
+        }
+
+    def _encode_text(self, text: str, is_first: bool) -> Iterator[tuple[int, int, int]]:
+        model = self._first if is_first else self._next
+        for piece in model.encode(text, out_type="immutable_proto").pieces:
+            yield piece.id, piece.begin, piece.end

@@ -1,0 +1,278 @@
+"""The spans of messages in one rendering of a conversation.
+
+Spans come from `{% generation %}` blocks, or from marks around the contents of messages. A
+rendering with marks counts only if it equals the one without, apart from the marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from ...errors import DataError
+from .control_tokens import ControlTokens
+from .conversation import Message
+from .marks import Rendering, Span, mark_part, read_marks
+from .templates import ChatTemplate
+
+_THINK_START, _THINK_END = "<think>", "</think>"
+_PROBES = ("Alpha question", "Beta answer", "Gamma question", "Delta answer")
+
+
+@dataclass(frozen=True)
+class Located:
+    """A rendering with the spans of messages.
+
+    Attributes:
+        rendering: the rendering.
+        spans: the spans of each message that was asked for; a dropped message has none.
+    """
+
+    rendering: Rendering
+    spans: dict[int, list[Span]]
+
+
+class MessageLocator:
+    """Finds messages in the renderings of a template.
+
+    Args:
+        template: the template.
+        control: the control tokens of the tokenizer.
+        eos: the end-of-text token, which may end a message.
+    """
+
+    def __init__(self, template: ChatTemplate, control: ControlTokens, eos: str) -> None:
+        self._template, self._control = template, control
+        self._eos = (eos,) if eos else ()
+        self._answer_header, self.ends = "", self._eos
+        self._probe()
+
+    def locate(
+        self, messages: list[Message], tools: list[Any] | None, wanted: Sequence[int]
+    ) -> Located:
+        """Return one rendering of a conversation, and the spans of messages in it.
+
+        Args:
+            messages: messages whose control tokens are marked.
+            tools: schemas of tools.
+            wanted: the messages to find.
+
+        Raises:
+            DataError: if a message cannot be found.
+        """
+        rendering = read_marks(self._template.render(messages, tools))
+        if not wanted:
+            return Located(rendering, {})
+        if self._template.has_generation:
+            answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+            if len(answers) == len(rendering.generation) and {*wanted} <= {*answers}:
+                blocks = dict(zip(answers, rendering.generation, strict=True))
+                return Located(rendering, {i: [blocks[i]] for i in wanted})
+        spans = self._find_by_marks(messages, tools, wanted, rendering)
+        if spans is None:
+            spans = self._find_by_replacing(messages, tools, wanted, rendering)
+        if self._template.has_generation:
+            spans = {
+                number: self._use_blocks(found, rendering.generation)
+                if messages[number]["role"] == "assistant"
+                else found
+                for number, found in spans.items()
+            }
+        return Located(rendering, spans)
+
+    def _use_blocks(self, spans: list[Span], blocks: list[Span]) -> list[Span]:
+        """Return the generation blocks that a message shares characters with."""
+        return [
+            block
+            for block in blocks
+            if any(start < block[1] and block[0] < stop for start, stop in spans)
+        ]
+
+    def _find_by_marks(
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        wanted: Sequence[int],
+        rendering: Rendering,
+    ) -> dict[int, list[Span]] | None:
+        """Return spans from a second rendering with marks; `None` if marks change the text."""
+        marked = [_mark_message(message, i) for i, message in enumerate(messages)]
+        try:
+            second = read_marks(self._template.render(marked, tools))
+        except DataError:
+            return None
+        if second.text != rendering.text:
+            return None
+        owned = self._control.find_owned(rendering.text, rendering.data)[0]
+        spans = dict[int, list[Span]]()
+        ordered = sorted(second.parts.items(), key=lambda entry: min(entry[1]))
+        firsts = [min(parts)[0] for _, parts in ordered] + [len(rendering.text)]
+        lasts = [0] + [max(stop for _, stop in parts) for _, parts in ordered]
+        for position, (number, parts) in enumerate(ordered):
+            if number in wanted:
+                start, stop = min(parts)[0], max(stop for _, stop in parts)
+                span = self._extend(
+                    messages[number],
+                    rendering.text,
+                    (start, stop),
+                    (lasts[position], firsts[position + 1]),
+                    owned,
+                )
+                spans[number] = [span]
+        return spans
+
+    def _find_by_replacing(
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        wanted: Sequence[int],
+        rendering: Rendering,
+    ) -> dict[int, list[Span]]:
+        """Return spans as the text that changes if the content of a message is replaced."""
+        text, spans = rendering.text, dict[int, list[Span]]()
+        owned = self._control.find_owned(text, rendering.data)[0]
+        for number in wanted:
+            content = mark_part(_PROBES[1], number)
+            changed = [
+                {"role": message["role"], "content": content} if i == number else message
+                for i, message in enumerate(messages)
+            ]
+            second = read_marks(self._template.render(changed, tools))
+            parts = second.parts.get(number, [])
+            if not parts:
+                continue  # the template drops the message
+            head, tail = second.text[: parts[0][0]], second.text[parts[-1][1] :]
+            start, stop = len(head), len(text) - len(tail)
+            if stop < start or not (text.startswith(head) and text.endswith(tail)):
+                raise DataError(
+                    f"message {number} cannot be found in the output of the chat template, which "
+                    "changes with it elsewhere: put {% generation %} and {% endgeneration %} around "
+                    "answers in the template, or use a built-in one, such as template='chatml'"
+                )
+            spans[number] = [
+                self._extend(messages[number], text, (start, stop), (start, len(text)), owned)
+            ]
+        return spans
+
+    def _extend(
+        self, message: Message, text: str, span: Span, bounds: Span, owned: list[Span]
+    ) -> Span:
+        """Return a span with what belongs to the message around its content.
+
+        Args:
+            message: the message.
+            text: the rendering.
+            span: the first and last marked character.
+            bounds: the end of the message before it and the start of the one after it.
+            owned: the control tokens of the template.
+        """
+        start, stop = span
+        before = text[bounds[0] : start]
+        if message["role"] == "assistant":
+            if message.get("tool_calls"):
+                header = before.rfind(self._answer_header) if self._answer_header else -1
+                if header >= 0:
+                    start = bounds[0] + header + len(self._answer_header)
+            elif before.rstrip().endswith(_THINK_START):
+                start = bounds[0] + len(before.rstrip()) - len(_THINK_START)
+        for first, last in owned:
+            if stop <= first < bounds[1] and text[first:last] in self.ends:
+                if message.get("tool_calls") or not text[stop:first].strip():
+                    return start, last
+                break
+        for end in self.ends:
+            if text.startswith(end, stop):
+                return start, stop + len(end)
+        return start, stop
+
+    def _probe(self) -> None:
+        """Find the tokens that end an answer, and the header of an answer, in a small conversation."""
+        roles = ("user", "assistant", "user", "assistant")
+        messages: list[Message] = [
+            {"role": role, "content": text} for role, text in zip(roles, _PROBES, strict=True)
+        ]
+        try:
+            text = read_marks(self._template.render(messages, None)).text
+            prompt = read_marks(self._template.render(messages[:1], None, True)).text
+        except DataError:
+            return  # the template needs other conversations
+        ends, owned = list(self._eos), self._control.find_owned(text, [])[0]
+        for answer in _PROBES[1::2]:
+            stop = text.find(answer) + len(answer)
+            following = [span for span in owned if span[0] >= stop][:1]
+            for first, last in following:
+                if not text[stop:first].strip() and text[first:last] not in ends:
+                    ends.append(text[first:last])
+        self.ends = tuple(ends)
+        start = prompt.find(_PROBES[0]) + len(_PROBES[0])
+        tails = [span for span in self._control.find_owned(prompt, [])[0] if span[0] >= start]
+        after = [span[1] for span in tails if prompt[slice(*span)] in self.ends]
+        self._answer_header = prompt[after[0] if after else start :].lstrip("\n")
+
+
+def merge_spans(spans: Sequence[Span]) -> list[Span]:
+    """Return spans in order, joined where they touch.
+
+    Args:
+        spans: spans in any order.
+
+    >>> merge_spans([(5, 7), (0, 2), (2, 4)])
+    [(0, 4), (5, 7)]
+    """
+    merged = list[Span]()
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        elif start < stop:
+            merged.append((start, stop))
+    return merged
+
+
+def subtract_spans(size: int, spans: Sequence[Span]) -> list[Span]:
+    """Return the spans of a text that others leave out.
+
+    Args:
+        size: the length of the text.
+        spans: the spans to leave out.
+
+    >>> subtract_spans(9, [(2, 4), (7, 9)])
+    [(0, 2), (4, 7)]
+    """
+    edges = [(0, 0), *merge_spans(spans), (size, size)]
+    return [(before[1], after[0]) for before, after in pairwise(edges) if before[1] < after[0]]
+
+
+def _mark_message(message: Message, number: int) -> Message:
+    """Return a message with marks around its content, reasoning and tool calls."""
+    marked: Message = dict(message)
+    for key in ("content", "reasoning_content"):
+        text = message.get(key)
+        if isinstance(text, str):
+            marked[key] = _mark_content(text, number)
+    if calls := message.get("tool_calls"):
+        marked["tool_calls"] = [_mark_call(call, number) for call in calls]
+    return marked
+
+
+def _mark_content(text: str, number: int) -> str:
+    """Return a content with marks around the reasoning and around the rest."""
+    before, end, after = text.partition(_THINK_END)
+    if not end:
+        return mark_part(text, number)
+    head, start, reasoning = before.partition(_THINK_START)
+    marked = f"{mark_part(head, number)}{start}{mark_part(reasoning, number)}"
+    return f"{marked}{end}{mark_part(after, number)}"
+
+
+def _mark_call(call: Any, number: int) -> Any:
+    if not isinstance(call, dict):
+        return call
+    marked: dict[str, Any] = dict(call)
+    for key in ("name", "arguments"):
+        if isinstance(marked.get(key), str):
+            marked[key] = mark_part(marked[key], number)
+    if "function" in marked:
+        marked["function"] = _mark_call(marked["function"], number)
+    return marked
