@@ -482,16 +482,11 @@ class _Compiled:
         if allowed == "all":
             control, markup = set[str](), set[str]()
         else:
-            written = {
-                token for token in self.tokenizer.added if token in (source or "") and token.strip()
-            } | {*(family.tokens if family else ())}
-            control = {*self.tokenizer.special, *written, *filter(None, (self.bos, self.eos))}
-            control -= {*allowed}
-            markup = {
-                token
-                for token in written
-                if f"</{token[1:]}" in written or token.replace("</", "<") in written - {token}
-            }
+            added = {token for token in self.tokenizer.added if token.strip()}
+            markup = {token for token in added if _swap_slash(token) in added}
+            control = {token for token in added if token in (source or "")} | markup
+            control |= {*self.tokenizer.special, *(family.tokens if family else ())}
+            control = {*control, *filter(None, (self.bos, self.eos))} - {*allowed}
         self.control = ControlTokens(control, markup)
         self.tokenizer.protect(self.control.tokens)
         self.text_prefix = bos or self.tokenizer.prefix
@@ -520,6 +515,11 @@ class _Compiled:
                 "the model, such as Chat(tokenizer, template='chatml'), or the path of a template"
             )
         return self._template
+
+
+def _swap_slash(token: str) -> str:
+    """Return the other token of a pair such as <think> and </think>."""
+    return token.replace("</", "<", 1) if token.startswith("</") else token.replace("<", "</", 1)
 
 
 def _is_excluded(message: Message) -> bool:

@@ -99,20 +99,25 @@ class MessageLocator:
     ) -> dict[int, list[Span]] | None:
         """Return spans from a second rendering with marks; `None` if marks change the text."""
         marked = [_mark_message(message, i) for i, message in enumerate(messages)]
-        try:
-            second = read_marks(self._template.render(marked, tools))
-        except DataError:
+        parts = self._render_parts(marked, tools, rendering.text)
+        if parts is None:
             return None
-        if second.text != rendering.text:
-            return None
+        if changed := [i for i in wanted if i not in parts and _has_reasoning(messages[i])]:
+            # The template drops or moves the reasoning: mark it apart from the rest.
+            for i in changed:
+                marked[i] = {**marked[i], "content": _mark_reasoning(messages[i]["content"], i)}
+            parts = self._render_parts(marked, tools, rendering.text)
+            if parts is None:
+                return None
         owned = self._control.find_owned(rendering.text, rendering.data)[0]
         spans = dict[int, list[Span]]()
-        ordered = sorted(second.parts.items(), key=lambda entry: min(entry[1]))
-        firsts = [min(parts)[0] for _, parts in ordered] + [len(rendering.text)]
-        lasts = [0] + [max(stop for _, stop in parts) for _, parts in ordered]
-        for position, (number, parts) in enumerate(ordered):
+        ordered = sorted(parts.items(), key=lambda entry: min(entry[1]))
+        edges = [(min(found)[0], max(stop for _, stop in found)) for _, found in ordered]
+        firsts = [start for start, _ in edges] + [len(rendering.text)]
+        lasts = [0] + [stop for _, stop in edges]
+        for position, (number, _) in enumerate(ordered):
             if number in wanted:
-                start, stop = min(parts)[0], max(stop for _, stop in parts)
+                start, stop = edges[position]
                 span = self._extend(
                     messages[number],
                     rendering.text,
@@ -122,6 +127,16 @@ class MessageLocator:
                 )
                 spans[number] = [span]
         return spans
+
+    def _render_parts(
+        self, marked: list[Message], tools: list[Any] | None, text: str
+    ) -> dict[int, list[Span]] | None:
+        """Return the parts in a rendering with marks; `None` if it differs from the one without."""
+        try:
+            rendering = read_marks(self._template.render(marked, tools))
+        except DataError:
+            return None
+        return rendering.parts if rendering.text == text else None
 
     def _find_by_replacing(
         self,
@@ -171,10 +186,10 @@ class MessageLocator:
         start, stop = span
         before = text[bounds[0] : start]
         if message["role"] == "assistant":
-            if message.get("tool_calls"):
-                header = before.rfind(self._answer_header) if self._answer_header else -1
-                if header >= 0:
-                    start = bounds[0] + header + len(self._answer_header)
+            header = before.rfind(self._answer_header) if self._answer_header else -1
+            first = bounds[0] + header + len(self._answer_header)
+            if header >= 0 and (message.get("tool_calls") or not text[first:start].strip()):
+                start = first
             elif before.rstrip().endswith(_THINK_START):
                 start = bounds[0] + len(before.rstrip()) - len(_THINK_START)
         for first, last in owned:
@@ -250,17 +265,19 @@ def _mark_message(message: Message, number: int) -> Message:
     for key in ("content", "reasoning_content"):
         text = message.get(key)
         if isinstance(text, str):
-            marked[key] = _mark_content(text, number)
+            marked[key] = mark_part(text, number)
     if calls := message.get("tool_calls"):
         marked["tool_calls"] = [_mark_call(call, number) for call in calls]
     return marked
 
 
-def _mark_content(text: str, number: int) -> str:
+def _has_reasoning(message: Message) -> bool:
+    return _THINK_END in message["content"]
+
+
+def _mark_reasoning(text: str, number: int) -> str:
     """Return a content with marks around the reasoning and around the rest."""
-    before, end, after = text.partition(_THINK_END)
-    if not end:
-        return mark_part(text, number)
+    before, end, after = text.rpartition(_THINK_END)
     head, start, reasoning = before.partition(_THINK_START)
     marked = f"{mark_part(head, number)}{start}{mark_part(reasoning, number)}"
     return f"{marked}{end}{mark_part(after, number)}"
