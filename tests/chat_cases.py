@@ -107,8 +107,10 @@ def random_conversation(
     for _ in range(rng.randint(1, 4)):
         for role in ("user", "assistant"):
             repeats = seen and rng.random() < 0.3
-            text = rng.choice(seen) if repeats else random_text(
-                rng, injected, role == "assistant", control
+            text = (
+                rng.choice(seen)
+                if repeats
+                else random_text(rng, injected, role == "assistant", control)
             )
             if role == "user" and rng.random() < 0.2:
                 text = f"{text} {random_text(rng, injected, False, control)} {text}"
@@ -298,3 +300,18 @@ def reference(family: str, messages: Messages, pre: bool = True) -> tuple[list[i
                 flags.append(piece.learned)
     flush()
     return ids, mask
+
+
+def decode(row: Any, prefix: str = "") -> str:
+    """The text of a row, with what is learned in braces."""
+    out, before = "", False
+    ids, mask = row[f"{prefix}tokens"].tolist(), row[f"{prefix}loss_mask"].tolist()
+    start = 0
+    for i in range(len(ids) + 1):
+        now = mask[i] if i < len(ids) else False
+        if now != before or i == len(ids):
+            out += bpe().decode(ids[start:i], skip_special_tokens=False)
+            start = i
+        out += "{" * (now and not before) + "}" * (before and not now)
+        before = now
+    return out

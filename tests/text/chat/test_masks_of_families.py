@@ -51,7 +51,9 @@ def test_a_family_equals_the_slow_reference(family: str, pre: bool) -> None:
 def test_answers_are_found_without_generation_blocks(family: str) -> None:
     rng = random.Random(family)
     blocks = Chat(bpe(False), template=family)
-    found = Chat(bpe(False), template=without_generation(family), bos=BOS.get(family), eos=EOS[family])
+    found = Chat(
+        bpe(False), template=without_generation(family), bos=BOS.get(family), eos=EOS[family]
+    )
     for number in range(CONVERSATIONS):
         messages = random_conversation(rng, number % 2 == 1, False, number % 3 == 0)
         if family == "qwen" and "</think>" not in messages[-1]["content"]:
@@ -60,7 +62,9 @@ def test_answers_are_found_without_generation_blocks(family: str) -> None:
             continue  # nothing is left of such an answer but the token that ends it
         if family == "phi":  # its family knows tokens that the template builds from pieces
             messages = random_conversation(rng, False)
-        assert show(False, *encode(found, messages)) == show(False, *encode(blocks, messages)), messages
+        assert show(False, *encode(found, messages)) == show(False, *encode(blocks, messages)), (
+            messages
+        )
 
 
 @pytest.mark.parametrize("pre", [True, False], ids=["words", "across"])
@@ -82,7 +86,11 @@ def test_a_family_equals_transformers(family: str, pre: bool) -> None:
         )
         assert ids == given["input_ids"]
         # transformers also learns tokens that begin before an answer and end in it.
-        more = [i for i, (ours, theirs) in enumerate(zip(mask, given["assistant_masks"], strict=True)) if ours != theirs]
+        more = [
+            i
+            for i, (ours, theirs) in enumerate(zip(mask, given["assistant_masks"], strict=True))
+            if ours != theirs
+        ]
         assert all(theirs for i, theirs in enumerate(given["assistant_masks"]) if i in more)
         for i in more:
             assert not tokenizer.decode([ids[i]])[:1].isspace() or not pre

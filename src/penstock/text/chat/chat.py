@@ -313,9 +313,7 @@ class Chat:
         else:
             numbers = answers[-1:] if train_on == "last" else answers
         return [
-            i
-            for i in numbers
-            if i >= conversation.prompt_length and not _is_excluded(messages[i])
+            i for i in numbers if i >= conversation.prompt_length and not _is_excluded(messages[i])
         ]
 
     def _check_answers(

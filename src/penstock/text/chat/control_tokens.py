@@ -62,9 +62,7 @@ class ControlTokens:
             return conversation.messages, conversation.tools, False
         messages = [
             {
-                key: value
-                if key == "role"
-                else self._mark(value, self._is_answer(message, key))
+                key: value if key == "role" else self._mark(value, self._is_answer(message, key))
                 for key, value in message.items()
             }
             for message in conversation.messages

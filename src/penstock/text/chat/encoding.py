@@ -267,17 +267,19 @@ class _TiktokenTokenizer(_SplittingTokenizer):
     def _encode_text(self, text: str, is_first: bool) -> Iterator[tuple[int, int, int]]:
         ids = self._encoding.encode_ordinary(text)
         starts: list[int] = self._encoding.decode_with_offsets(ids)[1]
-        yield from zip(ids, starts, [*starts[1:], len(text)], strict=True)
+        yield from zip(ids, starts, [*starts[1:], len(text)], strict=False)
 
 
 class _SentencePieceTokenizer(_SplittingTokenizer):
-    """A model of sentencepiece, which puts its space before the first text of a rendering only."""
+    """A model of sentencepiece.
+
+    The model puts a space before every text. Behind a control token there is none: such a text is
+    encoded behind a character that no piece contains, whose tokens are cut off.
+    """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self._first, self._next = model, type(model)()
-        self._next.load_from_serialized_proto(model.serialized_model_proto())
-        self._next.override_normalizer_spec(add_dummy_prefix=False)
+        self._model = model
         pieces = {model.id_to_piece(number): number for number in range(len(model))}
         self.special = {
             piece: number for piece, number in pieces.items() if model.is_control(number)
@@ -288,8 +290,22 @@ class _SentencePieceTokenizer(_SplittingTokenizer):
             if re.fullmatch(r"<[^<>\s]+>|\[[^\[\]\s]+\]", piece)
             and not (piece in self.special or model.is_byte(number) or model.is_unknown(number))
         }
+        self._guard = [number for number, _, _ in self._encode_pieces(CONTROL_PREFIX)]
+
+    def _encode_pieces(self, text: str) -> list[tuple[int, int, int]]:
+        if hasattr(self._model, "encode_as_offset_mapping"):
+            mapping = self._model.encode_as_offset_mapping(text)
+            return [
+                (number, start, end)
+                for number, (start, end) in zip(mapping["ids"], mapping["offsets"], strict=True)
+            ]
+        pieces = self._model.encode(text, out_type="immutable_proto").pieces
+        return [(piece.id, piece.begin, piece.end) for piece in pieces]
 
     def _encode_text(self, text: str, is_first: bool) -> Iterator[tuple[int, int, int]]:
-        model = self._first if is_first else self._next
-        for piece in model.encode(text, out_type="immutable_proto").pieces:
-            yield piece.id, piece.begin, piece.end
+        guard = [] if is_first or not text else self._guard
+        pieces = self._encode_pieces((CONTROL_PREFIX if guard else "") + text)
+        if [number for number, _, _ in pieces[: len(guard)]] != guard:
+            guard, pieces = [], self._encode_pieces(text)
+        for number, start, end in pieces[len(guard) :]:
+            yield number, start - bool(guard), end - bool(guard)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from typing import Any, cast
 
@@ -100,27 +101,19 @@ def _describe_value(value: Any) -> str:
 # ---------------------------------------------------------------- readers of formats
 
 
-def _read_conversation(name: str) -> Callable[[Fields, MessageReader], Example]:
-    def read(fields: Fields, reader: MessageReader) -> Example:
-        messages = _with_system(fields, reader.read_messages(fields[name]))
-        return _single(Conversation(messages, read_tools(fields.get("tools"))))
-
-    return read
+def _read_conversation(name: str, fields: Fields, reader: MessageReader) -> Example:
+    messages = _with_system(fields, reader.read_messages(fields[name]))
+    return _single(Conversation(messages, read_tools(fields.get("tools"))))
 
 
-def _read_instruction(
-    context: str, answer: str
-) -> Callable[[Fields, MessageReader], Example]:
-    def read(fields: Fields, reader: MessageReader) -> Example:
-        texts = [fields["instruction"], fields.get(context) or ""]
-        messages = list[Message]()
-        for question, reply in fields.get("history") or []:
-            messages += [_message("user", question), _message("assistant", reply)]
-        prompt = "\n\n".join(text for text in texts if text)
-        messages += [_message("user", prompt), _message("assistant", fields[answer])]
-        return _single(Conversation(_with_system(fields, messages)))
-
-    return read
+def _read_instruction(context: str, answer: str, fields: Fields, reader: MessageReader) -> Example:
+    texts = [fields["instruction"], fields.get(context) or ""]
+    messages = list[Message]()
+    for question, reply in fields.get("history") or []:
+        messages += [_message("user", question), _message("assistant", reply)]
+    prompt = "\n\n".join(text for text in texts if text)
+    messages += [_message("user", prompt), _message("assistant", fields[answer])]
+    return _single(Conversation(_with_system(fields, messages)))
 
 
 def _read_completion(fields: Fields, reader: MessageReader) -> Example:
@@ -190,9 +183,13 @@ FORMATS: tuple[ChatFormat, ...] = (
         },
         _read_kto,
     ),
-    ChatFormat("messages", {"messages": "a list of messages"}, _read_conversation("messages")),
     ChatFormat(
-        "sharegpt", {"conversations": "a list of messages"}, _read_conversation("conversations")
+        "messages", {"messages": "a list of messages"}, partial(_read_conversation, "messages")
+    ),
+    ChatFormat(
+        "sharegpt",
+        {"conversations": "a list of messages"},
+        partial(_read_conversation, "conversations"),
     ),
     ChatFormat(
         "completion",
@@ -205,12 +202,12 @@ FORMATS: tuple[ChatFormat, ...] = (
     ChatFormat(
         "alpaca",
         {"instruction": "a text", "output": "a text"},
-        _read_instruction("input", "output"),
+        partial(_read_instruction, "input", "output"),
     ),
     ChatFormat(
         "dolly",
         {"instruction": "a text", "response": "a text"},
-        _read_instruction("context", "response"),
+        partial(_read_instruction, "context", "response"),
     ),
     ChatFormat("text", {"text": "a text"}, _read_text),
 )

@@ -17,8 +17,11 @@ _PART_START, _PART_END = "\ufdd3", "\ufdd4"
 CONTROL_PREFIX = "\ufdd5"
 """Stands before the control tokens of a template in the text for a protected tokenizer."""
 
+PLACEHOLDER, OTHER_PLACEHOLDER = "\ufdd6" * 16, "\ufdd7" * 16
+"""Stand for contents of messages in a rendering; even a part of one shows where that is."""
+
 NONCHARACTERS = re.compile("[\ufdd0-\ufdef]")
-_MARK = re.compile("([\ufdd0-\ufddf])([\ufde0-\ufdef]*)")
+_MARK = re.compile("([\ufdd0-\ufdd4])([\ufde0-\ufdef]*)")
 _DIGITS = str.maketrans("0123456789abcdef", "".join(map(chr, range(0xFDE0, 0xFDF0))))
 _NUMBERS = {char: digit for digit, char in _DIGITS.items()}
 
@@ -56,6 +59,15 @@ class Rendering:
     generation: list[Span] = field(default_factory=list[Span])
     data: list[int] = field(default_factory=list[int])
     parts: dict[int, list[Span]] = field(default_factory=dict[int, list[Span]])
+
+
+def remove_marks(marked: str) -> str:
+    """Return a rendering without its marks; placeholders stay.
+
+    Args:
+        marked: the output of a template.
+    """
+    return _MARK.sub("", marked)
 
 
 def read_marks(marked: str) -> Rendering:

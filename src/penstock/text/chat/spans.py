@@ -6,6 +6,7 @@ rendering with marks counts only if it equals the one without, apart from the ma
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,11 +15,18 @@ from typing import Any
 from ...errors import DataError
 from .control_tokens import ControlTokens
 from .conversation import Message
-from .marks import Rendering, Span, mark_part, read_marks
+from .marks import (
+    OTHER_PLACEHOLDER,
+    PLACEHOLDER,
+    Rendering,
+    Span,
+    mark_part,
+    read_marks,
+    remove_marks,
+)
 from .templates import ChatTemplate
 
 _THINK_START, _THINK_END = "<think>", "</think>"
-_PROBES = ("Alpha question", "Beta answer", "Gamma question", "Delta answer")
 
 
 @dataclass(frozen=True)
@@ -149,16 +157,15 @@ class MessageLocator:
         text, spans = rendering.text, dict[int, list[Span]]()
         owned = self._control.find_owned(text, rendering.data)[0]
         for number in wanted:
-            content = mark_part(_PROBES[1], number)
             changed = [
-                {"role": message["role"], "content": content} if i == number else message
+                {"role": message["role"], "content": PLACEHOLDER} if i == number else message
                 for i, message in enumerate(messages)
             ]
-            second = read_marks(self._template.render(changed, tools))
-            parts = second.parts.get(number, [])
-            if not parts:
+            second = remove_marks(self._template.render(changed, tools))
+            if PLACEHOLDER[0] not in second:
                 continue  # the template drops the message
-            head, tail = second.text[: parts[0][0]], second.text[parts[-1][1] :]
+            head, _, rest = second.partition(PLACEHOLDER[0])
+            tail = rest.rpartition(PLACEHOLDER[0])[2]
             start, stop = len(head), len(text) - len(tail)
             if stop < start or not (text.startswith(head) and text.endswith(tail)):
                 raise DataError(
@@ -204,27 +211,28 @@ class MessageLocator:
 
     def _probe(self) -> None:
         """Find the tokens that end an answer, and the header of an answer, in a small conversation."""
-        roles = ("user", "assistant", "user", "assistant")
-        messages: list[Message] = [
-            {"role": role, "content": text} for role, text in zip(roles, _PROBES, strict=True)
-        ]
+        question: Message = {"role": "user", "content": PLACEHOLDER}
+        answer: Message = {"role": "assistant", "content": OTHER_PLACEHOLDER}
         try:
-            text = read_marks(self._template.render(messages, None)).text
-            prompt = read_marks(self._template.render(messages[:1], None, True)).text
+            text = self._template.render([question, answer, question, answer], None)
+            prompt = self._template.render([question], None, True)
         except DataError:
             return  # the template needs other conversations
-        ends, owned = list(self._eos), self._control.find_owned(text, [])[0]
-        for answer in _PROBES[1::2]:
-            stop = text.find(answer) + len(answer)
-            following = [span for span in owned if span[0] >= stop][:1]
-            for first, last in following:
-                if not text[stop:first].strip() and text[first:last] not in ends:
+        ends, text, prompt = list(self._eos), remove_marks(text), remove_marks(prompt)
+        for match in re.finditer(f"{OTHER_PLACEHOLDER[0]}+", text):
+            for first, last in self._owned_after(text, match.end())[:1]:
+                if not text[match.end() : first].strip() and text[first:last] not in ends:
                     ends.append(text[first:last])
         self.ends = tuple(ends)
-        start = prompt.find(_PROBES[0]) + len(_PROBES[0])
-        tails = [span for span in self._control.find_owned(prompt, [])[0] if span[0] >= start]
-        after = [span[1] for span in tails if prompt[slice(*span)] in self.ends]
+        start = prompt.rfind(PLACEHOLDER[0]) + 1
+        after = [
+            last for first, last in self._owned_after(prompt, start) if prompt[first:last] in ends
+        ]
         self._answer_header = prompt[after[0] if after else start :].lstrip("\n")
+
+    def _owned_after(self, text: str, position: int) -> list[Span]:
+        owned, _ = self._control.find_owned(text, [])
+        return [span for span in owned if span[0] >= position]
 
 
 def merge_spans(spans: Sequence[Span]) -> list[Span]:
