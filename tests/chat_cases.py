@@ -69,7 +69,7 @@ def make_bpe(special: bool = True, pre: bool = True) -> Tokenizer:
 
 
 @cache
-def bpe(pre: bool = True) -> Tokenizer:
+def bpe(pre: bool = True) -> Any:
     return make_bpe(True, pre)
 
 

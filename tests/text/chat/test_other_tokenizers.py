@@ -67,8 +67,7 @@ def test_tiktoken() -> None:
 
 def test_sentencepiece(tmp_path: Any) -> None:
     path = make_sentencepiece(tmp_path)
-    import sentencepiece
-
+    sentencepiece = pytest.importorskip("sentencepiece")
     model = sentencepiece.SentencePieceProcessor(model_file=str(path))
     names = {model.piece_to_id(token): token for token in SPECIAL}
 

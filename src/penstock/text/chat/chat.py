@@ -111,7 +111,8 @@ class Chat:
     >>> tokenizer = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
     >>> tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     >>> _ = tokenizer.add_special_tokens(["<|im_start|>", "<|im_end|>"])
-    >>> chats = ps.from_sequence([{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hi"}]}])
+    >>> messages = [{"role": role, "content": "hi"} for role in ("user", "assistant")]
+    >>> chats = ps.from_sequence([{"messages": messages}])
     >>> row = chats.map(Chat(tokenizer, template="chatml"))[0]
     >>> row["tokens"].tolist(), row["loss_mask"].astype(int).tolist()
     ([1, 3, 5, 2, 1, 4, 5, 2], [0, 0, 0, 0, 0, 0, 1, 1])

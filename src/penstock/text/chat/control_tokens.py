@@ -49,8 +49,9 @@ class ControlTokens:
             DataError: if a role would become a control token.
         """
         texts = list[str]()
-        plain = all([_collect_message(message, texts) for message in conversation.messages])
-        plain = (conversation.tools is None or _collect(conversation.tools, texts)) and plain
+        plain = conversation.tools is None or _collect(conversation.tools, texts)
+        for message in conversation.messages:
+            plain = _collect_message(message, texts) and plain
         roles = {str(message["role"]) for message in conversation.messages} - _KNOWN_ROLES
         for role in roles:
             if any(role in token for token in self.tokens):
@@ -162,8 +163,10 @@ def _collect(value: Any, texts: list[str]) -> bool:
     if kind is str:
         texts.append(value)
         return True
-    if kind is dict:
-        return all([_collect(part, texts) for item in value.items() for part in item])
-    if kind is list:
-        return all([_collect(item, texts) for item in value])
+    if kind is dict or kind is list:
+        items = [part for item in value.items() for part in item] if kind is dict else value
+        plain = True
+        for item in items:
+            plain = _collect(item, texts) and plain
+        return plain
     return kind in _PLAIN

@@ -16,9 +16,9 @@ Message: TypeAlias = dict[str, Any]
 """A message with "role" and "content", a text; maybe "reasoning_content", "tool_calls", "weight"."""
 
 ROLE_ALIASES = {
-    **{name: "user" for name in ("human", "prompter")},
-    **{name: "assistant" for name in ("gpt", "chatgpt", "model", "bot", "bard", "bing", "claude")},
-    **{name: "tool" for name in ("observation", "tool_response", "tool_results")},
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "model", "bot", "bard", "bing", "claude"), "assistant"),
+    **dict.fromkeys(("observation", "tool_response", "tool_results"), "tool"),
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
 

@@ -8,8 +8,8 @@ import re
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Any, NamedTuple, Protocol
+from itertools import pairwise
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,17 @@ from ...errors import ConfigError
 from .marks import CONTROL_PREFIX, Span
 
 
-class Encoded(NamedTuple):
-    """Token ids, and where the characters of each token begin and end in the text."""
+class Encoded(Protocol):
+    """The tokens of a text, and where their characters begin.
+
+    - `ids` are the ids.
+    - `find` returns the number of the first token that begins at a character or behind it, and that
+      character, or the first one of a token that begins before it and ends behind it.
+    """
 
     ids: list[int]
-    starts: list[int]
-    ends: list[int]
+
+    def find(self, position: int, /) -> tuple[int, int]: ...
 
 
 @dataclass(frozen=True)
@@ -105,14 +110,66 @@ def mask_tokens(encoded: Encoded, text: str, spans: Sequence[Span]) -> npt.NDArr
         text: the text.
         spans: spans of characters.
     """
-    ids, starts, ends = encoded
-    mask = np.zeros(len(ids), np.bool_)
+    mask = np.zeros(len(encoded.ids), np.bool_)
     for begin, stop in spans:
-        low = bisect_left(starts, begin)
-        while low and ends[low - 1] > begin and text[starts[low - 1] : begin].isspace():
-            low -= 1
-        mask[low : bisect_left(starts, stop)] = True
+        low, before = encoded.find(begin)
+        while before < begin and text[before:begin].isspace():
+            low, before = encoded.find(before)
+        mask[low : encoded.find(stop)[0]] = True
     return mask
+
+
+class _Offsets:
+    """Tokens with lists of their first characters, which never fall, and of their ends."""
+
+    def __init__(self) -> None:
+        self.ids, self._starts, self._ends = list[int](), list[int](), list[int]()
+
+    def append(self, number: int, start: int, end: int) -> None:
+        self.ids.append(number)
+        self._starts.append(start)
+        self._ends.append(end)
+
+    def find(self, position: int, /) -> tuple[int, int]:
+        index = bisect_left(self._starts, position)
+        if index and self._ends[index - 1] > position:
+            return index, self._starts[index - 1]
+        return index, position
+
+
+class _Encoding:
+    """The tokens of an encoding of the package tokenizers, which finds them without lists.
+
+    Args:
+        encoding: the encoding.
+        owned: the positions in the text before which the encoded text has a mark.
+    """
+
+    def __init__(self, encoding: Any, owned: Sequence[int] = ()) -> None:
+        self.ids: list[int] = encoding.ids
+        self._encoding, self._owned = encoding, owned
+        self._marks = [position + number for number, position in enumerate(owned)]
+
+    def find(self, position: int, /) -> tuple[int, int]:
+        marked = position + bisect_left(self._owned, position)
+        index, start = self._find(marked)
+        return index, position if start == marked else start - bisect_left(self._marks, start)
+
+    def _find(self, position: int) -> tuple[int, int]:
+        encoding, count = self._encoding, len(self.ids)
+        if not count or position >= encoding.token_to_chars(count - 1)[1]:
+            return count, position
+        index: int | None = encoding.char_to_token(position)
+        behind = position
+        while index is None:  # no token has this character, such as a space between words
+            behind += 1
+            index = encoding.char_to_token(behind)
+        start: int = encoding.token_to_chars(index)[0]
+        if start >= position:
+            return index, position
+        while index < count and encoding.token_to_chars(index)[0] < position:
+            index += 1
+        return index, start
 
 
 class _HuggingFaceTokenizer:
@@ -123,7 +180,8 @@ class _HuggingFaceTokenizer:
     """
 
     def __init__(self, backend: Any) -> None:
-        self._backend, self._control = type(backend), frozenset[str]()
+        self._backend: Any = type(backend)
+        self._control = frozenset[str]()
         self._content: str = backend.to_str()
         self._tokenizer, self._protected = self._load(self._content), None
         tokens = backend.get_added_tokens_decoder().items()
@@ -151,7 +209,7 @@ class _HuggingFaceTokenizer:
         else:
             encodings = iter(self._tokenizer.encode_batch(plain, add_special_tokens=False))
         return [
-            _read_encoding(next(encodings))
+            _Encoding(next(encodings))
             if entry.owned is None
             else self._encode_protected(entry.text, entry.owned)
             for entry in texts
@@ -160,19 +218,11 @@ class _HuggingFaceTokenizer:
     def _encode_protected(self, text: str, owned: list[Span]) -> Encoded:
         if self._protected is None:
             self._protected = self._load(self._rename_control_tokens())
-        pieces, previous, marks = list[str](), 0, list[int]()
-        for number, (start, _) in enumerate(owned):
-            pieces.append(text[previous:start])
-            marks.append(start + number)
-            previous = start
-        marked = CONTROL_PREFIX.join([*pieces, text[previous:]])
-        encoding = self._protected.encode(marked, add_special_tokens=False)
-        ids, starts, ends = _read_encoding(encoding)
-        return Encoded(
-            ids,
-            [start - bisect_left(marks, start) for start in starts],
-            [end - bisect_left(marks, end) for end in ends],
-        )
+        starts = [start for start, _ in owned]
+        edges = [0, *starts, len(text)]
+        pieces = [text[start:stop] for start, stop in pairwise(edges)]
+        marked = CONTROL_PREFIX.join(pieces)
+        return _Encoding(self._protected.encode(marked, add_special_tokens=False), starts)
 
     def _rename_control_tokens(self) -> str:
         """Return the tokenizer with a noncharacter before each control token, under its old id."""
@@ -180,35 +230,29 @@ class _HuggingFaceTokenizer:
         def rename(token: Any) -> Any:
             return CONTROL_PREFIX + token if token in self._control else token
 
-        content = json.loads(self._content)
+        content: Any = json.loads(self._content)
         for token in content["added_tokens"]:
             if token["content"] in self._control:
                 token |= {"content": rename(token["content"]), "normalized": False}
-        model = content["model"]
-        vocab = model["vocab"]
+        model: dict[str, Any] = content["model"]
+        vocab: Any = model["vocab"]
         if isinstance(vocab, dict):
-            model["vocab"] = {rename(token): number for token, number in vocab.items()}
+            items = cast("dict[str, int]", vocab).items()
+            model["vocab"] = {rename(token): number for token, number in items}
         else:
             model["vocab"] = [[rename(token), score] for token, score in vocab]
         if model.get("unk_token") is not None:
             model["unk_token"] = rename(model["unk_token"])
         if "merges" in model:
-            pairs = [
-                tuple(merge) if isinstance(merge, list) else tuple(merge.split(" "))
-                for merge in model["merges"]
+            merges = cast("list[Any]", model["merges"])
+            pairs: list[list[str]] = [
+                merge.split(" ") if isinstance(merge, str) else list(merge) for merge in merges
             ]
             model["merges"] = [
-                list(pair) for pair in pairs if not self._control & {*pair, "".join(pair)}
+                pair for pair in pairs if self._control.isdisjoint([*pair, "".join(pair)])
             ]
         content["post_processor"] = None
         return json.dumps(content)
-
-
-def _read_encoding(encoding: Any) -> Encoded:
-    offsets: list[Span] = encoding.offsets
-    # Starts never fall, but for tokens without characters.
-    starts = list(accumulate((start for start, _ in offsets), max))
-    return Encoded(encoding.ids, starts, [end for _, end in offsets])
 
 
 class _SplittingTokenizer:
@@ -230,7 +274,7 @@ class _SplittingTokenizer:
         return [self._encode(entry.text, entry.owned) for entry in texts]
 
     def _encode(self, text: str, owned: list[Span] | None) -> Encoded:
-        result, previous = Encoded([], [], []), 0
+        result, previous = _Offsets(), 0
         ids = {**self.added, **self.special}
         for match in self._pattern.finditer(text):
             start, end = match.span()
@@ -238,24 +282,18 @@ class _SplittingTokenizer:
                 end = start = start + 1  # text: cut it behind its first character
             self._append_text(result, text, previous, start)
             if end > start:
-                _append(result, ids[match[0]], start, end)
+                result.append(ids[match[0]], start, end)
             previous = end
         self._append_text(result, text, previous, len(text))
         return result
 
-    def _append_text(self, result: Encoded, text: str, start: int, end: int) -> None:
+    def _append_text(self, result: _Offsets, text: str, start: int, end: int) -> None:
         for number, first, last in self._encode_text(text[start:end], start == 0):
-            _append(result, number, start + first, start + last)
+            result.append(number, start + first, start + last)
 
     def _encode_text(self, text: str, is_first: bool) -> Iterable[tuple[int, int, int]]:
         """Yield the ids of a text without control tokens, and their first and last characters."""
         raise NotImplementedError
-
-
-def _append(result: Encoded, number: int, start: int, end: int) -> None:
-    result.ids.append(number)
-    result.starts.append(start)
-    result.ends.append(end)
 
 
 class _TiktokenTokenizer(_SplittingTokenizer):

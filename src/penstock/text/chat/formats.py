@@ -109,7 +109,8 @@ def _read_conversation(name: str, fields: Fields, reader: MessageReader) -> Exam
 def _read_instruction(context: str, answer: str, fields: Fields, reader: MessageReader) -> Example:
     texts = [fields["instruction"], fields.get(context) or ""]
     messages = list[Message]()
-    for question, reply in fields.get("history") or []:
+    history = cast("list[tuple[str, str]]", fields.get("history") or [])
+    for question, reply in history:
         messages += [_message("user", question), _message("assistant", reply)]
     prompt = "\n\n".join(text for text in texts if text)
     messages += [_message("user", prompt), _message("assistant", fields[answer])]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from ...errors import DataError
 from .control_tokens import ControlTokens
@@ -294,7 +294,7 @@ def _mark_reasoning(text: str, number: int) -> str:
 def _mark_call(call: Any, number: int) -> Any:
     if not isinstance(call, dict):
         return call
-    marked: dict[str, Any] = dict(call)
+    marked: dict[str, Any] = dict(cast("dict[str, Any]", call))
     for key in ("name", "arguments"):
         if isinstance(marked.get(key), str):
             marked[key] = mark_part(marked[key], number)

@@ -214,7 +214,7 @@ def _make_environment() -> Any:
 
         def __setitem__(self, name: str, value: Any) -> None:
             check_name(name)
-            super().__setitem__(name, value)
+            runtime.Namespace.__setitem__(self, name, value)
 
     def check_name(name: Any) -> None:
         if isinstance(name, str) and name.startswith("_"):
