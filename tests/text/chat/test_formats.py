@@ -137,10 +137,12 @@ def test_public_data_sets(name: str) -> None:
             encoder(make(0))
         return
     named = chat(format=format)
-    for i in range(500):
-        sample = make(i)
-        row = encoder(sample)
-        assert all(np.array_equal(row[key], value) for key, value in named(sample).items())
+    samples = [make(i) for i in range(500)]
+    rows = encoder.many(samples)
+    for row, again in zip(rows[::20], named.many(samples[::20]), strict=True):
+        assert all(np.array_equal(row[key], value) for key, value in again.items())
+    for i in range(0, 500, 7):
+        row = rows[i]
         prefixes = ["chosen_", "rejected_"] if format == "preference" else [""]
         for prefix, answer in zip(prefixes, "bc", strict=False):
             text = decode(row, prefix)

@@ -14,7 +14,7 @@ from penstock.text import Chat
 from penstock.text.chat import templates
 
 SOURCES = Path(templates.__file__).with_name("families")
-CONVERSATIONS = 300
+COUNTS = [30, pytest.param(300, marks=pytest.mark.slow)]  # conversations for each family
 
 
 def without_generation(family: str) -> str:
@@ -33,10 +33,11 @@ def show(pre: bool, ids: list[int], mask: list[bool]) -> list[str]:
 
 
 @pytest.mark.parametrize("pre", [True, False], ids=["words", "across"])
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_equals_the_slow_reference(family: str, pre: bool) -> None:
+def test_a_family_equals_the_slow_reference(family: str, pre: bool, count: int) -> None:
     rng, chat = random.Random(family), Chat(bpe(pre), template=family)
-    for number in range(CONVERSATIONS):
+    for number in range(count):
         # Tokens that are not special are text in messages if the template writes them.
         control = (*CONTROL, *NOT_SPECIAL) if family == "deepseek" else CONTROL
         messages = random_conversation(
@@ -44,17 +45,18 @@ def test_a_family_equals_the_slow_reference(family: str, pre: bool) -> None:
         )
         expected = reference(family, messages, pre)
         assert show(pre, *encode(chat, messages)) == show(pre, *expected), messages
-    assert chat.stats.control_tokens > CONVERSATIONS // 6
+    assert chat.stats.control_tokens > count // 6
 
 
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_answers_are_found_without_generation_blocks(family: str) -> None:
+def test_answers_are_found_without_generation_blocks(family: str, count: int) -> None:
     rng = random.Random(family)
     blocks = Chat(bpe(False), template=family)
     found = Chat(
         bpe(False), template=without_generation(family), bos=BOS.get(family), eos=EOS[family]
     )
-    for number in range(CONVERSATIONS):
+    for number in range(count):
         messages = random_conversation(rng, number % 2 == 1, False, number % 3 == 0)
         if family == "qwen" and "</think>" not in messages[-1]["content"]:
             continue  # the template writes an empty reasoning, which is inside its block only
@@ -68,8 +70,9 @@ def test_answers_are_found_without_generation_blocks(family: str) -> None:
 
 
 @pytest.mark.parametrize("pre", [True, False], ids=["words", "across"])
+@pytest.mark.parametrize("count", COUNTS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_equals_transformers(family: str, pre: bool) -> None:
+def test_a_family_equals_transformers(family: str, pre: bool, count: int) -> None:
     from transformers import PreTrainedTokenizerFast
 
     tokenizer: Any = PreTrainedTokenizerFast(
@@ -78,7 +81,7 @@ def test_a_family_equals_transformers(family: str, pre: bool) -> None:
     tokenizer.chat_template = (SOURCES / f"{family}.jinja").read_text(encoding="utf-8")
     rng, chat = random.Random(family), Chat(tokenizer)
     straddling = 0
-    for number in range(CONVERSATIONS):
+    for number in range(count):
         messages = random_conversation(rng, False, number % 2 == 1, number % 3 == 0)
         ids, mask = encode(chat, messages)
         given = tokenizer.apply_chat_template(
