@@ -329,6 +329,14 @@ def test_dropped_reasoning_is_reported_once(caplog: Any) -> None:
     assert len([record for record in caplog.records if "dropped" in record.message]) == 1
 
 
+def test_blocks_that_leave_out_the_end_of_an_answer_are_followed_and_reported(caplog: Any) -> None:
+    template = "{% for m in messages %}{{ m.role }}{% generation %}{{ m.content }}{% endgeneration %}<|im_end|>{% endfor %}"
+    with caplog.at_level(logging.WARNING, "penstock"):
+        chat = Chat(bpe(), template=template)
+    assert "end before <|im_end|>" in caplog.text and "{% endgeneration %} behind" in caplog.text
+    assert decode(chat(turns("a", "b"))).endswith("assistant{b}<|im_end|>")
+
+
 def test_reasoning_content_is_part_of_the_answer() -> None:
     messages = [
         *turns("a?"),

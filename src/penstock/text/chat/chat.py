@@ -88,9 +88,9 @@ class Chat:
         fields: names in the data by those of the format, such as `{"messages": "dialog"}`.
         roles: roles of the template by those of the data, such as `{"speaker": "assistant"}`.
         max_length: the most tokens of a sample, and of each side of a pair.
-        truncate: for longer samples: "turns" drops the oldest turns and keeps system messages, and
-            drops samples whose last turn is too long; "right" and "left" cut off tokens at that
-            end; "drop" drops samples; "error" raises an error.
+        truncate: for longer samples, "turns" drops the oldest turns and keeps system messages. It
+            drops samples whose last turn is too long. "right" and "left" cut off tokens at that
+            end, "drop" drops samples, "error" raises an error.
         untrained: "skip", "keep" or "error" for samples in which no token is learned.
         keep: other fields to keep.
         allowed_special: control tokens that are tokens in the data too, or "all".

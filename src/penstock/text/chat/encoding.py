@@ -22,8 +22,8 @@ class Encoded(Protocol):
     """The tokens of a text, and where their characters begin.
 
     - `ids` are the ids.
-    - `find` returns the number of the first token that begins at a character or behind it, and that
-      character, or the first one of a token that begins before it and ends behind it.
+    - `find` returns the number of the first token that begins at a position or behind it. It also
+      returns where a token over the position begins, or the position.
     """
 
     ids: list[int]
@@ -53,8 +53,8 @@ class OffsetTokenizer(Protocol):
     - `encode` encodes texts, without tokens before and after them.
     """
 
-    special: Mapping[str, int]
-    added: Mapping[str, int]
+    special: dict[str, int]
+    added: dict[str, int]
     prefix: str
 
     def protect(self, control: frozenset[str], /) -> None: ...
@@ -185,8 +185,12 @@ class _HuggingFaceTokenizer:
         self._content: str = backend.to_str()
         self._tokenizer, self._protected = self._load(self._content), None
         tokens = backend.get_added_tokens_decoder().items()
-        self.special = {token.content: number for number, token in tokens if token.special}
-        self.added = {token.content: number for number, token in tokens if not token.special}
+        self.special: dict[str, int] = {
+            token.content: number for number, token in tokens if token.special
+        }
+        self.added: dict[str, int] = {
+            token.content: number for number, token in tokens if not token.special
+        }
         bare, full = (
             backend.encode("a", add_special_tokens=special).tokens for special in (False, True)
         )

@@ -10,12 +10,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from logging import getLogger
 from typing import Any, cast
 
 from ...errors import DataError
 from .control_tokens import ControlTokens
 from .conversation import Message
 from .marks import (
+    GENERATION_END,
     OTHER_PLACEHOLDER,
     PLACEHOLDER,
     Rendering,
@@ -218,12 +220,20 @@ class MessageLocator:
             prompt = self._template.render([question], None, True)
         except DataError:
             return  # the template needs other conversations
+        blocks = [match.end() for match in re.finditer(GENERATION_END, text)]
+        tails = [remove_marks(text[end:]) for end in blocks]
         ends, text, prompt = list(self._eos), remove_marks(text), remove_marks(prompt)
         for match in re.finditer(f"{OTHER_PLACEHOLDER[0]}+", text):
             for first, last in self._owned_after(text, match.end())[:1]:
                 if not text[match.end() : first].strip() and text[first:last] not in ends:
                     ends.append(text[first:last])
         self.ends = tuple(ends)
+        if any(tail.startswith(self.ends) for tail in tails if self.ends):
+            getLogger("penstock").warning(
+                "Chat: the {%% generation %%} blocks of the chat template end before %s, so the model "
+                "does not learn to end its answers: move {%% endgeneration %%} behind it",
+                next(end for end in self.ends for tail in tails if tail.startswith(end)),
+            )
         start = prompt.rfind(PLACEHOLDER[0]) + 1
         after = [
             last for first, last in self._owned_after(prompt, start) if prompt[first:last] in ends
