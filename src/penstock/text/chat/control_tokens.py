@@ -135,7 +135,7 @@ class ControlTokens:
         if isinstance(value, list | tuple | np.ndarray):
             return [self._mark(item, False) for item in cast("Iterable[Any]", value)]
         if isinstance(value, np.generic):
-            return value.item()
+            return cast(Any, value).item()
         return value if isinstance(value, _PLAIN) else f"<{type(value).__name__}>"
 
 

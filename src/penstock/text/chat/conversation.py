@@ -167,7 +167,7 @@ def _read_tool_call(call: Any) -> Any:
     result: dict[str, Any] = dict(cast("Mapping[str, Any]", call))
     inner: Any = result.get("function")
     function: dict[str, Any] = (
-        dict(cast("Mapping[str, Any]", inner)) if isinstance(inner, Mapping) else result
+        {**cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else result
     )
     arguments = function.get("arguments")
     if isinstance(arguments, str):

@@ -113,8 +113,8 @@ def mask_tokens(encoded: Encoded, text: str, spans: Sequence[Span]) -> npt.NDArr
     mask = np.zeros(len(encoded.ids), np.bool_)
     for begin, stop in spans:
         low, before = encoded.find(begin)
-        while before < begin and text[before:begin].isspace():
-            low, before = encoded.find(before)
+        if before < begin and text[before:begin].isspace():
+            low = encoded.find(before)[0]
         mask[low : encoded.find(stop)[0]] = True
     return mask
 
@@ -162,7 +162,7 @@ class _Encoding:
         index: int | None = encoding.char_to_token(position)
         behind = position
         while index is None:  # no token has this character, such as a space between words
-            behind += 1
+            behind += 1  # the last token ends behind it
             index = encoding.char_to_token(behind)
         start: int = encoding.token_to_chars(index)[0]
         if start >= position:
