@@ -21,7 +21,14 @@ from ...stores import display_path
 from ..tokenise import identify_tokenizer, open_tokenizer
 from .control_tokens import ControlTokens
 from .conversation import Conversation, Message, Segments
-from .encoding import ChatText, Encoded, describe_tokenizer, make_offset_tokenizer, mask_tokens
+from .encoding import (
+    ChatText,
+    Encoded,
+    describe_tokenizer,
+    make_offset_tokenizer,
+    mask_tokens,
+    swap_slash,
+)
 from .formats import FORMAT_NAMES, SampleReader
 from .marks import NONCHARACTERS, Span, read_marks
 from .spans import MessageLocator, merge_spans, subtract_spans
@@ -482,7 +489,7 @@ class _Compiled:
             control, markup = set[str](), set[str]()
         else:
             added = {token for token in self.tokenizer.added if token.strip()}
-            markup = {token for token in added if _swap_slash(token) in added}
+            markup = {token for token in added if swap_slash(token) in added}
             control = {token for token in added if token in (source or "")} | markup
             control |= {*self.tokenizer.special, *(family.tokens if family else ())}
             control = {*control, *filter(None, (self.bos, self.eos))} - {*allowed}
@@ -514,11 +521,6 @@ class _Compiled:
                 "the model, such as Chat(tokenizer, template='chatml'), or the path of a template"
             )
         return self._template
-
-
-def _swap_slash(token: str) -> str:
-    """Return the other token of a pair such as <think> and </think>."""
-    return token.replace("</", "<", 1) if token.startswith("</") else token.replace("<", "</", 1)
 
 
 def _is_excluded(message: Message) -> bool:

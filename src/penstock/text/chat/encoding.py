@@ -119,6 +119,15 @@ def mask_tokens(encoded: Encoded, text: str, spans: Sequence[Span]) -> npt.NDArr
     return mask
 
 
+def swap_slash(token: str) -> str:
+    """Return the other token of a pair such as <think> and </think>.
+
+    Args:
+        token: one of them.
+    """
+    return token.replace("</", "<", 1) if token.startswith("</") else token.replace("<", "</", 1)
+
+
 class _Offsets:
     """Tokens with lists of their first characters, which never fall, and of their ends."""
 
@@ -323,15 +332,17 @@ class _SentencePieceTokenizer(_SplittingTokenizer):
         super().__init__()
         self._model = model
         pieces = {model.id_to_piece(number): number for number in range(len(model))}
-        self.special = {
-            piece: number for piece, number in pieces.items() if model.is_control(number)
-        }
-        self.added = {
-            piece: number
+        control = {piece for piece, number in pieces.items() if model.is_control(number)}
+        # The package does not say which pieces are symbols of the user: they look like these.
+        symbols = {
+            piece
             for piece, number in pieces.items()
             if re.fullmatch(r"<[^<>\s]+>|\[[^\[\]\s]+\]", piece)
-            and not (piece in self.special or model.is_byte(number) or model.is_unknown(number))
+            and not (model.is_byte(number) or model.is_unknown(number))
         }
+        pairs = {token for token in symbols - control if swap_slash(token) in symbols - control}
+        self.special = {piece: pieces[piece] for piece in control | symbols - pairs}
+        self.added = {piece: pieces[piece] for piece in pairs}
         self._guard = [number for number, _, _ in self._encode_pieces(CONTROL_PREFIX)]
 
     def _encode_pieces(self, text: str) -> list[tuple[int, int, int]]:
