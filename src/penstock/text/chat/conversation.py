@@ -190,7 +190,7 @@ def _join_parts(content: Any, number: int) -> str:
         fields = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {"text": part}
         text = fields.get("text")
         if not isinstance(text, str):
-            kind = fields.get("type") or type(part).__name__
+            kind = fields.get("type") or type(cast(object, part)).__name__
             raise DataError(
                 f"message {number} has a part of type {kind!r}: Chat encodes text; map such parts to "
                 "text before, or encode them with a processor"
