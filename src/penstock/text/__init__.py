@@ -13,6 +13,7 @@ packed rows, with one document a row, so `CausalLM` takes both:
 """
 
 from .causal_lm import TRANSFORMERS, CausalLM, Field
+from .chat import Chat
 from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
 from .padding import Padded, pad_columns, pad_rows
 from .tokenise import Tokenise
@@ -20,6 +21,7 @@ from .tokenise import Tokenise
 __all__ = [
     "TRANSFORMERS",
     "CausalLM",
+    "Chat",
     "Field",
     "Padded",
     "Tokenise",

@@ -85,8 +85,8 @@ class Tokenise:
                 raise ConfigError(
                     f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
                 )
-        self._path = parse_location(tokenizer) if isinstance(tokenizer, str | Path) else None
-        self.tokenizer: Any = tokenizer if self._path is None else display_path(tokenizer)
+        is_path = isinstance(tokenizer, str | Path)
+        self.tokenizer: Any = display_path(tokenizer) if is_path else tokenizer
         self.field, self.special_tokens, self.bos, self.eos, self.keep = (
             field,
             special_tokens,
@@ -106,7 +106,7 @@ class Tokenise:
             for name, value in settings.items()
             if value is not None
         )
-        self.counted = f"{self._identity()}, {field}{described_settings}"
+        self.counted = f"{identify_tokenizer(self.tokenizer)}, {field}{described_settings}"
         self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._loaded  # noqa: B018 - read its settings now, not in several threads at once
@@ -246,23 +246,6 @@ class Tokenise:
             return tokenizer(texts, add_special_tokens=special)["input_ids"]
         return list(tokenizer(texts))
 
-    def _identity(self) -> str:
-        """Return a digest of the tokenizer's content, if readable, or its name."""
-        tokenizer, path = self.tokenizer, self._path
-        if path is None:
-            backend = _get_backend(tokenizer)
-            if hasattr(backend, "to_str"):
-                return _digest_bytes(backend.to_str().encode())
-            return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
-        with convert_storage_errors(path):
-            file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
-            exists = file.is_file()
-        if exists:
-            return _digest_bytes(_read_file(file))
-        if path.suffix == ".json" or path.is_absolute() or is_remote(path):
-            raise ConfigError(f"there is no tokenizer {tokenizer!r}")
-        return tokenizer
-
     @cached_property
     def _bos_eos(self) -> tuple[TokenIds, TokenIds]:
         """Return the tokens to add before and after every text, without those of the template."""
@@ -280,10 +263,8 @@ class Tokenise:
 
     @cached_property
     def _loaded(self) -> Any:
-        tokenizer: Any = self.tokenizer
-        if self._path is not None:
-            tokenizer = _load_tokenizer(tokenizer, self._path)
-        elif not callable(tokenizer) and not hasattr(tokenizer, "encode_batch"):
+        tokenizer = open_tokenizer(self.tokenizer)
+        if not callable(tokenizer) and not hasattr(tokenizer, "encode_batch"):
             raise ConfigError(
                 f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
                 "list of texts"
@@ -303,9 +284,52 @@ def _read_file(path: Path) -> bytes:
         return read_within(str(path), TOKENIZER)
 
 
-def _load_tokenizer(name: str, path: Path) -> Any:
-    """Load a tokenizer: a file with tokenizers, a folder or a hub name with transformers."""
+def identify_tokenizer(tokenizer: Any) -> str:
+    """Return a digest of a tokenizer's content, if readable, or its name.
+
+    Args:
+        tokenizer: a path, a name on the hub, an object or a function.
+
+    Raises:
+        ConfigError: if there is no file at the path.
+    """
+    if not isinstance(tokenizer, str):
+        backend = _get_backend(tokenizer)
+        if hasattr(backend, "to_str"):
+            return _digest_bytes(backend.to_str().encode())
+        return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
+    path = parse_location(tokenizer)
+    with convert_storage_errors(path):
+        file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
+        exists = file.is_file()
+    if exists:
+        return _digest_bytes(_read_file(file))
+    if path.suffix in (".json", ".model") or path.is_absolute() or is_remote(path):
+        raise ConfigError(f"there is no tokenizer {tokenizer!r}")
+    return tokenizer
+
+
+def open_tokenizer(tokenizer: Any) -> Any:
+    """Return a tokenizer by its path or name, and an object as it is.
+
+    A file is opened with tokenizers, or with sentencepiece if it ends in `.model`; a folder or a
+    name on the hub with transformers.
+
+    Args:
+        tokenizer: a path, a name on the hub, or an object.
+
+    Raises:
+        ConfigError: if the tokenizer cannot be opened.
+        ImportError: if the package that opens it is not installed.
+    """
+    return _load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+
+
+def _load_tokenizer(name: str) -> Any:
+    path = parse_location(name)
     package = "tokenizers" if path.is_file() else "transformers"
+    if package == "tokenizers" and path.suffix == ".model":
+        package = "sentencepiece"
     try:
         library: Any = importlib.import_module(package)
     except ModuleNotFoundError:
@@ -313,6 +337,8 @@ def _load_tokenizer(name: str, path: Path) -> Any:
     try:
         if package == "transformers":
             return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        if package == "sentencepiece":
+            return library.SentencePieceProcessor(model_proto=_read_file(path))
         tokenizer = library.Tokenizer.from_buffer(_read_file(path))
     except PenstockError:
         raise

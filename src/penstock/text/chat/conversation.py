@@ -1,0 +1,203 @@
+"""Conversations with uniform messages, from the message forms of public data sets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+
+from ...errors import DataError
+
+Message: TypeAlias = dict[str, Any]
+"""A message with "role" and "content", a text; maybe "reasoning_content", "tool_calls", "weight"."""
+
+ROLE_ALIASES = {
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "model", "bot", "bard", "bing", "claude"), "assistant"),
+    **dict.fromkeys(("observation", "tool_response", "tool_results"), "tool"),
+}
+"""Roles of ShareGPT and other data sets, with the names that chat templates use."""
+
+_ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """Messages for a chat template.
+
+    Attributes:
+        messages: uniform messages.
+        tools: JSON schemas of tools, for the template.
+        prompt_length: the number of messages at the start that are a prompt and never learned.
+    """
+
+    messages: list[Message]
+    tools: list[Any] | None = None
+    prompt_length: int = 0
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Consecutive texts that need no template.
+
+    Attributes:
+        texts: the texts, in order.
+        learned: whether each text carries loss.
+        labels: a label for the end of each text, or `None`; for stepwise rewards.
+    """
+
+    texts: list[str]
+    learned: list[bool]
+    labels: list[int | None] | None = None
+
+
+@dataclass(frozen=True)
+class Example:
+    """The content of a sample.
+
+    Attributes:
+        sequences: conversations or texts, by the prefix of their features: "" for a single one,
+            "chosen_" and "rejected_" for a preference pair.
+        features: other features that the format defines, such as the label of KTO.
+    """
+
+    sequences: Mapping[str, Conversation | Segments]
+    features: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class MessageReader:
+    """Converts messages of any public form to uniform messages.
+
+    Attributes:
+        role: the key of the role, if not "role" or "from".
+        content: the key of the content, if not "content" or "value".
+        roles: roles of the data by the name that the template knows.
+    """
+
+    role: str | None = None
+    content: str | None = None
+    roles: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def read_messages(self, values: Any) -> list[Message]:
+        """Return uniform messages.
+
+        Args:
+            values: a list of mappings with a role and a content.
+
+        Raises:
+            DataError: if a message has no role or no content, or parts other than text.
+        """
+        messages = [self._read(number, value) for number, value in enumerate(values)]
+        if not messages:
+            raise DataError("the conversation has no messages: filter out such samples")
+        return messages
+
+    def _read(self, number: int, value: Any) -> Message:
+        if not isinstance(value, Mapping):
+            raise DataError(
+                f"message {number} is a {type(value).__name__}: give mappings with a role and a content"
+            )
+        given = cast("Mapping[str, Any]", value)
+        message = {str(key): item for key, item in given.items() if item is not None}
+        role_key = self.role or ("role" if "role" in message else "from")
+        content_key = self.content or ("content" if "content" in message else "value")
+        role, content = message.pop(role_key, None), message.pop(content_key, None)
+        if not isinstance(role, str):
+            raise DataError(
+                f"message {number} has no role, only {_list_keys(given)}: name its key, such as "
+                "fields={'role': 'speaker'}"
+            )
+        role = self.roles.get(role) or ROLE_ALIASES.get(role, role)
+        if not _ROLE.fullmatch(role):
+            raise DataError(
+                f"message {number} has the role {role!r}: map it, such as roles={{{role!r}: 'user'}}"
+            )
+        reasoning = next((message[name] for name in _REASONING_NAMES if name in message), None)
+        if isinstance(reasoning, str):
+            message["reasoning_content"] = reasoning
+        if calls := message.pop("tool_calls", None):
+            message["tool_calls"] = [_read_tool_call(call) for call in _read_json(calls)]
+        if content is None and not calls and reasoning is None:
+            raise DataError(
+                f"message {number} has no content, only {_list_keys(given)}: name its key, such as "
+                "fields={'content': 'text'}"
+            )
+        text = content if isinstance(content, str) else _join_parts(content, number)
+        return {"role": role, "content": text, **message}
+
+
+def read_tools(value: Any) -> list[Any] | None:
+    """Return the tools of a sample, given as a list or as JSON text; `None` without tools.
+
+    Args:
+        value: the field with the tools.
+
+    Raises:
+        DataError: if the text is not a JSON list.
+    """
+    return list(_read_json(value)) or None if value is not None else None
+
+
+def is_list(value: Any) -> bool:
+    """Return whether a value of a sample is a list in any of its forms."""
+    return isinstance(value, list | tuple | np.ndarray)
+
+
+def _read_json(value: Any) -> Sequence[Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.strip() else []
+        except ValueError as error:
+            raise DataError(f"tools and tool calls must be lists or JSON lists: {error}") from None
+    if not is_list(value):
+        raise DataError(f"tools and tool calls must be lists, not a {type(value).__name__}")
+    return value
+
+
+def _read_tool_call(call: Any) -> Any:
+    """Return a tool call whose arguments are an object, not its JSON text, as templates expect."""
+    if not isinstance(call, Mapping):
+        raise DataError(f"a tool call is a {type(call).__name__}: give mappings with a function")
+    result: dict[str, Any] = dict(cast("Mapping[str, Any]", call))
+    inner: Any = result.get("function")
+    function: dict[str, Any] = (
+        {**cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else result
+    )
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            parsed = json.loads(arguments)
+        except ValueError:
+            parsed = None
+        if isinstance(parsed, dict):
+            function["arguments"] = parsed
+    return {**result, "function": function} if isinstance(inner, Mapping) else function
+
+
+def _join_parts(content: Any, number: int) -> str:
+    """Return the text of a content that is a list of typed parts."""
+    if content is None:
+        return ""
+    parts: Sequence[Any] = content if is_list(content) else [content]
+    texts = list[str]()
+    for part in parts:
+        fields = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {"text": part}
+        text = fields.get("text")
+        if not isinstance(text, str):
+            kind = fields.get("type") or type(cast(object, part)).__name__
+            raise DataError(
+                f"message {number} has a part of type {kind!r}: Chat encodes text; map such parts to "
+                "text before, or encode them with a processor"
+            )
+        texts.append(text)
+    return "".join(texts)
+
+
+def _list_keys(fields: Mapping[str, Any]) -> str:
+    return ", ".join(map(str, fields)) or "no keys"

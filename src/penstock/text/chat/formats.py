@@ -1,0 +1,340 @@
+"""The table of formats: how a sample of a public data set becomes conversations or texts.
+
+A new format is a function and a row of `FORMATS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
+from typing import Any, cast
+
+import numpy as np
+
+from ...errors import ConfigError, DataError
+from .conversation import (
+    Conversation,
+    Example,
+    Message,
+    MessageReader,
+    Segments,
+    is_list,
+    read_tools,
+)
+
+Fields = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """A form of samples.
+
+    Attributes:
+        name: the name for `Chat(format=)`.
+        needs: the kind of each field that the format needs: a key of `KINDS`.
+        read: converts the fields of a sample.
+    """
+
+    name: str
+    needs: Mapping[str, str]
+    read: Callable[[Fields, MessageReader], Example]
+
+    def find_mismatch(self, fields: Fields) -> str | None:
+        """Return why a sample does not have this format; `None` if it has.
+
+        Args:
+            fields: the fields of the sample.
+        """
+        if missing := [name for name in self.needs if fields.get(name) is None]:
+            return f"lacks {' and '.join(missing)}"
+        for name, kind in self.needs.items():
+            if not KINDS[kind](fields[name]):
+                return f"{name} is {_describe_value(fields[name])}, not {kind}"
+        return None
+
+
+# ---------------------------------------------------------------- kinds of fields
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return is_list(value) and len(value) > 0 and all(isinstance(item, str) for item in value)
+
+
+def _are_messages(value: Any) -> bool:
+    return is_list(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, bool | np.bool_) or (
+        isinstance(value, int | float | np.number) and value in (0, 1)
+    )
+
+
+def _are_flags(value: Any) -> bool:
+    return is_list(value) and all(map(_is_flag, value))
+
+
+KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "a text": _is_text,
+    "a list of texts": _are_texts,
+    "a list of messages": _are_messages,
+    "a text or a list of messages": lambda value: _is_text(value) or _are_messages(value),
+    "a flag": _is_flag,
+    "a list of flags": _are_flags,
+}
+"""Tests of the values of fields, by their names in messages."""
+
+
+def _describe_value(value: Any) -> str:
+    if is_list(value) and len(value) and not isinstance(value[0], Mapping):
+        return f"a list of {type(value[0]).__name__}"
+    return f"a {type(value).__name__}"
+
+
+# ---------------------------------------------------------------- readers of formats
+
+
+def _read_conversation(name: str, fields: Fields, reader: MessageReader) -> Example:
+    messages = _with_system(fields, reader.read_messages(fields[name]))
+    return _single(Conversation(messages, read_tools(fields.get("tools"))))
+
+
+def _read_instruction(context: str, answer: str, fields: Fields, reader: MessageReader) -> Example:
+    texts = [fields["instruction"], fields.get(context) or ""]
+    messages = list[Message]()
+    history = cast("list[tuple[str, str]]", fields.get("history") or [])
+    for question, reply in history:
+        messages += [_message("user", question), _message("assistant", reply)]
+    prompt = "\n\n".join(text for text in texts if text)
+    messages += [_message("user", prompt), _message("assistant", fields[answer])]
+    return _single(Conversation(_with_system(fields, messages)))
+
+
+def _read_completion(fields: Fields, reader: MessageReader) -> Example:
+    return _single(_join(fields["prompt"], fields["completion"], fields, reader))
+
+
+def _read_kto(fields: Fields, reader: MessageReader) -> Example:
+    sequence = _join(fields["prompt"], fields["completion"], fields, reader)
+    return Example({"": sequence}, {"label": bool(fields["label"])})
+
+
+def _read_text(fields: Fields, reader: MessageReader) -> Example:
+    return _single(Segments([fields["text"]], [True]))
+
+
+def _read_stepwise(fields: Fields, reader: MessageReader) -> Example:
+    steps, labels = list(fields["completions"]), [int(label) for label in fields["labels"]]
+    if len(steps) != len(labels):
+        raise DataError(f"{len(steps)} completions have {len(labels)} labels: give one for each")
+    texts = [fields["prompt"], *(f"{step}\n" for step in steps)]
+    return _single(Segments(texts, [False] + [True] * len(steps), [None, *labels]))
+
+
+def _read_preference(fields: Fields, reader: MessageReader) -> Example:
+    prompt, answers = fields.get("prompt"), [fields["chosen"], fields["rejected"]]
+    if prompt is None and all(map(_is_text, answers)):
+        dialogues = [_split_dialogue(answer) for answer in answers]
+        if all(dialogues):
+            answers = dialogues
+        else:
+            prompt = _common_text(*answers)
+            answers = [answer[len(prompt) :] for answer in answers]
+    elif prompt is None and not all(map(_are_messages, answers)):
+        raise DataError("chosen and rejected must both be texts, or both be lists of messages")
+    if prompt is not None:
+        chosen, rejected = (_join(prompt, answer, fields, reader) for answer in answers)
+    else:
+        sides = [reader.read_messages(answer) for answer in answers]
+        pairs = zip(*sides, strict=False)
+        common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        common = min(common, len(sides[0]) - 1, len(sides[1]) - 1)
+        tools = read_tools(fields.get("tools"))
+        chosen, rejected = (Conversation(side, tools, common) for side in sides)
+    return Example({"chosen_": chosen, "rejected_": rejected})
+
+
+FORMATS: tuple[ChatFormat, ...] = (
+    ChatFormat(
+        "stepwise",
+        {"prompt": "a text", "completions": "a list of texts", "labels": "a list of flags"},
+        _read_stepwise,
+    ),
+    ChatFormat(
+        "preference",
+        {
+            "chosen": "a text or a list of messages",
+            "rejected": "a text or a list of messages",
+        },
+        _read_preference,
+    ),
+    ChatFormat(
+        "kto",
+        {
+            "prompt": "a text or a list of messages",
+            "completion": "a text or a list of messages",
+            "label": "a flag",
+        },
+        _read_kto,
+    ),
+    ChatFormat(
+        "messages", {"messages": "a list of messages"}, partial(_read_conversation, "messages")
+    ),
+    ChatFormat(
+        "sharegpt",
+        {"conversations": "a list of messages"},
+        partial(_read_conversation, "conversations"),
+    ),
+    ChatFormat(
+        "completion",
+        {
+            "prompt": "a text or a list of messages",
+            "completion": "a text or a list of messages",
+        },
+        _read_completion,
+    ),
+    ChatFormat(
+        "alpaca",
+        {"instruction": "a text", "output": "a text"},
+        partial(_read_instruction, "input", "output"),
+    ),
+    ChatFormat(
+        "dolly",
+        {"instruction": "a text", "response": "a text"},
+        partial(_read_instruction, "context", "response"),
+    ),
+    ChatFormat("text", {"text": "a text"}, _read_text),
+)
+"""All formats, in the order in which samples are compared with them."""
+
+FORMAT_NAMES: tuple[str, ...] = ("auto", *(entry.name for entry in FORMATS))
+
+
+class SampleReader:
+    """Reads samples in one format, or in the first of the table that fits.
+
+    Args:
+        format: a name of `FORMAT_NAMES`.
+        fields: names of the data by the names of the format, such as `{"messages": "dialog"}`.
+        roles: names of templates by the roles of the data, such as `{"speaker": "assistant"}`.
+
+    Raises:
+        ConfigError: if no format has a field.
+    """
+
+    def __init__(self, format: str, fields: Mapping[str, str], roles: Mapping[str, str]) -> None:
+        known = {name for entry in FORMATS for name in entry.needs}
+        known |= {"role", "content", "system", "tools", "input", "context", "history"}
+        for name in fields:
+            if name not in known:
+                raise ConfigError(
+                    f"Chat(fields={{{name!r}: ...}}): no format has this field; the keys are "
+                    f"{', '.join(sorted(known))}, the values are the names in your data"
+                )
+        self._fields = dict(fields)
+        self._messages = MessageReader(fields.get("role"), fields.get("content"), roles)
+        self._formats = [entry for entry in FORMATS if format in ("auto", entry.name)]
+
+    def read(self, sample: Any) -> Example:
+        """Return the content of a sample.
+
+        Args:
+            sample: a mapping, or a text.
+
+        Raises:
+            DataError: if the sample has none of the formats.
+        """
+        fields = self._fields_of(sample)
+        reasons = list[tuple[str, str]]()
+        for entry in self._formats:
+            reason = entry.find_mismatch(fields)
+            if reason is None:
+                return entry.read(fields, self._messages)
+            reasons.append((entry.name, reason))
+        listed = "; ".join(f"{name}: {reason}" for name, reason in reasons)
+        keys = ", ".join(map(str, fields)) or "no keys"
+        raise DataError(
+            f"the sample has no known chat format; it has {keys} ({listed}): name its fields, such "
+            "as fields={'messages': 'dialog'}, or map it to messages before"
+        )
+
+    def _fields_of(self, sample: Any) -> Fields:
+        if isinstance(sample, str):
+            return {"text": sample}
+        if is_list(sample) and _are_messages(sample):
+            return {"messages": sample}
+        if not isinstance(sample, Mapping):
+            raise DataError(
+                f"the sample is a {type(sample).__name__}: give mappings, such as {{'messages': [...]}}"
+            )
+        fields = cast(Fields, sample)
+        if not self._fields:
+            return fields
+        return {**fields, **{name: fields.get(key) for name, key in self._fields.items()}}
+
+
+# ---------------------------------------------------------------- helpers
+
+
+def _single(sequence: Conversation | Segments) -> Example:
+    return Example({"": sequence})
+
+
+def _message(role: str, text: Any) -> Message:
+    return {"role": role, "content": str(text)}
+
+
+def _with_system(fields: Fields, messages: list[Message]) -> list[Message]:
+    """Return messages that begin with the text of the field `system`, unless they have one."""
+    system = fields.get("system")
+    if not isinstance(system, str) or not system or messages[0]["role"] == "system":
+        return messages
+    return [_message("system", system), *messages]
+
+
+def _join(
+    prompt: Any, answer: Any, fields: Fields, reader: MessageReader
+) -> Conversation | Segments:
+    """Return a prompt and its answer, each a text or messages."""
+    if _is_text(prompt) and _is_text(answer):
+        return Segments([prompt, answer], [False, True])
+    before = [_message("user", prompt)] if _is_text(prompt) else reader.read_messages(prompt)
+    after = [_message("assistant", answer)] if _is_text(answer) else reader.read_messages(answer)
+    if after[: len(before)] == before and len(after) > len(before):
+        after = after[len(before) :]  # the answer repeats the prompt, as in UltraFeedback
+    elif after[0]["role"] != "assistant" and _is_text(prompt):
+        # The answer is the conversation itself, and the prompt only names its last question.
+        before = list(takewhile(lambda message: message is not after[-1], after))
+        after = after[-1:]
+    return Conversation(before + after, read_tools(fields.get("tools")), len(before))
+
+
+_SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
+
+
+def _split_dialogue(text: str) -> list[Message]:
+    """Return the messages of a dialogue in the text form of hh-rlhf; empty for other texts."""
+    before, *pieces = _SPEAKER.split(text)
+    if before.strip() or not pieces or pieces[0] != "Human" or pieces[-2] != "Assistant":
+        return []
+    roles = {"Human": "user", "Assistant": "assistant"}
+    pairs = zip(pieces[::2], pieces[1::2], strict=True)
+    return [_message(roles[speaker], body.strip()) for speaker, body in pairs]
+
+
+def _common_text(first: str, second: str) -> str:
+    """Return the text with which both begin, up to the end of a word."""
+    pairs = zip(first, second, strict=False)
+    size = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if size in (len(first), len(second)):
+        size = max(size - 1, 0)
+    while size and not first[size - 1].isspace():
+        size -= 1
+    return first[:size]

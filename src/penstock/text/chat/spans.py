@@ -1,0 +1,313 @@
+"""The spans of messages in one rendering of a conversation.
+
+Spans come from `{% generation %}` blocks, or from marks around the contents of messages. A
+rendering with marks counts only if it equals the one without, apart from the marks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from logging import getLogger
+from typing import Any, cast
+
+from ...errors import DataError
+from .control_tokens import ControlTokens
+from .conversation import Message
+from .marks import (
+    GENERATION_END,
+    OTHER_PLACEHOLDER,
+    PLACEHOLDER,
+    Rendering,
+    Span,
+    mark_part,
+    read_marks,
+    remove_marks,
+)
+from .templates import ChatTemplate
+
+_THINK_START, _THINK_END = "<think>", "</think>"
+
+
+@dataclass(frozen=True)
+class Located:
+    """A rendering with the spans of messages.
+
+    Attributes:
+        rendering: the rendering.
+        spans: the spans of each message that was asked for; a dropped message has none.
+    """
+
+    rendering: Rendering
+    spans: dict[int, list[Span]]
+
+
+class MessageLocator:
+    """Finds messages in the renderings of a template.
+
+    Args:
+        template: the template.
+        control: the control tokens of the tokenizer.
+        eos: the end-of-text token, which may end a message.
+    """
+
+    def __init__(self, template: ChatTemplate, control: ControlTokens, eos: str) -> None:
+        self._template, self._control = template, control
+        self._eos = (eos,) if eos else ()
+        self._answer_header, self.ends = "", self._eos
+        self._probe()
+
+    def locate(
+        self, messages: list[Message], tools: list[Any] | None, wanted: Sequence[int]
+    ) -> Located:
+        """Return one rendering of a conversation, and the spans of messages in it.
+
+        Args:
+            messages: messages whose control tokens are marked.
+            tools: schemas of tools.
+            wanted: the messages to find.
+
+        Raises:
+            DataError: if a message cannot be found.
+        """
+        rendering = read_marks(self._template.render(messages, tools))
+        if not wanted:
+            return Located(rendering, {})
+        if self._template.has_generation:
+            answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+            if len(answers) == len(rendering.generation) and {*wanted} <= {*answers}:
+                blocks = dict(zip(answers, rendering.generation, strict=True))
+                return Located(rendering, {i: [blocks[i]] for i in wanted})
+        spans = self._find_by_marks(messages, tools, wanted, rendering)
+        if spans is None:
+            spans = self._find_by_replacing(messages, tools, wanted, rendering)
+        if self._template.has_generation:
+            spans = {
+                number: self._use_blocks(found, rendering.generation)
+                if messages[number]["role"] == "assistant"
+                else found
+                for number, found in spans.items()
+            }
+        return Located(rendering, spans)
+
+    def _use_blocks(self, spans: list[Span], blocks: list[Span]) -> list[Span]:
+        """Return the generation blocks that a message shares characters with."""
+        return [
+            block
+            for block in blocks
+            if any(start < block[1] and block[0] < stop for start, stop in spans)
+        ]
+
+    def _find_by_marks(
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        wanted: Sequence[int],
+        rendering: Rendering,
+    ) -> dict[int, list[Span]] | None:
+        """Return spans from a second rendering with marks; `None` if marks change the text."""
+        marked = [_mark_message(message, i) for i, message in enumerate(messages)]
+        parts = self._render_parts(marked, tools, rendering.text)
+        if parts is None:
+            return None
+        if changed := [i for i in wanted if i not in parts and _has_reasoning(messages[i])]:
+            # The template drops or moves the reasoning: mark it apart from the rest.
+            for i in changed:
+                marked[i] = {**marked[i], "content": _mark_reasoning(messages[i]["content"], i)}
+            parts = self._render_parts(marked, tools, rendering.text)
+            if parts is None:
+                return None
+        owned = self._control.find_owned(rendering.text, rendering.data)[0]
+        spans = dict[int, list[Span]]()
+        ordered = sorted(parts.items(), key=lambda entry: min(entry[1]))
+        edges = [(min(found)[0], max(stop for _, stop in found)) for _, found in ordered]
+        firsts = [start for start, _ in edges] + [len(rendering.text)]
+        lasts = [0] + [stop for _, stop in edges]
+        for position, (number, _) in enumerate(ordered):
+            if number in wanted:
+                start, stop = edges[position]
+                span = self._extend(
+                    messages[number],
+                    rendering.text,
+                    (start, stop),
+                    (lasts[position], firsts[position + 1]),
+                    owned,
+                )
+                spans[number] = [span]
+        return spans
+
+    def _render_parts(
+        self, marked: list[Message], tools: list[Any] | None, text: str
+    ) -> dict[int, list[Span]] | None:
+        """Return the parts in a rendering with marks; `None` if it differs from the one without."""
+        try:
+            rendering = read_marks(self._template.render(marked, tools))
+        except DataError:
+            return None
+        return rendering.parts if rendering.text == text else None
+
+    def _find_by_replacing(
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        wanted: Sequence[int],
+        rendering: Rendering,
+    ) -> dict[int, list[Span]]:
+        """Return spans as the text that changes if the content of a message is replaced."""
+        text, spans = rendering.text, dict[int, list[Span]]()
+        owned = self._control.find_owned(text, rendering.data)[0]
+        for number in wanted:
+            changed = [
+                {"role": message["role"], "content": PLACEHOLDER} if i == number else message
+                for i, message in enumerate(messages)
+            ]
+            second = remove_marks(self._template.render(changed, tools))
+            if PLACEHOLDER[0] not in second:
+                continue  # the template drops the message
+            head, _, rest = second.partition(PLACEHOLDER[0])
+            tail = rest.rpartition(PLACEHOLDER[0])[2]
+            start, stop = len(head), len(text) - len(tail)
+            if stop < start or not (text.startswith(head) and text.endswith(tail)):
+                raise DataError(
+                    f"message {number} cannot be found in the output of the chat template, which "
+                    "changes with it elsewhere: put {% generation %} and {% endgeneration %} around "
+                    "answers in the template, or use a built-in one, such as template='chatml'"
+                )
+            spans[number] = [
+                self._extend(messages[number], text, (start, stop), (start, len(text)), owned)
+            ]
+        return spans
+
+    def _extend(
+        self, message: Message, text: str, span: Span, bounds: Span, owned: list[Span]
+    ) -> Span:
+        """Return a span with what belongs to the message around its content.
+
+        Args:
+            message: the message.
+            text: the rendering.
+            span: the first and last marked character.
+            bounds: the end of the message before it and the start of the one after it.
+            owned: the control tokens of the template.
+        """
+        start, stop = span
+        before = text[bounds[0] : start]
+        if message["role"] == "assistant":
+            header = before.rfind(self._answer_header) if self._answer_header else -1
+            first = bounds[0] + header + len(self._answer_header)
+            if header >= 0 and (message.get("tool_calls") or not text[first:start].strip()):
+                start = first
+            elif before.rstrip().endswith(_THINK_START):
+                start = bounds[0] + len(before.rstrip()) - len(_THINK_START)
+        for first, last in owned:
+            if stop <= first < bounds[1] and text[first:last] in self.ends:
+                if message.get("tool_calls") or not text[stop:first].strip():
+                    return start, last
+                break
+        for end in self.ends:
+            if text.startswith(end, stop):
+                return start, stop + len(end)
+        return start, stop
+
+    def _probe(self) -> None:
+        """Find the tokens that end an answer, and the header of an answer, in a small conversation."""
+        question: Message = {"role": "user", "content": PLACEHOLDER}
+        answer: Message = {"role": "assistant", "content": OTHER_PLACEHOLDER}
+        try:
+            text = self._template.render([question, answer, question, answer], None)
+            prompt = self._template.render([question], None, True)
+        except DataError:
+            return  # the template needs other conversations
+        blocks = [match.end() for match in re.finditer(GENERATION_END, text)]
+        tails = [remove_marks(text[end:]) for end in blocks]
+        ends, text, prompt = list(self._eos), remove_marks(text), remove_marks(prompt)
+        for match in re.finditer(f"{OTHER_PLACEHOLDER[0]}+", text):
+            for first, last in self._owned_after(text, match.end())[:1]:
+                if not text[match.end() : first].strip() and text[first:last] not in ends:
+                    ends.append(text[first:last])
+        self.ends = tuple(ends)
+        if any(tail.startswith(self.ends) for tail in tails if self.ends):
+            getLogger("penstock").warning(
+                "Chat: the {%% generation %%} blocks of the chat template end before %s, so the model "
+                "does not learn to end its answers: move {%% endgeneration %%} behind it",
+                next(end for end in self.ends for tail in tails if tail.startswith(end)),
+            )
+        start = prompt.rfind(PLACEHOLDER[0]) + 1
+        after = [
+            last for first, last in self._owned_after(prompt, start) if prompt[first:last] in ends
+        ]
+        self._answer_header = prompt[after[0] if after else start :].lstrip("\n")
+
+    def _owned_after(self, text: str, position: int) -> list[Span]:
+        owned, _ = self._control.find_owned(text, [])
+        return [span for span in owned if span[0] >= position]
+
+
+def merge_spans(spans: Sequence[Span]) -> list[Span]:
+    """Return spans in order, joined where they touch.
+
+    Args:
+        spans: spans in any order.
+
+    >>> merge_spans([(5, 7), (0, 2), (2, 4)])
+    [(0, 4), (5, 7)]
+    """
+    merged = list[Span]()
+    for start, stop in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        elif start < stop:
+            merged.append((start, stop))
+    return merged
+
+
+def subtract_spans(size: int, spans: Sequence[Span]) -> list[Span]:
+    """Return the spans of a text that others leave out.
+
+    Args:
+        size: the length of the text.
+        spans: the spans to leave out.
+
+    >>> subtract_spans(9, [(2, 4), (7, 9)])
+    [(0, 2), (4, 7)]
+    """
+    edges = [(0, 0), *merge_spans(spans), (size, size)]
+    return [(before[1], after[0]) for before, after in pairwise(edges) if before[1] < after[0]]
+
+
+def _mark_message(message: Message, number: int) -> Message:
+    """Return a message with marks around its content, reasoning and tool calls."""
+    marked: Message = dict(message)
+    for key in ("content", "reasoning_content"):
+        text = message.get(key)
+        if isinstance(text, str):
+            marked[key] = mark_part(text, number)
+    if calls := message.get("tool_calls"):
+        marked["tool_calls"] = [_mark_call(call, number) for call in calls]
+    return marked
+
+
+def _has_reasoning(message: Message) -> bool:
+    return _THINK_END in message["content"]
+
+
+def _mark_reasoning(text: str, number: int) -> str:
+    """Return a content with marks around the reasoning and around the rest."""
+    before, end, after = text.rpartition(_THINK_END)
+    head, start, reasoning = before.partition(_THINK_START)
+    marked = f"{mark_part(head, number)}{start}{mark_part(reasoning, number)}"
+    return f"{marked}{end}{mark_part(after, number)}"
+
+
+def _mark_call(call: Any, number: int) -> Any:
+    if not isinstance(call, dict):
+        return call
+    marked: dict[str, Any] = dict(cast("dict[str, Any]", call))
+    for key in ("name", "arguments"):
+        if isinstance(marked.get(key), str):
+            marked[key] = mark_part(marked[key], number)
+    if "function" in marked:
+        marked["function"] = _mark_call(marked["function"], number)
+    return marked

@@ -1,0 +1,251 @@
+"""Chat templates: where they come from, and how Jinja's immutable sandbox renders them."""
+
+from __future__ import annotations
+
+import datetime
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ...errors import (
+    ConfigError,
+    DataError,
+    PenstockError,
+    convert_storage_errors,
+    make_missing_extra_error,
+)
+from .conversation import Message
+from .marks import GENERATION_END, GENERATION_START
+
+
+@dataclass(frozen=True)
+class Family:
+    """A built-in template.
+
+    Attributes:
+        file: the template, in the folder `families`.
+        bos: the token that begins a text, unless the tokenizer names another.
+        eos: the token that ends a text, unless the tokenizer names another.
+        tokens: the control tokens that a tokenizer needs for it.
+    """
+
+    file: str
+    bos: str | None
+    eos: str
+    tokens: tuple[str, ...]
+
+
+_CHATML_TOKENS = ("<|im_start|>", "<|im_end|>")
+_LLAMA3_TOKENS = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+_MISTRAL_TOKENS = ("[INST]", "[/INST]", "</s>")
+_DEEPSEEK_TOKENS = ("<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>")
+
+FAMILIES: Mapping[str, Family] = {
+    "chatml": Family("chatml", None, "<|im_end|>", _CHATML_TOKENS),
+    "qwen": Family("qwen", None, "<|im_end|>", _CHATML_TOKENS),
+    "llama3": Family("llama3", "<|begin_of_text|>", "<|eot_id|>", _LLAMA3_TOKENS),
+    "llama3.1": Family("llama3.1", "<|begin_of_text|>", "<|eot_id|>", _LLAMA3_TOKENS),
+    "mistral": Family(
+        "mistral", "<s>", "</s>", (*_MISTRAL_TOKENS, "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
+    ),
+    "mistral-v3": Family("mistral-v3", "<s>", "</s>", _MISTRAL_TOKENS),
+    "gemma": Family("gemma", "<bos>", "<eos>", ("<start_of_turn>", "<end_of_turn>")),
+    "phi": Family("phi", None, "<|endoftext|>", ("<|user|>", "<|assistant|>", "<|end|>")),
+    "phi4": Family("phi4", None, "<|im_end|>", (*_CHATML_TOKENS, "<|im_sep|>")),
+    "deepseek": Family(
+        "deepseek", "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", _DEEPSEEK_TOKENS
+    ),
+}
+"""Built-in templates by name. They follow the public templates of the models that are named."""
+
+
+def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | None]:
+    """Return the source of a template, and its family if it is built in.
+
+    Args:
+        template: the name of a family, a path, a template itself, or `None` for the template of the
+            tokenizer.
+        tokenizer: an object, for its own template.
+
+    Returns:
+        `None` as source if the tokenizer has no template.
+
+    Raises:
+        ConfigError: if there is no such family or file.
+    """
+    if template is None:
+        source = getattr(tokenizer, "chat_template", None)
+        if isinstance(source, Mapping):
+            source = source.get("default")  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+        return (source if isinstance(source, str) else None), None
+    if isinstance(template, str) and template in FAMILIES:
+        path = Path(__file__).with_name("families") / f"{FAMILIES[template].file}.jinja"
+        return path.read_text(encoding="utf-8"), FAMILIES[template]
+    if isinstance(template, str) and ("{{" in template or "{%" in template):
+        return template, None
+    if not isinstance(template, str | Path):
+        raise ConfigError(
+            f"Chat(template={template!r}): give a family ({', '.join(FAMILIES)}), a path, or a text"
+        )
+    path = Path(template)
+    with convert_storage_errors(path):
+        if not path.is_file():
+            raise ConfigError(
+                f"Chat(template={str(template)!r}): there is no such family or file; the families "
+                f"are {', '.join(FAMILIES)}"
+            )
+        return path.read_text(encoding="utf-8"), None
+
+
+class ChatTemplate:
+    """A compiled chat template.
+
+    The sandbox has the globals and filters that transformers gives to templates:
+    `raise_exception`, `strftime_now`, `tojson`, loop controls, and `{% generation %}`, whose blocks
+    are put between marks.
+
+    Args:
+        source: the template.
+        variables: values for the template, such as `bos_token` or `enable_thinking`.
+        date: the date for `strftime_now` and `date_string`.
+
+    Raises:
+        ConfigError: if the template is not valid Jinja.
+    """
+
+    def __init__(
+        self, source: str, variables: Mapping[str, Any], date: datetime.date | None
+    ) -> None:
+        self.source, self._date = source, date
+        self.has_generation = "endgeneration" in source
+        self._compiled = _compile(source)
+        self._variables = {**variables, "strftime_now": self._strftime_now}
+        if date is not None:
+            self._variables.setdefault("date_string", date.strftime("%d %b %Y"))
+
+    def _strftime_now(self, format: str) -> str:
+        if self._date is None:
+            raise ConfigError(
+                "the template asks for the date of today, which would change its tokens from day to "
+                "day: fix it, such as Chat(..., date='2024-07-26')"
+            )
+        return self._date.strftime(format)
+
+    def render(
+        self, messages: list[Message], tools: list[Any] | None, add_generation_prompt: bool = False
+    ) -> str:
+        """Return a conversation as text with marks.
+
+        Args:
+            messages: plain JSON values.
+            tools: schemas of tools.
+            add_generation_prompt: end with the header of an answer.
+
+        Raises:
+            DataError: if the template refuses the messages.
+            ConfigError: if the template asks for a date that is not given.
+        """
+        try:
+            return self._compiled.render(
+                messages=messages,
+                tools=tools,
+                documents=None,
+                add_generation_prompt=add_generation_prompt,
+                **self._variables,
+            )
+        except (PenstockError, MemoryError):
+            raise
+        except Exception as error:
+            raise DataError(
+                f"the chat template fails on this conversation: {error or type(error).__name__}; "
+                "its roles are "
+                + ", ".join(str(message["role"]) for message in messages[:8])
+                + ", ..." * (len(messages) > 8)
+            ) from error
+
+
+@cache
+def _compile(source: str) -> Any:
+    """Compile a template, once in a process."""
+    environment = _make_environment()
+    try:
+        return environment.from_string(source)
+    except Exception as error:
+        raise ConfigError(f"the chat template is not valid Jinja: {error}") from error
+
+
+@cache
+def _make_environment() -> Any:
+    try:
+        jinja2: Any = importlib.import_module("jinja2")
+        sandbox: Any = importlib.import_module("jinja2.sandbox")
+        extensions: Any = importlib.import_module("jinja2.ext")
+    except ModuleNotFoundError:
+        raise make_missing_extra_error("jinja2", "hf", "chat templates") from None
+    nodes, runtime = jinja2.nodes, jinja2.utils
+
+    class Generation(extensions.Extension):
+        """Puts the text of `{% generation %}` blocks between marks."""
+
+        tags = frozenset({"generation"})
+
+        def parse(self, parser: Any) -> Any:
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            call = self.call_method("_mark")
+            return nodes.CallBlock(call, [], [], body).set_lineno(line)
+
+        def _mark(self, caller: Any) -> str:
+            return f"{GENERATION_START}{caller()}{GENERATION_END}"
+
+    class SafeNamespace(runtime.Namespace):
+        """A namespace without attributes of Python's own."""
+
+        def __init__(*args: Any, **values: Any) -> None:
+            self, *rest = args
+            values = dict(*rest, **values)
+            for name in values:
+                check_name(name)
+            runtime.Namespace.__init__(self, values)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            check_name(name)
+            runtime.Namespace.__setitem__(self, name, value)
+
+    def check_name(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise jinja2.exceptions.SecurityError(f"a namespace has no attribute {name!r}")
+
+    def make_dict(*args: Any, **values: Any) -> dict[Any, Any]:
+        return dict(*args, **values)
+
+    def raise_exception(message: str) -> None:
+        raise jinja2.exceptions.TemplateError(message)
+
+    def tojson(
+        value: Any,
+        ensure_ascii: bool = False,
+        indent: Any = None,
+        separators: Any = None,
+        sort_keys: bool = False,
+    ) -> str:
+        return json.dumps(
+            value,
+            ensure_ascii=ensure_ascii,
+            indent=indent,
+            separators=separators,
+            sort_keys=sort_keys,
+        )
+
+    environment = sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extensions.loopcontrols]
+    )
+    environment.filters["tojson"] = tojson
+    environment.globals.update(
+        raise_exception=raise_exception, dict=make_dict, namespace=SafeNamespace
+    )
+    return environment

@@ -1,0 +1,340 @@
+"""Formats of samples: those of ten public data sets, rebuilt from their data cards, and all others."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from chat_cases import bpe, decode
+from penstock.errors import DataError
+from penstock.text import Chat
+from penstock.text.chat import FORMATS
+from penstock.text.chat.formats import FORMAT_NAMES, SampleReader
+
+HUMAN = "\n\nHuman: Can you help?\n\nAssistant: With what?\n\nHuman: A sum."
+
+
+def chat(**settings: Any) -> Chat:
+    return Chat(bpe(), template="chatml", **settings)
+
+
+def say(role: str, content: str, **more: Any) -> dict[str, Any]:
+    return {"role": role, "content": content, **more}
+
+
+def ultrachat(i: int) -> dict[str, Any]:
+    messages = [
+        say("user", f"p{i}"),
+        say("assistant", "a"),
+        say("user", "q"),
+        say("assistant", "b"),
+    ]
+    return {"prompt": f"p{i}", "prompt_id": f"{i:064x}", "messages": messages}
+
+
+def openhermes(i: int) -> dict[str, Any]:
+    turns = [
+        {"from": "human", "value": f"p{i}", "weight": None},
+        {"from": "gpt", "value": "b", "weight": None},
+    ]
+    if i % 2:
+        turns.insert(0, {"from": "system", "value": "s", "weight": None})
+    nothing = ("custom_instruction", "topic", "model_name", "model", "skip_prompt_formatting", "language",
+               "system_prompt", "id", "title", "idx", "hash", "avatarUrl", "views")  # fmt: skip
+    return {
+        **dict.fromkeys(nothing),
+        "conversations": turns,
+        "source": "airoboros2.2",
+        "category": "orca",
+    }
+
+
+def tulu(i: int) -> dict[str, Any]:
+    return {
+        "id": f"flan_{i}",
+        "messages": ultrachat(i)["messages"],
+        "source": "ai2-adapt-dev/flan_v2",
+    }
+
+
+def slim_orca(i: int) -> dict[str, Any]:
+    system = {"from": "system", "value": "You are helpful.", "weight": None}
+    return {
+        "conversations": [
+            system,
+            {"from": "human", "value": f"p{i}", "weight": 0.0},
+            {"from": "gpt", "value": "b", "weight": 1.0},
+        ]
+    }
+
+
+def alpaca(i: int) -> dict[str, Any]:
+    return {"instruction": f"p{i}", "input": "given" if i % 2 else "", "output": "b"}
+
+
+def dolly(i: int) -> dict[str, Any]:
+    return {
+        "instruction": f"p{i}",
+        "context": "given" if i % 2 else "",
+        "response": "b",
+        "category": "closed_qa",
+    }
+
+
+def ultrafeedback(i: int) -> dict[str, Any]:
+    chosen, rejected = ([say("user", f"p{i}"), say("assistant", text)] for text in "bc")
+    return {"prompt": f"p{i}", "prompt_id": f"{i:064x}", "chosen": chosen, "rejected": rejected,
+            "messages": chosen, "score_chosen": 8.0, "score_rejected": 5.5}  # fmt: skip
+
+
+def hh_rlhf(i: int) -> dict[str, Any]:
+    return {"chosen": f"{HUMAN}{i}\n\nAssistant: b", "rejected": f"{HUMAN}{i}\n\nAssistant: c"}
+
+
+def kto_mix(i: int) -> dict[str, Any]:
+    return {"dataset": "capybara", "prompt": [say("user", f"p{i}")], "completion": [say("assistant", "b")],
+            "label": i % 2 == 0, "rating": 5.0}  # fmt: skip
+
+
+def prm800k(i: int) -> dict[str, Any]:
+    return {"labeler": "x", "timestamp": "2022", "generation": None, "is_quality_control_question": False,
+            "is_initial_screening_question": False, "question": {"problem": f"p{i}", "ground_truth_answer": "3"},
+            "label": {"steps": [{"completions": [{"text": "b", "rating": 1, "flagged": None}]}], "total_time": 1}}  # fmt: skip
+
+
+def trl_prm800k(i: int) -> dict[str, Any]:
+    return {"prompt": f"p{i}", "completions": ["b", "c"], "labels": [True, False]}
+
+
+DATA_SETS = {
+    "ultrachat_200k": (ultrachat, "messages"),
+    "OpenHermes-2.5": (openhermes, "sharegpt"),
+    "tulu-3-sft-mixture": (tulu, "messages"),
+    "SlimOrca": (slim_orca, "sharegpt"),
+    "alpaca-cleaned": (alpaca, "alpaca"),
+    "dolly-15k": (dolly, "dolly"),
+    "ultrafeedback_binarized": (ultrafeedback, "preference"),
+    "hh-rlhf": (hh_rlhf, "preference"),
+    "kto-mix-14k": (kto_mix, "kto"),
+    "prm800k": (prm800k, None),
+    "trl-lib/prm800k": (trl_prm800k, "stepwise"),
+}
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_public_data_sets(name: str) -> None:
+    make, format = DATA_SETS[name]
+    encoder = chat()
+    if format is None:
+        with pytest.raises(
+            DataError,
+            match=r"no known chat format.*question, label.*messages: lacks messages.*stepwise: lacks prompt and completions and labels|stepwise: lacks",
+        ):
+            encoder(make(0))
+        return
+    named = chat(format=format)
+    samples = [make(i) for i in range(500)]
+    rows = encoder.many(samples)
+    for row, again in zip(rows[::20], named.many(samples[::20]), strict=True):
+        assert all(np.array_equal(row[key], value) for key, value in again.items())
+    for i in range(0, 500, 7):
+        row = rows[i]
+        prefixes = ["chosen_", "rejected_"] if format == "preference" else [""]
+        for prefix, answer in zip(prefixes, "bc", strict=False):
+            text = decode(row, prefix)
+            if format == "stepwise":
+                assert row["labels"][row["loss_mask"]].tolist() == [1, 0]
+            else:
+                assert text.rstrip("\n").endswith(f"{{{answer}<|im_end|>}}"), text
+                assert f"p{i}" in text or f"A sum.{i}" in text
+    assert encoder.stats.samples == 500
+
+
+# ---------------------------------------------------------------- each format
+
+
+def test_system_texts_and_contexts() -> None:
+    head = "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\n"
+    share = {
+        "system": "s",
+        "conversations": [{"from": "human", "value": "a?"}, {"from": "gpt", "value": "b"}],
+    }
+    assert decode(chat()(share)).startswith(head + "a?")
+    assert decode(chat()({**alpaca(1), "system": "s"})).startswith(head + "p1\n\ngiven<|im_end|>")
+    history = decode(chat()({**alpaca(0), "history": [["x", "y"]]}))
+    assert (
+        "user\nx<|im_end|>" in history
+        and "{y<|im_end|>}" in history
+        and "user\np0<|im_end|>" in history
+    )
+
+
+def test_texts() -> None:
+    assert decode(chat()("a text")) == decode(chat()({"text": "a text"})) == "{a text<|im_end|>}"
+    row = chat()({"prompt": "a<|im_end|>", "completion": "b</s>"})
+    assert decode(row) == "a<|im_end|>{b</s><|im_end|>}"
+    assert [bpe().id_to_token(i) for i in row["tokens"].tolist()].count("<|im_end|>") == 1
+    assert decode(chat(train_on="all")({"prompt": "a", "completion": "b"})) == "{ab<|im_end|>}"
+
+
+def test_the_token_that_begins_texts_is_not_doubled() -> None:
+    from tokenizers import Tokenizer, processors
+
+    tokenizer = Tokenizer.from_str(bpe().to_str())
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
+    assert decode(Chat(tokenizer, eos="</s>")("x")) == "<s>{x</s>}"
+    assert decode(Chat(tokenizer, eos="</s>", allowed_special=("<s>",))("<s>x")) == "{<s>x</s>}"
+    assert (
+        decode(Chat(tokenizer, template="mistral")([say("user", "a"), say("assistant", "b")]))
+        == "<s>[INST]a[/INST]{b</s>}"
+    )
+
+
+def test_completions() -> None:
+    conversation = [say("user", "a"), say("assistant", "old"), say("user", "b")]
+    row = chat()({"prompt": conversation, "completion": [say("assistant", "new")]})
+    assert "{old" not in decode(row) and decode(row).endswith("{new<|im_end|>}\n")
+    assert decode(chat()({"prompt": conversation, "completion": "new"})) == decode(row)
+    assert decode(chat()({"prompt": "a", "completion": [say("assistant", "b")]})).count("{") == 1
+
+
+@pytest.mark.parametrize("explicit", [True, False])
+def test_preferences(explicit: bool) -> None:
+    before = [say("system", "s"), say("user", "a"), say("assistant", "old"), say("user", "b")]
+    answers = [[say("assistant", "good")], [say("assistant", "bad")]]
+    if explicit:
+        sample = {"prompt": before, "chosen": answers[0], "rejected": answers[1]}
+    else:
+        sample = {"chosen": before + answers[0], "rejected": before + answers[1]}
+    row = chat()(sample)
+    assert row.keys() == {
+        "chosen_tokens",
+        "chosen_loss_mask",
+        "rejected_tokens",
+        "rejected_loss_mask",
+    }
+    chosen, rejected = decode(row, "chosen_"), decode(row, "rejected_")
+    assert chosen.endswith("{good<|im_end|>}\n") and rejected.endswith("{bad<|im_end|>}\n")
+    assert chosen.count("{") == rejected.count("{") == 1
+    short = chat(max_length=len(row["chosen_tokens"]) - 1)(sample)
+    assert "old" not in decode(short, "chosen_") and "old" not in decode(short, "rejected_")
+    assert decode(short, "rejected_").startswith(
+        "<|im_start|>system\ns<|im_end|>\n<|im_start|>user\nb"
+    )
+
+
+def test_preferences_of_texts() -> None:
+    row = chat()({"prompt": "a ", "chosen": "yes", "rejected": "no"})
+    assert (
+        decode(row, "chosen_") == "a{ yes<|im_end|>}"
+        and decode(row, "rejected_") == "a{ no<|im_end|>}"
+    )
+    row = chat()({"chosen": "Say yes please", "rejected": "Say yesterday"})
+    assert decode(row, "chosen_") == "Say{ yes please<|im_end|>}"
+    row = chat()({"chosen": "same", "rejected": "same"})
+    assert decode(row, "chosen_") == "{same<|im_end|>}"
+    with pytest.raises(DataError, match="both be texts, or both be lists"):
+        chat()({"chosen": "x", "rejected": [say("assistant", "y")]})
+
+
+def test_labels_of_kto_and_steps() -> None:
+    assert [
+        chat()({"prompt": "a", "completion": "b", "label": label})["label"] for label in (True, 0)
+    ] == [True, False]
+    row = chat()({"prompt": "1+1+1? ", "completions": ["1+1=2", "2+1=4"], "labels": [1, 0]})
+    text = bpe().decode(row["tokens"].tolist(), skip_special_tokens=False)
+    assert text == "1+1+1? 1+1=2\n2+1=4\n<|im_end|>"
+    at = np.flatnonzero(row["labels"] != -100)
+    assert (
+        row["labels"][at].tolist() == [1, 0]
+        and row["loss_mask"].nonzero()[0].tolist() == at.tolist()
+    )
+    assert all("\n" in bpe().decode([token]) for token in row["tokens"][at].tolist())
+    with pytest.raises(DataError, match="2 completions have 1 labels"):
+        chat()({"prompt": "p", "completions": ["b", "c"], "labels": [True]})
+
+
+def test_fields_and_roles() -> None:
+    sample = {"dialog": [{"speaker": "customer", "said": "a?"}, {"speaker": "agent", "said": "b"}]}
+    encoder = chat(
+        fields={"messages": "dialog", "role": "speaker", "content": "said"},
+        roles={"customer": "user", "agent": "assistant"},
+    )
+    assert decode(encoder(sample)).endswith(
+        "user\na?<|im_end|>\n<|im_start|>assistant\n{b<|im_end|>}\n"
+    )
+    assert (
+        decode(chat(fields={"completion": "answer"})({"prompt": "a", "answer": "b"}))
+        == "a{b<|im_end|>}"
+    )
+    with pytest.raises(DataError, match="messages: lacks messages"):
+        chat(fields={"messages": "dialogue"})(sample)
+
+
+def test_tools_as_json_text_and_samples_of_columns() -> None:
+    tool = {"type": "function", "function": {"name": "f"}}
+    messages = [say("user", "a?"), say("assistant", "b")]
+    rows = [
+        Chat(bpe(), template="qwen")({"messages": given, "tools": tools})["tokens"].tolist()
+        for given, tools in (
+            (messages, [tool]),
+            (tuple(messages), json.dumps([tool])),
+            (np.array(messages, object), np.array([tool], object)),
+        )
+    ]
+    assert rows[0] == rows[1] == rows[2]
+    with pytest.raises(DataError, match="JSON lists"):
+        chat()({"messages": messages, "tools": "{"})
+
+
+def test_samples_of_arrow_files(tmp_path: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages = [
+        say("user", "a?"),
+        say("assistant", "", tool_calls=[call]),
+        say("tool", "x", tool_call_id="1"),
+        say("assistant", "b"),
+    ]
+    pq.write_table(pa.Table.from_pylist([{"messages": messages}] * 3), tmp_path / "chats.parquet")
+    rows = list(ps.read(tmp_path / "chats.parquet").map(Chat(bpe(), template="qwen")))
+    assert rows[0]["tokens"].tolist() == Chat(bpe(), template="qwen")(messages)["tokens"].tolist()
+
+
+# ---------------------------------------------------------------- samples of no format
+
+
+@pytest.mark.parametrize(
+    ("sample", "match"),
+    [
+        ({"question": "a", "answer": "b"}, r"it has question, answer \(stepwise: lacks.*alpaca: lacks instruction and output"),
+        ({"messages": "a text"}, "messages is a str, not a list of messages"),
+        ({"messages": ["a"]}, "messages is a list of str, not a list of messages"),
+        ({"messages": None, "text": None}, "text: lacks text"),
+        ({}, "it has no keys"),
+        (7, "the sample is a int"),
+        ({"messages": []}, "no messages"),
+        ({"messages": [{"content": "x"}]}, "message 0 has no role, only content"),
+        ({"messages": [say("user", "a"), {"role": "assistant"}]}, "message 1 has no content, only role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]}, "part of type 'image_url'"),
+        ({"messages": [say("assistant", "", tool_calls=["x"])]}, "a tool call is a str"),
+    ],
+)  # fmt: skip
+def test_samples_without_a_format(sample: Any, match: str) -> None:
+    with pytest.raises(DataError, match=match):
+        chat()(sample)
+
+
+def test_a_named_format_is_the_only_one_that_is_tried() -> None:
+    with pytest.raises(DataError, match=r"\(text: lacks text\)"):
+        chat(format="text")(alpaca(0))
+    assert {entry.name for entry in FORMATS} | {"auto"} == {*FORMAT_NAMES}
+    assert SampleReader("messages", {}, {}).read([say("user", "a")]).sequences[""] is not None
