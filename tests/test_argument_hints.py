@@ -66,7 +66,7 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: DS.take(5), r"Dataset has no 'take'; write \.limit\(n\)"),
+        (lambda: DS.drop(5), r"Dataset has no 'drop'; write \.skip\(n\)"),
         (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
         (lambda: DS.decode, r"\.map"),

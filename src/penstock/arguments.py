@@ -197,13 +197,20 @@ def validate_arguments(target: T) -> T:
     ...
     penstock.errors.ConfigError: read(columns=5): give a list of names, or None
     """
-    return _wrap_with_checks(target) if isfunction(target) else _add_hints(target)
+    if isfunction(target):
+        return _wrap_with_checks(target, target.__qualname__)
+    return _add_hints(target)
 
 
 def _add_hints(kind: Any) -> Any:
-    for name, method in cast("dict[str, Any]", {**kind.__dict__}).items():
-        if isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            setattr(kind, name, _wrap_with_checks(method))
+    package = __name__.partition(".")[0]
+    for base in (base for base in kind.__mro__ if base.__module__.startswith(f"{package}.")):
+        for name, method in cast("dict[str, Any]", {**base.__dict__}).items():
+            is_checked = base is not kind and hasattr(method, "__wrapped__")
+            if not isfunction(method) or is_checked or getattr(kind, name) is not method:
+                continue
+            if name == "__init__" or not name.startswith("_"):
+                setattr(kind, name, _wrap_with_checks(method, f"{kind.__name__}.{name}"))
     for operator, instead in OPERATOR_REMEDIES.get(kind.__name__, {}).items():
         setattr(
             kind,
@@ -240,13 +247,13 @@ def _make_raising_operator(message: str) -> Callable[[object, object], NoReturn]
     return operator
 
 
-def _wrap_with_checks(fn: Any) -> Any:
+def _wrap_with_checks(fn: Any, qualname: str) -> Any:
     code = fn.__code__  # runs at every import, and inspect.signature is ten times slower
     if code.co_flags & CO_VARKEYWORDS:
         return fn
     variables = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     positional, names = variables[: code.co_argcount], variables[code.co_posonlyargcount :]
-    shown, checks = fn.__qualname__.removesuffix(".__init__"), list[tuple[str, str, Any]]()
+    shown, checks = qualname.removesuffix(".__init__"), list[tuple[str, str, Any]]()
     for name in variables:
         # Annotations are read as text, so none is evaluated at import.
         hint = str(fn.__annotations__.get(name, ""))

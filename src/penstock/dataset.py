@@ -36,7 +36,7 @@ from .arrays.trees import collate as default_collate
 from .arrays.trees import leading_size
 from .engine.base.batch_size import BatchSize
 from .engine.base.row_files import describe_row_location
-from .engine.base.shown import Shown, Shows
+from .engine.base.shown import Shown
 from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from .engine.mixing.rules import Chain, Cycle, Rule, Turns
 from .engine.orders import (
@@ -88,8 +88,8 @@ from .engine.steps.with_source import WithSource
 from .engine.steps.zip import make_zip
 from .engine.streams.step import Failed, cause_of, listed
 from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
-from .plan import Plan
-from .posttraining.in_flight import InFlight
+from .explore.look import Look
+from .explore.tables import Tables
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .stores.limits import BATCH
@@ -104,7 +104,7 @@ SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
 
 
 @validate_arguments
-class Dataset(Shows):
+class Dataset(Look["Dataset"], Tables["Dataset"]):
     """An immutable pipeline over samples; every method returns a new dataset.
 
     A dataset is a description: nothing is read until samples are requested. Every dataset can be
@@ -136,9 +136,9 @@ class Dataset(Shows):
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self.flow, self._seed)
 
-    def _with(self, flow: Step) -> Dataset:
-        dataset = Dataset(flow, self._seed)
-        dataset._compiled = Compiled(flow, base=self._compiled)
+    def _with(self, step: Step, /) -> Dataset:
+        dataset = Dataset(step, self._seed)
+        dataset._compiled = Compiled(step, base=self._compiled)
         return dataset
 
     # ------------------------------------------------------------ random access
@@ -162,21 +162,6 @@ class Dataset(Shows):
     def _size(self) -> int | None:
         self.flow.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.size
-
-    @cached_property
-    def plan(self) -> Plan[Dataset]:
-        """The plan, which answers questions about the order without reading samples.
-
-        It tells which samples a position holds, at which positions a sample appears, and what a
-        run has delivered before a position.
-
-        >>> import penstock as ps
-        >>> plan = ps.from_sequence(range(1_000), name="numbers").shuffle(seed=1).batch(4).plan
-        >>> positions = plan.find("numbers", 17)
-        >>> 17 in [sample.index for sample in plan.at(positions[0])]
-        True
-        """
-        return Plan(self.compiled, self._with, section=InFlight())
 
     @hide_unknown_length
     def __len__(self) -> int:

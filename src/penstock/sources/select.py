@@ -84,6 +84,10 @@ class SelectedRows:
         """Return the rows at `indices`, as columns if the format has columns."""
         return self.chain.block(self._rows[indices])
 
+    def arrow_schema(self) -> Any | None:
+        """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""
+        return self.chain.arrow_schema()
+
     def row_files(self) -> SelectedRows | None:
         """Return the source itself if each row lies in one file, else `None`."""
         return self if self.chain.row_files() is not None else None

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
-from ..dataset import Dataset
 from ..engine.base.canonical_json import list_differences
 from ..engine.base.machine import detect_rank
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..engine.steps.digests import code_notes
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
+from ..explore.base import BaseDataset
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
 from ..stores import storage
@@ -35,7 +35,7 @@ _VERSION = 2
 
 @validate_arguments
 def write(
-    dataset: Dataset,
+    dataset: BaseDataset[Any],
     folder: str | Path,
     format: ShardFormat = "arrow",
     shard: int = 10_000,
@@ -78,7 +78,7 @@ def write(
     ...     [file.name for file in files], ps.read(folder)[2]
     (['shard-000000.arrow', 'shard-000001.arrow'], {'text': 'a fox'})
     """
-    if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(dataset, BaseDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise make_not_dataset_error("write", dataset)
     check_choice(format, SHARD_FORMATS, "format={}")
     check_choice(executor, EXECUTORS, "executor={}")

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..arrays.columnar import import_arrow
-from ..arrays.dtypes import is_untyped
+from .columnar import import_arrow
+from .dtypes import is_untyped
 
 
 def to_lossless_array(values: Sequence[Any], arrow_type: Any) -> Any:
