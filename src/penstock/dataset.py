@@ -440,29 +440,34 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         held_out: str | float,
         by: SplitBy = "hash",
         *,
-        column: str | None = None,
+        column: str | Sequence[str] | None = None,
         seed: int = 0,
     ) -> tuple[Dataset, Dataset]:
         """Split into two disjoint datasets: one to train on, and one held out.
 
         A hash of each position decides, so every prefix has its share, and appended data moves no
-        earlier sample to the other side. With `column`, a hash of that column's value decides:
-        equal values (the pages of a site, the copies of a text, also in other sources) stay on one
-        side. The share then applies to distinct values, approximately. Both parts are fixed sets,
-        the same in every pass; shuffle them afterwards.
+        earlier sample to the other side. Both parts are fixed sets, the same in every pass; shuffle
+        them afterwards.
+
+        With `column`, a hash of that column's value decides: equal values (the pages of a site, the
+        copies of a text, also in other sources) stay on one side. For several columns, the values
+        together decide. The share then applies to distinct values, approximately. Directly after
+        `ps.read` of files this reads one column. Else, and for several columns, it reads every
+        sample once, and reports progress.
 
         Args:
             held_out: share, such as "0.5%" or 0.005; or an integer number of samples.
             by: "hash"; or "position", which holds out the last samples.
-            column: column whose values decide; only directly after `ps.read`.
+            column: column whose values decide, or a list of columns. Values are texts, numbers,
+                times or null.
             seed: seed of the hash by position; not with `column`.
 
         Returns:
             The dataset to train on, and the one held out.
 
         Raises:
-            ConfigError: if `held_out` is no share, if the dataset is endless, or if `column` is
-                given for a dataset that is not read from files.
+            ConfigError: if `held_out` is no share, if the dataset is endless, or if no sample has
+                the column.
             IndexedError: if an earlier step has no positions.
 
         >>> import penstock as ps
@@ -475,7 +480,13 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 raise ConfigError(
                     "split(column=...): its values decide alone; leave out by= and seed="
                 )
-            flows = _split_by_column(self.flow, held_out, column)
+            columns = [column] if isinstance(column, str) else list(column)
+            share = _parse_column_share(held_out, column)
+            flows = _split_files(self.flow, share, columns)
+            if flows is None:
+                self._require_indexed("split(column=...)", "split before that step")
+                held = self._values_below(share, columns)
+                return self.select(np.flatnonzero(~held)), self.select(np.flatnonzero(held))
         else:
             self._require_indexed("split()", "split before that step")
             if self._size is None:
@@ -1338,22 +1349,25 @@ def _split_by_position(
     return Reorder(node, order.complement()), Reorder(node, order)
 
 
-def _split_by_column(node: Step, held_out: Any, column: str) -> tuple[Step, Step]:
-    """Split the rows of files by a hash of a column; equal values stay on one side."""
+def _parse_column_share(held_out: Any, column: str | Sequence[str]) -> float:
+    """Return the share of values to hold out."""
     if isinstance(held_out, int):
         raise ConfigError(
             f"split({held_out}, column={column!r}): keys cannot be counted beforehand; give a "
             "share, such as '0.5%'"
         )
-    share = float(parse_fraction(held_out, "split({})"))
+    return float(parse_fraction(held_out, "split({})"))
+
+
+def _split_files(node: Step, share: float, columns: Sequence[str]) -> tuple[Step, Step] | None:
+    """Split the rows of files by a hash of one column; `None` for anything else."""
     leaf, _ = single_source(node) or (None, ())
-    source = leaf.source if leaf is not None and leaf is node else None
-    halves = source.split_by_hash(column, share) if isinstance(source, FileSource) else None
-    if halves is None or leaf is None:
-        raise ConfigError(
-            f"split(column={column!r}): only rows of files have columns; split directly after "
-            "ps.read(...)"
-        )
+    if leaf is None or leaf is not node or len(columns) != 1:
+        return None
+    source = leaf.source
+    halves = source.split_by_hash(columns[0], share) if isinstance(source, FileSource) else None
+    if halves is None:
+        return None
     return replace(leaf, source=halves[0]), replace(leaf, source=halves[1])
 
 

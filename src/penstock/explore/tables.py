@@ -10,11 +10,17 @@ import importlib
 from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar, cast
 
+import numpy as np
+import numpy.typing as npt
+
+from ..arguments import join_first, suggest_names
 from ..arrays.columnar import import_arrow
+from ..arrays.lossless import list_arrow_errors
 from ..arrays.tables import concatenate_tables
 from ..engine.base.progress import Progress
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..sources.rows import convert_named_column
+from ..sources.select import hash_values
 from .base import BaseDataset
 from .memory import MemoryGuard, estimate_bytes
 from .rows import Columns, to_columns
@@ -157,6 +163,30 @@ class Tables(BaseDataset[D]):
             guard.add(len(block), estimate_bytes(list(block)))
         return samples
 
+    def _values_below(self, share: float, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Return which samples have values in some columns whose hash is below a share.
+
+        Raises:
+            ConfigError: if the dataset is endless, if no sample has one of the columns, or if its
+                values have no text.
+        """
+        if not columns:
+            raise ConfigError("split(column=[]): name at least one column")
+        if self.compiled.size is None:
+            raise ConfigError("split(): the dataset is endless; split it before .repeat() or mix")
+        hashes, names = [np.zeros(0, np.uint64)], set[str]()
+        call = f"split(column={columns[0] if len(columns) == 1 else list(columns)!r})"
+        for block in self._read_blocks(call, self.compiled.size):
+            samples = to_columns(block, 0, keep_objects=True)
+            names |= samples.keys()
+            hashes.append(_hash_rows(call, samples, columns, len(block)))
+        if self.compiled.size and (missing := [name for name in columns if name not in names]):
+            raise ConfigError(
+                f"{call}: no sample has {missing[0]!r}; they have "
+                f"{join_first(sorted(names), 8)}{suggest_names(missing[0], names)}"
+            )
+        return np.concatenate(hashes) < np.uint64(min(int(share * (1 << 64)), (1 << 64) - 1))
+
     def _read_blocks(self, call: str, count: int | None) -> Iterator[Sequence[Any]]:
         """Yield the samples in blocks, a small one first, and report progress."""
         done = 0
@@ -193,6 +223,37 @@ class Tables(BaseDataset[D]):
             )
             for name in names
         }
+
+
+def _hash_rows(
+    call: str, samples: Columns, columns: Sequence[str], rows: int
+) -> npt.NDArray[np.uint64]:
+    """Return a hash of the values of some columns for each row, equal for equal values.
+
+    A single column has the hash by which files are split.
+    """
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
+    texts = list[Any]()
+    for name in columns:
+        column = samples.get(name, pa.nulls(rows))
+        try:
+            if isinstance(column, list):
+                raise TypeError("values of several types, or objects")
+            texts.append(pc.cast(column, pa.large_string()))
+        except (TypeError, *list_arrow_errors()) as error:
+            raise ConfigError(
+                f"{call}: {name!r} holds values that are no texts, numbers or times ({error}); map "
+                "them to texts first"
+            ) from error
+    if len(texts) == 1:
+        return hash_values(pa.chunked_array(texts))
+    # The length of each text separates "a", "bc" from "ab", "c".
+    large, parts = pa.large_string(), list[Any]()
+    for text in texts:
+        filled = pc.fill_null(text, pa.scalar("", large))
+        parts += [pc.cast(pc.utf8_length(filled), large), filled]
+    joined = pc.binary_join_element_wise(*parts, pa.scalar(":", large))
+    return hash_values(pa.chunked_array([joined]))
 
 
 def _count_bytes(column: Any) -> int:

@@ -347,7 +347,7 @@ def _match_values(values: Any, condition: Any) -> Mask:
     if isinstance(condition, list):
         return ~_match_values(values, {"not": condition})
     pa, acero = import_arrow(), import_arrow("pyarrow.acero")
-    columns = {"value": values, **({"hash": _hash_values(values)} if "hash" in condition else {})}
+    columns = {"value": values, **({"hash": hash_values(values)} if "hash" in condition else {})}
     table = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.table(columns)))
     terms, mask = _build_expressions(condition, values.type), np.ones(len(values), np.bool_)
     # A projection, because a filter copies the matching values.
@@ -431,7 +431,7 @@ def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
-def _hash_values(values: Any) -> Words:
+def hash_values(values: Any) -> Words:
     """Hash the text of each value of a chunked array; a null hashes as the empty text."""
     texts = import_arrow("pyarrow.compute").fill_null(
         values.cast(import_arrow().large_string()), ""
