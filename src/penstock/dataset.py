@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
+from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
@@ -95,6 +97,9 @@ from .sources.block import to_columns
 from .stores.limits import BATCH
 from .text.feature_rows import build_feature_packing
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
+
+if TYPE_CHECKING:
+    from .writing.one_file import FileFormat
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -1197,6 +1202,49 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         return self._with(
             Map(groups.with_seed(self._seed), _ValueBuilder(_require_callable(build, "build")))
         )
+
+    # ------------------------------------------------------------ files
+
+    def write(
+        self, path: str | Path, format: FileFormat | None = None, overwrite: bool = False
+    ) -> list[Path]:
+        """Write the first pass into a file or a folder; `ps.read` gives the samples back.
+
+        The ending of the name tells the format: `.parquet`, `.arrow`, `.jsonl` or `.csv`, and lines
+        and CSV also with `.gz` or `.zst`. A name without an ending is a folder of shards: Arrow for
+        an indexed dataset, else Parquet. A file appears complete or not at all. `ps.write` and
+        `penstock.writing.write_rows` have more options for folders, such as workers.
+
+        Tables have one schema. If a later sample has a new column or a wider type, the dataset is
+        read twice.
+
+        Args:
+            path: the file or folder.
+            format: "parquet", "arrow", "jsonl", "csv", or "tar" for a folder. Default: by the name.
+            overwrite: replace the file, or the shards in the folder. Shards are deleted first.
+
+        Returns:
+            The files.
+
+        Raises:
+            ConfigError: if the dataset is endless, if the name tells no format, or if the file
+                exists.
+            DataError: if the format cannot hold a sample.
+            StorageError: if the file cannot be written.
+
+        >>> import penstock as ps, tempfile
+        >>> ds = ps.from_sequence([{"text": "a"}, {"text": "b"}])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [file] = ds.write(f"{folder}/texts.jsonl.gz")
+        ...     file.name, ps.read(file)[1]
+        ('texts.jsonl.gz', {'text': 'b'})
+        """
+        from .writing.one_file import write_dataset
+
+        def read_blocks() -> Iterator[Sequence[Any]]:
+            return self._blocks(self._count(None, "write"), 1_024)
+
+        return write_dataset(self, read_blocks, path, format, overwrite)
 
     # ------------------------------------------------------------ helpers
 

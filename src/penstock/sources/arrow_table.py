@@ -184,10 +184,10 @@ def open_table(
     return ArrowTable(value, columns, length_column)
 
 
-def _convert_pandas(frame: Any) -> Any:
+def _convert_pandas(data_frame: Any) -> Any:
     """Return a pandas frame as a table: missing values are null, named index levels are columns."""
-    levels = [number for number, name in enumerate(frame.index.names) if name is not None]
-    names = [*(frame.index.names[level] for level in levels), *frame.columns]
+    levels = [number for number, name in enumerate(data_frame.index.names) if name is not None]
+    names = [*(data_frame.index.names[level] for level in levels), *data_frame.columns]
     if wrong := [name for name in names if not isinstance(name, str)]:
         raise ConfigError(
             f"read: the frame has a column named {wrong[0]!r}, and names must be texts; write "
@@ -198,10 +198,10 @@ def _convert_pandas(frame: Any) -> Any:
             f"read: the frame has the column {repeated!r} more than once, or also as its index; "
             "rename one, or drop the index: ps.read(frame.reset_index(drop=True))"
         )
-    frame = frame.reset_index(level=levels) if levels else frame
+    data_frame = data_frame.reset_index(level=levels) if levels else data_frame
     pa = import_arrow()
     try:
-        return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        return pa.Table.from_pandas(data_frame, preserve_index=False).replace_schema_metadata()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ConfigError(
             f"read: a column of the frame has values without a common type ({error}); convert it, "
