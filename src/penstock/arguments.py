@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -79,6 +80,7 @@ _TORCH_WORKERS_REMEDY = (
 )
 OPERATOR_REMEDIES = {
     "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
+    "Plan": {"__iter__": "list(ds) for samples, plan.at(0) for a position, or plan.table(0, 10)"},
     "Loader": {"__getitem__": _TORCH_WORKERS_REMEDY, "__reduce_ex__": _TORCH_WORKERS_REMEDY},
 }
 
@@ -222,6 +224,29 @@ def _add_hints(kind: Any) -> Any:
     return kind
 
 
+class HintingType(ABCMeta):
+    """Class whose unknown attributes are answered with a hint, as in `Dataset.from_pandas`.
+
+    >>> class Reader(metaclass=HintingType): ...
+    >>> Reader.shufle
+    Traceback (most recent call last):
+    ...
+    AttributeError: Reader has no 'shufle'; see help(Reader)
+    """
+
+
+def _raise_unknown_class_attribute(self: type, name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"type object {self.__name__!r} has no attribute {name!r}")
+    raise make_attribute_error(
+        self.__name__, name, (known for known in dir(self) if not known.startswith("_"))
+    )
+
+
+# Set here, because a type checker that sees __getattr__ accepts every name.
+setattr(HintingType, "__getattr__", _raise_unknown_class_attribute)  # noqa: B010
+
+
 def make_attribute_error(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for an unknown attribute of a class or module."""
     instead = _load_hints()["names"].get(owner, {}).get(name)
@@ -240,8 +265,8 @@ def _raise_unknown_attribute(self: object, name: str) -> Any:
     )
 
 
-def _make_raising_operator(message: str) -> Callable[[object, object], NoReturn]:
-    def operator(self: object, other: object) -> NoReturn:
+def _make_raising_operator(message: str) -> Callable[..., NoReturn]:
+    def operator(self: object, other: object = None) -> NoReturn:
         raise TypeError(message)
 
     return operator
@@ -355,6 +380,8 @@ def check_indices(values: Any, where: str) -> Ints:
         return array.astype(np.int64)
     else:
         problem = "give a vector of whole numbers, such as [3, 1]"
+        if str in kinds:
+            problem += "; for columns write .map(lambda row: {'text': row['text']})"
     raise ConfigError(f"{where.format(repr(values)[:60])}: {problem}")
 
 

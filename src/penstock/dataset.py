@@ -195,6 +195,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             isinstance(index, Sequence) and not isinstance(index, str | bytes)
         ):
             return self.__getitems__(cast("Indices", index))
+        if isinstance(index, str):
+            raise TypeError(
+                f"ds[{index!r}]: a dataset is indexed by position, as in ds[0]; for a column write "
+                f"ds.to_arrow()[{index!r}]"
+            )
         position = operator.index(cast("int", index))
         self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
         self._check_bounds(position, position)
@@ -679,6 +684,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         """
         if batched is None:
             return self._apply(SkippingMap if may_skip else Map, fn)
+        if batched is True:  # pyright: ignore[reportUnnecessaryComparison]
+            raise ConfigError(
+                "map(batched=True): give the maximum number of samples in a call: "
+                ".map(fn, batched=1_000)"
+            )
         if may_skip:
             raise ConfigError(
                 "map(batched=..., may_skip=True): a list of results drops none; filter before or "

@@ -203,7 +203,7 @@ def test_a_notebook_never_shows_an_error_or_reads_much() -> None:
     for ds in (
         ps.from_sequence(range(5)).map(fail),
         ps.from_sequence(range(5)).filter(fail),
-        ps.from_iterable(fail),
+        ps.from_iterable(lambda: fail(0)),
         ps.from_sequence(range(5)).map(fail).batch(2),
         ps.from_sequence([Unprintable()]),
         ps.from_sequence([[1, 2]]).pack(4),

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import penstock
 import penstock as ps
 from penstock.sources.arrow_table import ArrowTable
 from penstock.sources.block import RecordBatchRows
@@ -125,14 +126,15 @@ def test_hub_datasets(tmp_path: Path) -> None:
 
 
 def refuse_frames() -> list[tuple[Callable[[], Any], str]]:
-    rows = pa.table({"x": [1], "tokens": [[1]]})
+    rows: Any = pa.table({"x": [1], "tokens": [[1]]})
+    ps: Any = penstock
     return [
         (lambda: ps.read(rows, format="csv"), r"read\(format=\.\.\.\): it applies to files"),
         (lambda: ps.read(rows, where={"x": 1}), r"use \.filter\(fn\)"),
         (lambda: ps.read(rows, columns=["y"]), r"no column 'y'; it has \['x', 'tokens'\]"),
         (lambda: ps.read(rows, lengths="x"), "holds int64; name a column of lists"),
         (lambda: ps.read(rows, rows="row"), "choose 'dict' or 'columns'"),
-        (lambda: ps.read(pa.table([[1], [2]], ["a", "a"])), "'a' more than once"),
+        (lambda: ps.read(pa.table([pa.array([1])] * 2, ["a", "a"])), "'a' more than once"),
         (lambda: ps.read(type("DatasetDict", (dict,), {})()), r"ps\.read\(dataset\["),
         (lambda: ps.read(type("LazyFrame", (SimpleNamespace,), {})()), r"frame\.collect\(\)"),
     ]

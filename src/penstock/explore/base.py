@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 
 import numpy as np
 
-from ..arguments import check_int
+from ..arguments import HintingType, check_int
 from ..engine.base.shown import Shows
 from ..engine.steps.compiled import Compiled
 from ..engine.steps.step import Step
@@ -24,7 +24,7 @@ D = TypeVar("D")
 """The class of the datasets that methods return."""
 
 
-class BaseDataset(Shows, Generic[D]):
+class BaseDataset(Shows, Generic[D], metaclass=HintingType):
     """Samples that can be iterated, and read by position if the dataset is indexed."""
 
     flow: Step
