@@ -25,7 +25,12 @@ D = TypeVar("D")
 
 
 class BaseDataset(Shows, Generic[D], metaclass=HintingType):
-    """Samples that can be iterated, and read by position if the dataset is indexed."""
+    """Samples that can be iterated, and read by position if the dataset is indexed.
+
+    >>> import penstock as ps
+    >>> isinstance(ps.from_sequence("ab"), BaseDataset)
+    True
+    """
 
     flow: Step
 

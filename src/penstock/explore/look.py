@@ -143,8 +143,8 @@ class Look(BaseDataset[D]):
         >>> ps.from_sequence([{"text": "a" * i, "year": 1990 + i} for i in range(3)]).describe()
         3 of 3 samples read
         column  type  missing  distinct  minimum  maximum  length    frequent
-        text    str         0         3                    0 to 2    '' 1, 'a' 1, 'aa' 1
-        year    int         0         3  1990     1992               1990 1, 1991 1, 1992 1
+        text    str         0         3                    0 to 2  '', 'a', 'aa'
+        year    int         0         3  1990     1992             1990, 1991, 1992
         """
         limit = check_int(limit, "describe(limit={})", 1)
         size = self.compiled.size if self._is_indexed else None

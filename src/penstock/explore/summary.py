@@ -57,7 +57,10 @@ class ColumnSummary:
     def cells(self) -> list[str]:
         """Return the facts as texts, for a row of a table."""
         length = self.length and " to ".join(map(str, dict.fromkeys(self.length)))
-        frequent = (f"{format_value(value)} {count}" for value, count in self.frequent)
+        frequent = (
+            format_value(value) + (f" x{count}" if count > 1 else "")
+            for value, count in self.frequent
+        )
         return [
             self.column,
             self.type,
