@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from ..arguments import check_int
 from ..engine.base.random import derive_key, permute
 from ..errors import ConfigError
 from .base import BaseDataset
-from .html import show_dataset
-from .rows import SCHEMA_ROWS, column_names, infer_schema
-from .schemas import find_stored_schema
-from .summary import Summary, summarize
+
+if TYPE_CHECKING:
+    from .summary import Summary
 
 D = TypeVar("D")
 
@@ -112,6 +111,9 @@ class Look(BaseDataset[D]):
         tokens: list<item: int64>
           child 0, item: int64
         """
+        from .rows import SCHEMA_ROWS, infer_schema
+        from .schemas import find_stored_schema
+
         stored = find_stored_schema(self.flow)
         return infer_schema(self.head(SCHEMA_ROWS)) if stored is None else stored
 
@@ -123,6 +125,9 @@ class Look(BaseDataset[D]):
         >>> ps.from_sequence([{"text": "a", "year": 1990}]).columns
         ['text', 'year']
         """
+        from .rows import SCHEMA_ROWS, column_names
+        from .schemas import find_stored_schema
+
         stored = find_stored_schema(self.flow)
         return column_names(self.head(SCHEMA_ROWS)) if stored is None else list(stored.names)
 
@@ -146,6 +151,8 @@ class Look(BaseDataset[D]):
         text    str         0         3                    0 to 2  '', 'a', 'aa'
         year    int         0         3  1990     1992             1990, 1991, 1992
         """
+        from .summary import summarize
+
         limit = check_int(limit, "describe(limit={})", 1)
         size = self.compiled.size if self._is_indexed else None
         if size is None or size <= limit:
@@ -156,6 +163,8 @@ class Look(BaseDataset[D]):
         return summarize(list(samples), size, first=False)
 
     def _repr_html_(self) -> str:
+        from .html import show_dataset
+
         return show_dataset(self, super()._repr_html_())
 
 
