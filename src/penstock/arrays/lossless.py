@@ -167,6 +167,8 @@ def normalize_empty(values: Sequence[Any]) -> list[Any]:
     >>> normalize_empty([np.array([]), np.array([5], np.int32)])
     [array([], dtype=int32), array([5], dtype=int32)]
     """
+    if not any(issubclass(kind, np.ndarray) for kind in set(map(type, values))):
+        return list(values)
     values = [to_native_order(value) for value in values]
     untyped = [isinstance(value, np.ndarray) and is_untyped(value) for value in values]
     informative = [

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from ..errors import DataError
 from .columnar import import_arrow
@@ -18,6 +21,7 @@ from .lossless import (
 )
 
 _CHUNK_ROWS = 1_000  # rows made into a table at a time
+_MAX_OFFSET = (1 << 31) - 1  # of the values of a list column
 
 
 def iterate_tables(
@@ -104,16 +108,40 @@ def build_column(name: str, values: Sequence[Any], first: int) -> Any:
     Raises:
         DataError: if the values have no common type.
     """
-    values = normalize_empty(values)
     try:
-        column = infer_array(values)
-        require_same_kind(values, column.type)
+        column = _join_vectors(values)
+        if column is None:
+            values = normalize_empty(values)
+            column = infer_array(values)
+            require_same_kind(values, column.type)
         import_arrow().field(name, column.type)  # raises for names that are not UTF-8
     except list_arrow_errors() as error:
         culprit_index = find_culprit(values)
         where = f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
         raise DataError(f"the field {name!r} cannot be one column: {error}", where=where) from error
     return column
+
+
+def _join_vectors(values: Sequence[Any]) -> Any | None:
+    """Return vectors of one dtype as an Arrow array, copied at once; `None` for other values."""
+    if set(map(type, values)) != {np.ndarray}:
+        return None
+    vectors = cast("Sequence[npt.NDArray[Any]]", values)
+    dtype, sizes = vectors[0].dtype, [vector.size for vector in vectors]
+    if (
+        any(vector.dtype != dtype or vector.ndim != 1 for vector in vectors)
+        or not dtype.isnative
+        or dtype.kind not in "biuf"
+        or (dtype == np.float64 and 0 in sizes)  # an empty vector may have no dtype of its own
+        or sum(sizes) > _MAX_OFFSET
+    ):
+        return None
+    try:
+        numbers = import_arrow().array(np.concatenate(vectors))
+    except list_arrow_errors():  # extended precision
+        return None
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return import_arrow().ListArray.from_arrays(import_arrow().array(offsets), numbers)
 
 
 def concatenate_tables(tables: Sequence[Any]) -> Any:
