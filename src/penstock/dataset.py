@@ -490,7 +490,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 raise ConfigError(
                     "split(column=...): its values decide alone; leave out by= and seed="
                 )
-            columns = [column] if isinstance(column, str) else list(column)
+            columns = _parse_columns(column)
             share = _parse_column_share(held_out, column)
             flows = _split_files(self.flow, share, columns)
             if flows is None:
@@ -1405,6 +1405,17 @@ def _split_by_position(
         return Reorder(node, Slice(0, remaining)), Reorder(node, Slice(remaining, size - remaining))
     order = Portion(share.numerator, share.denominator, seed)
     return Reorder(node, order.complement()), Reorder(node, order)
+
+
+def _parse_columns(column: Any) -> list[str]:
+    names = cast("Sequence[Any]", [column] if isinstance(column, str) else column)
+    if (
+        not isinstance(names, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+        or not names
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise ConfigError(f"split(column={column!r}): give at least one column by its name")
+    return list(names)
 
 
 def _parse_column_share(held_out: Any, column: str | Sequence[str]) -> float:

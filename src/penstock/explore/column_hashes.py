@@ -35,8 +35,6 @@ def hash_columns(
     >>> hashes[0] == hashes[2], hashes[0] == hashes[1]
     (np.True_, np.False_)
     """
-    if not columns:
-        raise ConfigError("split(column=[]): name at least one column")
     hashes, names = [np.zeros(0, np.uint64)], set[str]()
     for block in blocks:
         samples = to_columns(block, 0, keep_objects=True)

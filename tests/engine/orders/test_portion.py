@@ -119,7 +119,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda ds: ds.split("0.00000001%"), "at most six digits"),
     (lambda ds: ds.split(0.1, by="luck"), "split.by='luck'"),
     (lambda ds: ds.split(0.1, column="x"), "no sample has 'x'; they have"),
-    (lambda ds: ds.split(0.1, column=[]), "at least one column"),
+    (lambda ds: ds.split(0.1, column=[]), "give at least one column"),
     (lambda ds: ds.repeat().split(0.1, column="x"), "the dataset is endless"),
     (lambda ds: ds.filter(bool).split(0.1, column="x"), "split before that step"),
     (lambda ds: ds.split(3, column="x"), "give a share"),
