@@ -109,7 +109,8 @@ def make_not_dataset_error(where: str, given: object) -> ConfigError:
     elif type(given).__module__.startswith(__name__.partition(".")[0] + "."):
         remedy = "give the dataset that it reads"
     else:
-        remedy = "wrap it with ps.from_sequence(...)"
+        is_table = hasattr(given, "__arrow_c_stream__") or hasattr(given, "column_names")
+        remedy = "read it: ps.read(...)" if is_table else "wrap it with ps.from_sequence(...)"
         if (module := type(given).__module__) != "builtins":
             name = f"{module}.{name}"
     return ConfigError(f"{where}: {name} is not a dataset; {remedy}")

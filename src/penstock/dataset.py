@@ -107,6 +107,8 @@ R = TypeVar("R")
 SplitBy: TypeAlias = Literal["hash", "position"]
 SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
 
+_SPLIT_REMEDY = "split before that step, or write its result: ps.read(ds.write('part.parquet'))"
+
 
 @validate_arguments
 class Dataset(Look["Dataset"], Tables["Dataset"]):
@@ -494,11 +496,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             share = _parse_column_share(held_out, column)
             flows = _split_files(self.flow, share, columns)
             if flows is None:
-                self._require_indexed("split(column=...)", "split before that step")
+                self._require_indexed("split(column=...)", _SPLIT_REMEDY)
                 held = self._values_below(share, columns)
                 return self.select(np.flatnonzero(~held)), self.select(np.flatnonzero(held))
         else:
-            self._require_indexed("split()", "split before that step")
+            self._require_indexed("split()", _SPLIT_REMEDY)
             if self._size is None:
                 raise ConfigError(
                     "split(): the dataset is endless; split it before .repeat() or mix"

@@ -9,9 +9,10 @@ import numpy as np
 
 _TEXT = 40  # characters of a value
 _ITEMS = 5  # parts of a container
+_DEPTH = 3  # of containers in containers
 
 
-def format_value(value: Any, length: int = _TEXT) -> str:
+def format_value(value: Any, length: int = _TEXT, depth: int = _DEPTH) -> str:
     """Return a value as a short text on one line, at a cost that does not grow with the value.
 
     >>> format_value("a" * 100, 10), format_value([1] * 9), format_value(0.5)
@@ -19,34 +20,35 @@ def format_value(value: Any, length: int = _TEXT) -> str:
     """
     if isinstance(value, str | bytes):
         text = repr(value[:length])
-        is_cut = len(value) > length
-    elif isinstance(value, np.ndarray):
+        text = text if text.isprintable() else ascii(text)
+        return f"{text[: length - 2]}..." if len(value) > length else text
+    if isinstance(value, np.ndarray):
         array = cast("np.ndarray[Any, Any]", value)
-        text = f"{array.dtype}{list(array.shape)}"
-        if array.ndim == 1:
-            text = f"{_format_items(array[:_ITEMS].tolist(), len(array), length)} {array.dtype}"
-        return text
-    elif isinstance(value, list | tuple):
-        return _format_items(cast("Sequence[Any]", value), len(cast("Any", value)), length)
-    elif isinstance(value, Mapping):
+        if array.ndim != 1:
+            return f"{array.dtype}{list(array.shape)}"
+        return f"{_format_items(array[:_ITEMS].tolist(), len(array), length, 1)} {array.dtype}"
+    if isinstance(value, list | tuple):
+        items = cast("Sequence[Any]", value)
+        return _format_items(items, len(items), length, depth)
+    if isinstance(value, Mapping):
         mapping = cast("Mapping[Any, Any]", value)
+        if not depth:
+            return "{...}"
         parts = [
-            f"{format_value(name, length)}: {format_value(mapping[name], length)}"
+            f"{format_value(name, length)}: {format_value(mapping[name], length, depth - 1)}"
             for _, name in zip(range(_ITEMS), mapping, strict=False)
         ]
         more = [f"... {len(mapping) - _ITEMS} more"] if len(mapping) > _ITEMS else []
-        text, is_cut = f"{{{', '.join([*parts, *more])}}}", False
-    else:
-        text, is_cut = (
-            str(cast("Any", value)) if isinstance(value, np.generic) else repr(value),
-            False,
-        )
+        return f"{{{', '.join([*parts, *more])}}}"
+    text = str(value)
     text = text if text.isprintable() else ascii(text)
-    return f"{text[: length - 2]}..." if is_cut or len(text) > 3 * length else text
+    return f"{text[: length - 2]}..." if len(text) > length else text
 
 
-def _format_items(values: Sequence[Any], count: int, length: int) -> str:
-    shown = [format_value(value, length) for value in values[:_ITEMS]]
+def _format_items(values: Sequence[Any], count: int, length: int, depth: int) -> str:
+    if not depth:
+        return "[...]"
+    shown = [format_value(value, length, depth - 1) for value in values[:_ITEMS]]
     more = [f"... {count - _ITEMS} more"] if count > _ITEMS else []
     return f"[{', '.join([*shown, *more])}]"
 
