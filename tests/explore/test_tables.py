@@ -152,5 +152,9 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ps.ConfigError):
         ds.to_arrow()
     assert len(read) == 256, "the first block tells"
+    smaller = ds.map(lambda row: {"text": row["text"] * (len(read) < 1_000)})
+    read.clear()
+    assert len(smaller.to_arrow(limit=25_000)) == 25_000, "only the first samples are large"
+    assert len(ds.filter(lambda row: len(read) < 500).to_arrow(limit=10**9)) < 500
     with pytest.raises(ps.ConfigError, match="the first .* samples need"):
         ds.filter(bool).to_arrow()

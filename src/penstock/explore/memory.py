@@ -13,6 +13,7 @@ from ..engine.base.machine import detect_installed_memory, measure_resident_memo
 from ..errors import ConfigError
 
 _SHARE = 0.8  # of the available memory that a conversion may fill
+_UNCERTAINTY = 2  # times that the first samples may be larger than the others
 _SAMPLED = 64  # parts of a container that stand for all
 
 
@@ -34,6 +35,9 @@ def detect_available_memory() -> int:
 class MemoryGuard:
     """Refuses a conversion whose result would not fit into memory, early and while it grows.
 
+    The first samples may be larger than the others, so an estimate from them refuses only what
+    would need twice the memory.
+
     Args:
         call: the conversion, for errors.
         total: the number of samples, if it is known.
@@ -54,9 +58,12 @@ class MemoryGuard:
         self._rows, self._bytes = self._rows + rows, self._bytes + nbytes
         each = self._bytes / max(self._rows, 1)
         expected = each * max(self._total or 0, self._rows) * self._copies
-        if expected <= self._available * _SHARE:
+        needed = self._bytes * self._copies
+        fits = self._available * _SHARE
+        if needed <= fits and expected <= fits * _UNCERTAINTY:
             return
-        fitting = int(self._available * _SHARE / (each * self._copies))
+        expected = max(needed, expected)
+        fitting = int(fits / (each * self._copies))
         count = f"{self._total:,} samples" if self._total else f"the first {self._rows:,} samples"
         raise ConfigError(
             f"{self._call}: {count} need about {_format_gib(expected)}, and "

@@ -127,7 +127,8 @@ class Tables(BaseDataset[D]):
         from .convert import Conversion
 
         count = self._count(limit, call)
-        return Conversion(call, self.flow, count, self._read_blocks(call, count))
+        total = count if self._is_indexed else None  # a stream may end before its limit
+        return Conversion(call, self.flow, total, self._read_blocks(call, count))
 
     def _values_below(self, share: float, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Return which samples have values in some columns whose hash is below a share.
