@@ -109,6 +109,11 @@ SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
 
 _SPLIT_REMEDY = "split before that step, or write its result: ps.read(ds.write('part.parquet'))"
 
+_ENDLESS_ALREADY = (
+    "repeat(): the dataset is endless already (mixtures repeat their inputs by default); leave "
+    "repeat() out, or let the dataset end before it: mix(stop='all_exhausted') or limit(n)"
+)
+
 
 @validate_arguments
 class Dataset(Look["Dataset"], Tables["Dataset"]):
@@ -199,8 +204,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             return self.__getitems__(cast("Indices", index))
         if isinstance(index, str):
             raise TypeError(
-                f"ds[{index!r}]: a dataset is indexed by position, as in ds[0]; for a column write "
-                f"ds.to_arrow()[{index!r}]"
+                f"ds[{index!r}]: samples have positions, not names; write "
+                f"ds.to_arrow()[{index!r}] for the column, or ds[0][{index!r}] of one sample"
             )
         position = operator.index(cast("int", index))
         self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
@@ -374,10 +379,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                     "repeat with reshuffling, or before that step",
                 )
             if self.flow.is_endless:
-                raise ConfigError("repeat(): the dataset is endless already")
+                raise ConfigError(_ENDLESS_ALREADY)
             return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
         if self._size is None:
-            raise ConfigError("repeat(): the dataset is endless already")
+            raise ConfigError(_ENDLESS_ALREADY)
         if self._size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
         check_position(self._size, epochs or 1)
@@ -553,7 +558,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             check_int(count, "shard(..., {})", 0, MAX_POSITION),
         )
         if not 0 <= index < count:
-            raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
+            raise ConfigError(
+                f"shard(index={index}, count={count}): give the index first, from 0 to count - 1, "
+                "then the count"
+            )
         return self._sliced(slice(index, None, count))
 
     def limit(self, n: int) -> Dataset:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from ..errors import DataError
 from .columnar import import_arrow
 from .lossless import (
+    ONE_TYPE,
     find_culprit,
     infer_array,
     list_arrow_errors,
@@ -118,7 +119,9 @@ def build_column(name: str, values: Sequence[Any], first: int) -> Any:
     except list_arrow_errors() as error:
         culprit_index = find_culprit(values)
         where = f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
-        raise DataError(f"the field {name!r} cannot be one column: {error}", where=where) from error
+        raise DataError(
+            f"the field {name!r} cannot be one column: {error}; {ONE_TYPE}", where=where
+        ) from error
     return column
 
 

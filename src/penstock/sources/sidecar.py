@@ -279,10 +279,13 @@ def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) 
         DataError: The sidecar is damaged.
     """
     _require_file(path, data)
+    version = stat_file(path)
     with convert_storage_errors(path):
         stamp = decode(storage.world.store.read(str(path), 0, HEADER_BYTES))
-        current, size = stat_file(data), stat_file(path).size
-    if stamp is None or stamp.kind != kind or size != HEADER_BYTES + stamp.length:
+    current = stat_file(data)
+    if stamp is None or stamp.kind != kind or version.size != HEADER_BYTES + stamp.length:
+        if stat_file(path) != version:  # another process replaced it between the two reads
+            return is_current(path, kind, data, checksummed=checksummed)
         raise make_damage_error(path, data)
     return stamp.data[:2] == current[:2] if checksummed else stamp.data == current
 
