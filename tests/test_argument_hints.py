@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import copy
+import json
 import pickle
+import re
 from collections.abc import Callable
 from inspect import signature
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 import penstock as ps
@@ -56,7 +61,7 @@ LOADER: Any = ps.Loader(DS)
         (lambda: iter(DS).load_state_dict({}, strict=False), r"on_mismatch='adopt'"),
         (lambda: DS + DS, r"a\.concat\(b\)"),
         (lambda: DS * 2, r"\.repeat\(n\)"),
-        (lambda: DS["text"], r"ds\['text'\].*write \[sample\['text'\] for sample in ds\]"),
+        (lambda: DS["text"], r"ds\['text'\].*write ds\.to_arrow\(\)\['text'\]"),
     ],
 )
 def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
@@ -67,15 +72,15 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda: DS.take(5), r"Dataset has no 'take'; write \.limit\(n\)"),
+        (lambda: DS.drop(5), r"Dataset has no 'drop'; write ds\.skip\(n\)"),
         (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
         (lambda: DS.decode, r"\.map"),
-        (lambda: DS.prefetch(2), r"ps\.Loader\(ds, workers=n, prefetch=n\)"),
+        (lambda: DS.prefetch(2), r"ps\.Loader\(ds, workers=2, prefetch=4\)"),
         (lambda: DS.state_dict(), r"iter\(ds\)"),
         (lambda: DS.bath(5), r"did you mean 'batch'"),
         (lambda: DS.qqq, r"see help\(Dataset\)"),
-        (lambda: DS.cache(), r"ps\.write\(ds, folder\)"),
+        (lambda: DS.cache(), r"ds\.write\('cached'\)"),
         (lambda: DS.with_epoch(3), r"epoch_length=n"),
         (lambda: PS.StreamingDataset(), r"ps\.read\(paths\)"),
         (lambda: PS.Tokenise, r"from penstock\.text import Tokenise"),
@@ -218,3 +223,105 @@ def test_few_and_near() -> None:
 def test_wrong_objects_and_pairs_have_a_remedy(call: Callable[[], Any], said: str) -> None:
     with pytest.raises(ps.PenstockError, match=said):
         call()
+
+
+# ---------------------------------------------------------------- each hint works
+
+PROSE = {"set_epoch"}
+HINTS: dict[str, dict[str, str]] = json.loads(
+    (Path(ps.__file__).parent / "argument_hints.json").read_bytes()
+)["names"]
+
+
+def make_rows() -> list[dict[str, Any]]:
+    return [
+        {"text": f"a {i}", "year": 1_997 + i, "label": "yes" if i % 2 else "no"} for i in range(8)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(HINTS["Dataset"].keys() - PROSE))
+def test_each_line_that_replaces_a_method_runs(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(
+        AttributeError, match=re.escape(f"Dataset has no {name!r}; write ")
+    ) as caught:
+        getattr(DS, name)
+    hint = str(caught.value).partition("; write ")[2]
+    if "to_jax" in name:
+        pytest.importorskip("jax")
+    if "torch" in hint:
+        pytest.importorskip("torch")
+    if "pandas" in hint:
+        pytest.importorskip("pandas")
+    monkeypatch.chdir(tmp_path)
+    rows = make_rows()
+    ds = ps.from_sequence(rows)
+    (paths,) = ds.write("rows.jsonl")
+    state = iter(ds).state_dict()
+    names: dict[str, Any] = {
+        "ps": ps,
+        "np": np,
+        "pa": pa,
+        "ds": ds,
+        "other": ps.from_sequence(rows),
+        "n": 2,
+        "paths": paths,
+        "table": pa.Table.from_pylist(rows),
+        "state": state,
+        "fn": lambda value, *more: value,
+        "factory": lambda: iter(rows),
+        "print": lambda row: None,
+    }
+    for line in hint.split(", or "):
+        if "push_to_hub" in line:
+            line = line.replace(".push_to_hub('user/name')", "")
+            pytest.importorskip("datasets")
+        if " = " in line or line.startswith("for "):
+            exec(line, names)
+            assert names["ds"].head(2), line
+            continue
+        value = eval(line, names)
+        if isinstance(value, ps.Dataset):
+            assert value.head(2), line
+        if isinstance(value, ps.Loader):
+            next(iter(value))
+            value.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: DS["text"], r"ds\.to_arrow\(\)\['text'\]"),
+        (lambda: DS[["text", "year"]], r"for columns write \.map"),
+        (lambda: DS.select(["text"]), r"for columns write \.map"),
+        (lambda: DS.map(str, batched=True), r"\.map\(fn, batched=1_000\)"),
+        (lambda: DS.map(str, batched=True, batch_size=10), "did you mean batched="),
+        (lambda: DS.map(str, num_proc=4), r"ps\.Loader\(ds, workers=n\)"),
+        (lambda: DS.map(str, remove_columns=["a"]), r"return what remains: \.map\(lambda row"),
+        (lambda: DS.map(str, with_indices=True), r"\.map_with_index\(fn\)"),
+        (lambda: DS.filter(str, input_columns="text"), r"\.filter\(lambda row"),
+        (lambda: DS.shuffle(generator=1), r"\.shuffle\(seed=1\)"),
+        (lambda: DS.shuffle(random_state=1), "did you mean seed="),
+        (lambda: DS.split(test_size=0.1), r"ds\.split\(0\.1\)"),
+        (lambda: DS.sample(frac=0.1), r"ds\.sample\(len\(ds\) // 10\)"),
+        (lambda: DS.rename(columns={"a": "b"}), "did you mean names="),
+        (lambda: list(DS.plan), r"plan\.at\(0\)"),
+        (lambda: PS.Dataset.from_pandas, r"Dataset has no 'from_pandas'; write ps\.read\(table\)"),
+        (lambda: PS.Dataset.from_list, r"ps\.from_sequence"),
+        (lambda: PS.Dataset.shufle, "did you mean 'shuffle'"),
+        (lambda: PS.from_pandas, r"ps\.read\(table\)"),
+        (lambda: PS.concatenate_datasets, r"ps\.concat\(a, b\)"),
+    ],
+)
+def test_habits_of_other_libraries_have_a_remedy(call: Callable[[], Any], said: str) -> None:
+    with pytest.raises((TypeError, AttributeError, ps.PenstockError), match=said):
+        call()
+
+
+def test_torch_loads_a_dataset() -> None:
+    data = pytest.importorskip("torch.utils.data")
+    assert [batch.tolist() for batch in data.DataLoader(DS, batch_size=6)] == [
+        list(range(6)),
+        list(range(6, 12)),
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ AS_LISTS_DO = {
 }  # an index that is no number is Python's own TypeError, as it is of a list
 # autotune runs for seconds; what fold and pipe are given is the user's own code.
 LEFT_OUT = {"autotune", "fold", "pipe", "compiled", "plan", *AS_LISTS_DO}
+LEFT_OUT |= set() if find_spec("polars") else {"to_polars"}
 QUESTIONS = {
     "for_state",
     "after",

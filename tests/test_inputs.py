@@ -739,14 +739,14 @@ def test_a_long_message_keeps_its_ends() -> None:
         ([{"a": 1}], "read([...]): {'a': 1} is no path"),
         ({"a": [1, 2]}, "read({'a': [1, 2]}): {'a': [1, 2]} is no path"),
         (
-            pa.table({"a": [1]}),
+            pa.array([1]),
             "is no path; give texts or pathlib.Path, one or a list of them; for samples in memory",
         ),
         (b"a.jsonl", "read(b'a.jsonl'): b'a.jsonl' is no path"),
         ("a\0b.jsonl", "'a\\x00b.jsonl': no file can have this name"),
         (["x.jsonl", Path("a\ud800")], "'a\\ud800': no file can have this name"),
     ],
-    ids=["samples", "columns", "table", "bytes", "zero", "half a character"],
+    ids=["samples", "columns", "array", "bytes", "zero", "half a character"],
 )
 def test_what_is_no_path_is_refused_with_what_to_do(given: Any, words: str) -> None:
     refused(lambda: ps.read(given), words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cache, wraps
@@ -79,6 +80,7 @@ _TORCH_WORKERS_REMEDY = (
 )
 OPERATOR_REMEDIES = {
     "Dataset": {"__add__": "a.concat(b)", "__mul__": ".repeat(n)"},
+    "Plan": {"__iter__": "list(ds) for samples, plan.at(0) for a position, or plan.table(0, 10)"},
     "Loader": {"__getitem__": _TORCH_WORKERS_REMEDY, "__reduce_ex__": _TORCH_WORKERS_REMEDY},
 }
 
@@ -107,7 +109,8 @@ def make_not_dataset_error(where: str, given: object) -> ConfigError:
     elif type(given).__module__.startswith(__name__.partition(".")[0] + "."):
         remedy = "give the dataset that it reads"
     else:
-        remedy = "wrap it with ps.from_sequence(...)"
+        is_table = hasattr(given, "__arrow_c_stream__") or hasattr(given, "column_names")
+        remedy = "read it: ps.read(...)" if is_table else "wrap it with ps.from_sequence(...)"
         if (module := type(given).__module__) != "builtins":
             name = f"{module}.{name}"
     return ConfigError(f"{where}: {name} is not a dataset; {remedy}")
@@ -197,13 +200,20 @@ def validate_arguments(target: T) -> T:
     ...
     penstock.errors.ConfigError: read(columns=5): give a list of names, or None
     """
-    return _wrap_with_checks(target) if isfunction(target) else _add_hints(target)
+    if isfunction(target):
+        return _wrap_with_checks(target, target.__qualname__)
+    return _add_hints(target)
 
 
 def _add_hints(kind: Any) -> Any:
-    for name, method in cast("dict[str, Any]", {**kind.__dict__}).items():
-        if isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            setattr(kind, name, _wrap_with_checks(method))
+    package = __name__.partition(".")[0]
+    for base in (base for base in kind.__mro__ if base.__module__.startswith(f"{package}.")):
+        for name, method in cast("dict[str, Any]", {**base.__dict__}).items():
+            is_checked = base is not kind and hasattr(method, "__wrapped__")
+            if not isfunction(method) or is_checked or getattr(kind, name) is not method:
+                continue
+            if name == "__init__" or not name.startswith("_"):
+                setattr(kind, name, _wrap_with_checks(method, f"{kind.__name__}.{name}"))
     for operator, instead in OPERATOR_REMEDIES.get(kind.__name__, {}).items():
         setattr(
             kind,
@@ -213,6 +223,29 @@ def _add_hints(kind: Any) -> Any:
     # Set here, because a type checker that sees __getattr__ accepts every name.
     kind.__getattr__ = _raise_unknown_attribute
     return kind
+
+
+class HintingType(ABCMeta):
+    """Class whose unknown attributes are answered with a hint, as in `Dataset.from_pandas`.
+
+    >>> class Reader(metaclass=HintingType): ...
+    >>> Reader.shufle
+    Traceback (most recent call last):
+    ...
+    AttributeError: Reader has no 'shufle'; see help(Reader)
+    """
+
+
+def _raise_unknown_class_attribute(self: type, name: str) -> Any:
+    if name.startswith("_"):
+        raise AttributeError(f"type object {self.__name__!r} has no attribute {name!r}")
+    raise make_attribute_error(
+        self.__name__, name, (known for known in dir(self) if not known.startswith("_"))
+    )
+
+
+# Set here, because a type checker that sees __getattr__ accepts every name.
+setattr(HintingType, "__getattr__", _raise_unknown_class_attribute)  # noqa: B010
 
 
 def make_attribute_error(owner: str, name: str, known: Iterable[str]) -> AttributeError:
@@ -233,20 +266,20 @@ def _raise_unknown_attribute(self: object, name: str) -> Any:
     )
 
 
-def _make_raising_operator(message: str) -> Callable[[object, object], NoReturn]:
-    def operator(self: object, other: object) -> NoReturn:
+def _make_raising_operator(message: str) -> Callable[..., NoReturn]:
+    def operator(self: object, other: object = None) -> NoReturn:
         raise TypeError(message)
 
     return operator
 
 
-def _wrap_with_checks(fn: Any) -> Any:
+def _wrap_with_checks(fn: Any, qualname: str) -> Any:
     code = fn.__code__  # runs at every import, and inspect.signature is ten times slower
     if code.co_flags & CO_VARKEYWORDS:
         return fn
     variables = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     positional, names = variables[: code.co_argcount], variables[code.co_posonlyargcount :]
-    shown, checks = fn.__qualname__.removesuffix(".__init__"), list[tuple[str, str, Any]]()
+    shown, checks = qualname.removesuffix(".__init__"), list[tuple[str, str, Any]]()
     for name in variables:
         # Annotations are read as text, so none is evaluated at import.
         hint = str(fn.__annotations__.get(name, ""))
@@ -348,6 +381,8 @@ def check_indices(values: Any, where: str) -> Ints:
         return array.astype(np.int64)
     else:
         problem = "give a vector of whole numbers, such as [3, 1]"
+        if str in kinds:
+            problem += "; for columns write .map(lambda row: {'text': row['text']})"
     raise ConfigError(f"{where.format(repr(values)[:60])}: {problem}")
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from math import ceil
+from pathlib import Path
 from typing import (
+    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
@@ -36,7 +38,7 @@ from .arrays.trees import collate as default_collate
 from .arrays.trees import leading_size
 from .engine.base.batch_size import BatchSize
 from .engine.base.row_files import describe_row_location
-from .engine.base.shown import Shown, Shows
+from .engine.base.shown import Shown
 from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from .engine.mixing.rules import Chain, Cycle, Rule, Turns
 from .engine.orders import (
@@ -88,19 +90,24 @@ from .engine.steps.with_source import WithSource
 from .engine.steps.zip import make_zip
 from .engine.streams.function_call import SampleFailure, locate_cause, to_list
 from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
-from .plan import Plan
-from .posttraining.in_flight import InFlight
+from .explore.look import Look
+from .explore.tables import Tables
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .stores.limits import BATCH
 from .text.feature_rows import build_feature_packing
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
 
+if TYPE_CHECKING:
+    from .writing.one_file import FileFormat
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
 SplitBy: TypeAlias = Literal["hash", "position"]
 SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
+
+_SPLIT_REMEDY = "split before that step, or write its result: ps.read(ds.write('part.parquet'))"
 
 _ENDLESS_ALREADY = (
     "repeat(): the dataset is endless already (mixtures repeat their inputs by default); leave "
@@ -109,7 +116,7 @@ _ENDLESS_ALREADY = (
 
 
 @validate_arguments
-class Dataset(Shows):
+class Dataset(Look["Dataset"], Tables["Dataset"]):
     """An immutable pipeline over samples; every method returns a new dataset.
 
     A dataset is a description: nothing is read until samples are requested. Every dataset can be
@@ -141,9 +148,9 @@ class Dataset(Shows):
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self.flow, self._seed)
 
-    def _with(self, flow: Step) -> Dataset:
-        dataset = Dataset(flow, self._seed)
-        dataset._compiled = Compiled(flow, base=self._compiled)
+    def _with(self, step: Step, /) -> Dataset:
+        dataset = Dataset(step, self._seed)
+        dataset._compiled = Compiled(step, base=self._compiled)
         return dataset
 
     # ------------------------------------------------------------ random access
@@ -167,21 +174,6 @@ class Dataset(Shows):
     def _size(self) -> int | None:
         self.flow.require_indexed("this", "iterate over the dataset instead")
         return self.compiled.size
-
-    @cached_property
-    def plan(self) -> Plan[Dataset]:
-        """The plan, which answers questions about the order without reading samples.
-
-        It tells which samples a position holds, at which positions a sample appears, and what a
-        run has delivered before a position.
-
-        >>> import penstock as ps
-        >>> plan = ps.from_sequence(range(1_000), name="numbers").shuffle(seed=1).batch(4).plan
-        >>> positions = plan.find("numbers", 17)
-        >>> 17 in [sample.index for sample in plan.at(positions[0])]
-        True
-        """
-        return Plan(self.compiled, self._with, section=InFlight())
 
     @hide_unknown_length
     def __len__(self) -> int:
@@ -213,7 +205,7 @@ class Dataset(Shows):
         if isinstance(index, str):
             raise TypeError(
                 f"ds[{index!r}]: samples have positions, not names; write "
-                f"[sample[{index!r}] for sample in ds], or ds[0][{index!r}] of one sample"
+                f"ds.to_arrow()[{index!r}] for the column, or ds[0][{index!r}] of one sample"
             )
         position = operator.index(cast("int", index))
         self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
@@ -465,29 +457,34 @@ class Dataset(Shows):
         held_out: str | float,
         by: SplitBy = "hash",
         *,
-        column: str | None = None,
+        column: str | Sequence[str] | None = None,
         seed: int = 0,
     ) -> tuple[Dataset, Dataset]:
         """Split into two disjoint datasets: one to train on, and one held out.
 
         A hash of each position decides, so every prefix has its share, and appended data moves no
-        earlier sample to the other side. With `column`, a hash of that column's value decides:
-        equal values (the pages of a site, the copies of a text, also in other sources) stay on one
-        side. The share then applies to distinct values, approximately. Both parts are fixed sets,
-        the same in every pass; shuffle them afterwards.
+        earlier sample to the other side. Both parts are fixed sets, the same in every pass; shuffle
+        them afterwards.
+
+        With `column`, a hash of that column's value decides: equal values (the pages of a site, the
+        copies of a text, also in other sources) stay on one side. For several columns, the values
+        together decide. The share then applies to distinct values, approximately. Directly after
+        `ps.read` of files this reads one column. Else, and for several columns, it reads every
+        sample once, and reports progress.
 
         Args:
             held_out: share, such as "0.5%" or 0.005; or an integer number of samples.
             by: "hash"; or "position", which holds out the last samples.
-            column: column whose values decide; only directly after `ps.read`.
+            column: column whose values decide, or a list of columns. Values are texts, numbers,
+                times or null.
             seed: seed of the hash by position; not with `column`.
 
         Returns:
             The dataset to train on, and the one held out.
 
         Raises:
-            ConfigError: if `held_out` is no share, if the dataset is endless, or if `column` is
-                given for a dataset that is not read from files.
+            ConfigError: if `held_out` is no share, if the dataset is endless, or if no sample has
+                the column.
             IndexedError: if an earlier step has no positions.
 
         >>> import penstock as ps
@@ -500,9 +497,15 @@ class Dataset(Shows):
                 raise ConfigError(
                     "split(column=...): its values decide alone; leave out by= and seed="
                 )
-            flows = _split_by_column(self.flow, held_out, column)
+            columns = _parse_columns(column)
+            share = _parse_column_share(held_out, column)
+            flows = _split_files(self.flow, share, columns)
+            if flows is None:
+                self._require_indexed("split(column=...)", _SPLIT_REMEDY)
+                held = self._values_below(share, columns)
+                return self.select(np.flatnonzero(~held)), self.select(np.flatnonzero(held))
         else:
-            self._require_indexed("split()", "split before that step")
+            self._require_indexed("split()", _SPLIT_REMEDY)
             if self._size is None:
                 raise ConfigError(
                     "split(): the dataset is endless; split it before .repeat() or mix"
@@ -691,6 +694,11 @@ class Dataset(Shows):
         """
         if batched is None:
             return self._apply(SkippingMap if may_skip else Map, fn)
+        if batched is True:  # pyright: ignore[reportUnnecessaryComparison]
+            raise ConfigError(
+                "map(batched=True): give the maximum number of samples in a call: "
+                ".map(fn, batched=1_000)"
+            )
         if may_skip:
             raise ConfigError(
                 "map(batched=..., may_skip=True): a list of results drops none; filter before or "
@@ -1215,6 +1223,49 @@ class Dataset(Shows):
             Map(groups.with_seed(self._seed), _ValueBuilder(_require_callable(build, "build")))
         )
 
+    # ------------------------------------------------------------ files
+
+    def write(
+        self, path: str | Path, format: FileFormat | None = None, overwrite: bool = False
+    ) -> list[Path]:
+        """Write the first pass into a file or a folder; `ps.read` gives the samples back.
+
+        The ending of the name tells the format: `.parquet`, `.arrow`, `.jsonl` or `.csv`, and lines
+        and CSV also with `.gz` or `.zst`. A name without an ending is a folder of shards: Arrow for
+        an indexed dataset, else Parquet. A file appears complete or not at all. `ps.write` and
+        `penstock.writing.write_rows` have more options for folders, such as workers.
+
+        Tables have one schema. If a later sample has a new column or a wider type, the dataset is
+        read twice.
+
+        Args:
+            path: the file or folder.
+            format: "parquet", "arrow", "jsonl", "csv", or "tar" for a folder. Default: by the name.
+            overwrite: replace the file, or the shards in the folder. Shards are deleted first.
+
+        Returns:
+            The files.
+
+        Raises:
+            ConfigError: if the dataset is endless, if the name tells no format, or if the file
+                exists.
+            DataError: if the format cannot hold a sample.
+            StorageError: if the file cannot be written.
+
+        >>> import penstock as ps, tempfile
+        >>> ds = ps.from_sequence([{"text": "a"}, {"text": "b"}])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     [file] = ds.write(f"{folder}/texts.jsonl.gz")
+        ...     file.name, ps.read(file)[1]
+        ('texts.jsonl.gz', {'text': 'b'})
+        """
+        from .writing.one_file import write_dataset
+
+        def read_blocks() -> Iterator[Sequence[Any]]:
+            return self._blocks(self._count(None, "write"), 1_024)
+
+        return write_dataset(self, read_blocks, path, format, overwrite)
+
     # ------------------------------------------------------------ helpers
 
     def _apply(self, step: type[FunctionStep], fn: Callable[..., Any]) -> Dataset:
@@ -1366,22 +1417,36 @@ def _split_by_position(
     return Reorder(node, order.complement()), Reorder(node, order)
 
 
-def _split_by_column(node: Step, held_out: Any, column: str) -> tuple[Step, Step]:
-    """Split the rows of files by a hash of a column; equal values stay on one side."""
+def _parse_columns(column: Any) -> list[str]:
+    names = cast("Sequence[Any]", [column] if isinstance(column, str) else column)
+    if (
+        not isinstance(names, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
+        or not names
+        or not all(isinstance(name, str) for name in names)
+    ):
+        raise ConfigError(f"split(column={column!r}): give at least one column by its name")
+    return list(names)
+
+
+def _parse_column_share(held_out: Any, column: str | Sequence[str]) -> float:
+    """Return the share of values to hold out."""
     if isinstance(held_out, int):
         raise ConfigError(
             f"split({held_out}, column={column!r}): keys cannot be counted beforehand; give a "
             "share, such as '0.5%'"
         )
-    share = float(parse_fraction(held_out, "split({})"))
+    return float(parse_fraction(held_out, "split({})"))
+
+
+def _split_files(node: Step, share: float, columns: Sequence[str]) -> tuple[Step, Step] | None:
+    """Split the rows of files by a hash of one column; `None` for anything else."""
     leaf, _ = single_source(node) or (None, ())
-    source = leaf.source if leaf is not None and leaf is node else None
-    halves = source.split_by_hash(column, share) if isinstance(source, FileSource) else None
-    if halves is None or leaf is None:
-        raise ConfigError(
-            f"split(column={column!r}): only rows of files have columns; split directly after "
-            "ps.read(...)"
-        )
+    if leaf is None or leaf is not node or len(columns) != 1:
+        return None
+    source = leaf.source
+    halves = source.split_by_hash(columns[0], share) if isinstance(source, FileSource) else None
+    if halves is None:
+        return None
     return replace(leaf, source=halves[0]), replace(leaf, source=halves[1])
 
 

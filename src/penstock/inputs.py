@@ -32,6 +32,14 @@ from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import COUNTED_UNITS, CountedUnit, Schedule, convert_to_json_number, sort_by_name
 from .sources import JoinedFiles, TokenCounter, hub, open_files, require_columnar
+from .sources.arrow_table import (
+    ArrowStream,
+    ArrowTable,
+    HubTable,
+    is_arrow,
+    is_table,
+    open_table,
+)
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
@@ -57,7 +65,9 @@ def from_sequence(seq: Any, name: str | None = None) -> Dataset:
     >>> ps.from_sequence(["a", "b"])[1]
     'b'
     """
-    return Dataset(Read(seq if isinstance(seq, Source) else Memory(seq), name or ""))
+    if isinstance(seq, Source):
+        return Dataset(Read(seq, name or ""))
+    return Dataset(Read(ArrowTable(seq) if is_arrow(seq) else Memory(seq), name or ""))
 
 
 @validate_arguments
@@ -133,7 +143,7 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
 
 @validate_arguments
 def read(
-    paths: str | Path | Iterable[str | Path],
+    paths: str | Path | Iterable[str | Path] | ArrowStream | HubTable,
     format: FormatName | str | Callable[[Path], Any] | None = None,
     columns: Sequence[str] | None = None,
     name: str | None = None,
@@ -145,15 +155,20 @@ def read(
     eos: int | None = None,
     rows: Literal["dict", "columns"] = "dict",
 ) -> Dataset:
-    """Read files with random access to their samples.
+    """Read files, a table or a data frame, with random access to the samples.
 
     Rows of Parquet, Arrow, JSONL, CSV and text files, and samples of WebDataset tars, are mappings.
     Documents of token stores (`.npy`, `.bin`, `.ds`) are arrays. Lines are indexed once, at the
     first use. An error of a bad row names its file and line.
 
+    Tables in memory give the same rows as a Parquet file of them: `pyarrow`, pandas and polars
+    tables, other objects with Arrow's stream interface, and Hugging Face `datasets`. Missing values
+    of pandas are `None`. Its index is dropped, but named levels become columns. Of the options,
+    tables take `columns`, `name`, `lengths` and `rows`.
+
     Args:
         paths: files, folders, globs, brace ranges `{000..099}`, or a list of them. Files are
-            sorted.
+            sorted. Or a table or data frame.
         format: format of the files, if their names do not tell it: a built-in format, a format of
             an installed package (`penstock.types.Format`), or a function that opens a file.
         columns: columns to read. Default: all.
@@ -184,9 +199,25 @@ def read(
     >>> _ = file.write_text('{"x": 1}\\n{"x": 2}\\n')
     >>> ps.read(file)[1]
     {'x': 2}
+    >>> import pyarrow as pa
+    >>> ps.read(pa.table({"text": ["a", "b"]}))[1]
+    {'text': 'b'}
     """
+    check_choice(rows, ("dict", "columns"), "read(rows={})")
+    if is_table(paths):
+        files_only = {
+            "format": format,
+            "cache": cache,
+            "split": split,
+            "where": where,
+            "dtype": dtype,
+            "eos": eos,
+        }
+        return _read_table(paths, columns, name, lengths, rows, files_only)
+    if remedy := _NO_TABLES.get(type(paths).__name__):
+        raise ConfigError(f"read: a {type(paths).__name__} is no table; {remedy}")
     source = open_files(
-        paths,
+        cast("Any", paths),
         format,
         columns,
         cache,
@@ -196,10 +227,48 @@ def read(
         dtype=dtype,
         eos=eos,
     )
-    check_choice(rows, ("dict", "columns"), "read(rows={})")
     if rows == "columns":
         source.as_columns = require_columnar(source)
     return Dataset(Read(source, name or getattr(source, "name", "")))
+
+
+_NO_TABLES = {
+    "DatasetDict": "give one of its splits: ps.read(dataset['train'])",
+    "IterableDataset": "write ps.from_iterable(dataset)",
+    "IterableDatasetDict": "give one of its splits: ps.from_iterable(dataset['train'])",
+    "LazyFrame": "collect it: ps.read(frame.collect())",
+}
+"""What to write instead of reading objects that only lead to a table, by class."""
+
+
+def _read_table(
+    table: Any,
+    columns: Sequence[str] | None,
+    name: str | None,
+    lengths: str | TokenCounter | None,
+    rows: Literal["dict", "columns"],
+    files_only: Mapping[str, Any],
+) -> Dataset:
+    """Read a table in memory; options of files are refused."""
+    if given := [option for option, value in files_only.items() if value is not None]:
+        remedy = {"where": "use .filter(fn)", "split": "give one split"}.get(
+            given[0], "leave it out"
+        )
+        raise ConfigError(f"read({given[0]}=...): it applies to files, not to tables; {remedy}")
+    if lengths is not None and not isinstance(lengths, str):
+        raise ConfigError(
+            "read(lengths=...): token counters apply to files; for a table name a column of lists, "
+            "or map the tokenizer before pack()"
+        )
+    source = open_table(table, columns, lengths)
+    if rows == "columns":
+        if not isinstance(source, ArrowTable):
+            raise ConfigError(
+                "read(rows='columns'): this dataset has a format or decodes values, so its samples "
+                "are rows; leave out rows="
+            )
+        source.as_columns = True
+    return Dataset(Read(source, name or ""))
 
 
 @validate_arguments

@@ -244,6 +244,18 @@ class Loader(Shows):
             "Loader", self._session, items, [*notes, "closed" if self._closed else ""]
         )
 
+    def _repr_html_(self) -> str:
+        return super()._repr_html_() + attempt(self._show_progress, "")
+
+    def _show_progress(self) -> str:
+        """Return how much of the pass is delivered as an HTML element; empty if unknown."""
+        session = self._session
+        if not session.group:
+            return ""
+        each = session.group * session.setting.world_size
+        done = parse_cursor_int(session.out.cursor()) // each
+        return f'<br><progress value="{done}" max="{len(self)}"></progress>'
+
     def _check_open(self) -> None:
         if self._closed:
             raise ConfigError("the loader is closed; open a new one and load the state into it")

@@ -22,6 +22,7 @@ from ..errors import ConfigError
 from ..stores import CompositeStore, display_path, storage
 from ..stores.urls import require_encodable_path, require_local
 from . import catalog, comparison, csv, digests, folders, lines, prepared, sidecar
+from .arrow_table import ArrowTable
 from .chain import (
     DecodingCost,
     FilesOutline,
@@ -571,7 +572,8 @@ def reads_columns(sources: Sequence[object], step: str) -> bool:
         ConfigError: The sources have different columns. A batch has columns of one type each,
             whichever samples it holds.
     """
-    read = [source for source in sources if isinstance(source, JoinedFiles | SelectedRows)]
+    tabular = (JoinedFiles, SelectedRows, ArrowTable)
+    read = [source for source in sources if isinstance(source, tabular)]
     if not read or len(read) < len(sources) or not all(source.as_columns for source in read):
         return False
     first, types = read[0].name, read[0].types

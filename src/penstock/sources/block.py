@@ -231,6 +231,10 @@ class ColumnarFile(ABC):
         """Return the average bytes and rows of a decoded group; `None` without groups."""
         return None
 
+    def arrow_schema(self) -> Any | None:
+        """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""
+        return None
+
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`."""
         return list(self.block(indices))

@@ -366,6 +366,11 @@ class JoinedFiles:
         file = self.files[part]
         return file.block(rows) if isinstance(file, ColumnarFile) else file.read(rows)
 
+    def arrow_schema(self) -> Any | None:
+        """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""
+        first = self.files[0] if len(self.files) else None
+        return first.arrow_schema() if isinstance(first, ColumnarFile) else None
+
     def row_files(self) -> JoinedFiles | None:
         """Return the source itself if each row lies in one file, else `None`."""
         return self if len(self.paths) == len(self.files) else None

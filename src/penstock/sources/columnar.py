@@ -111,6 +111,10 @@ class Parquet(ColumnarFile):
     def decoding(self) -> tuple[int, int] | None:
         return self._group, len(self) // max(len(self._starts) - 1, 1)
 
+    def arrow_schema(self) -> Any:
+        """Return the schema that all files are converted to."""
+        return self._conform.schema
+
     def column(self, name: str, /) -> Iterator[Any]:
         """Yield one column, row group by row group."""
         pq: Any = import_arrow("pyarrow.parquet")
@@ -360,6 +364,10 @@ class Arrow(ColumnarFile):
     def _flat(self, name: str) -> list[npt.NDArray[Any]]:
         batches = map(self._decoded_batch, range(len(self._index.sizes)))
         return [batch.column(name).flatten().to_numpy(zero_copy_only=False) for batch in batches]
+
+    def arrow_schema(self) -> Any:
+        """Return the schema that all files are converted to."""
+        return self._conform.schema
 
     def column(self, name: str, /) -> Iterator[Any]:
         """Yield one column, batch by batch, as views."""

@@ -151,6 +151,23 @@ def make_slice_reader(dataset: Any) -> Callable[[int, int], list[Any] | None]:
     return lambda start, stop: _columns_to_rows(dataset[start:stop])
 
 
+def find_stored_table(value: Any) -> tuple[Any, Ints | None] | None:
+    """Return the stored `pyarrow.Table` of a map-style `datasets.Dataset`, and its rows in order.
+
+    The rows are `None` if they are all rows of the table. The result is `None` for a dataset whose
+    samples differ from its stored columns: with a format, a transform, images or audio.
+    """
+    is_unformatted = value.format["type"] is None and [*value.format["columns"]] == [
+        *value.column_names
+    ]
+    if not is_unformatted or not _is_plain(value.features):
+        return None
+    table = value.data.table.replace_schema_metadata()
+    if value._indices is None:
+        return table, None
+    return table, value._indices.column(0).to_numpy().astype(np.int64)
+
+
 _ARRAY_FORMATS = ("numpy", "torch", "jax", "tensorflow")
 _TABLE_FORMATS = ("arrow", "pandas", "polars")
 _NULLS_KEEP_TYPE = ("string", "binary", "float", "double")

@@ -79,8 +79,9 @@ class Memory:
             )
         if isinstance(seq, Mapping) or hasattr(seq, "dtypes"):  # as frames and series have
             reason = (
-                "its keys are names or labels. For columns give pyarrow.table(columns), for a "
-                "series its to_list(), for a DatasetDict one of its splits"
+                "its keys are names or labels. A data frame is read by ps.read(frame). For columns "
+                "give pyarrow.table(columns), for a series its to_list(), for a DatasetDict one of "
+                "its splits"
             )
             raise ConfigError(f"{_get_qualified_name(seq)} is no sequence of samples: {reason}")
         _refuse_mask(seq)

@@ -84,6 +84,10 @@ class SelectedRows:
         """Return the rows at `indices`, as columns if the format has columns."""
         return self.chain.block(self._rows[indices])
 
+    def arrow_schema(self) -> Any | None:
+        """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""
+        return self.chain.arrow_schema()
+
     def row_files(self) -> SelectedRows | None:
         """Return the source itself if each row lies in one file, else `None`."""
         return self if self.chain.row_files() is not None else None
@@ -343,7 +347,7 @@ def _match_values(values: Any, condition: Any) -> Mask:
     if isinstance(condition, list):
         return ~_match_values(values, {"not": condition})
     pa, acero = import_arrow(), import_arrow("pyarrow.acero")
-    columns = {"value": values, **({"hash": _hash_values(values)} if "hash" in condition else {})}
+    columns = {"value": values, **({"hash": hash_values(values)} if "hash" in condition else {})}
     table = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.table(columns)))
     terms, mask = _build_expressions(condition, values.type), np.ones(len(values), np.bool_)
     # A projection, because a filter copies the matching values.
@@ -427,7 +431,7 @@ def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
-def _hash_values(values: Any) -> Words:
+def hash_values(values: Any) -> Words:
     """Hash the text of each value of a chunked array; a null hashes as the empty text."""
     texts = import_arrow("pyarrow.compute").fill_null(
         values.cast(import_arrow().large_string()), ""

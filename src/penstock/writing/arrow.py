@@ -15,12 +15,7 @@ import numpy.typing as npt
 
 from ..arrays.columnar import import_arrow
 from ..arrays.dtypes import is_untyped
-from ..dataset import Dataset
-from ..errors import DataError
-from ..sources.rows import to_numpy_dtype
-from ..sources.saved_dataset import KEYS_COLUMN
-from ..types import Json
-from .lossless import (
+from ..arrays.lossless import (
     ONE_TYPE,
     find_culprit,
     infer_array,
@@ -30,7 +25,12 @@ from .lossless import (
     to_lossless_array,
     to_native_order,
 )
-from .tables import encode_table
+from ..arrays.tables import encode_table
+from ..errors import DataError
+from ..explore.base import BaseDataset
+from ..sources.rows import to_numpy_dtype
+from ..sources.saved_dataset import KEYS_COLUMN
+from ..types import Json
 
 _SCHEMA_SAMPLES = 64
 _SCHEMA_LABEL = f"the first {_SCHEMA_SAMPLES} samples"
@@ -67,7 +67,7 @@ class Columns:
         return {"columns": columns, "bare": self.bare, "lengths": self.lengths()}
 
 
-def infer_columns(dataset: Dataset) -> Columns:
+def infer_columns(dataset: BaseDataset[Any]) -> Columns:
     """Return the columns of a dataset, inferred from its first samples.
 
     Raises:
@@ -127,7 +127,7 @@ class ArrowEncoder:
     suffix = "arrow"
     end = 0
 
-    def __init__(self, dataset: Dataset, columns: Columns) -> None:
+    def __init__(self, dataset: BaseDataset[Any], columns: Columns) -> None:
         self._dataset, self._columns = dataset, columns
         self._first: int | None = None
 
@@ -252,7 +252,7 @@ def _require_lossless_value(value: Any, field: Any, position: int) -> None:
         ) from error
 
 
-def _build_keys_column(dataset: Dataset, start: int, stop: int) -> Any:
+def _build_keys_column(dataset: BaseDataset[Any], start: int, stop: int) -> Any:
     """Return the keys of every row: source, epoch and index, and the token range of documents."""
     pa: Any = import_arrow()
     keys = dataset.plan.at(slice(start, stop))

@@ -12,6 +12,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from ..arrays.tables import (
+    conform_to_schema,
+    decode_table,
+    encode_table,
+    iterate_tables,
+    merge_schemas,
+)
 from ..engine.base.progress import Progress
 from ..engine.base.shown import counted
 from ..errors import ConfigError, DataError
@@ -20,7 +27,6 @@ from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local
 from .lines import LineEncoder
-from .tables import conform_to_schema, decode_table, encode_table, iterate_tables, merge_schemas
 
 RowFormat: TypeAlias = Literal["parquet", "arrow", "jsonl"]
 ROW_FORMATS: tuple[RowFormat, ...] = get_args(RowFormat)

@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypedDict, get_args
 
 import numpy as np
 
-from ..dataset import Dataset
+from ..explore.base import BaseDataset
 from ..stores.storage import write_atomically
 from .arrow import ArrowEncoder, Columns
 from .lines import LineEncoder
@@ -50,7 +50,7 @@ class WrittenFile(TypedDict):
 class ShardWriter:
     """Writer of the shards of a dataset."""
 
-    dataset: Dataset
+    dataset: BaseDataset[Any]
     folder: Path
     format: ShardFormat
     samples: int

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
-from ..dataset import Dataset
 from ..engine.base.canonical_json import list_differences
 from ..engine.base.machine import detect_rank
 from ..engine.runtime.compute import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..engine.steps.digests import code_notes
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
+from ..explore.base import BaseDataset
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..sources.sidecar import convert_storage_errors
 from ..stores import storage
@@ -36,7 +36,7 @@ _VERSION = 2
 
 @validate_arguments
 def write(
-    dataset: Dataset,
+    dataset: BaseDataset[Any],
     folder: str | Path,
     format: ShardFormat = "arrow",
     shard: int = 10_000,
@@ -79,10 +79,10 @@ def write(
     ...     [file.name for file in files], ps.read(folder)[2]
     (['shard-000000.arrow', 'shard-000001.arrow'], {'text': 'a fox'})
     """
-    if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(dataset, BaseDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise make_not_dataset_error("write", dataset)
     known = "format={}"
-    if format in ROW_FORMATS and format not in SHARD_FORMATS:
+    if str(format) in ROW_FORMATS and str(format) not in SHARD_FORMATS:
         known += f" (penstock.writing.write_rows(ds, folder, {format!r}) writes it)"
     check_choice(format, SHARD_FORMATS, known)
     check_choice(executor, EXECUTORS, "executor={}")

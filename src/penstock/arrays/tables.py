@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, cast
 
-from ..arrays.columnar import import_arrow
+import numpy as np
+import numpy.typing as npt
+
 from ..errors import DataError
+from .columnar import import_arrow
 from .lossless import (
     ONE_TYPE,
     find_culprit,
@@ -19,6 +22,7 @@ from .lossless import (
 )
 
 _CHUNK_ROWS = 1_000  # rows made into a table at a time
+_MAX_OFFSET = (1 << 31) - 1  # of the values of a list column
 
 
 def iterate_tables(
@@ -38,17 +42,17 @@ def iterate_tables(
     if counts is not None:
         for count in counts:
             parts = [
-                _build_table(
+                build_table(
                     list(islice(source, min(_CHUNK_ROWS, count - offset))), row_count + offset
                 )
                 for offset in range(0, count, _CHUNK_ROWS)
             ]
             row_count += count
-            yield _concatenate_tables(parts)
+            yield concatenate_tables(parts)
         return
     parts_of_file, size = list[Any](), 0
     while chunk := list(islice(source, _CHUNK_ROWS)):
-        table = _build_table(chunk, row_count)
+        table = build_table(chunk, row_count)
         row_count += len(chunk)
         while len(table):
             fitting = _count_fitting(table, max_bytes - size, nonempty=not parts_of_file)
@@ -57,10 +61,10 @@ def iterate_tables(
                 size += parts_of_file[-1].nbytes
                 table = table.slice(fitting)
             if len(table):
-                yield _concatenate_tables(parts_of_file)
+                yield concatenate_tables(parts_of_file)
                 parts_of_file, size = [], 0
     if parts_of_file:
-        yield _concatenate_tables(parts_of_file)
+        yield concatenate_tables(parts_of_file)
 
 
 def _count_fitting(table: Any, max_bytes: int, nonempty: bool) -> int:
@@ -77,38 +81,86 @@ def _count_fitting(table: Any, max_bytes: int, nonempty: bool) -> int:
     return max(low, int(nonempty))
 
 
-def _build_table(rows: list[Any], first: int) -> Any:
-    """Return a table of these rows; `first` is the number of the first one, for errors."""
+def build_table(rows: list[Any], first: int) -> Any:
+    """Return a table of these rows; `first` is the number of the first one, for errors.
+
+    Raises:
+        DataError: if a row is not a mapping, or the values of a field have no common type.
+    """
     for number, row in enumerate(rows, first):
         if not isinstance(row, Mapping):
             raise DataError(
                 f"it is a {type(row).__name__}; only mappings can be saved", where=f"row {number}"
             )
     names = list(dict.fromkeys(name for row in rows for name in row))
-    pa: Any = import_arrow()
-    columns = dict[str, Any]()
-    for name in names:
-        values = normalize_empty([row.get(name) for row in rows])
-        try:
-            columns[name] = infer_array(values)
-            require_same_kind(values, columns[name].type)
-            pa.field(name, columns[name].type)  # raises for names that are not UTF-8
-        except list_arrow_errors() as error:
-            culprit_index = find_culprit(values)
-            where = (
-                f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
-            )
-            raise DataError(
-                f"the field {name!r} cannot be one column: {error}; {ONE_TYPE}", where=where
-            ) from error
-    return pa.table(columns)
+    return import_arrow().table(
+        {name: build_column(name, [row.get(name) for row in rows], first) for name in names}
+    )
 
 
-def _concatenate_tables(tables: list[Any]) -> Any:
+def build_column(name: str, values: Sequence[Any], first: int) -> Any:
+    """Return the values of a field as an Arrow array, without changing one.
+
+    Args:
+        name: the name of the field.
+        values: the values; `None` for a row without the field.
+        first: the number of the first row, for errors.
+
+    Raises:
+        DataError: if the values have no common type.
+    """
+    try:
+        column = _join_vectors(values)
+        if column is None:
+            values = normalize_empty(values)
+            column = infer_array(values)
+            require_same_kind(values, column.type)
+        import_arrow().field(name, column.type)  # raises for names that are not UTF-8
+    except list_arrow_errors() as error:
+        culprit_index = find_culprit(values)
+        where = f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
+        raise DataError(
+            f"the field {name!r} cannot be one column: {error}; {ONE_TYPE}", where=where
+        ) from error
+    return column
+
+
+def _join_vectors(values: Sequence[Any]) -> Any | None:
+    """Return vectors of one dtype as an Arrow array, copied at once; `None` for other values."""
+    if set(map(type, values)) != {np.ndarray}:
+        return None
+    vectors = cast("Sequence[npt.NDArray[Any]]", values)
+    dtype, sizes = vectors[0].dtype, [vector.size for vector in vectors]
+    if (
+        any(vector.dtype != dtype or vector.ndim != 1 for vector in vectors)
+        or not dtype.isnative
+        or dtype.kind not in "biuf"
+        or (dtype == np.float64 and 0 in sizes)  # an empty vector may have no dtype of its own
+        or sum(sizes) > _MAX_OFFSET
+    ):
+        return None
+    try:
+        numbers = import_arrow().array(np.concatenate(vectors))
+    except list_arrow_errors():  # extended precision
+        return None
+    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
+    return import_arrow().ListArray.from_arrays(import_arrow().array(offsets), numbers)
+
+
+def concatenate_tables(tables: Sequence[Any]) -> Any:
+    """Concatenate tables without copying; their schemas are merged, and absent values are null.
+
+    Raises:
+        DataError: if a column has incompatible types.
+    """
     schema = tables[0].schema
     for table in tables[1:]:
-        schema = merge_schemas(schema, table.schema)
-    return import_arrow().concat_tables([conform_to_schema(table, schema) for table in tables])
+        if not table.schema.equals(schema):
+            schema = merge_schemas(schema, table.schema)
+    return import_arrow().concat_tables(
+        table if table.schema.equals(schema) else conform_to_schema(table, schema)
+        for table in tables
+    )
 
 
 def merge_schemas(schema: Any, other: Any) -> Any:

@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ..arrays.columnar import import_arrow
-from ..arrays.dtypes import is_untyped
+from .columnar import import_arrow
+from .dtypes import is_untyped
 
 ONE_TYPE = "give the field one type in all samples, or write format='jsonl'"
 
@@ -169,6 +169,8 @@ def normalize_empty(values: Sequence[Any]) -> list[Any]:
     >>> normalize_empty([np.array([]), np.array([5], np.int32)])
     [array([], dtype=int32), array([5], dtype=int32)]
     """
+    if not any(issubclass(kind, np.ndarray) for kind in set(map(type, values))):
+        return list(values)
     values = [to_native_order(value) for value in values]
     untyped = [isinstance(value, np.ndarray) and is_untyped(value) for value in values]
     informative = [

@@ -1,0 +1,79 @@
+"""Equal values of a column stay on one side of a split, whatever the samples come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+
+
+def make_rows(count: int, sites: int) -> list[dict[str, Any]]:
+    return [
+        {"i": i, "site": None if i % sites == 0 else f"site {i % sites}", "day": i % 7}
+        for i in range(count)
+    ]
+
+
+def sides(parts: tuple[ps.Dataset, ps.Dataset], *names: str) -> list[set[Any]]:
+    return [{tuple(row[name] for name in names) for row in part} for part in parts]
+
+
+def test_tables_rows_and_files_are_split_alike(tmp_path: Path) -> None:
+    rows = make_rows(2_000, 300)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    held: set[Any] = set()
+    for ds in (
+        ps.read(tmp_path / "a.parquet"),
+        ps.read(pa.Table.from_pylist(rows)),
+        ps.from_sequence(rows),
+        ps.read(tmp_path / "a.parquet").shuffle(seed=1).map(dict),
+    ):
+        train, test = ds.split("20%", column="site")
+        trained, tested = sides((train, test), "site")
+        assert not trained & tested and len(train) + len(test) == 2_000
+        assert not held or held == tested, "one rule for all"
+        held = tested
+        assert sorted(row["i"] for part in (train, test) for row in part) == list(range(2_000))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.2, 0.5, 0.9])
+def test_the_share_is_close(share: float) -> None:
+    rows = make_rows(20_000, 2_000)
+    train, test = ps.from_sequence(rows).split(share, column="site")
+    assert abs(len(test) / 20_000 - share) < 4 * (share * (1 - share) / 2_000) ** 0.5
+    assert len(train) + len(test) == 20_000
+
+
+def test_several_columns_decide_together(tmp_path: Path) -> None:
+    rows = make_rows(5_000, 50)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    parts = ps.from_sequence(rows).split("30%", column=["site", "day"])
+    trained, tested = sides(parts, "site", "day")
+    assert not trained & tested and len(trained | tested) == 350
+    assert abs(len(parts[1]) / 5_000 - 0.3) < 0.1
+    again = ps.read(tmp_path / "a.parquet").split("30%", column=["site", "day"])
+    assert sides(again, "site", "day") == [trained, tested]
+    pair = ps.from_sequence([{"a": "x", "b": "yz"}, {"a": "xy", "b": "z"}] * 20)
+    assert len(pair.split(0.5, column=("a", "b"))[0]) in (0, 20, 40)
+
+
+def test_a_split_is_a_fixed_set() -> None:
+    ds = ps.from_sequence(make_rows(200, 40)).shuffle(seed=1)
+    train, _ = ds.split(0.2, column="site")
+    assert list(train) == list(train)
+    twice = list(train.repeat(2))
+    assert twice[: len(train)] == twice[len(train) :]
+
+
+def test_values_without_a_text_have_a_remedy() -> None:
+    ds = ps.from_sequence([{"x": [1]}] * 3)
+    with pytest.raises(ps.ConfigError, match="map them to texts first"):
+        ds.split(0.1, column="x")
+    assert sum(map(len, ds.map(lambda row: {"x": str(row["x"])}).split(0.1, column="x"))) == 3
+    with pytest.raises(ps.ConfigError, match="did you mean 'site'"):
+        ps.from_sequence(make_rows(9, 3)).split(0.1, column="sites")

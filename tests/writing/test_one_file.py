@@ -1,0 +1,168 @@
+"""A dataset is written as the file that its name tells, complete or not at all, and read back."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import penstock as ps
+from tables import same, table
+
+ROWS: list[dict[str, Any]] = [{"text": f"wörd {i}", "n": i} for i in range(3_000)]
+ENDINGS = ".parquet .pq .arrow .feather .jsonl .ndjson .jsonl.gz .jsonl.zst .csv .csv.gz .csv.zst"
+STREAMS: dict[str, Callable[[], ps.Dataset]] = {
+    "indexed": lambda: ps.from_sequence(ROWS),
+    "stream": lambda: ps.from_iterable(lambda: iter(ROWS)),
+    "table": lambda: ps.read(pa.Table.from_pylist(ROWS)),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.split())
+@pytest.mark.parametrize("kind", STREAMS)
+def test_written_is_read_back(ending: str, kind: str, tmp_path: Path) -> None:
+    if "zst" in ending:
+        pytest.importorskip("zstandard")
+    path = tmp_path / f"a{ending}"
+    assert STREAMS[kind]().write(path) == [path]
+    reader = ps.read(path, format="parquet") if ending == ".pq" else ps.read(path)
+    assert list(reader) == ROWS
+    assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == [
+        path.name
+    ]
+
+
+def test_every_type_survives_in_tables(tmp_path: Path) -> None:
+    rows = table(0, 300)
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=50)
+    ds = ps.read(tmp_path / "a.parquet").shuffle(seed=1)
+    for name in ("b.parquet", "b.arrow"):
+        (path,) = ds.write(tmp_path / name)
+        assert same(list(ps.read(path)), list(ds))
+        assert ps.read(path).schema.equals(rows.schema)
+    rows_of_map = ds.map(lambda row: {"when": row["when"], "tokens": row["wide"]})
+    (path,) = rows_of_map.write(tmp_path / "c.parquet")
+    assert same(list(ps.read(path)), list(rows_of_map))
+
+
+def test_late_columns_and_wider_types(tmp_path: Path) -> None:
+    rows = [{"x": i} if i < 2_500 else {"x": i + 0.5, "late": "a"} for i in range(9_000)]
+    for ds in (ps.from_sequence(rows), ps.from_iterable(lambda: iter(rows))):
+        (path,) = ds.write(tmp_path / "a.parquet", overwrite=True)
+        got = pq.read_table(path)
+        assert got["x"].to_pylist() == [row["x"] for row in rows]
+        assert got["late"].to_pylist() == [row.get("late") for row in rows]
+    with pytest.raises(ps.DataError, match="one type in some rows and another"):
+        ps.from_sequence([{"x": i if i < 2_048 else "a"} for i in range(5_000)]).write(
+            tmp_path / "b.parquet"
+        )
+    assert not (tmp_path / "b.parquet").exists()
+
+
+def test_folders_hold_shards(tmp_path: Path) -> None:
+    ds = ps.from_sequence(ROWS)
+    files = ds.write(tmp_path / "a")
+    assert [file.name for file in files] == ["shard-000000.arrow"]
+    assert list(ps.read(tmp_path / "a")) == ROWS
+    assert ds.write(tmp_path / "a") == files, "a no-op"
+    with pytest.raises(ps.ConfigError, match="holds other shards"):
+        ds.take(5).write(tmp_path / "a")
+    (tmp_path / "a" / "note.md").write_text("kept")
+    ds.take(5).write(tmp_path / "a", overwrite=True)
+    assert list(ps.read(tmp_path / "a")) == ROWS[:5] and (tmp_path / "a" / "note.md").exists()
+    for format in ("parquet", "jsonl"):
+        ds.write(tmp_path / format, format)
+        assert list(ps.read(tmp_path / format)) == ROWS
+    ds.filter(lambda row: row["n"] < 7).write(tmp_path / "stream")
+    assert list(ps.read(tmp_path / "stream")) == ROWS[:7]
+    ps.from_sequence([{"txt": "a"}]).write(tmp_path / "tars", "tar")
+    assert ps.read(tmp_path / "tars")[0]["txt"] == b"a"
+
+
+def test_a_file_is_replaced_only_on_request(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    ps.from_sequence([1, 2]).write(path)
+    with pytest.raises(ps.ConfigError, match="exists; give another name, or overwrite=True"):
+        ps.from_sequence([3]).write(path)
+
+    def fail(x: int) -> int:
+        raise ValueError("of the user")
+
+    with pytest.raises(ValueError, match="of the user"):
+        ps.from_sequence([3]).map(fail).write(path, overwrite=True)
+    with pytest.raises(ValueError, match="of the user"):
+        ps.from_sequence([3]).map(fail).write(tmp_path / "a.parquet")
+    assert path.read_text() == "1\n2\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.jsonl"], "no temporary file stays"
+    ps.from_sequence([3]).write(path, overwrite=True)
+    assert path.read_text() == "3\n"
+    own = ps.read(path)
+    own.map(lambda x: x).write(path, overwrite=True)
+    assert path.read_text() == "3\n"
+
+
+def test_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("a.jsonl.gz", "a.parquet", "a.arrow"):
+        ps.from_sequence(ROWS).write(tmp_path / name)
+        before = (tmp_path / name).read_bytes()
+        ps.from_sequence(ROWS).write(tmp_path / name, overwrite=True)
+        assert (tmp_path / name).read_bytes() == before
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()).count(b"\n") == len(ROWS)
+
+
+ANY: Any = ps
+REFUSED: list[tuple[Callable[[Path], Any], type[Exception], str]] = [
+    (
+        lambda p: ps.from_sequence([1]).repeat().write(p / "a.jsonl"),
+        ps.ConfigError,
+        r"take\(1_000\)",
+    ),
+    (
+        lambda p: ps.from_iterable(lambda: iter("a")).repeat().write(p / "a.jsonl"),
+        ps.ConfigError,
+        "endless",
+    ),
+    (lambda p: ps.from_sequence([1]).write(p / "a.xlsx"), ps.ConfigError, "a.xlsx tells no format"),
+    (
+        lambda p: ps.from_sequence([1]).write(p / "a.parquet.gz"),
+        ps.ConfigError,
+        "write 'a.parquet'",
+    ),
+    (lambda p: ps.from_sequence([1]).write(p / "a", "csv"), ps.ConfigError, "name it"),
+    (lambda p: ANY.from_sequence([1]).write(p / "a", "json"), ps.ConfigError, "choose 'parquet'"),
+    (lambda p: ps.from_sequence([[1]]).write(p / "a.csv"), ps.DataError, "csv cannot hold"),
+    (lambda p: ps.from_sequence([object()]).write(p / "a.parquet"), ps.DataError, "cannot be one"),
+    (
+        lambda p: ps.from_sequence([datetime.date(2024, 1, 1)]).write(p / "a.jsonl"),
+        ps.DataError,
+        "cannot be written as JSON",
+    ),
+    (lambda p: ps.from_sequence(list[Any]()).write(p / "a.parquet"), ps.DataError, "no samples"),
+]
+
+
+@pytest.mark.parametrize(("call", "error", "said"), REFUSED)
+def test_a_refusal_leaves_no_file(
+    call: Callable[[Path], Any], error: type[Exception], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(error, match=said):
+        call(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_arrays_and_empty_tables(tmp_path: Path) -> None:
+    rows = [{"tokens": np.arange(i, dtype=np.uint16)} for i in range(5)]
+    (path,) = ps.from_sequence(rows).write(tmp_path / "a.parquet")
+    assert same(list(ps.read(path)), [{"tokens": row["tokens"]} for row in rows])
+    empty = ps.read(pa.table({"x": pa.array([], pa.int64())}))
+    (path,) = empty.write(tmp_path / "b.parquet")
+    assert pq.read_table(path).schema == pa.schema({"x": pa.int64()})
+    ps.from_sequence(list[Any]()).write(tmp_path / "c.jsonl")
+    assert (tmp_path / "c.jsonl").read_bytes() == b""
