@@ -259,7 +259,9 @@ def _open_own_format(
     opener = Opener(format_name, columns, cache, shared, ids=ids, bare=bare_column)
     files, outline = _open_uniform_files(files_found, opener)
     find_lengths = (
-        None if lengths is None else partial(load_lengths, files, lengths, cache, paths=files_found)
+        None
+        if lengths is None
+        else partial(load_lengths, files, lengths, cache, paths=files_found, format=format_name)
     )
     if format_name == "tokens":
         find_lengths = partial(read_file_lengths, files)

@@ -12,23 +12,29 @@ from typing import BinaryIO, Protocol
 import numpy as np
 
 from ..engine.base.canonical_json import encode_canonical_json
+from ..engine.base.sizes import (
+    ConcatenatedLengths,
+    EndOffsetLengths,
+    LengthsByIndex,
+    OffsetLengths,
+)
 from ..errors import DataError, PenstockError
 from ..stores import storage
-from ..types import Digest, Ints, Json
+from ..types import Ints, Json, Sizes
 from . import sidecar, sums
 
 _INTEGERS_PER_BLOCK = sums.BLOCK_BYTES // 8
 
 
-class _Identified(Protocol):
+class _MeasuredSource(Protocol):
     def __len__(self) -> int: ...
-    def digest(self) -> str | Digest: ...
+    def lengths(self) -> Sizes | None: ...
 
 
 def load_or_make_integers(
-    source: _Identified, key: Mapping[str, Json], make: Callable[[], Ints], /
+    source: _MeasuredSource, key: Mapping[str, Json], make: Callable[[], Ints], /
 ) -> CachedIntegers | None:
-    """Return cached integers of this source, which one process of a machine makes.
+    """Return cached integers of the lengths of a source, which one process of a machine makes.
 
     Args:
         source: The source that the integers are derived from.
@@ -36,15 +42,42 @@ def load_or_make_integers(
         make: Makes them.
 
     Returns:
-        The integers; `None` if the source has no digest, or if there is no cache folder.
+        The integers; `None` if nothing identifies the lengths, or if there is no cache folder.
     """
-    if not (digest := source.digest()):
+    if (version := identify_lengths(source.lengths())) is None:
         return None
-    data: Json = digest if isinstance(digest, str) else dict(digest)
-    text = encode_canonical_json({"data": data, "rows": len(source), **key})
+    text = encode_canonical_json({"lengths": version, "rows": len(source), **key})
     with suppress(PenstockError, OSError):
         return CachedIntegers(_write_key(text), make)
     return None
+
+
+def identify_lengths(lengths: Sizes | None) -> Json:
+    """Return an exact identity of lengths, or `None` if nothing identifies them.
+
+    A digest of the source would not do. It covers some blocks and rows, so files whose documents
+    end elsewhere can have the same digest, and so have two columns of one file.
+
+    >>> identify_lengths(np.array([1, 2])) == identify_lengths(np.array([1, 3]))
+    False
+    """
+    match lengths:
+        case ConcatenatedLengths(parts):
+            versions = [identify_lengths(part) for part in parts]
+            return None if None in versions else versions
+        case LengthsByIndex() | EndOffsetLengths():
+            return lengths.version or None
+        case OffsetLengths(offsets):
+            return _hash_integers(np.diff(offsets))
+        case np.ndarray():
+            return _hash_integers(lengths)
+        case _:
+            return None
+
+
+def _hash_integers(integers: Ints) -> str:
+    data = np.ascontiguousarray(integers, "<i8").data
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def _write_key(text: bytes) -> Path:

@@ -466,10 +466,15 @@ class JoinedFiles:
                 self.stats,
                 self.read,
                 len(self),
-                json.dumps(self.describe()),
+                self._describe_reading(),
                 self.cache,
             )
         return self._digest
+
+    def _describe_reading(self) -> str:
+        """Return a text that differs if other rows are read from the same files."""
+        options = self.open_arguments and (self.open_arguments.dtype, self.open_arguments.eos)
+        return json.dumps([self.describe(), options], default=str)
 
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first rows."""

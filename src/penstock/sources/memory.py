@@ -123,7 +123,9 @@ class Memory:
         """
         length_of: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
         if length_of is not None:
-            return LengthsByIndex(length_of, self._rows)
+            digest = getattr(self._seq, "digest", None)
+            version = str(digest()) if callable(digest) else ""
+            return LengthsByIndex(length_of, self._rows, version)
         attribute = getattr(self._seq, "lengths", None)
         attribute = attribute() if callable(attribute) else attribute
         if attribute is None:

@@ -81,7 +81,7 @@ class Opener(NamedTuple):
         """Build everything that opening a file needs, and its lengths."""
         file = self(path)
         if self.measured is not None:
-            load_lengths([file], self.measured, self.cache, self.rebuild, [path])
+            load_lengths([file], self.measured, self.cache, self.rebuild, [path], self.kind)
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> IndexedFile:
         if offsets is not None or is_remote(path) or not path.is_file():

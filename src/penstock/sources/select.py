@@ -221,7 +221,7 @@ def select(
     conditions = normalize_selection(where)
     offset, rows_with_column = 0, np.zeros(len(conditions), np.int64)
     for path, file in zip(paths, files, strict=True):
-        counts, matches = _find_selected_rows(file, path, conditions, cache)
+        counts, matches = _find_selected_rows(file, path, chain.format, conditions, cache)
         rows.append(matches + offset)
         offset, rows_with_column = offset + len(file), rows_with_column + counts
     if offset and not rows_with_column.all():
@@ -243,19 +243,19 @@ def _raise_missing_column(
 
 
 def _find_selected_rows(
-    file: IndexedFile, path: Path, where: Selection, cache: str | Path | None
+    file: IndexedFile, path: Path, format: str, where: Selection, cache: str | Path | None
 ) -> tuple[Ints, Ints]:
     """Return how many rows of a file have each column (by name), and the matching rows; cached.
 
-    The cache key contains the types of the columns, because files that are read together may change
-    them.
+    The cache key contains the format, because a file of JSON lines can be read as text. It contains
+    the types of the columns, because files that are read together may change them.
     """
     types = (
         {column: str(file.types.get(column)) for column in where}
         if isinstance(file, TypedFile)
         else None
     )
-    key = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
+    key = json.dumps([_VERSION, format, where, types], sort_keys=True, default=str)
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     target = sidecar.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 

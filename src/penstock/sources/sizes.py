@@ -43,6 +43,7 @@ def load_lengths(
     cache: str | Path | None,
     rebuild: bool = False,
     paths: Sequence[Path] = (),
+    format: str = "",
 ) -> Ints:
     """Return the number of list elements, or of tokens, of every row: int64[rows].
 
@@ -54,6 +55,7 @@ def load_lengths(
         cache: Cache folder; by default the sidecar lies beside the file.
         rebuild: Compute the lengths again.
         paths: Paths of the files, needed for a token counter.
+        format: Format of the files; one file has other texts as text than as JSON lines.
 
     Raises:
         ConfigError: The format has no list lengths, or the column has no lists.
@@ -67,7 +69,9 @@ def load_lengths(
             [
                 *lengths,
                 *(
-                    _count_file_tokens(file, path, column, cache, rebuild, announcing.of(number))
+                    _count_file_tokens(
+                        file, path, format, column, cache, rebuild, announcing.of(number)
+                    )
                     for number, (file, path) in numbered
                 ),
             ]
@@ -145,6 +149,7 @@ class _Announcement:
 def _count_file_tokens(
     file: IndexedFile,
     path: Path,
+    format: str,
     tokens: TokenCounter,
     cache: str | Path | None,
     rebuild: bool,
@@ -165,7 +170,7 @@ def _count_file_tokens(
     return _load_or_count_lengths(
         file,
         path,
-        hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(),
+        hashlib.blake2b(f"{format} {tokens.counted}".encode(), digest_size=8).hexdigest(),
         count,
         cache,
         rebuild,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ...engine.base.sizes import ConcatenatedLengths, EndOffsetLengths
 from ...engine.base.spans import DocumentSpans
 from ...errors import DataError
-from ...stores import ByteRange, is_remote
+from ...stores import ByteRange, is_remote, storage
 from ...types import Ints, Sizes
 from .. import sidecar
 from ..chain import IndexedFile, MeasuredFile, merge_row_ranges
@@ -30,6 +30,7 @@ class SingleDocumentEnd:
 
     def __init__(self, count: int) -> None:
         self._ends = np.asarray([count], np.int64)
+        self.version = str(count)
 
     def __len__(self) -> int:
         return 1
@@ -40,13 +41,18 @@ class SingleDocumentEnd:
 
 
 class IndexedEnds:
-    """Document ends in a sidecar, memory-mapped and checked on use."""
+    """Document ends in a sidecar, memory-mapped and checked on use.
+
+    `version` identifies them: it is the header of the sidecar.
+    """
 
     def __init__(
         self, path: Path, origin: Path, tokens: tuple[Path, int] | None, cache: LRUCache
     ) -> None:
         self._path, self._origin, self._tokens, self._cache = path, origin, tokens, cache
         self._count = len(self.get())
+        with sidecar.convert_storage_errors(path):
+            self.version = storage.world.store.read(str(path), 0, sidecar.HEADER_BYTES).hex()
 
     def __len__(self) -> int:
         return self._count
@@ -135,7 +141,7 @@ class TokenFile:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return EndOffsetLengths(self._ends.get, len(self))
+        return EndOffsetLengths(self._ends.get, len(self), self._ends.version)
 
     def joined(self) -> npt.NDArray[Any] | RemoteTokens:
         """Return the tokens of all documents, concatenated, as a view."""

@@ -60,7 +60,7 @@ class CacheFile:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return EndOffsetLengths(self._ends.get, len(self))
+        return EndOffsetLengths(self._ends.get, len(self), self._ends.version)
 
     def joined(self) -> StoredArray:
         """Return the tokens of all documents, concatenated."""
