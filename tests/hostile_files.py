@@ -33,7 +33,7 @@ from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
-from penstock.sources import index_files, open_files, sidecar
+from penstock.sources import file_versions, index_files, open_files, sidecar
 from penstock.stores import storage
 from penstock.text import Tokenise
 
@@ -274,7 +274,7 @@ def poisoned_index(at: Path) -> None:
     whole(path)
     index = sidecar.index_path(path, None)
     body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
-    sidecar.write(index, sidecar.LINES, sidecar.stat_file(path), 2, body, False)
+    sidecar.write(index, sidecar.LINES, file_versions.stat_file(path), 2, body, False)
     whole(path)
 
 
@@ -283,7 +283,12 @@ def index_that_claims_much(at: Path) -> None:
     path.write_text("1\n2\n")
     whole(path)
     sidecar.write(
-        sidecar.index_path(path, None), sidecar.LINES, sidecar.stat_file(path), 1 << 60, b"", False
+        sidecar.index_path(path, None),
+        sidecar.LINES,
+        file_versions.stat_file(path),
+        1 << 60,
+        b"",
+        False,
     )
     whole(path)
 

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from archives import write as write_tar
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError, StorageError
-from penstock.sources import index_and_count_rows, index_files, open_files, sidecar
+from penstock.sources import file_versions, index_and_count_rows, index_files, open_files, sidecar
 from penstock.stores import storage
 from penstock.stores.storage import LocalDisk, Stat
 
@@ -214,7 +214,7 @@ def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int
     body = (
         bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])
     )  # made to deceive: its digest is right
-    sidecar.write(beside(data), sidecar.LINES, sidecar.stat_file(data), rows, body, False)
+    sidecar.write(beside(data), sidecar.LINES, file_versions.stat_file(data), rows, body, False)
     source = open_files(data)
     with pytest.raises(DataError, match="do not fit this file"):
         source.read(np.array([0, 1]))

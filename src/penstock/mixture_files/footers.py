@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..arrays.columnar import import_arrow
-from ..sources import catalog, count_catalog_rows, sidecar
+from ..sources import catalog, count_catalog_rows, file_versions, sidecar
 from ..sources.columnar import Arrow
 from ..sources.kinds import CompositeType, describe_column_types
 from ..sources.lru import LRUCache, SharedCaches
@@ -42,7 +42,7 @@ def count_indexed_lines(paths: list[Path], kind: str, cache: str | None) -> int 
             if index_path.exists()
             else None
         )
-        if stamp is None or stamp.data[:2] != sidecar.stat_file(path)[:2]:
+        if stamp is None or stamp.data[:2] != file_versions.stat_file(path)[:2]:
             return None
         total += stamp.total
     return total

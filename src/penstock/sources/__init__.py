@@ -21,7 +21,7 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError
 from ..stores import CompositeStore, display_path, storage
 from ..stores.urls import require_encodable_path, require_local
-from . import catalog, comparison, csv, digests, folders, lines, prepared, sidecar
+from . import catalog, comparison, csv, digests, file_versions, folders, lines, prepared, sidecar
 from .chain import (
     DecodingCost,
     FilesOutline,
@@ -273,7 +273,7 @@ def _open_own_format(
                 ".filter(...)"
             )
         files_found = folders.list_data_files(files_found)
-        outline = outline._replace(stats=[sidecar.stat_file(path) for path in files_found])
+        outline = outline._replace(stats=[file_versions.stat_file(path) for path in files_found])
     column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
     chain = JoinedFiles(
         files,
@@ -522,7 +522,7 @@ def index_files(
     )
     if each is not None:
         in_catalog = len(found) >= catalog.MIN_CATALOG_FILES and opener.catalog_kind().small
-        sizes = {path: sidecar.stat_file(path).size for path in found}
+        sizes = {path: file_versions.stat_file(path).size for path in found}
         # The largest files first, so that none of them starts last.
         largest = sorted(found, key=sizes.__getitem__, reverse=True)
         own_index = [

@@ -18,7 +18,7 @@ from ..engine.base.sizes import (
     LengthsByIndex,
     OffsetLengths,
 )
-from ..errors import DataError, PenstockError
+from ..errors import DataError, PenstockError, convert_storage_errors
 from ..stores import storage
 from ..types import Ints, Json, Sizes
 from . import sidecar, sums
@@ -129,7 +129,7 @@ class CachedIntegers:
 
         sidecar.ensure_copy(path, sidecar.TOTALS, key_file, write, rebuild=rebuild)
         _, checks = sidecar.read_body(sidecar.stamp_path(path), sidecar.TOTALS, key_file)
-        with sidecar.convert_storage_errors(path), path.open("rb") as file:
+        with convert_storage_errors(path), path.open("rb") as file:
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._checks = np.frombuffer(checks, "<u4")
         self._compared = np.zeros(len(self._checks), np.bool_)

@@ -26,7 +26,7 @@ from ..errors import DataError, PenstockError
 from ..stores import storage
 from ..stores.storage import Stat
 from ..types import Ints
-from . import sidecar
+from . import file_versions, sidecar
 from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
 from .digests import sample_fixed_indices
@@ -125,7 +125,7 @@ class LazyFiles(Sequence[IndexedFile]):
             try:
                 file = self._open(path, catalog.offsets(number))
             finally:
-                sidecar.require_unchanged(path, catalog.stats[number], name=str(path))
+                file_versions.require_unchanged(path, catalog.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
                 storage.world.disk.unlink(catalog.look)  # the next process compares all files
@@ -241,7 +241,7 @@ def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[in
     return [
         paths[number]
         for number in numbers
-        if sidecar.stat_file(paths[number]) != catalog.stats[number]
+        if file_versions.stat_file(paths[number]) != catalog.stats[number]
     ]
 
 
@@ -254,7 +254,7 @@ def _build_catalog(
     settled: Callable[[], Any],
     prefetch: Callable[[Sequence[Path]], None],
 ) -> Catalog:
-    stats = [sidecar.stat_file(path) for path in paths]
+    stats = [file_versions.stat_file(path) for path in paths]
     columns: list[str] | None = None
     types: dict[str, str] | None = None
     lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
@@ -275,7 +275,7 @@ def _build_catalog(
                     columns = list(file.columns)
                     if isinstance(file, Arrow):
                         types = {name: str(kind) for name, kind in file.types.items()}
-            sidecar.require_unchanged(path, version, name=str(path))
+            file_versions.require_unchanged(path, version, name=str(path))
             marks.append(file_marks)
     rows, mark_starts = (
         np.asarray(lengths, np.int64),

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.base.progress import Progress
+from ..errors import convert_storage_errors
 from ..stores import is_remote, storage
-from . import sidecar, sums
+from . import file_versions, sidecar, sums
 from .lru import LRUCache, SharedCaches
 from .sums import BlockChecksums
 
@@ -49,7 +50,7 @@ class ChecksummedFile:
 
         Several parts of the head are needed, so one request fetches and caches it from a store.
         """
-        head_size = min(FIRST_REQUEST_BYTES, sidecar.stat_file(self.path).size)
+        head_size = min(FIRST_REQUEST_BYTES, file_versions.stat_file(self.path).size)
         if not is_remote(self.path) or start + length > head_size:
             return self.read(start, length)
         head: bytes = self._cache.get((self.path, "head"), lambda: (1, self.read(0, head_size)))
@@ -59,7 +60,7 @@ class ChecksummedFile:
         """Return the bytes of several ranges."""
         if self._sums_path is not None:
             return list(map(self.read, starts, lengths))
-        with sidecar.convert_storage_errors(self.path):
+        with convert_storage_errors(self.path):
             ranges = storage.world.store.many(str(self.path), zip(starts, lengths, strict=True))
         if list(map(len, ranges)) != lengths:
             wrong = next(
@@ -107,7 +108,7 @@ class ChecksummedFile:
     def compare_all(self) -> bool:
         """Compare the full file, unless that was done since its last change; return true."""
         if self._sums_path is not None:
-            version = sidecar.stat_file(self.path)
+            version = file_versions.stat_file(self.path)
             self._cache.get(
                 (self._sums_path, "compared", version), lambda: (1, self.compare(0, version.size))
             )
@@ -143,7 +144,7 @@ class _ChecksummedReader(io.RawIOBase):
 
     def __init__(self, data: ChecksummedFile) -> None:
         super().__init__()
-        self._data, self._at, self._size = data, 0, sidecar.stat_file(data.path).size
+        self._data, self._at, self._size = data, 0, file_versions.stat_file(data.path).size
 
     def readable(self) -> bool:
         return True
@@ -179,10 +180,10 @@ def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Pat
     """Return the sidecar with the checksums of a file; make it if necessary."""
 
     def compute() -> tuple[int, bytes]:
-        size = sidecar.stat_file(path).size
+        size = file_versions.stat_file(path).size
         with (
             Progress(f"checksums of {path.name}", size, "bytes") as progress,
-            sidecar.convert_storage_errors(path),
+            convert_storage_errors(path),
         ):
             checksums = sums.compute_checksums(
                 storage.world.store.read(str(path), offset, sums.CHUNK_BYTES)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..engine.base.progress import Progress
-from ..errors import DataError, make_missing_extra_error
+from ..errors import DataError, convert_storage_errors, make_missing_extra_error
 from ..stores import is_remote, storage
-from . import sidecar
+from . import file_versions, sidecar
 from .paths import PACKED_EXTENSIONS
 
 _READ_BYTES = 1 << 20
@@ -49,7 +49,7 @@ def unpack_if_packed(
 
     def write(file: BinaryIO) -> None:
         written = checked_size = 0
-        size = sidecar.stat_file(origin).size
+        size = file_versions.stat_file(origin).size
         with Progress(f"unpack {origin.name}", size, "bytes") as progress:
             for piece in _unpack_members(
                 _read_compressed_pieces(origin, size, progress), new_decompressor, origin
@@ -67,10 +67,10 @@ def unpack_if_packed(
 
 def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def write(file: BinaryIO) -> None:
-        size = sidecar.stat_file(origin).size
+        size = file_versions.stat_file(origin).size
         with (
             Progress(f"fetch {origin.name}", size, "bytes") as progress,
-            sidecar.convert_storage_errors(origin),
+            convert_storage_errors(origin),
         ):
             for offset in progress.chunks(_READ_BYTES):
                 file.write(storage.world.store.read(str(origin), offset, _READ_BYTES))
@@ -108,7 +108,7 @@ def _read_compressed_pieces(origin: Path, size: int, progress: Progress) -> Iter
     bite = _get_input_bytes(origin.suffix.lower(), 4 << 10)
     for offset in range(0, size, _READ_BYTES):
         progress.tell(offset)
-        with sidecar.convert_storage_errors(origin):
+        with convert_storage_errors(origin):
             piece = storage.world.store.read(str(origin), offset, _READ_BYTES)
         yield from (piece[start : start + bite] for start in range(0, len(piece), bite))
 

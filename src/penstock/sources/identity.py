@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base.progress import Progress
-from ..errors import StorageError
+from ..errors import StorageError, convert_storage_errors
 from ..stores import storage
 from ..types import Digest, Ints
 from . import sidecar
@@ -82,7 +82,7 @@ def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[storage.Stat]) -> s
     digest.add(json.dumps([stat.size for stat in stats]).encode())
     for number in map(int, sample_fixed_indices(len(paths), _FILES)):
         for start in _choose_block_offsets(stats[number].size):
-            with sidecar.convert_storage_errors(paths[number]):
+            with convert_storage_errors(paths[number]):
                 digest.add(storage.world.store.read(str(paths[number]), start, _PIECE))
     return digest.text()
 

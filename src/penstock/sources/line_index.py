@@ -17,10 +17,11 @@ import numpy.typing as npt
 from ..engine.base import seams
 from ..engine.base.machine import count_cores
 from ..engine.base.progress import Progress
+from ..errors import convert_storage_errors
 from ..stores import storage
 from ..stores.storage import Stat, keep_memory
 from ..types import Ints
-from . import sidecar
+from . import file_versions, sidecar
 from .sums import BlockChecksums, compute_checksums
 
 FindOffsets: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, BlockChecksums]]
@@ -61,7 +62,7 @@ def make_index(
     """
 
     def make() -> tuple[int, bytes]:
-        size = sidecar.stat_file(path)
+        size = file_versions.stat_file(path)
         with Progress(f"index {origin.name}", size.size, "bytes") as progress:
             offsets, sums = (find or find_row_offsets)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
@@ -158,10 +159,10 @@ def _read_pieces(path: Path, starts: range, size: int) -> _LinePiece:
 
 
 def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _LinePiece:
-    with sidecar.convert_storage_errors(path):
+    with convert_storage_errors(path):
         piece = storage.world.store.read(str(path), start, min(_CHUNK_BYTES, size - start))
     if start == 0:
-        sidecar.require_no_lfs_pointer(path, size, piece)
+        file_versions.require_no_lfs_pointer(path, size, piece)
     sums, stop = compute_checksums([piece]), start + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
     if start == 0 and piece.startswith(BYTE_ORDER_MARK):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError, DataError
 from ..stores import ByteRange, CompositeStore, is_remote, storage
-from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
+from . import catalog, checksummed, convert, csv, file_versions, formats, lines, sidecar, tar_file
 from .chain import IndexedFile, TokenCounter
 from .columnar import Arrow, Parquet
 from .kinds import SeenColumnTypes, TypedFile, require_compatible_types
@@ -86,17 +86,17 @@ class Opener(NamedTuple):
     def __call__(self, path: Path, offsets: Offsets | None = None) -> IndexedFile:
         if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
-        before = sidecar.stat_file(path)
+        before = file_versions.stat_file(path)
         if self.kind not in _SIGNED_FORMATS:
-            sidecar.require_no_lfs_pointer(path, before.size)
+            file_versions.require_no_lfs_pointer(path, before.size)
         try:
             return self._open(path, offsets)
         except Exception:
-            sidecar.require_no_lfs_pointer(path, before.size)
+            file_versions.require_no_lfs_pointer(path, before.size)
             raise
         finally:
             # Otherwise the index may describe another version of the file.
-            sidecar.require_unchanged(path, before, name=str(path))
+            file_versions.require_unchanged(path, before, name=str(path))
 
     def _open(self, path: Path, offsets: Offsets | None) -> IndexedFile:
         (

@@ -24,11 +24,9 @@ from ..errors import DataError, PenstockError, StorageError, convert_storage_err
 from ..stores import get_default_cache, is_remote, storage
 from ..stores.storage import Stat
 from ..stores.urls import require_local
-from . import sums
+from . import file_versions, sums
 from .rows import encode_path, map_file, resolve_absolute_paths
 
-_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-_LFS_POINTER_BYTES = 1024  # the specification of Git LFS limits pointers to fewer bytes
 LINES, UNPACKED, TABLE, LENGTHS, _, ROWS, KNOWN, CATALOG, LOOKED, SUMS, DOCUMENTS, TOTALS, TAR = (
     range(1, 14)
 )
@@ -56,7 +54,6 @@ _MAGIC = b"PENSTOCK"
 _VERSION = 3
 _MAX_NAME_BYTES = 200  # bytes of a name, to which more is added
 _UNWRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
-_WARNED_FILES = set[str]()
 _MAX_LOGGED_FILES = 5  # files that one log line names
 _CHANGED_FILES: ContextVar[dict[str, None] | None] = ContextVar("changed", default=None)
 _SYSTEM_FOLDERS = tuple(
@@ -240,9 +237,9 @@ def _find_or_make(
     with lock as locked:
         if (existing := find()) is not None:
             return existing
-        before = stat_file(data)
+        before = file_versions.stat_file(data)
         total, body = make(locked)
-        require_unchanged(data, before, name=str(data))
+        file_versions.require_unchanged(data, before, name=str(data))
         return save(before, total, body, locked)
 
 
@@ -281,7 +278,7 @@ def is_current(path: Path, kind: int, data: Path, *, checksummed: bool = False) 
     _require_file(path, data)
     with convert_storage_errors(path):
         stamp = decode(storage.world.store.read(str(path), 0, HEADER_BYTES))
-        current, size = stat_file(data), stat_file(path).size
+        current, size = file_versions.stat_file(data), file_versions.stat_file(path).size
     if stamp is None or stamp.kind != kind or size != HEADER_BYTES + stamp.length:
         raise make_damage_error(path, data)
     return stamp.data[:2] == current[:2] if checksummed else stamp.data == current
@@ -314,7 +311,7 @@ def read_body(
     ):
         raise make_damage_error(path, data)
     if require_current:
-        require_unchanged(data, stamp.data, name=str(data))
+        file_versions.require_unchanged(data, stamp.data, name=str(data))
     return stamp.total, content
 
 
@@ -366,7 +363,9 @@ def ensure_copy(
 
     def make(locked: bool) -> tuple[int, bytes]:
         with convert_storage_errors(target), storage.world.disk.create(target, locked) as file:
-            require_free_space(target.parent, stat_file(data).size, f"to unpack or convert {data}")
+            require_free_space(
+                target.parent, file_versions.stat_file(data).size, f"to unpack or convert {data}"
+            )
             write_copy(file)
             size = file.seek(0, 2)
             file.seek(0)
@@ -391,7 +390,7 @@ def ensure_copy(
         return write(stamp_file, kind, version, total, body, locked)
 
     _find_or_make(data, _lock_data_file(data, target), find, make, save)
-    if stat_file(target).size != read_body(stamp_file, kind, data)[0]:
+    if file_versions.stat_file(target).size != read_body(stamp_file, kind, data)[0]:
         raise make_damage_error(target, data)
     return target
 
@@ -456,84 +455,6 @@ def merge_change_logs() -> Generator[None]:
             log_changed(*map(Path, changed))
 
 
-def stat_file(path: Path) -> Stat:
-    """Return the version of a file: size, mtime, inode and ctime."""
-    with convert_storage_errors(path):
-        return storage.world.store.stat(str(path))
-
-
-def require_no_lfs_pointer(path: Path, size: int, head: bytes | None = None) -> None:
-    """Raise if Git LFS left a pointer in place of a file; text and raw formats would read it.
-
-    Args:
-        head: The beginning of the file, if it was read.
-    """
-    if size >= _LFS_POINTER_BYTES or is_remote(path):
-        return
-    if head is None:
-        with convert_storage_errors(path):
-            head = storage.world.store.read(str(path), 0, len(_LFS_POINTER))
-    if head.startswith(_LFS_POINTER):
-        raise DataError(
-            "it is a pointer of Git LFS, not the data: run `git lfs pull` in its repository",
-            where=str(path),
-        )
-
-
-def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
-    """Raise if a file was replaced or grew since it was opened.
-
-    Its rows would then belong to different versions. A new link or owner changes `ctime` alone, and
-    some network file systems renumber inodes. Only both together are evidence of a replaced file. A new
-    `ctime` alone is logged once, because overwritten content with a restored mtime looks the same.
-
-    Args:
-        path: File to compare.
-        expected: Its version when it was opened.
-        name: Name of the file in the error.
-
-    Raises:
-        DataError: The local file changed.
-        StorageError: The remote object changed.
-    """
-    if (current := stat_file(path)) == expected:
-        return
-    if is_remote(path) and current != expected:
-        raise StorageError(
-            f"{name} was changed while it was in use: open it again, and keep data still during a "
-            "run"
-        )
-    if current[:2] != expected[:2] or (
-        current.inode != expected.inode and current.ctime != expected.ctime
-    ):
-        raise DataError(
-            f"the file changed while it was in use (it had {_describe_version(expected)}, now "
-            f"{_describe_version(current)}): open it again, and keep data still during a run",
-            where=name,
-        )
-    if current.inode == expected.inode and name not in _WARNED_FILES:
-        _WARNED_FILES.add(name)
-        logging.getLogger("penstock").warning(
-            "%s: it got another link, name or owner while it was in use, or other content with its "
-            "time put back: keep data still during a run",
-            name,
-        )
-
-
-@contextlib.contextmanager
-def guard_unchanged(path: Path, expected: Stat, *, name: str) -> Generator[None]:
-    """Raise if a file changed since it was opened; check before and after the block.
-
-    One check suffices for an object store: each of its reads requests bytes of a fixed version.
-    """
-    require_unchanged(path, expected, name=name)
-    try:
-        yield
-    finally:
-        if not is_remote(path):
-            require_unchanged(path, expected, name=name)
-
-
 def cache_folder(data: Path, cache: str | Path | None) -> Path:
     """Return the cache folder of a file: `<cache>/<digest of its absolute path>`."""
     root = get_default_cache() if cache is None else require_local(cache)
@@ -596,9 +517,3 @@ def _compute_checksum(head: bytes) -> bytes:
 
 def _describe_remedy(path: Path, data: Path) -> str:
     return f"run `penstock index --rebuild {data}`, or delete {path}, and it is made again"
-
-
-def _describe_version(version: Stat) -> str:
-    if version.mtime < 0:
-        return f"{version.size:,} bytes, version {-version.mtime:x}"
-    return f"{version.size:,} bytes, modified at {version.mtime / 1e9:.3f}"

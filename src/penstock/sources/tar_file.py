@@ -10,7 +10,7 @@ import numpy as np
 
 from ..stores import ByteRange, is_remote
 from ..types import Ints
-from . import sidecar, tar_index
+from . import file_versions, sidecar, tar_index
 from .chain import choose_max_gap
 from .checksummed import ChecksummedFile
 from .lru import LRUCache
@@ -57,7 +57,7 @@ class Tar:
             cache,
             data,
         )
-        self._stat, self._far = sidecar.stat_file(path), is_remote(path)
+        self._stat, self._far = file_versions.stat_file(path), is_remote(path)
         places = self._layout()
         self._rows = len(places.digests)
         if (row := find_first_merged(places)) is not None and cache.is_first(MERGED_KEYS_WARNING):
@@ -69,7 +69,7 @@ class Tar:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the samples at `indices`; neighbours are read together."""
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
                 return self._samples(indices)
             order = np.argsort(indices, kind="stable")
@@ -263,7 +263,7 @@ def open_indexed(
     """Open one archive like `open_tar`, or with Energon's index if Penstock's is missing."""
     index = None
     if not sidecar.index_path(path, cache, "tar").exists():
-        index = tar_index.find_energon_index(path, sidecar.stat_file(path))
+        index = tar_index.find_energon_index(path, file_versions.stat_file(path))
     if index is None:
         return open_tar(
             path, path, columns=columns, cache=cache, cached=cached, shard=shard, data=data

@@ -21,9 +21,14 @@ from ..engine.base.machine import detect_rank
 from ..engine.runtime.engine import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..engine.steps.digests import code_notes
-from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
+from ..errors import (
+    MALFORMED_INPUT_ERRORS,
+    ConfigError,
+    DataError,
+    StorageError,
+    convert_storage_errors,
+)
 from ..sources.saved_dataset import MANIFEST_NAME
-from ..sources.sidecar import convert_storage_errors
 from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local

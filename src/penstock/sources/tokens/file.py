@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from ...engine.base.sizes import ConcatenatedLengths, EndOffsetLengths
 from ...engine.base.spans import DocumentSpans
-from ...errors import DataError
+from ...errors import DataError, convert_storage_errors
 from ...stores import ByteRange, is_remote, storage
 from ...types import Ints, Sizes
-from .. import sidecar
+from .. import file_versions, sidecar
 from ..chain import IndexedFile, MeasuredFile, merge_row_ranges
 from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
 from ..lru import LRUCache, SharedCaches
@@ -51,7 +51,7 @@ class IndexedEnds:
     ) -> None:
         self._path, self._origin, self._tokens, self._cache = path, origin, tokens, cache
         self._count = len(self.get())
-        with sidecar.convert_storage_errors(path):
+        with convert_storage_errors(path):
             self.version = storage.world.store.read(str(path), 0, sidecar.HEADER_BYTES).hex()
 
     def __len__(self) -> int:
@@ -117,7 +117,7 @@ class TokenFile:
             ends,
             shared,
         )
-        self.dtype, self._stat = form.dtype, sidecar.stat_file(path)
+        self.dtype, self._stat = form.dtype, file_versions.stat_file(path)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -167,7 +167,7 @@ class TokenFile:
         )
 
     def _tokens(self) -> npt.NDArray[Any] | RemoteTokens:
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._path))
         if is_remote(self._path):
             return RemoteTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
@@ -175,7 +175,7 @@ class TokenFile:
     def _compare(self, starts: Ints, stops: Ints) -> None:
         """Raise if tokens differ from their checksums."""
         if self._data.known() and not is_remote(self._path) and starts.size and self._form.tokens:
-            with sidecar.convert_storage_errors(self._path):
+            with convert_storage_errors(self._path):
                 mapping = memoryview(map_file(self._path))
             for byte_range in self.ranges_between(starts, stops):
                 self._data.compare(byte_range.start, byte_range.stop, mapping)
@@ -184,10 +184,10 @@ class TokenFile:
         form = self._form
         if not form.tokens:
             return 1, np.zeros(0, form.dtype)
-        with sidecar.convert_storage_errors(self._path):
+        with convert_storage_errors(self._path):
             buffer = map_file(self._path)
         # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._path))
         return 1, np.frombuffer(buffer, form.dtype, form.tokens, form.begin)
 
 
@@ -214,7 +214,7 @@ def open_tokens(
         for file in files:
             ensure_checksums(file, cache, rebuild)
     data, *companions = [open_checked_data(file, shared.files, cache) for file in files]
-    data.compare(0, min(HEAD_BYTES, sidecar.stat_file(path).size))
+    data.compare(0, min(HEAD_BYTES, file_versions.stat_file(path).size))
     for companion in companions:
         companion.compare_all()
     form = detect_layout(path, ids)

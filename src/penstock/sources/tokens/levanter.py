@@ -22,7 +22,7 @@ from ...engine.base.sizes import EndOffsetLengths
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, make_missing_extra_error
 from ...stores import is_remote, parse_location, storage
 from ...types import Ints, Sizes
-from .. import meta, sidecar
+from .. import file_versions, meta
 from ..chain import FilesOutline, IndexedFile, JoinedFiles
 from ..lru import LRUCache, SharedCaches
 from .file import (
@@ -112,7 +112,9 @@ def open_cache(path: str | Path, cache: str | Path | None) -> JoinedFiles:
             require_same_dtype(files[-1], files[0], folders[0][0], shard)
     paths = [Path(entry.path) for shard, _ in folders for entry in _list_chunk_entries(shard)]
     outline = FilesOutline(
-        [len(file) for file in files], None, [sidecar.stat_file(chunk_path) for chunk_path in paths]
+        [len(file) for file in files],
+        None,
+        [file_versions.stat_file(chunk_path) for chunk_path in paths],
     )
     lengths, name = partial(read_file_lengths, files), folder.absolute().name
     return JoinedFiles(
