@@ -33,7 +33,7 @@ from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
-from penstock.sources import file_versions, index_files, open_files, sidecar
+from penstock.sources import derived_files, file_versions, index_files, open_files
 from penstock.stores import storage
 from penstock.text import Tokenise
 
@@ -250,7 +250,7 @@ def planted_link_in_the_cache(at: Path) -> None:
     victim = at / "victim"
     victim.write_text("mine")
     (at / "x.txt.gz").write_bytes(gzip.compress(b"one\n"))
-    folder = sidecar.cache_folder(at / "x.txt.gz", at / "cache")
+    folder = derived_files.cache_folder(at / "x.txt.gz", at / "cache")
     folder.mkdir(parents=True)
     for name in ("x.txt", "x.txt.penstock-stamp", ".x.txt.gz.penstock-lines", ".x.txt.tmp"):
         (folder / name).symlink_to(victim)
@@ -263,7 +263,7 @@ def planted_copy_of_another_file(at: Path) -> None:
     for name, body in (("a", b"one\n"), ("b", b"two\n")):
         (at / f"{name}.txt.gz").write_bytes(gzip.compress(body))
         whole(at / f"{name}.txt.gz", cache=at / "cache")
-    copy = sidecar.cache_folder(at / "a.txt.gz", at / "cache") / "a.txt"
+    copy = derived_files.cache_folder(at / "a.txt.gz", at / "cache") / "a.txt"
     copy.write_bytes(b"two\n")
     whole(at / "a.txt.gz", cache=at / "cache")
 
@@ -272,9 +272,11 @@ def poisoned_index(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    index = sidecar.index_path(path, None)
+    index = derived_files.index_path(path, None)
     body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
-    sidecar.write(index, sidecar.LINES, file_versions.stat_file(path), 2, body, False)
+    derived_files.write(
+        index, derived_files.Kind.LINES, file_versions.stat_file(path), 2, body, False
+    )
     whole(path)
 
 
@@ -282,9 +284,9 @@ def index_that_claims_much(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    sidecar.write(
-        sidecar.index_path(path, None),
-        sidecar.LINES,
+    derived_files.write(
+        derived_files.index_path(path, None),
+        derived_files.Kind.LINES,
         file_versions.stat_file(path),
         1 << 60,
         b"",

@@ -32,10 +32,9 @@ class Counting:
 
 
 def mapped(folder: Path, make: Counting, run: int) -> CachedTotals:
-    origin = folder / "what.json"
-    if not origin.exists():
-        origin.write_text("{}")
-    return CachedTotals(CachedIntegers(origin, lambda: CachedTotals.encode(make(), run)))
+    return CachedTotals(
+        CachedIntegers({"key": 1}, lambda: CachedTotals.encode(make(), run), folder)
+    )
 
 
 @examples(200)
@@ -76,13 +75,14 @@ def test_a_file_holds_the_same_and_is_made_once(tmp_path: Path) -> None:
 def test_damage_is_found_where_it_is_looked_at_and_made_good(tmp_path: Path) -> None:
     make = Counting(np.random.default_rng(2).integers(0, 1 << 40, (40_000, 1)))
     mapped(tmp_path, make, 1024)
-    held = (tmp_path / "sums").read_bytes()
+    (path,) = tmp_path.rglob("sums")
+    held = path.read_bytes()
     for byte, expected in ((8, 1), (4096 + 30, 1), (len(held) - 4096, 0), (len(held) - 1, 0)):
         # Written anew: another process still maps what was there.
         torn = bytearray(held)
         torn[byte] ^= 16
         (tmp_path / "torn").write_bytes(torn)
-        (tmp_path / "torn").replace(tmp_path / "sums")
+        (tmp_path / "torn").replace(path)
         make.made = 0
         totals = mapped(tmp_path, make, 1024)
         assert make.made == expected, "opened: what says how much there is, and the sums of runs"
@@ -90,7 +90,7 @@ def test_damage_is_found_where_it_is_looked_at_and_made_good(tmp_path: Path) -> 
         assert make.made == expected, "nothing else was looked at"
         assert np.array_equal(totals.some(39_000, 40_000), make.sums[39_000:])
         assert make.made == 1
-        assert (tmp_path / "sums").read_bytes() == held
+        assert path.read_bytes() == held
 
 
 # ---------------------------------------------------------------- what they are derived from

@@ -21,7 +21,17 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError
 from ..stores import CompositeStore, display_path, storage
 from ..stores.urls import require_encodable_path, require_local
-from . import catalog, comparison, csv, digests, file_versions, folders, lines, prepared, sidecar
+from . import (
+    catalog,
+    comparison,
+    csv,
+    derived_files,
+    digests,
+    file_versions,
+    folders,
+    lines,
+    prepared,
+)
 from .chain import (
     DecodingCost,
     FilesOutline,
@@ -133,7 +143,7 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
-    with _share_store_listings(cache), sidecar.merge_change_logs():
+    with _share_store_listings(cache), derived_files.merge_logs():
         given = _list_given_paths(paths)
         prefetch_stats(given)  # one request for all objects, before any folder is listed
         return _open_any(given, format, columns, cache, lengths, split, where, dtype, eos)

@@ -1,4 +1,4 @@
-"""Integers that are derived from a source: cached in a file, memory-mapped, checked page by page."""
+"""Integers that are derived from lengths: cached in a file, memory-mapped, checked page by page."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import BinaryIO, Protocol
 
 import numpy as np
 
-from ..engine.base.canonical_json import encode_canonical_json
 from ..engine.base.sizes import (
     ConcatenatedLengths,
     EndOffsetLengths,
@@ -19,9 +18,9 @@ from ..engine.base.sizes import (
     OffsetLengths,
 )
 from ..errors import DataError, PenstockError, convert_storage_errors
-from ..stores import storage
 from ..types import Ints, Json, Sizes
-from . import sidecar, sums
+from . import derived_files, sums
+from .derived_files import Kind
 
 _INTEGERS_PER_BLOCK = sums.BLOCK_BYTES // 8
 
@@ -42,13 +41,12 @@ def load_or_make_integers(
         make: Makes them.
 
     Returns:
-        The integers; `None` if nothing identifies the lengths, or if there is no cache folder.
+        The integers; `None` if nothing identifies the lengths, or if they cannot be stored.
     """
     if (version := identify_lengths(source.lengths())) is None:
         return None
-    text = encode_canonical_json({"lengths": version, "rows": len(source), **key})
     with suppress(PenstockError, OSError):
-        return CachedIntegers(_write_key(text), make)
+        return CachedIntegers({"lengths": version, "rows": len(source), **key}, make)
     return None
 
 
@@ -68,7 +66,7 @@ def identify_lengths(lengths: Sizes | None) -> Json:
         case LengthsByIndex() | EndOffsetLengths():
             return lengths.version or None
         case OffsetLengths(offsets):
-            return _hash_integers(np.diff(offsets))
+            return f"offsets {_hash_integers(offsets)}"
         case np.ndarray():
             return _hash_integers(lengths)
         case _:
@@ -76,36 +74,34 @@ def identify_lengths(lengths: Sizes | None) -> Json:
 
 
 def _hash_integers(integers: Ints) -> str:
-    data = np.ascontiguousarray(integers, "<i8").data
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def _write_key(text: bytes) -> Path:
-    """Return the path of a file with a key; the integers lie beside it."""
-    name = hashlib.blake2b(text, digest_size=12).hexdigest()
-    path = sidecar.cache_folder(Path("/sums") / name, None) / "what.json"
-    if not path.exists() or path.read_bytes() != text:
-        with (
-            sidecar.lock_folder(path.parent) as locked,
-            storage.world.disk.create(path, locked) as file,
-        ):
-            file.write(text)
-    return path
+    data = np.ascontiguousarray(integers, "<i8").data.cast("B")
+    chunks = (data[at : at + sums.CHUNK_BYTES] for at in range(0, len(data), sums.CHUNK_BYTES))
+    return hashlib.blake2b(sums.compute_checksums(chunks).data, digest_size=16).hexdigest()
 
 
 class CachedIntegers:
-    """Integers in a file beside the file of their key.
+    """Integers in a copy in the cache.
 
     A slice compares the blocks that it reads with their checksums, each block once. If one is
-    damaged, the integers are made again.
+    damaged, the integers are made again; they stay in memory if they cannot be stored.
+
+    Args:
+        key: Everything that the integers follow from.
+        make: Makes them.
+        cache: Cache folder.
     """
 
-    def __init__(self, key_file: Path, make: Callable[[], Ints]) -> None:
-        self._key_file, self._make = key_file, make
+    def __init__(
+        self, key: Json, make: Callable[[], Ints], cache: str | Path | None = None
+    ) -> None:
+        self._fingerprint, self._make = derived_files.hash_key(key), make
+        name = hashlib.blake2b(repr(self._fingerprint).encode(), digest_size=12).hexdigest()
+        self._data = Path("/sums") / name
+        self._path = derived_files.cache_path(self._data, cache, "sums")
         try:
             self._open(False)
         except DataError:
-            self._open(True)
+            self._make_again()
 
     def __len__(self) -> int:
         return len(self._integers)
@@ -115,32 +111,40 @@ class CachedIntegers:
         try:
             self._compare(start, stop)
         except DataError:
-            self._open(True)
+            self._make_again()
         return self._integers[span]
 
     def _open(self, rebuild: bool) -> None:
-        key_file = self._key_file
-        path = key_file.with_name("sums")
+        path, kind = self._path, Kind.INTEGERS
 
         def write(file: BinaryIO) -> None:
             integers = self._make()
             for part in np.array_split(integers, 1 + integers.size // (1 << 20)):
                 file.write(part.astype("<i8", copy=False).tobytes())
 
-        sidecar.ensure_copy(path, sidecar.TOTALS, key_file, write, rebuild=rebuild)
-        _, checks = sidecar.read_body(sidecar.stamp_path(path), sidecar.TOTALS, key_file)
+        derived_files.ensure_copy(
+            path, kind, self._data, write, fingerprint=self._fingerprint, rebuild=rebuild
+        )
+        _, checks = derived_files.read_body(derived_files.stamp_path(path), kind, self._data)
         with convert_storage_errors(path), path.open("rb") as file:
             self._bytes = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         self._checks = np.frombuffer(checks, "<u4")
         self._compared = np.zeros(len(self._checks), np.bool_)
         self._integers = np.frombuffer(self._bytes[: len(self._bytes) // 8 * 8], "<i8")
 
+    def _make_again(self) -> None:
+        derived_files.log_damaged(self._path)
+        try:
+            self._open(True)
+        except PenstockError:
+            self._integers = self._make()
+            self._compared = np.ones(-(-len(self) // _INTEGERS_PER_BLOCK), np.bool_)
+
     def _compare(self, start: int, stop: int) -> None:
         """Compare the blocks of some integers with their checksums, each block once."""
         first, last = start // _INTEGERS_PER_BLOCK, -(-stop // _INTEGERS_PER_BLOCK)
         if not self._compared[first:last].all():
             blocks = self._bytes[first * sums.BLOCK_BYTES : last * sums.BLOCK_BYTES]
-            sums.require_equal_checksums(
-                blocks, first * sums.BLOCK_BYTES, self._checks, str(self._key_file)
-            )
+            name = str(self._path)
+            sums.require_equal_checksums(blocks, first * sums.BLOCK_BYTES, self._checks, name)
             self._compared[first:last] = True

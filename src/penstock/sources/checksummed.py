@@ -12,7 +12,8 @@ import numpy as np
 from ..engine.base.progress import Progress
 from ..errors import convert_storage_errors
 from ..stores import is_remote, storage
-from . import file_versions, sidecar, sums
+from . import derived_files, file_versions, sums
+from .derived_files import Kind
 from .lru import LRUCache, SharedCaches
 from .sums import BlockChecksums
 
@@ -23,7 +24,7 @@ FIRST_REQUEST_BYTES = 64 << 10
 class ChecksummedFile:
     """The bytes of a file, each block compared with its checksum.
 
-    Without `sums_path`, the sidecar that stores the checksums, the bytes are not compared.
+    Without `sums_path`, the derived file that stores the checksums, the bytes are not compared.
     """
 
     def __init__(
@@ -103,7 +104,7 @@ class ChecksummedFile:
         )
 
     def _mapped(self, sums_path: Path) -> BlockChecksums:
-        return np.frombuffer(sidecar.read_body(sums_path, self._kind, self.origin)[1], "<u4")
+        return np.frombuffer(derived_files.read_body(sums_path, self._kind, self.origin)[1], "<u4")
 
     def compare_all(self) -> bool:
         """Compare the full file, unless that was done since its last change; return true."""
@@ -165,19 +166,23 @@ class _ChecksummedReader(io.RawIOBase):
 
 def open_checked_copy(copy: Path, origin: Path, cache: LRUCache, kind: int) -> ChecksummedFile:
     """Return the checksummed view of a derived copy, whose stamp contains the checksums."""
-    return ChecksummedFile(copy, origin, cache, sidecar.stamp_path(copy), kind)
+    return ChecksummedFile(copy, origin, cache, derived_files.stamp_path(copy), kind)
 
 
 def open_checked_data(path: Path, files: LRUCache, cache: str | Path | None) -> ChecksummedFile:
-    """Return the view of a user's file, compared with checksums if a sidecar has them."""
-    has_sums = sidecar.index_path(path, cache, "sums").exists()
+    """Return the view of a user's file, compared with its checksums if there are any."""
+    has_sums = derived_files.index_path(path, cache, "sums").exists()
     return ChecksummedFile(
-        path, path, files, ensure_checksums(path, cache, False) if has_sums else None, sidecar.SUMS
+        path,
+        path,
+        files,
+        ensure_checksums(path, cache, False) if has_sums else None,
+        Kind.CHECKSUMS,
     )
 
 
 def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
-    """Return the sidecar with the checksums of a file; make it if necessary."""
+    """Return the path of the checksums of a file; make them if necessary."""
 
     def compute() -> tuple[int, bytes]:
         size = file_versions.stat_file(path).size
@@ -191,6 +196,5 @@ def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Pat
             )
         return size, checksums.tobytes()
 
-    return sidecar.ensure_sidecar(
-        path, "sums", sidecar.SUMS, compute, cache, rebuild=rebuild, checksummed=True
-    )
+    file = derived_files.place_index(Kind.CHECKSUMS, path, "sums", cache, checksummed=True)
+    return derived_files.ensure(file, compute, rebuild=rebuild)

@@ -14,7 +14,8 @@ from typing import Any, BinaryIO
 from ..engine.base.progress import Progress
 from ..errors import DataError, convert_storage_errors, make_missing_extra_error
 from ..stores import is_remote, storage
-from . import file_versions, sidecar
+from . import derived_files, file_versions
+from .derived_files import Kind
 from .paths import PACKED_EXTENSIONS
 
 _READ_BYTES = 1 << 20
@@ -56,13 +57,13 @@ def unpack_if_packed(
             ):
                 if written + len(piece) > checked_size:
                     step = max(len(piece), min(_SPACE_CHECK_BYTES, written))
-                    sidecar.require_free_space(target.parent, step, f"to unpack {origin}")
+                    derived_files.require_free_space(target.parent, step, f"to unpack {origin}")
                     checked_size = written + step
                 written += file.write(piece)
                 require_sane_size(written, size, origin)
 
-    target = sidecar.cache_path(origin, cache, origin.stem)
-    return sidecar.ensure_copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
+    target = derived_files.cache_path(origin, cache, origin.stem)
+    return derived_files.ensure_copy(target, Kind.COPY, origin, write, rebuild=rebuild)
 
 
 def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
@@ -75,13 +76,8 @@ def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Pa
             for offset in progress.chunks(_READ_BYTES):
                 file.write(storage.world.store.read(str(origin), offset, _READ_BYTES))
 
-    return sidecar.ensure_copy(
-        sidecar.cache_path(origin, cache, origin.name),
-        sidecar.UNPACKED,
-        origin,
-        write,
-        rebuild=rebuild,
-    )
+    target = derived_files.cache_path(origin, cache, origin.name)
+    return derived_files.ensure_copy(target, Kind.COPY, origin, write, rebuild=rebuild)
 
 
 def require_sane_size(unpacked: int, packed: int, origin: Path) -> None:

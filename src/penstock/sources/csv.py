@@ -21,8 +21,9 @@ from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..errors import DataError, convert_storage_errors
 from ..stores.limits import CSV_COLUMNS, CSV_ROW
-from . import file_versions, sidecar
+from . import derived_files, file_versions
 from .convert import require_sane_size
+from .derived_files import Kind
 from .rows import map_file, open_for_arrow
 
 _TAIL_BYTES = 64 << 10
@@ -80,9 +81,8 @@ def convert_csv(
             return own_table
         digest = hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6)
         name = f"{origin.name}.{digest.hexdigest()}.arrow"
-    return sidecar.ensure_copy(
-        sidecar.cache_path(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
-    )
+    table = derived_files.cache_path(origin, cache, name)
+    return derived_files.ensure_copy(table, Kind.CSV_TABLE, origin, write, rebuild=rebuild)
 
 
 def merge_column_types(
@@ -106,7 +106,7 @@ def merge_column_types(
         )
         return types | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return sidecar.load_or_compute_fact(
+    return derived_files.load_fact(
         paths,
         [file_versions.stat_file(path) for path in paths],
         "types of CSV columns",

@@ -18,7 +18,7 @@ from ..engine.base.progress import Progress
 from ..errors import StorageError, convert_storage_errors
 from ..stores import storage
 from ..types import Digest, Ints
-from . import sidecar
+from . import derived_files
 from .canonical_values import Speller
 from .digests import HashBuilder, digest_memory, sample_fixed_indices
 
@@ -72,7 +72,7 @@ def digest_files(
     def compute() -> Digest:
         return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
-    return sidecar.load_or_compute_fact(
+    return derived_files.load_fact(
         paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache
     )
 

@@ -1,6 +1,6 @@
-"""Byte offsets of the rows of a file, found in one pass and stored in a sidecar.
+"""Byte offsets of the rows of a file, found in one pass and stored in a derived file.
 
-Formats of records use the same sidecar.
+Formats of records use the same kind.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..errors import convert_storage_errors
 from ..stores import storage
 from ..stores.storage import Stat, keep_memory
 from ..types import Ints
-from . import file_versions, sidecar
+from . import derived_files, file_versions
+from .derived_files import Kind
 from .sums import BlockChecksums, compute_checksums
 
 FindOffsets: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, BlockChecksums]]
@@ -57,7 +58,7 @@ def make_index(
         origin: The file that the user named.
         cache: Cache folder.
         rebuild: Build the index again.
-        what: Suffix of the sidecar.
+        what: Ending of the name of the index.
         find: Finds the offsets; by default those of lines.
     """
 
@@ -67,16 +68,11 @@ def make_index(
             offsets, sums = (find or find_row_offsets)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    return sidecar.ensure_sidecar(
-        origin,
-        what,
-        sidecar.LINES,
-        make,
-        cache,
-        rebuild=rebuild,
-        beside=path == origin,
-        checksummed=path == origin,
+    is_plain = path == origin
+    file = derived_files.place_index(
+        Kind.LINES, origin, what, cache, beside=is_plain, checksummed=is_plain
     )
+    return derived_files.ensure(file, make, rebuild=rebuild)
 
 
 class _LinePiece(NamedTuple):

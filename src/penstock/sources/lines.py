@@ -22,9 +22,10 @@ from ..errors import ConfigError, DataError
 from ..stores import ByteRange, is_remote
 from ..stores.limits import ARRAY, LINE
 from ..types import Ints
-from . import file_versions, sidecar
+from . import derived_files, file_versions
 from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
+from .derived_files import Kind
 from .line_index import BYTE_ORDER_MARK, NEWLINE, make_index
 from .lru import LRUCache
 from .sums import BLOCK_BYTES, BlockChecksums, read
@@ -54,7 +55,7 @@ class Offsets(NamedTuple):
 
 
 class IndexedOffsets:
-    """Offsets in a sidecar, memory-mapped on use."""
+    """Offsets in a derived file, memory-mapped on use."""
 
     def __init__(self, path: Path, origin: Path, cache: LRUCache) -> None:
         self.path, self._origin, self._cache = path, origin, cache
@@ -73,7 +74,7 @@ class IndexedOffsets:
         return self.get().found
 
     def _mapped(self) -> tuple[int, Offsets]:
-        rows, body = sidecar.read_body(self.path, sidecar.LINES, self._origin)
+        rows, body = derived_files.read_body(self.path, Kind.LINES, self._origin)
         if 8 * (rows + 1) > len(body):
             raise offsets_mismatch(self.path, self._origin)
         offsets = np.frombuffer(body, "<u8", rows + 1)

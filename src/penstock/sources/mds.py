@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from . import file_versions, meta, sidecar
+from . import derived_files, file_versions, meta
 from .checksummed import ChecksummedFile, OpenRequest, open_checked_data
 from .lru import SharedCaches
 from .mds_index import ShardColumn, ShardEntry, find_indexes, parse_columns, parse_shards
@@ -158,7 +158,7 @@ def _read_checked_offsets(
         return True
 
     if algorithms:
-        sidecar.load_or_compute_fact(
+        derived_files.load_fact(
             [path],
             [file_versions.stat_file(path)],
             f"{algorithms[0]} {shard.hashes[algorithms[0]]}",

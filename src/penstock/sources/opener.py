@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError, DataError
 from ..stores import ByteRange, CompositeStore, is_remote, storage
-from . import catalog, checksummed, convert, csv, file_versions, formats, lines, sidecar, tar_file
+from . import catalog, checksummed, convert, csv, file_versions, formats, lines, tar_file
 from .chain import IndexedFile, TokenCounter
 from .columnar import Arrow, Parquet
+from .derived_files import Kind
 from .kinds import SeenColumnTypes, TypedFile, require_compatible_types
 from .lines import Offsets
 from .lru import SharedCaches
@@ -116,7 +117,7 @@ class Opener(NamedTuple):
         ) = self
         if kind == "csv":
             table = csv.convert_csv(path, cache=cache, types=types, rebuild=rebuild)
-            data = checksummed.open_checked_copy(table, path, shared.files, sidecar.TABLE)
+            data = checksummed.open_checked_copy(table, path, shared.files, Kind.CSV_TABLE)
             return Arrow(
                 table,
                 columns=columns,
@@ -144,7 +145,7 @@ class Opener(NamedTuple):
                 checksummed.ensure_checksums(target, cache, rebuild)
         data = None
         if plain != path:
-            data = checksummed.open_checked_copy(plain, path, shared.files, sidecar.UNPACKED)
+            data = checksummed.open_checked_copy(plain, path, shared.files, Kind.COPY)
         elif summed:
             data = checksummed.open_checked_data(path, shared.files, cache)
         if opened := formats.find_opener(kind):

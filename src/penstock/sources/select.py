@@ -24,7 +24,7 @@ from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
-from . import sidecar
+from . import derived_files
 from .cached_integers import load_or_make_integers
 from .chain import (
     DecodingCost,
@@ -34,6 +34,7 @@ from .chain import (
     reopen_as_halves,
     reopen_with_column,
 )
+from .derived_files import Kind
 from .digests import digest_memory
 from .identity import digest_files, digest_sampled_rows
 from .kinds import TypedFile
@@ -257,7 +258,7 @@ def _find_selected_rows(
     )
     key = json.dumps([_VERSION, format, where, types], sort_keys=True, default=str)
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-    target = sidecar.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
+    place = derived_files.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 
     def make() -> tuple[int, bytes]:
         mask, counts = np.ones(len(file), np.bool_), list[int]()
@@ -268,9 +269,8 @@ def _find_selected_rows(
         rows = np.flatnonzero(mask)
         return len(rows), np.concatenate([counts, rows]).astype("<i8").tobytes()
 
-    numbers = np.frombuffer(
-        sidecar.load_or_rebuild_body(target, sidecar.ROWS, path, make), "<i8"
-    ).astype(np.int64)
+    rows = derived_files.DerivedFile(Kind.SELECTED_ROWS, path, place, place)
+    numbers = np.frombuffer(derived_files.load(rows, make), "<i8").astype(np.int64)
     return numbers[: len(where)], numbers[len(where) :]
 
 

@@ -10,9 +10,10 @@ import numpy as np
 
 from ..stores import ByteRange, is_remote
 from ..types import Ints
-from . import file_versions, sidecar, tar_index
+from . import derived_files, file_versions, tar_index
 from .chain import choose_max_gap
 from .checksummed import ChecksummedFile
+from .derived_files import Kind
 from .lru import LRUCache
 from .tar_headers import (
     MERGED_KEYS_WARNING,
@@ -113,7 +114,9 @@ class Tar:
         return self._cache.get(self._index, self._load)
 
     def _load(self) -> tuple[int, TarIndex]:
-        rows, body = sidecar.read_body(self._index, sidecar.TAR, self._origin, require_current=True)
+        rows, body = derived_files.read_body(
+            self._index, Kind.TAR_INDEX, self._origin, require_current=True
+        )
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:
@@ -262,7 +265,7 @@ def open_indexed(
 ) -> Tar | HeaderIndexedTar:
     """Open one archive like `open_tar`, or with Energon's index if Penstock's is missing."""
     index = None
-    if not sidecar.index_path(path, cache, "tar").exists():
+    if not derived_files.index_path(path, cache, "tar").exists():
         index = tar_index.find_energon_index(path, file_versions.stat_file(path))
     if index is None:
         return open_tar(

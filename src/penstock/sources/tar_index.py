@@ -18,7 +18,8 @@ from ..errors import DataError, convert_storage_errors
 from ..stores import storage
 from ..stores.storage import Stat
 from ..types import Ints
-from . import file_versions, sidecar
+from . import derived_files, file_versions
+from .derived_files import Kind
 from .tar import TAR_BLOCK_BYTES, MemberIterator, ReadBytes, parse_sample_part
 from .tar_layout import TarContents, encode
 
@@ -72,9 +73,8 @@ def ensure_tar_index(
             contents = scan_headers(path, size, str(origin), progress.tell)
         return len(contents.keys), encode(contents, digest_keys(contents.keys))
 
-    return sidecar.ensure_sidecar(
-        origin, "tar", sidecar.TAR, build, cache, rebuild=rebuild, beside=path == origin
-    )
+    file = derived_files.place_index(Kind.TAR_INDEX, origin, "tar", cache, beside=path == origin)
+    return derived_files.ensure(file, build, rebuild=rebuild)
 
 
 def scan_headers(

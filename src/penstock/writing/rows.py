@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from ..engine.base.progress import Progress
 from ..engine.base.shown import counted
 from ..errors import ConfigError, DataError, convert_storage_errors
-from ..sources import sidecar
+from ..sources import derived_files
 from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local
@@ -108,7 +108,7 @@ def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     for kind in ("lines", "lengths"):
         with convert_storage_errors(path):
             # The index of an earlier file of this name.
-            storage.world.disk.unlink(sidecar.index_path(path, None, kind))
+            storage.world.disk.unlink(derived_files.index_path(path, None, kind))
     write_atomically(path, data)
     return path
 

@@ -13,11 +13,12 @@ import numpy.typing as npt
 from ...engine.base.sizes import ConcatenatedLengths, EndOffsetLengths
 from ...engine.base.spans import DocumentSpans
 from ...errors import DataError, convert_storage_errors
-from ...stores import ByteRange, is_remote, storage
+from ...stores import ByteRange, is_remote
 from ...types import Ints, Sizes
-from .. import file_versions, sidecar
+from .. import derived_files, file_versions
 from ..chain import IndexedFile, MeasuredFile, merge_row_ranges
 from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
+from ..derived_files import DerivedFile, Kind
 from ..lru import LRUCache, SharedCaches
 from ..rows import map_file
 from .forms import HEAD_BYTES, TokenIdOptions, TokenLayout, detect_layout, list_store_files
@@ -41,18 +42,19 @@ class SingleDocumentEnd:
 
 
 class IndexedEnds:
-    """Document ends in a sidecar, memory-mapped and checked on use.
+    """Document ends in a derived file, memory-mapped and checked on use.
 
-    `version` identifies them: it is the header of the sidecar.
+    `version` identifies them: it is the header of that file.
     """
 
     def __init__(
         self, path: Path, origin: Path, tokens: tuple[Path, int] | None, cache: LRUCache
     ) -> None:
         self._path, self._origin, self._tokens, self._cache = path, origin, tokens, cache
+        self._header: derived_files.Header | None = None
         self._count = len(self.get())
-        with convert_storage_errors(path):
-            self.version = storage.world.store.read(str(path), 0, sidecar.HEADER_BYTES).hex()
+        assert self._header is not None
+        self.version = self._header.encode().hex()
 
     def __len__(self) -> int:
         return self._count
@@ -62,10 +64,18 @@ class IndexedEnds:
         return self._cache.get(self._path, self._mapped)
 
     def _mapped(self) -> tuple[int, Ints]:
-        count, body = sidecar.read_body(
-            self._path, sidecar.DOCUMENTS, self._origin, require_current=True
-        )
-        ends = np.frombuffer(body, "<i8", count)
+        origin = self._origin
+        file = DerivedFile(Kind.DOCUMENT_ENDS, origin, self._path, self._path)
+        header, body = derived_files.read(file, self._path)
+        file_versions.require_unchanged(origin, header.data, name=str(origin))
+        if header[2:] != (self._header or header)[2:]:
+            raise DataError(
+                "its documents end elsewhere since it was opened: open it again, and keep data "
+                "still during a run",
+                where=str(origin),
+            )
+        self._header = header
+        ends = np.frombuffer(body, "<i8", header.total)
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
             raise DataError(
@@ -258,11 +268,11 @@ def load_document_ends(
     shared: SharedCaches,
     rebuild: bool,
 ) -> IndexedEnds:
-    """Return the document ends according to `origin`, from a sidecar or found now.
+    """Return the document ends according to `origin`, stored or found now.
 
     Args:
         origin: File that determines the ends.
-        what: Suffix of the sidecar.
+        what: Ending of the name of the stored ends.
         find: Finds the ends.
         tokens: Token file and its number of tokens, to check the ends against.
         cache: Cache folder.
@@ -274,7 +284,8 @@ def load_document_ends(
         ends = find()
         return len(ends), ends.astype("<i8").tobytes()
 
-    path = sidecar.ensure_sidecar(origin, what, sidecar.DOCUMENTS, make, cache, rebuild=rebuild)
+    file = derived_files.place_index(Kind.DOCUMENT_ENDS, origin, what, cache)
+    path = derived_files.ensure(file, make, rebuild=rebuild)
     return IndexedEnds(path, origin, tokens, shared.files)
 
 
