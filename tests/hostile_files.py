@@ -33,7 +33,7 @@ from penstock.engine.runtime.cursor import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
-from penstock.sources import derived_files, file_versions, index_files, open_files
+from penstock.sources import derived_files, index_files, open_files
 from penstock.stores import storage
 from penstock.text import Tokenise
 
@@ -268,15 +268,17 @@ def planted_copy_of_another_file(at: Path) -> None:
     whole(at / "a.txt.gz", cache=at / "cache")
 
 
+def store_index(path: Path, rows: int, body: bytes) -> None:
+    file = derived_files.place_index(derived_files.Kind.LINES, path, "lines", None)
+    derived_files.store(file, file.read_fingerprint(), rows, body, False)
+
+
 def poisoned_index(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    index = derived_files.index_path(path, None)
     body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
-    derived_files.write(
-        index, derived_files.Kind.LINES, file_versions.stat_file(path), 2, body, False
-    )
+    store_index(path, 2, body)
     whole(path)
 
 
@@ -284,14 +286,7 @@ def index_that_claims_much(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    derived_files.write(
-        derived_files.index_path(path, None),
-        derived_files.Kind.LINES,
-        file_versions.stat_file(path),
-        1 << 60,
-        b"",
-        False,
-    )
+    store_index(path, 1 << 60, b"")
     whole(path)
 
 

@@ -27,7 +27,6 @@ from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import (
     derived_files,
-    file_versions,
     index_and_count_rows,
     index_files,
     open_files,
@@ -181,15 +180,19 @@ def test_checksums_of_a_rewritten_file_are_made_again(
     assert len(caplog.records) == 1
 
 
+def read_header(body: bytes) -> derived_files.Header:
+    header = derived_files.decode_header(body)
+    assert header is not None
+    return header
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda body: b"",
     "header only": lambda body: body[:96],
     "short": lambda body: body[:-8],
     "long": lambda body: body + b"\0" * 8,
     "foreign": lambda body: b"PK" + body[2:],
-    "other kind": lambda body: (
-        derived_files.decode_header(body)._replace(kind=3).encode() + body[96:]
-    ),  # type: ignore[union-attr]
+    "other kind": lambda body: read_header(body)._replace(kind=3).encode() + body[96:],
     "flipped": lambda body: body[:40] + bytes([body[40] ^ 1]) + body[41:],
 }
 
@@ -222,9 +225,8 @@ def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int
     body = (
         bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])
     )  # made to deceive: its digest is right
-    derived_files.write(
-        beside(data), derived_files.Kind.LINES, file_versions.stat_file(data), rows, body, False
-    )
+    file = derived_files.place_index(derived_files.Kind.LINES, data, "lines", None)
+    derived_files.store(file, file.read_fingerprint(), rows, body, False)
     source = open_files(data)
     with pytest.raises(DataError, match="do not fit this file"):
         source.read(np.array([0, 1]))

@@ -336,6 +336,8 @@ import test_derived_kinds as kinds
 from penstock.stores import storage
 
 kind, folder, cache, dies = kinds.Kind(int(sys.argv[1])), *map(Path, sys.argv[2:4]), sys.argv[4]
+if sys.argv[5]:
+    del os.O_TMPFILE  # as where a file system has no nameless files
 
 class Log(storage.LocalDisk):
     written = []
@@ -357,10 +359,12 @@ print(json.dumps([value, Log.written]), flush=True)
 """
 
 
-def start(kind: Kind, folder: Path, cache: Path, dies: str = "") -> subprocess.Popen[str]:
+def start(
+    kind: Kind, folder: Path, cache: Path, dies: str = "", named: str = ""
+) -> subprocess.Popen[str]:
     path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     process = subprocess.Popen(
-        [sys.executable, "-c", PROCESS, str(int(kind)), str(folder), str(cache), dies],
+        [sys.executable, "-c", PROCESS, str(int(kind)), str(folder), str(cache), dies, named],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -388,19 +392,20 @@ def test_of_processes_that_come_at_once_one_makes_the_file(
 
 
 @pytest.mark.slow  # a process a kind
+@pytest.mark.parametrize("named", ["", "named"])
 def test_a_killed_writer_leaves_nothing_that_is_read(
-    kind: Kind, folder: Path, tmp_path: Path
+    kind: Kind, folder: Path, tmp_path: Path, named: str
 ) -> None:
     expected, cache = use(kind, folder, tmp_path / "own"), tmp_path / "cache"
     (own,) = list_derived(kind, tmp_path / "own")
     names = [own.name.removesuffix(".penstock-stamp"), own.name]
     for name in dict.fromkeys(names):
-        process = start(kind, folder, cache, name)
+        process = start(kind, folder, cache, name, named)
         process.communicate("\n", timeout=120)
         assert process.returncode == -signal.SIGKILL
         assert not list_derived(kind, cache)
     assert use(kind, folder, cache) == expected
-    assert not list(cache.rglob("*tmp"))
+    assert len(list(cache.rglob(".*.tmp"))) == 0
 
 
 # ---------------------------------------------------------------- locks

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from ..arrays.columnar import import_arrow
 from ..engine.base import machine
 from ..engine.base.progress import Progress
-from ..errors import DataError, PenstockError
+from ..errors import DataError
 from ..stores import storage
 from ..stores.storage import Stat
 from ..types import Ints, Json
@@ -160,7 +160,7 @@ def load(
         prefetch: Prefetches the heads of files.
         rebuild: Build the catalog again.
     """
-    file = _place(paths, kind, cache)
+    file = _locate(paths, kind, cache)
     check = file.fallback.with_name(f"{file.fallback.name}-looked")
 
     def find() -> Catalog | None:
@@ -183,9 +183,9 @@ def load(
             # Without a writable folder every process builds it.
             path = derived_files.store(file, file.read_fingerprint(), rows, body, locked)
             catalog = catalog._replace(path=path or file.path)
-        note = Stat(machine.get_pid(), int(storage.read_wall_time() * 1e9))
-        with suppress(PenstockError):
-            derived_files.write(check, Kind.CATALOG_CHECK, note, 0, b"", locked)
+        note = DerivedFile(Kind.CATALOG_CHECK, paths[0], check, check)
+        now = Stat(machine.get_pid(), int(storage.read_wall_time() * 1e9))
+        derived_files.store(note, now, 0, b"", locked)
         return catalog
 
     return derived_files.find_or_make(file, find, compare_or_build)
@@ -204,12 +204,12 @@ def stores_offsets(path: Path, size: int) -> bool:
 
 def count_rows(paths: Sequence[Path], kind: CatalogKind, cache: str | Path | None) -> int | None:
     """Return the rows of all these files according to a catalog, or `None` without one."""
-    file = _place(paths, kind, cache)
+    file = _locate(paths, kind, cache)
     catalog = _read(file, file.path, len(paths))
     return None if catalog is None else int(catalog.rows.sum())
 
 
-def _place(paths: Sequence[Path], kind: CatalogKind, cache: str | Path | None) -> DerivedFile:
+def _locate(paths: Sequence[Path], kind: CatalogKind, cache: str | Path | None) -> DerivedFile:
     """Return the catalog of these files, read in this way; its name identifies both."""
     key: list[Json] = [_VERSION, [*kind.spelled], *resolve_absolute_paths(paths)]
     name = hashlib.blake2b(json.dumps(key).encode(), digest_size=12).hexdigest()

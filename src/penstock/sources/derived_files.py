@@ -8,9 +8,9 @@ fingerprint is the version of the data file, or the hash of a key. A copy (unpac
 fetched data, integers) is a plain file that readers map. Its header, with the checksums of its
 blocks as body, is the *stamp* beside it.
 
-**Place.** Indexes lie beside the data. They lie in the cache folder if the user named one, if the
-data is remote, or if the folder of the data is read-only, belongs to the system or to another
-user. Everything else lies in the cache folder.
+**Place.** Indexes lie beside the data. They lie in the cache folder if the user named one, or the
+data is remote. So they do if the folder of the data is read-only, or belongs to the system or to
+another user. Everything else lies in the cache folder.
 
 **Lock.** One process makes a file while the others wait for it. A file beside the data is locked by
 its data, so that no lock file appears there; others by an empty folder in `.making`. Each file has
@@ -442,7 +442,7 @@ def store(
     *,
     rebuild: bool = False,
 ) -> Path | None:
-    """Write a derived file; return its path, or `None` if it is optional and cannot be written.
+    """Write a file atomically, to the cache if its folder is read-only; return its path.
 
     Args:
         file: The file.
@@ -450,41 +450,31 @@ def store(
         total: Count.
         body: Body.
         locked: Whether this process holds the lock.
-        rebuild: The user asked for a new file.
+        rebuild: Write only to `file.path` if a file exists there, which readers find first.
+
+    Returns:
+        The path, or `None` if the file is optional and cannot be written.
     """
-    shadowed = rebuild and file.path.exists()  # readers would find the old file at `path` first
-    fallback = None if shadowed else file.fallback
-    try:
-        return write(file.path, file.kind, fingerprint, total, body, locked, fallback=fallback)
-    except StorageError:
-        if not file.kind.optional:
-            raise
-        return None
-
-
-def write(
-    path: Path,
-    kind: int,
-    fingerprint: Stat,
-    total: int,
-    body: bytes,
-    locked: bool,
-    *,
-    fallback: Path | None = None,
-) -> Path:
-    """Write a file atomically, to `fallback` if its folder is read-only; return its path."""
-    try:
-        with storage.world.disk.create(path, locked) as file:
-            file.write(Header(kind, fingerprint, total, len(body), zlib.crc32(body)).encode())
-            file.write(body)
-    except OSError as error:
-        if fallback is None or fallback == path or error.errno not in _UNWRITABLE_ERRNOS:
+    places = list(dict.fromkeys((file.path, file.fallback)))
+    if rebuild and file.path.exists():
+        places = [file.path]
+    for path in places:
+        try:
+            with storage.world.disk.create(path, locked and path == file.path) as target:
+                header = Header(file.kind, fingerprint, total, len(body), zlib.crc32(body))
+                target.write(header.encode())
+                target.write(body)
+            return path
+        except OSError as error:
+            if path != places[-1] and error.errno in _UNWRITABLE_ERRNOS:
+                continue
+            if file.kind.optional:
+                return None
             raise StorageError(
                 f"{path} cannot be written ({error.strerror or error}): free space, or give "
                 "cache=FOLDER"
             ) from error
-        return write(fallback, kind, fingerprint, total, body, False)  # the lock was for `path`
-    return path
+    return None
 
 
 def require_free_space(folder: Path, need: int, purpose: str) -> None:
