@@ -160,6 +160,7 @@ def use(kind: Kind, folder: Path, cache: Path | None = None) -> Any:
 def list_derived(kind: Kind, *roots: Path) -> list[Path]:
     """Return the derived files of a kind."""
     found = [path for root in roots for path in root.rglob(f"*.penstock-{CASES[kind].suffix}")]
+    found = [path for path in found if path.suffix != ".tmp"]  # the leftover of a killed process
     return [path for path in found if (header := read_header(path)) and header.kind == kind]
 
 

@@ -51,30 +51,28 @@ class IndexedEnds:
         self, path: Path, origin: Path, tokens: tuple[Path, int] | None, cache: LRUCache
     ) -> None:
         self._path, self._origin, self._tokens, self._cache = path, origin, tokens, cache
-        self._header: derived_files.Header | None = None
-        self._count = len(self.get())
-        assert self._header is not None
-        self.version = self._header.encode().hex()
+        self._header, ends = cache.get(path, self._mapped)
+        self._count, self.version = len(ends), self._header.encode().hex()
 
     def __len__(self) -> int:
         return self._count
 
     def get(self) -> Ints:
         """Return the end of every document."""
-        return self._cache.get(self._path, self._mapped)
+        header, ends = self._cache.get(self._path, self._mapped)
+        if header[2:] != self._header[2:]:
+            raise DataError(
+                "its documents end elsewhere since it was opened: open it again, and keep data "
+                "still during a run",
+                where=str(self._origin),
+            )
+        return ends
 
-    def _mapped(self) -> tuple[int, Ints]:
+    def _mapped(self) -> tuple[int, tuple[derived_files.Header, Ints]]:
         origin = self._origin
         file = DerivedFile(Kind.DOCUMENT_ENDS, origin, self._path, self._path)
         header, body = derived_files.read(file, self._path)
         file_versions.require_unchanged(origin, header.data, name=str(origin))
-        if header[2:] != (self._header or header)[2:]:
-            raise DataError(
-                "its documents end elsewhere since it was opened: open it again, and keep data "
-                "still during a run",
-                where=str(origin),
-            )
-        self._header = header
         ends = np.frombuffer(body, "<i8", header.total)
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
@@ -84,7 +82,7 @@ class IndexedEnds:
                 "another file",
                 where=str(path),
             )
-        return 1, ends
+        return 1, (header, ends)
 
 
 class RemoteTokens:
