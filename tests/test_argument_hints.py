@@ -56,6 +56,7 @@ LOADER: Any = ps.Loader(DS)
         (lambda: iter(DS).load_state_dict({}, strict=False), r"on_mismatch='adopt'"),
         (lambda: DS + DS, r"a\.concat\(b\)"),
         (lambda: DS * 2, r"\.repeat\(n\)"),
+        (lambda: DS["text"], r"ds\['text'\].*write \[sample\['text'\] for sample in ds\]"),
     ],
 )
 def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
@@ -110,6 +111,12 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
             lambda: PS.mix({"a": DS}, stop="first_exhaust"),
             r"mix\(stop='first_exhaust'\): choose 'restart', .*did you mean 'first_exhausted'",
         ),
+        (
+            lambda: PS.mix({"a": DS}, stop="all_exhausted_without_replacement"),
+            r"write stop='all_exhausted', which gives every sample exactly once",
+        ),
+        (lambda: PS.mix({"a": DS, "b": DS}, {"a": 1}), r"missing \['b'\]; give each a weight, 0"),
+        (lambda: DS.shard(2, 1), r"shard\(index=2, count=1\): give the index first"),
         (lambda: PS.mix({"a": DS}, unit="token"), r"mix\(unit='token'\): .*did you mean 'tokens'"),
         (lambda: PS.Loader(DS, executor="thread"), "did you mean 'threads'"),
         (lambda: PS.Loader(DS, remainder="dorp"), "did you mean 'drop'"),
@@ -203,7 +210,7 @@ def test_few_and_near() -> None:
         (lambda: PS.Loader("mixture.yaml"), r"read the file: ps\.load\('mixture\.yaml'\)"),
         (
             lambda: DS.plan.counts(5, step=5),
-            r"plan\.counts\(position=5, step=5\): give either a position or a step",
+            r"plan\.counts: give either a position or a step",
         ),
         (lambda: PS.write(DS.filter(bool), "unwritten"), r"write_rows\(ds, folder\)"),
     ],

@@ -102,7 +102,6 @@ QUESTIONS = {
     "after",
     "diff",
     "exhaustion",
-    "exhausts",
 }  # of a plan: other questions take positions, and answer as lists do
 
 

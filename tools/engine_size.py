@@ -1,6 +1,7 @@
 """Count the size and the shape of the engine: code lines, members of its step protocols, dispatch.
 
-Code lines are lines without blanks, comments and docstrings. A member is a method, property or
+Code lines are lines without blanks, comments and docstrings, after formatting at 120 columns
+without magic commas: a plain name does not cost lines because it wraps. A member is a method, property or
 attribute of a step protocol; an override defines it again in a subclass, or sets it in `__init__`. A dispatch is a
 comparison of a `kind` with names, or an `isinstance` or `case` of a step class outside the file
 that defines the class.
@@ -17,7 +18,10 @@ import argparse
 import ast
 import io
 import json
+import shutil
+import subprocess
 import sys
+import tempfile
 import tokenize
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -27,12 +31,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 PROTOCOLS = ("Step", "Op")
 """Base classes of the steps of the engine, and of their compiled forms."""
+FORMAT = ("--line-length=120", "--config=format.skip-magic-trailing-comma=true")
 SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_120,
-    "largest file of the engine": 530,
+    "engine code lines": 17_459,
+    "largest file of the engine": 466,
     "small files of the engine": 18,
     "protocol members": 81,
     "overrides": 349,
@@ -42,6 +47,19 @@ LIMITS = {
 """The most that `--check` allows. A limit may only fall."""
 
 Module = tuple[str, ast.Module]
+
+
+def read_formatted(package: Path) -> dict[str, str]:
+    """Return the modules of a package by path, formatted alike."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "package"
+        shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__", "*.pyc"))
+        ruff = [sys.executable, "-m", "ruff", "format", "--quiet", "--isolated", *FORMAT, str(copy)]
+        subprocess.run(ruff, check=True)
+        return {
+            path.relative_to(copy).as_posix(): path.read_text(encoding="utf-8")
+            for path in sorted(copy.rglob("*.py"))
+        }
 
 
 def count_code_lines(source: str) -> int:
@@ -218,7 +236,7 @@ def measure(root: Path = ROOT, protocols: Sequence[str] = PROTOCOLS) -> dict[str
     modules = [(path, ast.parse(text)) for path, text in sources.items()]
     engine = [module for module in modules if module[0].startswith("engine/")]
     rest = [module for module in modules if not module[0].startswith("engine/")]
-    lines = {path: count_code_lines(text) for path, text in sources.items()}
+    lines = {path: count_code_lines(text) for path, text in read_formatted(package).items()}
     steps, members, overrides = find_step_classes(engine, protocols)
     (kinds, checks), (kinds_outside, checks_outside) = (
         find_dispatch(part, steps) for part in (engine, rest)

@@ -102,6 +102,11 @@ R = TypeVar("R")
 SplitBy: TypeAlias = Literal["hash", "position"]
 SPLITS: tuple[SplitBy, ...] = get_args(SplitBy)
 
+_ENDLESS_ALREADY = (
+    "repeat(): the dataset is endless already (mixtures repeat their inputs by default); leave "
+    "repeat() out, or let the dataset end before it: mix(stop='all_exhausted') or limit(n)"
+)
+
 
 @validate_arguments
 class Dataset(Shows):
@@ -205,6 +210,11 @@ class Dataset(Shows):
             isinstance(index, Sequence) and not isinstance(index, str | bytes)
         ):
             return self.__getitems__(cast("Indices", index))
+        if isinstance(index, str):
+            raise TypeError(
+                f"ds[{index!r}]: samples have positions, not names; write "
+                f"[sample[{index!r}] for sample in ds], or ds[0][{index!r}] of one sample"
+            )
         position = operator.index(cast("int", index))
         self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
         self._check_bounds(position, position)
@@ -377,10 +387,10 @@ class Dataset(Shows):
                     "repeat with reshuffling, or before that step",
                 )
             if self.flow.is_endless:
-                raise ConfigError("repeat(): the dataset is endless already")
+                raise ConfigError(_ENDLESS_ALREADY)
             return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
         if self._size is None:
-            raise ConfigError("repeat(): the dataset is endless already")
+            raise ConfigError(_ENDLESS_ALREADY)
         if self._size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
         check_position(self._size, epochs or 1)
@@ -545,7 +555,10 @@ class Dataset(Shows):
             check_int(count, "shard(..., {})", 0, MAX_POSITION),
         )
         if not 0 <= index < count:
-            raise ConfigError(f"shard({index}, {count}): the index is 0 to count - 1")
+            raise ConfigError(
+                f"shard(index={index}, count={count}): give the index first, from 0 to count - 1, "
+                "then the count"
+            )
         return self._sliced(slice(index, None, count))
 
     def limit(self, n: int) -> Dataset:

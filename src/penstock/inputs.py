@@ -368,6 +368,11 @@ def mix(
         raise ConfigError(
             f"mix: max_epochs is a {type(max_epochs).__name__}; give a number, or a mapping by name"
         )
+    if str(stop) == "all_exhausted_without_replacement":  # its nearest name here means the opposite
+        raise ConfigError(
+            f"mix(stop={stop!r}): this is the name of Hugging Face's datasets; write "
+            "stop='all_exhausted', which gives every sample exactly once"
+        )
     check_choice(unit, COUNTED_UNITS, "mix(unit={})")
     check_choice(count, SHARE_OF, "mix(count={})")
     shares = _sort_items(weights) if isinstance(weights, Mapping) else weights

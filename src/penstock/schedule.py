@@ -563,7 +563,10 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
         if group
     ]
     if parts:
-        hint = suggest_names(unknown[0], missing or names) if unknown else ""
+        if unknown:
+            hint = suggest_names(unknown[0], missing or names)
+        else:
+            hint = "; give each a weight, 0 to leave it out"
         raise ConfigError(
             f"{where} must name the same sources everywhere: {', '.join(parts)}{hint}"
         )

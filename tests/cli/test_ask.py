@@ -276,7 +276,7 @@ def test_diff_says_in_words_what_was_changed(mixture: Path, penstock: Penstock) 
         "batch ranks nothing -> 2",
         "math: weight 0.1 -> 0.3",
         "math: max_epochs 0.5 -> nothing",
-        next(line for line in said if line.startswith("others from step ")),
+        next(line for line in said if line.startswith("other samples from step ")),
     ]
     assert said[-1] == "one ends after 300 steps, the other after 200"
     longer = mixture.with_name("longer.yaml")

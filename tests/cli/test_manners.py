@@ -266,6 +266,24 @@ def test_who_reads_its_lines_may_have_enough(world: dict[str, str]) -> None:
         assert process.wait(timeout=600) in (141, 0)
 
 
+@pytest.mark.parametrize("command", ["plan", "find", "diff", "lint", "seen", "info"])
+def test_a_closed_pipe_is_no_answer(command: str, world: dict[str, str]) -> None:
+    ready = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", command, *spelled(world, ASKED[command][0])],
+            env=ready,
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            timeout=600,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 COMPLETED: dict[str, tuple[dict[str, str], Callable[[str], str]]] = {
     "bash": ({"COMP_WORDS": "penstock si", "COMP_CWORD": "1"}, str),
     "zsh": ({"_TYPER_COMPLETE_ARGS": "penstock si"}, str),

@@ -115,7 +115,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "no weight": (
         "sources:\n  a: {path: code, weight: 1}\n  b: {path: text}",
         [3],
-        "sources.b: the source has no weight, but others have one",
+        "sources.b: the source has no weight, but others have one: give all sources one, or none",
     ),
     "all zero": ("sources:\n  a: {path: code, weight: 0}", [1], "sources: all weights are 0"),
     "name": ("sources:\n  a/b: {path: code}", [2], "a source name must not be empty, contain '/'"),

@@ -134,3 +134,11 @@ def test_it_comes_back(tokens: Path, write: Any, rest: str, horizon: str) -> Non
     ps.dump(ds, tokens / "again.yaml")
     assert ps.load(tokens / "again.yaml").flow.description() == ds.flow.description()
     assert "horizon" in (tokens / "again.yaml").read_text()
+
+
+def test_a_horizon_in_tokens_needs_tokens(data: Path, write: Any) -> None:
+    pq.write_table(pa.table({"text": ["a", "b"]}), data / "t.parquet")
+    text = "sources: {t: {path: t.parquet}}\nbatch: {size: 1, collate: list}\n"
+    with pytest.raises(ps.ConfigError, match=r"horizon.tokens: .* hold no tokens .*; add tokenise"):
+        ps.load(write(f"{text}horizon: {{tokens: 9}}"))
+    assert len(ps.load(write(f"{text}horizon: {{samples: 9}}"))) == 9

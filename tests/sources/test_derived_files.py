@@ -27,6 +27,7 @@ from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import (
     derived_files,
+    file_versions,
     index_and_count_rows,
     index_files,
     open_files,
@@ -387,6 +388,33 @@ def test_data_that_changes_while_it_is_indexed_is_refused(
     with pytest.raises(DataError, match="changed while it was in use"):
         open_files(data)
     assert not beside(data).exists()
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_an_index_that_another_process_replaces_is_not_damaged(
+    data: Path, monkeypatch: pytest.MonkeyPatch, moment: int
+) -> None:
+    index, fresh = beside(data), data.with_name("fresh")
+    whole(data)
+    stale = index.read_bytes()
+    data.write_text("1\n2\n")
+    whole(data)
+    index.replace(fresh)
+    index.write_bytes(stale)
+    calls, stat_file = [0], file_versions.stat_file
+
+    def stat_and_replace(path: Path) -> Stat:
+        """Replace the index before or after the n-th question about a file."""
+        if calls[0] == moment and fresh.exists():
+            fresh.replace(index)
+        result = stat_file(path)
+        if calls[0] + 1 == moment and fresh.exists():
+            fresh.replace(index)
+        calls[0] += 2
+        return result
+
+    monkeypatch.setattr(file_versions, "stat_file", stat_and_replace)
+    assert whole(data) == [1, 2]
 
 
 def test_nothing_is_kept_in_folders_of_the_system_or_of_others(

@@ -90,9 +90,10 @@ def test_a_snapshot_whose_data_lie_in_a_folder_is_told_apart_from_one_without_da
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text('{"n": 1}\n')
     with pytest.raises(
-        ConfigError, match=r"its folders \(data\) write, for example, .*/\*\*/\*.parquet"
-    ):
+        ConfigError, match=r"its folders \(data\) write, for example, .*/\*\*/\*.jsonl"
+    ) as error:
         ps.read(tmp_path)
+    assert len(ps.read(str(error.value).rpartition(" ")[2])) == 1  # the remedy, taken literally
 
 
 def test_metadata_beside_data_of_another_format_is_no_second_format(tmp_path: Path) -> None:
@@ -283,7 +284,7 @@ def test_a_json_beside_lines_of_json_is_not_taken_for_rows(
 def test_a_file_beside_its_packed_copy_is_refused(other: str, pattern: str, tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
     (tmp_path / f"a.jsonl{other}").write_bytes(b"packed")
-    with pytest.raises(ConfigError, match="matches 'a.jsonl' and a packed copy of it"):
+    with pytest.raises(ConfigError, match="matches 'a.jsonl' and a compressed copy of it"):
         ps.read(tmp_path / pattern)
 
 

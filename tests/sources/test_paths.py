@@ -47,7 +47,7 @@ def test_a_folder_is_the_data_files_right_inside_it(data: Path) -> None:
     assert names(data, "a") == ["a/1.jsonl", "a/10.jsonl"]
     (data / "a" / ".1.jsonl.penstock-lines").write_text("not data")
     assert names(data, "a") == ["a/1.jsonl", "a/10.jsonl"]
-    with pytest.raises(ConfigError, match=r"holds no data files \(no\).*\.parquet.*/\*\*/"):
+    with pytest.raises(ConfigError, match=r"holds no data files \(no\).*\.vortex$"):
         find(data / "empty")
 
 

@@ -146,7 +146,10 @@ ODD: dict[str, tuple[list[Any], str]] = {
     "no mapping": (["a"], "sample 0: it is a str; a table takes mappings"),
     "another kind": ([{"x": 1}, np.arange(3)], "sample 1: it is a ndarray"),
     "two axes": ([{"x": np.zeros((2, 2))}], "the field 'x' cannot be one column"),
-    "other types": ([{"x": 1}, {"x": "a"}], "the field 'x' cannot be one column"),
+    "other types": (
+        [{"x": 1}, {"x": "a"}],
+        "the field 'x' cannot be one column: .*; give the field one type in all samples, or write",
+    ),
     "nothing known": (
         [{"x": None}, {"x": None}],
         "^the first 64 samples: the field 'x' is empty in all",

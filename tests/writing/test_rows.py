@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -206,3 +206,9 @@ def test_arrays_of_the_other_byte_order_are_written(format: Any, tmp_path: Path)
         assert [(each.dtype, each.tolist()) for each in found] == [
             (np.dtype("i4"), v.tolist()) for v in values
         ]
+
+
+def test_a_format_of_rows_is_named_where_shards_are_written(tmp_path: Path) -> None:
+    ds, other = ps.from_sequence([{"x": 1}]), cast("Any", "parquet")
+    with pytest.raises(ps.ConfigError, match=r"write_rows\(ds, folder, 'parquet'\) writes it"):
+        ps.write(ds, tmp_path, other)

@@ -135,10 +135,19 @@ def print_result(result: dict[str, Any], tell: Callable[[Any], None], as_json: b
 
 
 def make_console() -> Console:
-    """Return a console for text, which wraps at the width of the terminal."""
+    """Return a console for text, which wraps at the width of the terminal.
+
+    A closed pipe is the `BrokenPipeError` that `handle_errors` expects; rich would exit with 1,
+    the exit code of a difference or of damage.
+    """
     from rich.console import Console
 
-    return Console(
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:
+            self.quiet = True
+            raise BrokenPipeError
+
+    return PipeConsole(
         highlight=False, width=max(_MIN_WIDTH, get_terminal_size((_PIPE_WIDTH, 24)).columns)
     )
 

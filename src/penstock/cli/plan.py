@@ -287,7 +287,8 @@ def diff(
                 str(order_diff).partition(": "),
             )
             print_text(
-                console, f"others from {first_target.unit} {first_step:,} on: {difference_text[-1]}"
+                console,
+                f"other samples from {first_target.unit} {first_step:,} on: {difference_text[-1]}",
             )
         if ends[0] != ends[1]:
             print_text(

@@ -140,11 +140,11 @@ class Audio:
             return float(sound.frames / sound.samplerate)
 
     def samples(self, start: float = 0.0, stop: float | None = None) -> npt.NDArray[np.float32]:
-        """Return the sound from `start` to `stop`.
+        """Return the sound from `start` to `stop`, as far as it goes.
 
         Args:
-            start: seconds.
-            stop: seconds; by default the end.
+            start: seconds; after the end there are no samples.
+            stop: seconds; by default, and at most, the end.
 
         Returns:
             float32[channels, samples] in [-1, 1].

@@ -324,7 +324,7 @@ class _MixtureChecker:
                     error(
                         source.marks[""],
                         join_key(at, f"sources.{source.name}"),
-                        "the source has no weight, but others have one",
+                        "the source has no weight, but others have one: give all sources one, or none",
                     )
         elif model.sources and not model.stages and all(source.zero for source in model.sources):
             error(marks.get("sources", marks[""]), join_key(at, "sources"), "all weights are 0")

@@ -60,7 +60,14 @@ def count_token_samples(mixture: Dataset, tokens: int) -> int:
     The plan counts them if lengths are known; otherwise a measured mean length is used.
     """
     if not mixture.flow.lengths_known:
-        return ceil(tokens / mean_length("the mixture", mixture.flow))
+        try:
+            mean = mean_length("the mixture", mixture.flow)
+        except ConfigError:
+            raise ConfigError(
+                "horizon.tokens: the samples hold no tokens to count; add tokenise to the file, or "
+                "give the horizon in steps, samples or epochs"
+            ) from None
+        return ceil(tokens / mean)
 
     def tokens_in(samples: int) -> int:
         return sum(mixture.plan.counts(samples, unit="tokens").values())

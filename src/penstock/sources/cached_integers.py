@@ -6,6 +6,7 @@ import hashlib
 import mmap
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -23,6 +24,20 @@ from . import derived_files, sums
 from .derived_files import Kind
 
 _INTEGERS_PER_BLOCK = sums.BLOCK_BYTES // 8
+
+
+@dataclass(frozen=True)
+class VersionedLengths(LengthsByIndex):
+    """Lengths by a function; `version` identifies them, and is empty if nothing does."""
+
+    version: str
+
+
+@dataclass(frozen=True)
+class VersionedEnds(EndOffsetLengths):
+    """Lengths by end offsets; `version` identifies them."""
+
+    version: str
 
 
 class _MeasuredSource(Protocol):
@@ -63,8 +78,8 @@ def identify_lengths(lengths: Sizes | None) -> Json:
         case ConcatenatedLengths(parts):
             versions = [identify_lengths(part) for part in parts]
             return None if None in versions else versions
-        case LengthsByIndex() | EndOffsetLengths():
-            return lengths.version or None
+        case VersionedLengths(version=version) | VersionedEnds(version=version):
+            return version or None
         case OffsetLengths(offsets):
             return f"offsets {_hash_integers(offsets)}"
         case np.ndarray():

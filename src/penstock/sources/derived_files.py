@@ -537,10 +537,17 @@ def read_count(file: DerivedFile) -> int | None:
 def _read_header(file: DerivedFile, path: Path) -> Header:
     """Return the header of a file; check nothing else but the size."""
     _require_file(path, file.data)
-    with convert_storage_errors(path):
-        header = _check_header(storage.world.store.read(str(path), 0, HEADER_BYTES), path, file)
-    if file_versions.stat_file(path).size != HEADER_BYTES + header.length:
-        raise make_damage_error(path, file.data)
+    version = file_versions.stat_file(path)
+    try:
+        with convert_storage_errors(path):
+            head = storage.world.store.read(str(path), 0, HEADER_BYTES)
+        header = _check_header(head, path, file)
+        if version.size != HEADER_BYTES + header.length:
+            raise make_damage_error(path, file.data)
+    except DataError:
+        if file_versions.stat_file(path) == version:
+            raise
+        return _read_header(file, path)  # another process replaced it between the two reads
     return header
 
 

@@ -387,7 +387,7 @@ def _expand_entry(
     except ConfigError as error:
         hint = (
             f"; for the files of its folders ({_join_names(subfolders)}) write, for example, "
-            f"{path.as_posix()}/**/*.parquet"
+            f"{_suggest_nested_pattern(path, subfolders)}"
         )
         raise ConfigError(f"{error}{hint if subfolders else ''}") from None
     data_files = _keep_files(data)
@@ -408,29 +408,45 @@ def _expand_entry(
         )
     if not data_files:
         shown = _join_names([Path(file.path).name for file in entries])
+        hint = (
+            f"; for the files of its folders write, for example, "
+            f"{_suggest_nested_pattern(path, subfolders)}"
+        )
         raise ConfigError(
             f"the folder {str(path)!r} holds no data files ({shown}); known extensions are "
-            f"{', '.join(FORMATS)}; for the files of its folders write, for example, "
-            f"{path.as_posix()}/**/*.parquet"
+            f"{', '.join(FORMATS)}{hint if subfolders else ''}"
         )
     if not is_remote(path):
         unread_folders = [
-            name for name in subfolders[:_CHECKED_FOLDERS] if _holds_data(path / name)
+            name for name in subfolders[:_CHECKED_FOLDERS] if _find_data_extension(path / name)
         ]
         log_unread_folders(path.as_posix(), unread_folders, Path(data_files[0].path).suffix)
     yield from ((parse_listed_name(file.path).as_posix(), 0, file) for file in data_files)
 
 
-def _holds_data(folder: Path) -> bool:
-    """Return whether a folder has files that a pattern would read."""
+def _find_data_extension(folder: Path) -> str | None:
+    """Return the extension of the first file of a folder that a pattern would read, if any."""
     with contextlib.suppress(StorageError):
-        return any(
-            entry.file
-            and detect_format(parse_listed_name(entry.path))
-            and not is_metadata(PurePosixPath(folder.name, Path(entry.path).name))
-            for entry in _list_folder(folder)
-        )
-    return False
+        for entry in _list_folder(folder):
+            name = Path(entry.path).name
+            if (
+                entry.file
+                and detect_format(parse_listed_name(entry.path))
+                and not is_metadata(PurePosixPath(folder.name, name))
+            ):
+                return Path(name).suffix
+    return None
+
+
+def _suggest_nested_pattern(path: Path, subfolders: Sequence[str]) -> str:
+    """Return a pattern for the files in the folders of a folder, with the extension they have."""
+    extensions = (
+        ()  # an error should not wait for more lists of a store
+        if is_remote(path)
+        else (_find_data_extension(path / name) for name in subfolders[:_CHECKED_FOLDERS])
+    )
+    extension = next(filter(None, extensions), ".parquet")
+    return f"{path.as_posix()}/**/*{extension}"
 
 
 def _select_data_entries(entries: Sequence[FolderEntry], pattern: str) -> list[FolderEntry]:
@@ -494,8 +510,8 @@ def _require_one_of_each(pattern: str, paths: Sequence[PurePosixPath]) -> None:
             path for path in unpacked if path not in remaining or remaining.remove(path)
         )
         raise ConfigError(
-            f"{pattern!r} matches {str(duplicate)!r} and a packed copy of it: remove one, or name "
-            "the files"
+            f"{pattern!r} matches {str(duplicate)!r} and a compressed copy of it: remove one, or "
+            "name the files"
         )
     lines = next((path for path in unpacked if path.suffix.lower() in (".jsonl", ".ndjson")), None)
     if lines and (

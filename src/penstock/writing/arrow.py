@@ -21,6 +21,7 @@ from ..sources.rows import to_numpy_dtype
 from ..sources.saved_dataset import KEYS_COLUMN
 from ..types import Json
 from .lossless import (
+    ONE_TYPE,
     find_culprit,
     infer_array,
     list_arrow_errors,
@@ -94,7 +95,7 @@ def infer_columns(dataset: Dataset) -> Columns:
                 else f"sample {[*values_by_position][culprit_index]}"
             )
             raise DataError(
-                f"the field {name!r} cannot be one column: {error}", where=where
+                f"the field {name!r} cannot be one column: {error}; {ONE_TYPE}", where=where
             ) from error
     return Columns(pa.schema(fields), bare)
 
@@ -228,7 +229,7 @@ def _build_column(values: list[Any], field: Any, first: int) -> Any:
         return pa.array(values, field.type)
     except list_arrow_errors() as error:
         raise DataError(
-            f"the field {field.name!r} cannot be one column: {error}",
+            f"the field {field.name!r} cannot be one column: {error}; {ONE_TYPE}",
             where=f"samples from {first} on",
         ) from error
 

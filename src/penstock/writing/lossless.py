@@ -17,6 +17,8 @@ import numpy as np
 from ..arrays.columnar import import_arrow
 from ..arrays.dtypes import is_untyped
 
+ONE_TYPE = "give the field one type in all samples, or write format='jsonl'"
+
 
 def to_lossless_array(values: Sequence[Any], arrow_type: Any) -> Any:
     """Return the values as an array of this type.

@@ -33,6 +33,7 @@ from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local
 from .arrow import infer_columns
+from .rows import ROW_FORMATS
 from .shard import SHARD_FORMATS, ShardFormat, ShardWriter, WrittenFile
 
 _VERSION = 2
@@ -85,7 +86,10 @@ def write(
     """
     if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise make_not_dataset_error("write", dataset)
-    check_choice(format, SHARD_FORMATS, "format={}")
+    known = "format={}"
+    if format in ROW_FORMATS and format not in SHARD_FORMATS:
+        known += f" (penstock.writing.write_rows(ds, folder, {format!r}) writes it)"
+    check_choice(format, SHARD_FORMATS, known)
     check_choice(executor, EXECUTORS, "executor={}")
     dataset.flow.require_indexed(
         "write()", "write a stream by penstock.writing.write_rows(ds, folder)"

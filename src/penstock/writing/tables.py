@@ -9,6 +9,7 @@ from typing import Any
 from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from .lossless import (
+    ONE_TYPE,
     find_culprit,
     infer_array,
     list_arrow_errors,
@@ -98,7 +99,7 @@ def _build_table(rows: list[Any], first: int) -> Any:
                 f"rows from {first} on" if culprit_index is None else f"row {first + culprit_index}"
             )
             raise DataError(
-                f"the field {name!r} cannot be one column: {error}", where=where
+                f"the field {name!r} cannot be one column: {error}; {ONE_TYPE}", where=where
             ) from error
     return pa.table(columns)
 

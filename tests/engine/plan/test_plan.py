@@ -281,7 +281,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
         plan.at(-1)
     with pytest.raises(ConfigError, match="and a stop if"):
         numbers(9, "wiki").repeat().plan.at(slice(3, None))
-    with pytest.raises(ConfigError, match="give a position"):
+    with pytest.raises(ConfigError, match="takes a position, a slice of positions, or step="):
         plan.at()  # type: ignore[call-overload]
     with pytest.raises(ConfigError, match="at least 0"):
         plan.at(step=-1)
@@ -356,7 +356,7 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
         (lambda plan: plan.counts("x"), "the plan before position 'x': give a whole number"),
         (lambda plan: plan.counts(1.5), "the plan before position 1.5"),
         (lambda plan: plan.at("x"), "plan.at('x')"),
-        (lambda plan: plan.at(range(3)), "plan.at(range(0, 3)) takes a position or a slice"),
+        (lambda plan: plan.at(range(3)), "plan.at(range(0, 3)) takes a position, a slice"),
         (lambda plan: plan.find("letters", "x"), "the index 'x'"),
         (lambda plan: plan.find("letters", 0, within=3), "plan.find(within=3): give a range"),
         (lambda plan: plan.skip(3), "plan.skip(3): give a range"),

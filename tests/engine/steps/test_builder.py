@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -53,7 +54,9 @@ def test_an_endless_mixture_of_known_lengths_is_packed_as_it_comes(
 def test_sizes_that_a_function_gives_are_not_taken_for_lengths() -> None:
     ds = documents(10).batch_by_tokens(10, size=lambda doc: 5, collate=list)
     assert [len(group) for group in ps.Loader(ds, lanes=1)] == [2] * 5
-    with pytest.raises(ps.IndexedError, match="BatchByTokens needs sizes that a function gives"):
+    with pytest.raises(
+        ps.IndexedError, match=r"batch_by_tokens\(\) needs sizes that a function gives"
+    ):
         ds[0]
     groups = documents(10).batch_by_tokens(14, collate=list)
     assert [group[0].tolist() for group in groups] == [groups[i][0].tolist() for i in range(5)]
@@ -142,3 +145,25 @@ def test_mixtures_by_weight_stay_those_of_the_present_rows() -> None:
     then = builder.with_rows({"x/a": 6, "x": 6})
     assert then.op(mix.flow) is builder.op(mix.flow)
     assert not tree.ordered_sources(builder, ()) and not tree.has_exclusions
+
+
+@pytest.mark.parametrize(
+    ("group", "said"),
+    [
+        (lambda ds: ds.pack(8), r"pack\(\) needs the lengths"),
+        (lambda ds: ds.pack(8, method="first_fit"), r"pack\(\) needs the lengths"),
+        (lambda ds: ds.pack(8, method="best_fit"), r"pack\(\) needs the lengths"),
+        (lambda ds: ds.pack(8, group_by="__source__"), r"pack\(\) needs the lengths"),
+        (lambda ds: ds.pack_features({"a": 8}), r"pack_features\(\) needs values"),
+        (lambda ds: ds.bucket_by_length([4], 3), r"bucket_by_length\(\) needs the lengths"),
+        (
+            lambda ds: ds.shuffle_buffer(3),
+            r"shuffle_buffer\(\) needs the samples in its buffer",
+        ),
+    ],
+)
+def test_a_step_without_random_access_goes_by_its_method(
+    group: Callable[[ps.Dataset], ps.Dataset], said: str
+) -> None:
+    with pytest.raises(ps.IndexedError, match=f"but {said}"):
+        assert group(documents(10).map(list)).plan

@@ -18,15 +18,12 @@ LENGTHS_PER_CHUNK = 1 << 18  # samples looked up at a time
 class LengthsByIndex:
     """Lengths as a function of the indices of `many` samples; nothing is stored.
 
-    `version` identifies the lengths; it is empty if nothing does.
-
     >>> LengthsByIndex(lambda index: index % 3 + 1, 1 << 40)[5:8].tolist()
     [3, 1, 2]
     """
 
     length_of: Callable[[Ints], Ints]
     many: int
-    version: str = ""
 
     def __len__(self) -> int:
         return self.many
@@ -62,14 +59,10 @@ class OffsetLengths:
 
 @dataclass(frozen=True)
 class EndOffsetLengths:
-    """Lengths as differences of end offsets, which a function returns; the first starts at 0.
-
-    `version` identifies the lengths; it is empty if nothing does.
-    """
+    """Lengths as differences of end offsets, which a function returns; the first starts at 0."""
 
     ends: Callable[[], Ints]
     many: int
-    version: str = ""
 
     def __len__(self) -> int:
         return self.many

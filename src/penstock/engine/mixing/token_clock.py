@@ -54,9 +54,9 @@ class UnknownMeter:
 
     def tokens(self, *_: int) -> NoReturn:
         raise StateError(
-            "the draws by shares of tokens before this mixture was adopted are unknown, because "
-            f"the former lengths of {self.name!r} no longer exist; leave this input unchanged, "
-            "with weight 0"
+            "shares of tokens count the tokens drawn before this mixture was adopted, and the "
+            f"former lengths of {self.name!r} no longer exist; keep this input unchanged, with "
+            "weight 0 if the run needs no more of it"
         )
 
     lengths = near = tokens

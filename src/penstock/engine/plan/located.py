@@ -27,6 +27,19 @@ from .replaced import Replaced
 from .step_samples import StepReader
 
 
+def check_asked(
+    method: str, step: object, world_size: int | None, position: object | None = None
+) -> None:
+    """Raise `ConfigError` for a position beside a step, or ranks without a step."""
+    if step is not None and position is not None:
+        raise ConfigError(f"plan.{method}: give either a position or a step")
+    if step is None and world_size is not None:
+        raise ConfigError(
+            f"plan.{method}(world_size={world_size!r}): ranks share steps, and positions are the "
+            "same for any number of them; ask about a step, or leave out world_size"
+        )
+
+
 @validate_arguments
 class Located(Shows):
     """Answers about one position, a stretch of positions, or a step."""
@@ -114,15 +127,14 @@ class Located(Shows):
         >>> [sample.index for sample in ds.plan.at(2)], [sample.index for sample in ds.plan.at(step=0, world_size=2)]
         ([4, 5], [0, 1, 2, 3])
         """
-        if (position is None) == (step is None):
-            raise ConfigError("plan.at: give a position, a slice of positions, or step=")
+        check_asked("at", step, world_size, position)
         if step is not None:
             return tuple(self._of_step(check_int(step, "plan.at(step={})", 0), world_size))
         if isinstance(position, slice):
             return self._samples(self._places(position))
         if isinstance(position, str):
             position = self._place_of(parse_uid(position, "plan.at({!r})"))
-        place = check_int(position, "plan.at({}) takes a position or a slice")
+        place = check_int(position, "plan.at({}) takes a position, a slice of positions, or step=")
         check_position(place)
         return tuple(self._samples(np.asarray([place])))
 

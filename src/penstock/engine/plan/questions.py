@@ -21,7 +21,7 @@ from ..steps.packed import packs_of
 from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
 from .ends import exhaustions, far
-from .located import Located
+from .located import Located, check_asked
 from .packing import PackedShares, packing_of
 from .records import Difference, Exhaustion, differs
 from .seen import Seen, seen, seen_in_all
@@ -78,6 +78,7 @@ class Questions(Located):
         """
         if steps is not None:
             return self._steps_of(source, index, steps, within, world_size)
+        check_asked("find", None, world_size)
         if within is None and self.size is None:
             return list(islice(self.iter_find(source, index), 1))
         leaf, index = self._sample(source, index)
@@ -111,16 +112,13 @@ class Questions(Located):
         >>> [next(places), next(places)]
         [2, 6]
         """
-        places, unit = (
-            (self._range(within, "plan.iter_find"), "positions")
-            if steps is None
-            else (steps, "steps")
-        )
+        places = self._range(within, "plan.iter_find") if steps is None else steps
+        check_asked("find", steps, world_size)
         if within is None and steps is None and self.size is None:
             yield from self._find_endless(source, index, places.stop)
             return
         at, some = places.start, _MANY
-        with Progress("look for a sample", len(places), unit) as progress:
+        with Progress("look for a sample", len(places)) as progress:
             while at < places.stop:
                 part = range(at, min(at + some, places.stop))
                 if steps is None:
@@ -130,8 +128,6 @@ class Questions(Located):
                 yield from found
                 progress.tell(at - places.start)
                 at, some = at + some, some * 2 if len(found) < _MANY else some
-
-    finds = iter_find  # the former name, which programs use
 
     def _find_endless(self, source: str, index: int, stop: int) -> Iterator[int]:
         """Yield all positions of a sample; stop the search when repeats must be listed in vain."""
@@ -183,7 +179,8 @@ class Questions(Located):
         >>> plan.seen(10).documents, plan.seen(10).repeats("b")
         ({'a': 4, 'b': 2}, {2: 1, 3: 1})
         """
-        if step is None and position is not None:
+        check_asked("seen", step, world_size, position)
+        if position is not None:
             none = np.zeros(0, np.int64)
             check_position(stop := check_int(position, "plan.seen({})", 0))
             return self._seen(self._op, RowsGiven([range(stop)], none, none))
@@ -239,7 +236,8 @@ class Questions(Located):
         {'a': 750000000000, 'b': 250000000000}
         """
         check_choice(unit, COUNTED_UNITS, "plan.counts(unit={})")
-        if step is not None and position is None:
+        check_asked("counts", step, world_size, position)
+        if step is not None:
             given = self._rows_before(step, world_size, "counts")
             parts = [(self, given, 1), *self._before(step)]
             found = [
@@ -250,11 +248,9 @@ class Questions(Located):
                 name: sum(counts.get(name, 0) * times for counts, times in found)
                 for name in found[0][0]
             }
-        if position is not None and step is None:
-            return self._counted(self._given(position), unit)
-        raise ConfigError(
-            f"plan.counts(position={position}, step={step}): give either a position or a step"
-        )
+        if position is None:
+            raise ConfigError("plan.counts: give a position or a step")
+        return self._counted(self._given(position), unit)
 
     def _counted(self, tally: Tally, unit: CountedUnit) -> dict[str, int]:
         if unit == "samples":
@@ -346,8 +342,6 @@ class Questions(Located):
                 strict=True,
             )
         )
-
-    exhausts = exhaustion  # the former name, which programs use
 
     # ------------------------------------------------------------ two plans
 

@@ -35,6 +35,9 @@ class SavedState:
     counts the items that were delivered; with a limit, `drawn` counts those of this rank. Lists and
     mixtures stay JSON, which their modules decode. `sections` belong to packages outside the
     engine.
+
+    A resume applies `changes`; the events in `mixtures` are for adoption alone. The specification
+    (docs/semantics.md, States) has the use of every key.
     """
 
     fingerprint: str

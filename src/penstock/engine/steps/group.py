@@ -21,6 +21,8 @@ from .pack_windows import WindowPackOp
 from .paths import Migration
 from .step import Builder, GroupStep, RandomStep, Written
 
+_METHODS = {"concat_split": "pack", "first_fit": "pack", "best_fit": "pack", "rebatch": "batch"}
+
 
 @dataclass(frozen=True)
 class Group(RandomStep, GroupStep):
@@ -62,9 +64,11 @@ class Group(RandomStep, GroupStep):
     def reason_not_indexed(self) -> str | None:
         if (reason := self.input.reason_not_indexed) is not None:
             return reason
-        fold, name = self.fold, type(self.fold).__name__
+        fold, name = self.fold, self._method()
         if isinstance(fold, Apart) and fold.by != SOURCE:
             name, needs = f"pack(group_by={fold.by!r})", "values of the samples"
+        elif name == "shuffle_buffer()":
+            needs = "the samples in its buffer"
         elif getattr(fold, "reads_values", False):
             needs = "values of the samples"
         elif self.size is not None and not self.size.by_length:
@@ -76,6 +80,11 @@ class Group(RandomStep, GroupStep):
         else:
             return None
         return f"{name} needs {needs}, which are not known beforehand"
+
+    def _method(self) -> str:
+        """Return the method of a dataset that adds the fold, or the class of a custom one."""
+        fold, kind = type(self.fold), str(self.describe()["fold"])
+        return f"{_METHODS.get(kind, kind)}()" if "penstock." in fold.__module__ else fold.__name__
 
     @property
     def needs_lengths(self) -> bool:
@@ -112,7 +121,7 @@ class Group(RandomStep, GroupStep):
         inner, oldest, number, *rest = parse_cursor_list(cursor, 6)
         if oldest != number and at.replaces_below():
             raise StateError(
-                f"a {type(self.fold).__name__} holds samples of a mixture of streams that is to be "
+                f"{self._method()} holds samples of a mixture of streams that is to be "
                 "changed; adopt before the first step of a pass, or keep the mixture unchanged"
             )
         return [self.input.migrate_cursor(inner, at), oldest, number, *rest]

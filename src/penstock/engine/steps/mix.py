@@ -10,19 +10,15 @@ from operator import is_
 from typing import Any, Self, cast
 
 from ...errors import ConfigError
-from ...schedule import Schedule
 from ...types import Json, Path
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.shown import Shown, attempt, counted, format_call, format_percent, shorten_name
-from ..mixing import Exhausted, SetWeights, event_from_json
+from ..mixing import Exhausted, event_from_json
 from ..mixing.rules import (
     By,
     ByWeight,
-    Chain,
-    Cycle,
     Draws,
     Rule,
-    Turns,
     Weighted,
     caps_of,
 )
@@ -63,15 +59,10 @@ class Mix(Step):
         """The rule of a mixture by weight."""
         return self.rule if isinstance(self.rule, Weighted) else None
 
-    @property
-    def _draws_by_name(self) -> bool:
-        """True if inputs are drawn by name: their random steps are keyed by these names."""
-        return isinstance(self.rule, Weighted | By)
-
     @cached_property
     def _counted(self) -> Step | None:
         """The stream that a zip numbers."""
-        if isinstance(self.rule, Turns) and len(self.inputs) == 2 and is_counter(self.inputs[0]):
+        if self.rule.paired and len(self.inputs) == 2 and is_counter(self.inputs[0]):
             return self.inputs[1]
         return None
 
@@ -102,7 +93,7 @@ class Mix(Step):
 
     def _show_inputs(self, lines: int, show_tree: ShowTree) -> tuple[Shown, ...]:
         """Show the inputs with the largest weights, and the number of others."""
-        first, last = attempt(self._shares, ({}, {}))
+        first, last = attempt(partial(self.rule.shares, self.names), ({}, {}))
         inputs = list(zip(self.names, self.inputs, strict=False))
         if first:
             inputs.sort(key=lambda entry: -max(first[entry[0]], last[entry[0]]))
@@ -111,7 +102,7 @@ class Mix(Step):
         shares = [_format_share(first[name], last[name]) if first else "" for name, _ in largest]
         width = max(map(len, shares), default=0)
         for share, (name, child) in zip(shares, largest, strict=True):
-            tree = show_tree(child, name if self._draws_by_name else "", 1 + spare)
+            tree = show_tree(child, name if self.rule.keyed_by_name else "", 1 + spare)
             spare -= tree.count_lines() - 1
             text = f"{share:>{width}}  {tree.text}" if share else tree.text
             shown.append(Shown(text, tree.below))
@@ -124,48 +115,7 @@ class Mix(Step):
     def _write_rule(self) -> str:
         """Return the rule as users write it."""
         inputs = counted(len(self.inputs), "input")
-        match self.rule:
-            case Chain():
-                return format_call("concat", inputs)
-            case Turns():
-                return format_call("zip", inputs)
-            case Cycle(width):
-                return format_call("interleave", inputs, width=width)
-            case By(mixing):
-                return format_call("mix", inputs, rule=type(mixing).__name__)
-            case Weighted() as rule:
-                caps = rule.max_epochs
-                return format_call(
-                    "mix",
-                    inputs,
-                    seed=rule.seed or None,
-                    stop=None if rule.stop == "restart" else rule.stop,
-                    unit=None if rule.unit == "samples" else rule.unit,
-                    block_size=None if rule.block_size == 1 else rule.block_size,
-                    max_epochs=shorten_name(dict(caps)) if isinstance(caps, tuple) else caps,
-                    temperature=rule.temperature,
-                    **({} if rule.draw_change is None else rule.draw_change.describe()),
-                    changes=len(rule.events) or None,
-                )
-            case rule:
-                return format_call(type(rule).__name__.lower(), inputs)
-
-    def _shares(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the share of every input at first and at last.
-
-        Both are empty if the weights follow from lengths, or if the rule has none.
-        """
-        rule = self.weighted
-        if rule is None or (rule.weights is None and rule.temperature is not None):
-            return {}, {}
-        weights: Any = rule.weights or dict.fromkeys(self.names, 1.0)
-        for _, event in rule.events:
-            weights = event.weights if isinstance(event, SetWeights) else weights
-        if isinstance(weights, Schedule):
-            first, last = weights.points[0][1], weights.points[-1][1]
-        else:
-            first = last = weights
-        return _normalize(self.names, dict(first)), _normalize(self.names, dict(last))
+        return format_call(self.rule.METHOD, inputs, **self.rule.options())
 
     # ------------------------------------------------------------ facts
 
@@ -181,9 +131,7 @@ class Mix(Step):
 
     @cached_property
     def lengths_known(self) -> bool:
-        return isinstance(self.rule, Weighted | Chain) and all(
-            child.lengths_known for child in self.inputs
-        )
+        return self.rule.shares_known and all(child.lengths_known for child in self.inputs)
 
     @cached_property
     def token_counter(self) -> tuple[str, str] | None:
@@ -192,7 +140,7 @@ class Mix(Step):
 
     def mean_tokens(self) -> float | None:
         # By how often each input is drawn from: in a pass, or in the long run.
-        if not isinstance(self.rule, Weighted | Chain) or self.reason_not_indexed is not None:
+        if not self.rule.shares_known or self.reason_not_indexed is not None:
             return None
         builder = Builder(self)
         sizes = tuple(op.size for op in self._bind_inputs(builder, 0, ()))
@@ -222,18 +170,18 @@ class Mix(Step):
 
     @cached_property
     def source_names(self) -> tuple[str, ...]:
-        if self._draws_by_name:
+        if self.rule.keyed_by_name:
             return self.names
         inputs = self.inputs if self._counted is None else (self._counted,)
         return tuple(name for child in inputs for name in child.source_names)
 
     @cached_property
     def step_names(self) -> frozenset[str]:
-        return frozenset() if self._draws_by_name else super().step_names
+        return frozenset() if self.rule.keyed_by_name else super().step_names
 
     @cached_property
     def unnamed_steps(self) -> Mapping[str, int]:
-        return {} if self._draws_by_name else super().unnamed_steps
+        return {} if self.rule.keyed_by_name else super().unnamed_steps
 
     def seeded(self, seed: int) -> Step:
         # A mixture has a seed, which its inputs use.
@@ -262,7 +210,7 @@ class Mix(Step):
                 self.names,
                 partial(self.draws, path),
                 at=path if self.weighted else None,
-                paired=isinstance(rule, Turns),
+                paired=rule.paired,
                 endless=self.is_endless,
             )
         leaves = len(builder.leaves)
@@ -272,9 +220,8 @@ class Mix(Step):
                 return MixOp(inputs, change.apply_to(history.mixture), leaves, path)
             with_rows = partial(self.input_with_rows, builder, path)
             return mixture_op(history, inputs, leaves, path, with_rows)
-        by_user = isinstance(rule, By)
-        schedule = rule.schedule(tuple(op.size for op in inputs))
-        return MixOp(inputs, schedule, leaves, path if by_user else None, by_user)
+        schedule, at = rule.schedule(tuple(op.size for op in inputs)), path if rule.named else None
+        return MixOp(inputs, schedule, leaves, at, rule.counts_passes)
 
     def _bind_inputs(self, builder: Builder, seed: int, path: Path) -> tuple[Op, ...]:
         seed = self._seed_of_inputs(seed)
@@ -372,12 +319,6 @@ class Mix(Step):
             bool(over) and not added,
             [event.to_json() for event in log],
         ]
-
-
-def _normalize(names: tuple[str, ...], weights: Mapping[str, Any]) -> dict[str, float]:
-    known = {name: float(weights.get(name, 0.0)) for name in names}
-    total = sum(known.values())
-    return {name: weight / total for name, weight in known.items()}
 
 
 def _format_share(first: float, last: float) -> str:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.base.sizes import ConcatenatedLengths, EndOffsetLengths
+from ...engine.base.sizes import ConcatenatedLengths
 from ...engine.base.spans import DocumentSpans
 from ...errors import DataError, convert_storage_errors
 from ...stores import ByteRange, is_remote
 from ...types import Ints, Sizes
 from .. import derived_files, file_versions
+from ..cached_integers import VersionedEnds
 from ..chain import IndexedFile, MeasuredFile, merge_row_ranges
 from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
 from ..derived_files import DerivedFile, Kind
@@ -149,7 +150,7 @@ class TokenFile:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return EndOffsetLengths(self._ends.get, len(self), self._ends.version)
+        return VersionedEnds(self._ends.get, len(self), self._ends.version)
 
     def joined(self) -> npt.NDArray[Any] | RemoteTokens:
         """Return the tokens of all documents, concatenated, as a view."""

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.base.progress import Progress
-from ...engine.base.sizes import EndOffsetLengths
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, make_missing_extra_error
 from ...stores import is_remote, parse_location, storage
 from ...types import Ints, Sizes
 from .. import file_versions, meta
+from ..cached_integers import VersionedEnds
 from ..chain import FilesOutline, IndexedFile, JoinedFiles
 from ..lru import LRUCache, SharedCaches
 from .file import (
@@ -60,7 +60,7 @@ class CacheFile:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return EndOffsetLengths(self._ends.get, len(self), self._ends.version)
+        return VersionedEnds(self._ends.get, len(self), self._ends.version)
 
     def joined(self) -> StoredArray:
         """Return the tokens of all documents, concatenated."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ class By(Rule):
 
     mixing: Mixing
 
-    named = True
+    named = keyed_by_name = counts_passes = True
 
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         kind = InverseSchedule if isinstance(self.mixing, Invertible) else RuleSchedule
@@ -36,6 +36,9 @@ class By(Rule):
 
     def describe(self) -> dict[str, Json]:
         return {"mix": "by", **cast("dict[str, Json]", self.mixing.describe())}
+
+    def options(self) -> dict[str, Any]:
+        return {"rule": type(self.mixing).__name__}
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,9 @@ from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 class Chain(Rule):
     """One input after the other."""
 
+    METHOD = "concat"
+    shares_known = True
+
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         if None in sizes[:-1]:
             raise ConfigError(

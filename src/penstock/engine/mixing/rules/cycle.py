@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ....types import Json
 from ...base.cursors import make_cursor_error, parse_cursor_int, parse_cursor_list
@@ -18,6 +19,7 @@ class Cycle(Rule):
 
     width: int
 
+    METHOD = "interleave"
     named = True
     unindexed = "interleave() depends on where each of its inputs ends"
 
@@ -32,6 +34,9 @@ class Cycle(Rule):
 
     def describe(self) -> dict[str, Json]:
         return {"mix": "interleave", "width": self.width}
+
+    def options(self) -> dict[str, Any]:
+        return {"width": self.width}
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,25 @@ MANY = 1 << 20  # passes where nobody can know how many; enough that none is beg
 
 
 class Drawing(Protocol):
-    """The input of each position of a pass, and which of its draws the position is."""
+    """A rule by position, over inputs of known lengths."""
 
     @property
-    def size(self) -> int | None: ...
+    def size(self) -> int | None:
+        """The number of positions of a pass; None if it never ends."""
+        ...
+
     @property
-    def passes(self) -> Ints: ...
-    def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
-    def counts(self, position: int, /) -> Ints: ...
+    def passes(self) -> Ints:
+        """The passes of each input in one pass of the mix."""
+        ...
+
+    def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
+        """Return the input of each position, and which draw of that input the position is."""
+        ...
+
+    def counts(self, position: int, /) -> Ints:
+        """Return the draws of each input before a position."""
+        ...
 
 
 @runtime_checkable
@@ -110,12 +121,23 @@ class Rule:
     """The way in which inputs are combined: by position if all have positions, else one draw at a
     time until an input ends.
 
-    `named`: inputs are identified by name, not by place. `unindexed`: the reason why a mix of this
-    rule never has positions.
+    A rule is a file of this folder. It says here all that the step `Mix` needs to know of it.
     """
 
+    METHOD: ClassVar[str] = "mix"
+    """The function or method of users that makes the rule."""
     named: ClassVar[bool] = False
+    """True if inputs are identified by name, not by place."""
+    keyed_by_name: ClassVar[bool] = False
+    """True if the random steps of an input are keyed by its name."""
     unindexed: ClassVar[str | None] = None
+    """The reason why a mix of this rule never has positions."""
+    shares_known: ClassVar[bool] = False
+    """True if a formula tells how often each input is drawn from in the long run."""
+    counts_passes: ClassVar[bool] = False
+    """True if positions and draws count on from one pass to the next."""
+    paired: ClassVar[bool] = False
+    """True if samples of different inputs belong together."""
 
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         """The rule by position, over inputs of these lengths."""
@@ -132,3 +154,11 @@ class Rule:
     def describe(self) -> dict[str, Json]:
         """Return the rule as JSON, for fingerprints."""
         raise NotImplementedError
+
+    def options(self) -> dict[str, Any]:
+        """Return the options as users write them, to show the rule; None is left out."""
+        return {}
+
+    def shares(self, names: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the share of every input at first and at last, to show it; both may be empty."""
+        return {}, {}

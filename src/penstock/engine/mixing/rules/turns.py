@@ -15,6 +15,9 @@ from .rule import Drawing, Draws, LaneShare, Outcome, Rule
 class Turns(Rule):
     """One sample of each input in turn."""
 
+    METHOD = "zip"
+    paired = True
+
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         return TurnsSchedule(tuple(sizes))
 

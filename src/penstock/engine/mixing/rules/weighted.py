@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from ....errors import ConfigError
 from ....schedule import CountedUnit, Schedule
 from ....types import Json
 from ...base.cursors import parse_cursor_int, parse_cursor_list
+from ...base.shown import shorten_name
 from ..events import Event, Exhausted, SetWeights, event_from_json
 from ..mixture import Mixture
 from ..timeline import Stop
@@ -67,7 +68,7 @@ class Weighted(Rule):
         vars(changed)["changed"] = self.changed
         return changed
 
-    named = True
+    named = keyed_by_name = shares_known = True
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
         """Return whether a mixture never ends. Inputs of weight 0 do not count; a cap ends only
@@ -100,6 +101,32 @@ class Weighted(Rule):
             **({} if self.draw_change is None else self.draw_change.describe()),
             **({"clock": True} if self.clock else {}),
         }  # fmt: skip
+
+    def options(self) -> dict[str, Any]:
+        caps = self.max_epochs
+        return {
+            "seed": self.seed or None,
+            "stop": None if self.stop == "restart" else self.stop,
+            "unit": None if self.unit == "samples" else self.unit,
+            "block_size": None if self.block_size == 1 else self.block_size,
+            "max_epochs": shorten_name(dict(caps)) if isinstance(caps, tuple) else caps,
+            "temperature": self.temperature,
+            **({} if self.draw_change is None else self.draw_change.describe()),
+            "changes": len(self.events) or None,
+        }
+
+    def shares(self, names: Sequence[str]) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the share of every input at first and at last; both empty if lengths decide."""
+        if self.weights is None and self.temperature is not None:
+            return {}, {}
+        weights: Any = self.weights or dict.fromkeys(names, 1.0)
+        for _, event in self.events:
+            weights = event.weights if isinstance(event, SetWeights) else weights
+        if isinstance(weights, Schedule):
+            first, last = weights.points[0][1], weights.points[-1][1]
+        else:
+            first = last = weights
+        return _normalize(names, dict(first)), _normalize(names, dict(last))
 
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
@@ -242,3 +269,9 @@ def caps_of(rule: Weighted, names: Sequence[str]) -> tuple[int | None, ...]:
                 "access, so parts of a pass cannot be counted; give a whole number of passes"
             )
     return tuple(None if cap is None else int(cap) for cap in caps)
+
+
+def _normalize(names: Sequence[str], weights: Mapping[str, Any]) -> dict[str, float]:
+    known = {name: float(weights.get(name, 0.0)) for name in names}
+    total = sum(known.values())
+    return {name: weight / total for name, weight in known.items()}
