@@ -40,7 +40,7 @@ from penstock.errors import PenstockError
 from penstock.mixture_files import lint
 from penstock.mixture_files.exclude import read_keys
 from penstock.mixture_files.reading import ProblemLog, read_text
-from penstock.sources import index_files, mds, open_files, sidecar, tar
+from penstock.sources import derived_files, index_files, mds, open_files, tar
 from penstock.sources import tar_layout as tar_places
 from penstock.sources.braces import expand_braces
 from penstock.sources.example import ExampleDecoder
@@ -280,7 +280,7 @@ np.save(ARRAY, np.arange(9, dtype=np.uint16))
 MEGATRON = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, 2, 3) + struct.pack(
     "<2i2q3q", 3, 6, 0, 6, 0, 1, 2
 )
-STAMP = sidecar.encode(sidecar.Stamp(1, sidecar.Stat(9, 9), 1, 1, 0))
+STAMP = derived_files.Header(1, derived_files.Stat(9, 9), 1, 1, 0).encode()
 MIXTURE = b"mixture:\n  sources:\n    a: {path: a.jsonl, weight: 0.5}\n    b: {path: '${HOME}/b', weight: 1}\nseed: 3\n"
 
 ROWS = b'{"a": 1}\n{"a": 2}\n'
@@ -450,7 +450,7 @@ PARSERS: dict[str, Parser] = {
         [places()],
         (ValueError, TypeError, RecursionError),
     ),
-    "stamps": Parser(sidecar.decode, [STAMP]),
+    "stamps": Parser(derived_files.decode_header, [STAMP]),
     "lines": Parser(read_as("x.jsonl"), [b'{"a": 1}\n\n{"a": [2.5, "\\u00fc"]}\r\n']),
     "json array": Parser(read_as("x.json"), [b'[{"a": 1}, {"a": [null, {"b": "x"}]}]']),
     "text": Parser(read_as("x.txt"), ["one\r\n\nzwölf".encode()]),

@@ -33,7 +33,7 @@ from penstock.engine.runtime.seal import seal, unseal
 from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
-from penstock.sources import index_files, open_files, sidecar
+from penstock.sources import derived_files, index_files, open_files
 from penstock.stores import storage
 from penstock.text import Tokenise
 
@@ -250,7 +250,7 @@ def planted_link_in_the_cache(at: Path) -> None:
     victim = at / "victim"
     victim.write_text("mine")
     (at / "x.txt.gz").write_bytes(gzip.compress(b"one\n"))
-    folder = sidecar.cache_folder(at / "x.txt.gz", at / "cache")
+    folder = derived_files.cache_folder(at / "x.txt.gz", at / "cache")
     folder.mkdir(parents=True)
     for name in ("x.txt", "x.txt.penstock-stamp", ".x.txt.gz.penstock-lines", ".x.txt.tmp"):
         (folder / name).symlink_to(victim)
@@ -263,18 +263,22 @@ def planted_copy_of_another_file(at: Path) -> None:
     for name, body in (("a", b"one\n"), ("b", b"two\n")):
         (at / f"{name}.txt.gz").write_bytes(gzip.compress(body))
         whole(at / f"{name}.txt.gz", cache=at / "cache")
-    copy = sidecar.cache_folder(at / "a.txt.gz", at / "cache") / "a.txt"
+    copy = derived_files.cache_folder(at / "a.txt.gz", at / "cache") / "a.txt"
     copy.write_bytes(b"two\n")
     whole(at / "a.txt.gz", cache=at / "cache")
+
+
+def store_index(path: Path, rows: int, body: bytes) -> None:
+    file = derived_files.place_index(derived_files.Kind.LINES, path, "lines", None)
+    derived_files.store(file, file.read_fingerprint(), rows, body, False)
 
 
 def poisoned_index(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    index = sidecar.index_path(path, None)
     body = np.asarray([0, 1 << 62, 1 << 63], "<u8").tobytes()
-    sidecar.write(index, sidecar.LINES, sidecar.stat_file(path), 2, body, False)
+    store_index(path, 2, body)
     whole(path)
 
 
@@ -282,9 +286,7 @@ def index_that_claims_much(at: Path) -> None:
     path = at / "x.jsonl"
     path.write_text("1\n2\n")
     whole(path)
-    sidecar.write(
-        sidecar.index_path(path, None), sidecar.LINES, sidecar.stat_file(path), 1 << 60, b"", False
-    )
+    store_index(path, 1 << 60, b"")
     whole(path)
 
 

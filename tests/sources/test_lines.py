@@ -105,7 +105,7 @@ def test_the_index_is_that_of_a_plain_loop(
             patch.setattr(line_index, "_CHUNKS_PER_TASK", 2)
             patch.setattr(line_index, "count_cores", lambda: 2)
             patch.setattr(line_index, "_MAX_SINGLE_CHECKS", 0)
-        offsets, sums = line_index.find_row_offsets(path, lines.sidecar.stat_file(path))
+        offsets, sums = line_index.find_row_offsets(path, lines.file_versions.stat_file(path))
     assert offsets.tolist() == [*expected, len(body)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("penstock.sources.sums.BLOCK_BYTES", 8)

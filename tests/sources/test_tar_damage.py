@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from archives import expected, samples, some, special, write
 from penstock.errors import DataError, PenstockError
-from penstock.sources import index_and_count_rows, open_files, sidecar, tar_index
+from penstock.sources import derived_files, index_and_count_rows, open_files, tar_index
 from penstock.sources.lru import LRUCache
 from penstock.sources.tar_file import open_tar
 from penstock.stores import storage
@@ -280,11 +280,14 @@ def poisoned(path: Path, at: int, kind: str, value: int) -> None:
     """A number in the index of an archive, `at` bytes behind its stamp, and a digest that fits."""
     index = path.with_name(f".{path.name}.penstock-tar")
     whole = bytearray(index.read_bytes())
-    stamp, start = sidecar.decode(bytes(whole[: sidecar.HEADER_BYTES])), sidecar.HEADER_BYTES + at
+    stamp, start = (
+        derived_files.decode_header(bytes(whole[: derived_files.HEADER_BYTES])),
+        derived_files.HEADER_BYTES + at,
+    )
     assert stamp is not None
     whole[start : start + np.dtype(kind).itemsize] = np.asarray(value, kind).tobytes()
-    body = bytes(whole[sidecar.HEADER_BYTES :])
-    index.write_bytes(sidecar.encode(stamp._replace(crc=zlib.crc32(body))) + body)
+    body = bytes(whole[derived_files.HEADER_BYTES :])
+    index.write_bytes(stamp._replace(crc=zlib.crc32(body)).encode() + body)
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 40, -(1 << 63), (1 << 63) - 1])

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from ..arrays.columnar import import_arrow
-from ..sources import catalog, count_catalog_rows, sidecar
+from ..sources import catalog, count_catalog_rows, derived_files
 from ..sources.columnar import Arrow
+from ..sources.derived_files import Kind
 from ..sources.kinds import CompositeType, describe_column_types
 from ..sources.lru import LRUCache, SharedCaches
 from ..stores import storage
@@ -36,15 +37,10 @@ def count_indexed_lines(paths: list[Path], kind: str, cache: str | None) -> int 
         return count_catalog_rows(paths, kind, cache)
     total = 0
     for path in paths:
-        index_path = sidecar.index_path(path, cache)
-        stamp = (
-            sidecar.decode(storage.world.store.read(str(index_path), 0, sidecar.HEADER_BYTES))
-            if index_path.exists()
-            else None
-        )
-        if stamp is None or stamp.data[:2] != sidecar.stat_file(path)[:2]:
+        index = derived_files.place_index(Kind.LINES, path, "lines", cache, checksummed=True)
+        if (rows := derived_files.read_count(index)) is None:
             return None
-        total += stamp.total
+        total += rows
     return total
 
 

@@ -21,7 +21,17 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError
 from ..stores import CompositeStore, display_path, storage
 from ..stores.urls import require_encodable_path, require_local
-from . import catalog, comparison, csv, digests, folders, lines, prepared, sidecar
+from . import (
+    catalog,
+    comparison,
+    csv,
+    derived_files,
+    digests,
+    file_versions,
+    folders,
+    lines,
+    prepared,
+)
 from .arrow_table import ArrowTable
 from .chain import (
     DecodingCost,
@@ -134,7 +144,7 @@ def open_files(
     ('code', [{'x': 2}, {'x': 1}])
     >>> folder.cleanup()
     """
-    with _share_store_listings(cache), sidecar.merge_change_logs():
+    with _share_store_listings(cache), derived_files.merge_logs():
         given = _list_given_paths(paths)
         prefetch_stats(given)  # one request for all objects, before any folder is listed
         return _open_any(given, format, columns, cache, lengths, split, where, dtype, eos)
@@ -260,7 +270,9 @@ def _open_own_format(
     opener = Opener(format_name, columns, cache, shared, ids=ids, bare=bare_column)
     files, outline = _open_uniform_files(files_found, opener)
     find_lengths = (
-        None if lengths is None else partial(load_lengths, files, lengths, cache, paths=files_found)
+        None
+        if lengths is None
+        else partial(load_lengths, files, lengths, cache, paths=files_found, format=format_name)
     )
     if format_name == "tokens":
         find_lengths = partial(read_file_lengths, files)
@@ -272,7 +284,7 @@ def _open_own_format(
                 ".filter(...)"
             )
         files_found = folders.list_data_files(files_found)
-        outline = outline._replace(stats=[sidecar.stat_file(path) for path in files_found])
+        outline = outline._replace(stats=[file_versions.stat_file(path) for path in files_found])
     column, counts = (lengths, None) if isinstance(lengths, str | None) else (None, lengths)
     chain = JoinedFiles(
         files,
@@ -521,7 +533,7 @@ def index_files(
     )
     if each is not None:
         in_catalog = len(found) >= catalog.MIN_CATALOG_FILES and opener.catalog_kind().small
-        sizes = {path: sidecar.stat_file(path).size for path in found}
+        sizes = {path: file_versions.stat_file(path).size for path in found}
         # The largest files first, so that none of them starts last.
         largest = sorted(found, key=sizes.__getitem__, reverse=True)
         own_index = [

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..errors import DataError, make_missing_extra_error
 from ..types import Ints
-from . import sidecar
+from . import file_versions
 from .checksummed import OpenRequest
 from .example import RECORD_COLUMN, ExampleDecoder
 from .lru import SharedCaches
@@ -30,7 +30,7 @@ class ArrayRecord:
         self.columns = columns
         self._path, self._origin, self._shared = path, origin, shared
         self._parse = ExampleDecoder([RECORD_COLUMN] if columns is None else list(columns))
-        self._stat = sidecar.stat_file(path)
+        self._stat = file_versions.stat_file(path)
         self._rows = int(self._reader().num_records())
 
     def __len__(self) -> int:
@@ -38,7 +38,7 @@ class ArrayRecord:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`."""
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             try:

@@ -32,7 +32,7 @@ from ..errors import (
 )
 from ..stores.storage import Stat
 from ..types import Ints
-from . import folders, meta, sidecar
+from . import file_versions, folders, meta
 from .checksummed import ChecksummedFile, OpenRequest
 from .lru import SharedCaches
 
@@ -81,7 +81,7 @@ class Arrays:
             path,
             open_array,
             shared,
-            sidecar.stat_file(path),
+            file_versions.stat_file(path),
         )
         if missing := [column for column in columns or () if column not in arrays]:
             known = ", ".join(arrays) or "none"
@@ -117,7 +117,7 @@ class Arrays:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`, visiting each chunk once."""
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._path)):
             columns = [self._column(name, indices) for name in self.columns]
             return [dict(zip(self.columns, row, strict=True)) for row in zip(*columns, strict=True)]
 
@@ -284,7 +284,7 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
             for name, node in nodes.items()
             if node.ndim and (columns is None or name in columns)
         }
-    stats = [sidecar.stat_file(file) for file in folders.list_data_files([path])]
+    stats = [file_versions.stat_file(file) for file in folders.list_data_files([path])]
     newest = Stat(0, *(max(getattr(stat, field) for stat in stats) for field in Stat._fields[1:]))
     complete = frozenset(name for name, array in arrays.items() if not array.missing)
     check = partial(_require_unchanged_chunks, path, newest, complete)
@@ -317,13 +317,15 @@ def _require_unchanged_chunks(
                     where=str(chunk),
                 )
             continue
-        if (version := sidecar.stat_file(chunk)).mtime > newest.mtime:
+        if (version := file_versions.stat_file(chunk)).mtime > newest.mtime:
             raise DataError(
                 "the chunk was written while it was in use: keep data still during a run",
                 where=str(chunk),
             )
         if version.ctime > newest.ctime:
-            sidecar.require_unchanged(chunk, version._replace(ctime=newest.ctime), name=str(chunk))
+            file_versions.require_unchanged(
+                chunk, version._replace(ctime=newest.ctime), name=str(chunk)
+            )
 
 
 def _open_zarr_array(path: Path, name: str) -> Any:

@@ -22,13 +22,14 @@ import numpy.typing as npt
 from ..arrays.columnar import import_arrow
 from ..engine.base import machine
 from ..engine.base.progress import Progress
-from ..errors import DataError, PenstockError
+from ..errors import DataError
 from ..stores import storage
 from ..stores.storage import Stat
-from ..types import Ints
-from . import sidecar
+from ..types import Ints, Json
+from . import derived_files, file_versions
 from .chain import IndexedFile, compute_offsets
 from .columnar import Arrow
+from .derived_files import DerivedFile, Kind, hash_key
 from .digests import sample_fixed_indices
 from .line_index import find_row_offsets
 from .lines import Offsets
@@ -60,12 +61,12 @@ class CatalogKind(NamedTuple):
 class Catalog(NamedTuple):
     """Facts about each file.
 
-    `marks` contains the offsets and checksums of the small files, concatenated. `look` is the sidecar
-    with the time of the last comparison with the files.
+    `marks` contains the offsets and checksums of the small files, concatenated. `check` is the
+    derived file with the time of the last comparison with the files.
     """
 
     path: Path
-    look: Path
+    check: Path
     columns: list[str] | None
     types: dict[str, str] | None
     schema: str | None
@@ -125,10 +126,10 @@ class LazyFiles(Sequence[IndexedFile]):
             try:
                 file = self._open(path, catalog.offsets(number))
             finally:
-                sidecar.require_unchanged(path, catalog.stats[number], name=str(path))
+                file_versions.require_unchanged(path, catalog.stats[number], name=str(path))
         except DataError:
             with suppress(OSError):
-                storage.world.disk.unlink(catalog.look)  # the next process compares all files
+                storage.world.disk.unlink(catalog.check)  # the next process compares all files
             raise
         if len(file) != catalog.rows[number]:
             raise DataError(
@@ -159,44 +160,35 @@ def load(
         prefetch: Prefetches the heads of files.
         rebuild: Build the catalog again.
     """
-    key_path = _build_key_path(paths, kind)
-    in_cache = sidecar.cached_index_path(key_path, cache, "files")
-    look = in_cache.with_name(f"{in_cache.name}-looked")
-    with sidecar.lock_folder(look.parent) as locked:
-        target = sidecar.index_path(key_path, cache, "files")
-        catalog = (
-            None if rebuild or not target.exists() else _read_catalog(target, look, len(paths))
-        )
-        if (
-            catalog is not None
-            and _is_fresh(look)
-            and not _changed_files(
-                catalog, paths, sample_fixed_indices(len(paths), _CHECKED_FILES).tolist()
-            )
-        ):
-            return catalog
+    file = _locate(paths, kind, cache)
+    check = file.fallback.with_name(f"{file.fallback.name}-looked")
+
+    def find() -> Catalog | None:
+        if rebuild or not _is_fresh(check) or (catalog := _read(file, check, len(paths))) is None:
+            return None
+        numbers = sample_fixed_indices(len(paths), _CHECKED_FILES).tolist()
+        return None if _changed_files(catalog, paths, numbers) else catalog
+
+    def compare_or_build(locked: bool) -> Catalog:
+        catalog = None if rebuild else _read(file, check, len(paths))
         changed = [] if catalog is None else _changed_files(catalog, paths, range(len(paths)))
         if catalog is None or changed:
-            previous, catalog = (
-                catalog,
-                _build_catalog(paths, target, look, kind.small, open_, settled, prefetch),
-            )
+            if not rebuild:
+                derived_files.log_unusable(file)
+            previous = catalog
+            catalog = _build_catalog(paths, file.path, check, kind.small, open_, settled, prefetch)
             if previous is not None and not previous.holds_same(catalog):
-                sidecar.log_changed(*changed)
-            files, rows, body = (
-                Stat(len(paths), 0),
-                int(catalog.rows.sum()),
-                _encode_catalog(catalog),
-            )
-            with suppress(PenstockError):  # without a writable folder every process builds it
-                written = sidecar.write(
-                    target, sidecar.CATALOG, files, rows, body, locked, fallback=in_cache
-                )
-                catalog = catalog._replace(path=written)
-        looked = Stat(machine.get_pid(), int(storage.read_wall_time() * 1e9))
-        with suppress(PenstockError):
-            sidecar.write(look, sidecar.LOOKED, looked, 0, b"", locked)
+                derived_files.log_changed(*changed)
+            rows, body = int(catalog.rows.sum()), _encode_catalog(catalog)
+            # Without a writable folder every process builds it.
+            path = derived_files.store(file, file.read_fingerprint(), rows, body, locked)
+            catalog = catalog._replace(path=path or file.path)
+        note = DerivedFile(Kind.CATALOG_CHECK, paths[0], check, check)
+        now = Stat(machine.get_pid(), int(storage.read_wall_time() * 1e9))
+        derived_files.store(note, now, 0, b"", locked)
         return catalog
+
+    return derived_files.find_or_make(file, find, compare_or_build)
 
 
 def stores_offsets(path: Path, size: int) -> bool:
@@ -212,28 +204,32 @@ def stores_offsets(path: Path, size: int) -> bool:
 
 def count_rows(paths: Sequence[Path], kind: CatalogKind, cache: str | Path | None) -> int | None:
     """Return the rows of all these files according to a catalog, or `None` without one."""
-    target = sidecar.index_path(_build_key_path(paths, kind), cache, "files")
-    return int(_read_catalog(target, target, len(paths)).rows.sum()) if target.exists() else None
+    file = _locate(paths, kind, cache)
+    catalog = _read(file, file.path, len(paths))
+    return None if catalog is None else int(catalog.rows.sum())
 
 
-def _build_key_path(paths: Sequence[Path], kind: CatalogKind) -> Path:
-    """Return a path whose name identifies these files and how they are read."""
-    spelled = json.dumps([_VERSION, kind.spelled, *resolve_absolute_paths(paths)]).encode()
-    return paths[0].with_name(hashlib.blake2b(spelled, digest_size=12).hexdigest())
+def _locate(paths: Sequence[Path], kind: CatalogKind, cache: str | Path | None) -> DerivedFile:
+    """Return the catalog of these files, read in this way; its name identifies both."""
+    key: list[Json] = [_VERSION, [*kind.spelled], *resolve_absolute_paths(paths)]
+    name = hashlib.blake2b(json.dumps(key).encode(), digest_size=12).hexdigest()
+    return derived_files.place_index(
+        Kind.CATALOG, paths[0].with_name(name), "files", cache, fingerprint=hash_key(key)
+    )
 
 
-def _is_fresh(look: Path) -> bool:
+def _is_fresh(check: Path) -> bool:
     """Return whether a running process compared files and catalog in the last minute."""
-    if not look.is_file():
+    if not check.is_file():
         return False
-    stamp = sidecar.decode(storage.world.disk.read(look))
+    note = derived_files.decode_header(storage.world.disk.read(check))
     if (
-        stamp is None
-        or stamp.data.size == machine.get_pid()
-        or not storage.is_running(stamp.data.size)
+        note is None
+        or note.data.size == machine.get_pid()
+        or not storage.is_running(note.data.size)
     ):
         return False
-    return 0 <= int(storage.read_wall_time() * 1e9) - stamp.data.mtime <= _MAX_AGE_NANOSECONDS
+    return 0 <= int(storage.read_wall_time() * 1e9) - note.data.mtime <= _MAX_AGE_NANOSECONDS
 
 
 def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
@@ -241,20 +237,20 @@ def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[in
     return [
         paths[number]
         for number in numbers
-        if sidecar.stat_file(paths[number]) != catalog.stats[number]
+        if file_versions.stat_file(paths[number]) != catalog.stats[number]
     ]
 
 
 def _build_catalog(
     paths: Sequence[Path],
     target: Path,
-    look: Path,
+    check: Path,
     has_offsets: bool,
     open_: OpenFile,
     settled: Callable[[], Any],
     prefetch: Callable[[Sequence[Path]], None],
 ) -> Catalog:
-    stats = [sidecar.stat_file(path) for path in paths]
+    stats = [file_versions.stat_file(path) for path in paths]
     columns: list[str] | None = None
     types: dict[str, str] | None = None
     lengths, marks = list[int](), list[npt.NDArray[np.uint32]]()
@@ -275,7 +271,7 @@ def _build_catalog(
                     columns = list(file.columns)
                     if isinstance(file, Arrow):
                         types = {name: str(kind) for name, kind in file.types.items()}
-            sidecar.require_unchanged(path, version, name=str(path))
+            file_versions.require_unchanged(path, version, name=str(path))
             marks.append(file_marks)
     rows, mark_starts = (
         np.asarray(lengths, np.int64),
@@ -285,7 +281,7 @@ def _build_catalog(
     if (schema := settled()) is not None:
         columns, schema_hex = list(schema.names), bytes(schema.serialize()).hex()
     return Catalog(
-        target, look, columns, types, schema_hex, stats, rows, np.concatenate(marks), mark_starts
+        target, check, columns, types, schema_hex, stats, rows, np.concatenate(marks), mark_starts
     )
 
 
@@ -304,15 +300,22 @@ def _encode_catalog(catalog: Catalog) -> bytes:
     )
 
 
-def _read_catalog(path: Path, look: Path, files: int) -> Catalog:
-    _, body = sidecar.read_body(path, sidecar.CATALOG, path)
-    try:
-        return _decode_catalog(path, look, body, files)
-    except (ValueError, TypeError) as error:
-        raise sidecar.make_damage_error(path, path) from error
+def _read(file: DerivedFile, check: Path, files: int) -> Catalog | None:
+    """Return a stored catalog, or `None` if there is no usable one."""
+
+    def read(path: Path) -> Catalog | None:
+        header, body = derived_files.read(file, path)
+        if not file.fits(header):
+            return None
+        try:
+            return _decode_catalog(path, check, body, files)
+        except (ValueError, TypeError) as error:
+            raise derived_files.make_damage_error(path, file.data) from error
+
+    return derived_files.find(file, read)
 
 
-def _decode_catalog(path: Path, look: Path, body: memoryview, files: int) -> Catalog:
+def _decode_catalog(path: Path, check: Path, body: memoryview, files: int) -> Catalog:
     header_end = 8 + int.from_bytes(body[:8], "little")
     numbers = np.frombuffer(body, "<i8", 6 * files, header_end).reshape(files, 6).astype(np.int64)
     marks = np.frombuffer(body, "<u4", offset=header_end + numbers.nbytes)
@@ -320,7 +323,7 @@ def _decode_catalog(path: Path, look: Path, body: memoryview, files: int) -> Cat
     columns, types, schema = json.loads(bytes(body[8:header_end]))
     return Catalog(
         path,
-        look,
+        check,
         columns,
         types,
         schema,

@@ -16,7 +16,7 @@ from ..errors import ConfigError
 from ..stores import ByteRange, CompositeStore, is_remote, storage
 from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
-from . import sidecar
+from . import file_versions
 from .block import ColumnarFile, join_read_rows
 from .cached_integers import load_or_make_integers
 from .identity import digest_files, digest_sampled_rows
@@ -129,7 +129,7 @@ def outline_files(files: Sequence[IndexedFile], paths: Sequence[Path]) -> FilesO
     """Return the outline of open files."""
     columns = files[0].columns if files else None
     return FilesOutline(
-        [len(file) for file in files], columns, [sidecar.stat_file(path) for path in paths]
+        [len(file) for file in files], columns, [file_versions.stat_file(path) for path in paths]
     )
 
 
@@ -471,10 +471,15 @@ class JoinedFiles:
                 self.stats,
                 self.read,
                 len(self),
-                json.dumps(self.describe()),
+                self._describe_reading(),
                 self.cache,
             )
         return self._digest
+
+    def _describe_reading(self) -> str:
+        """Return a text that differs if other rows are read from the same files."""
+        options = self.open_arguments and (self.open_arguments.dtype, self.open_arguments.eos)
+        return json.dumps([self.describe(), options], default=str)
 
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first rows."""

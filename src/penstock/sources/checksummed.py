@@ -10,8 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..engine.base.progress import Progress
+from ..errors import convert_storage_errors
 from ..stores import is_remote, storage
-from . import sidecar, sums
+from . import derived_files, file_versions, sums
+from .derived_files import Kind
 from .lru import LRUCache, SharedCaches
 from .sums import BlockChecksums
 
@@ -22,7 +24,7 @@ FIRST_REQUEST_BYTES = 64 << 10
 class ChecksummedFile:
     """The bytes of a file, each block compared with its checksum.
 
-    Without `sums_path`, the sidecar that stores the checksums, the bytes are not compared.
+    Without `sums_path`, the derived file that stores the checksums, the bytes are not compared.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class ChecksummedFile:
 
         Several parts of the head are needed, so one request fetches and caches it from a store.
         """
-        head_size = min(FIRST_REQUEST_BYTES, sidecar.stat_file(self.path).size)
+        head_size = min(FIRST_REQUEST_BYTES, file_versions.stat_file(self.path).size)
         if not is_remote(self.path) or start + length > head_size:
             return self.read(start, length)
         head: bytes = self._cache.get((self.path, "head"), lambda: (1, self.read(0, head_size)))
@@ -59,7 +61,7 @@ class ChecksummedFile:
         """Return the bytes of several ranges."""
         if self._sums_path is not None:
             return list(map(self.read, starts, lengths))
-        with sidecar.convert_storage_errors(self.path):
+        with convert_storage_errors(self.path):
             ranges = storage.world.store.many(str(self.path), zip(starts, lengths, strict=True))
         if list(map(len, ranges)) != lengths:
             wrong = next(
@@ -102,12 +104,12 @@ class ChecksummedFile:
         )
 
     def _mapped(self, sums_path: Path) -> BlockChecksums:
-        return np.frombuffer(sidecar.read_body(sums_path, self._kind, self.origin)[1], "<u4")
+        return np.frombuffer(derived_files.read_body(sums_path, self._kind, self.origin)[1], "<u4")
 
     def compare_all(self) -> bool:
         """Compare the full file, unless that was done since its last change; return true."""
         if self._sums_path is not None:
-            version = sidecar.stat_file(self.path)
+            version = file_versions.stat_file(self.path)
             self._cache.get(
                 (self._sums_path, "compared", version), lambda: (1, self.compare(0, version.size))
             )
@@ -143,7 +145,7 @@ class _ChecksummedReader(io.RawIOBase):
 
     def __init__(self, data: ChecksummedFile) -> None:
         super().__init__()
-        self._data, self._at, self._size = data, 0, sidecar.stat_file(data.path).size
+        self._data, self._at, self._size = data, 0, file_versions.stat_file(data.path).size
 
     def readable(self) -> bool:
         return True
@@ -164,25 +166,29 @@ class _ChecksummedReader(io.RawIOBase):
 
 def open_checked_copy(copy: Path, origin: Path, cache: LRUCache, kind: int) -> ChecksummedFile:
     """Return the checksummed view of a derived copy, whose stamp contains the checksums."""
-    return ChecksummedFile(copy, origin, cache, sidecar.stamp_path(copy), kind)
+    return ChecksummedFile(copy, origin, cache, derived_files.stamp_path(copy), kind)
 
 
 def open_checked_data(path: Path, files: LRUCache, cache: str | Path | None) -> ChecksummedFile:
-    """Return the view of a user's file, compared with checksums if a sidecar has them."""
-    has_sums = sidecar.index_path(path, cache, "sums").exists()
+    """Return the view of a user's file, compared with its checksums if there are any."""
+    has_sums = derived_files.index_path(path, cache, "sums").exists()
     return ChecksummedFile(
-        path, path, files, ensure_checksums(path, cache, False) if has_sums else None, sidecar.SUMS
+        path,
+        path,
+        files,
+        ensure_checksums(path, cache, False) if has_sums else None,
+        Kind.CHECKSUMS,
     )
 
 
 def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Path:
-    """Return the sidecar with the checksums of a file; make it if necessary."""
+    """Return the path of the checksums of a file; make them if necessary."""
 
     def compute() -> tuple[int, bytes]:
-        size = sidecar.stat_file(path).size
+        size = file_versions.stat_file(path).size
         with (
             Progress(f"checksums of {path.name}", size, "bytes") as progress,
-            sidecar.convert_storage_errors(path),
+            convert_storage_errors(path),
         ):
             checksums = sums.compute_checksums(
                 storage.world.store.read(str(path), offset, sums.CHUNK_BYTES)
@@ -190,6 +196,5 @@ def ensure_checksums(path: Path, cache: str | Path | None, rebuild: bool) -> Pat
             )
         return size, checksums.tobytes()
 
-    return sidecar.ensure_sidecar(
-        path, "sums", sidecar.SUMS, compute, cache, rebuild=rebuild, checksummed=True
-    )
+    file = derived_files.place_index(Kind.CHECKSUMS, path, "sums", cache, checksummed=True)
+    return derived_files.ensure(file, compute, rebuild=rebuild)

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays.columnar import import_arrow
-from ..errors import ConfigError, DataError, PenstockError, StorageError
+from ..errors import ConfigError, DataError, PenstockError, StorageError, convert_storage_errors
 from ..stores import ByteRange, is_remote, storage
 from ..types import Ints
-from . import sidecar
+from . import file_versions
 from .arrow_index import index_record_batches, require_plausible
 from .arrow_take import ArrowTake
 from .block import ColumnarFile, ColumnFacts, take_rows_of_batches
@@ -71,7 +71,7 @@ class Parquet(ColumnarFile):
         some: bool = False,
     ) -> None:
         self.path = self._path = path
-        self._shared, self._stat = shared, sidecar.stat_file(path)
+        self._shared, self._stat = shared, file_versions.stat_file(path)
         self._data = data or ChecksummedFile(path, path, shared.files)
         self._compare_footer()
         footer, sizes, group = read_footer(path)
@@ -137,7 +137,7 @@ class Parquet(ColumnarFile):
                 yield from self._conform.column(name, column, len(column)).chunks
 
     def _decode(self, group: int) -> tuple[int, Any]:
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._path)):
             table, overflowed = self._read_group(group)
         table = self._conform(table)
         return table.get_total_buffer_size(), (join_batches([table]), overflowed)
@@ -213,7 +213,7 @@ class Parquet(ColumnarFile):
         if not self._data.known() or size < 8:
             return
         self._data.compare(size - 8, size)
-        with sidecar.convert_storage_errors(self._path):
+        with convert_storage_errors(self._path):
             length = int.from_bytes(
                 storage.world.store.read(str(self._path), size - 8, 4), "little"
             )
@@ -306,7 +306,7 @@ class Arrow(ColumnarFile):
     ) -> None:
         self._path, self._origin, self._shared = path, origin or path, shared
         self.path = self._origin
-        self._stat = sidecar.stat_file(path)
+        self._stat = file_versions.stat_file(path)
         self._data = data or ChecksummedFile(path, self._origin, shared.files)
         with _convert_arrow_errors(self._origin):
             buffer = self._mapped()
@@ -337,7 +337,7 @@ class Arrow(ColumnarFile):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, visiting each batch once; lists of numbers are views."""
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._origin))
 
         with _convert_arrow_errors(self._origin, indices):
             is_plain = not (
@@ -355,7 +355,7 @@ class Arrow(ColumnarFile):
 
     def flat(self, name: str, /) -> list[npt.NDArray[Any]]:
         """Return the values of the lists of a column, batch by batch, as views."""
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._origin))
         with _convert_arrow_errors(self._origin):
             return self._shared.decoded.get(
                 (self._path, name), lambda: (_MAPPED_BATCH_COST, self._flat(name))
@@ -393,7 +393,7 @@ class Arrow(ColumnarFile):
     def _map(self) -> tuple[int, Any]:
         buffer = map_file(self._path)
         # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._origin))
         return 1, buffer
 
     def _open(self, buffer: Any, fields: Sequence[int] | None = None) -> Any:

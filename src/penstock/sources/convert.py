@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..engine.base.progress import Progress
-from ..errors import DataError, make_missing_extra_error
+from ..errors import DataError, convert_storage_errors, make_missing_extra_error
 from ..stores import is_remote, storage
-from . import sidecar
+from . import derived_files, file_versions
+from .derived_files import Kind
 from .paths import PACKED_EXTENSIONS
 
 _READ_BYTES = 1 << 20
@@ -49,39 +50,34 @@ def unpack_if_packed(
 
     def write(file: BinaryIO) -> None:
         written = checked_size = 0
-        size = sidecar.stat_file(origin).size
+        size = file_versions.stat_file(origin).size
         with Progress(f"unpack {origin.name}", size, "bytes") as progress:
             for piece in _unpack_members(
                 _read_compressed_pieces(origin, size, progress), new_decompressor, origin
             ):
                 if written + len(piece) > checked_size:
                     step = max(len(piece), min(_SPACE_CHECK_BYTES, written))
-                    sidecar.require_free_space(target.parent, step, f"to unpack {origin}")
+                    derived_files.require_free_space(target.parent, step, f"to unpack {origin}")
                     checked_size = written + step
                 written += file.write(piece)
                 require_sane_size(written, size, origin)
 
-    target = sidecar.cache_path(origin, cache, origin.stem)
-    return sidecar.ensure_copy(target, sidecar.UNPACKED, origin, write, rebuild=rebuild)
+    target = derived_files.cache_path(origin, cache, origin.stem)
+    return derived_files.ensure_copy(target, Kind.COPY, origin, write, rebuild=rebuild)
 
 
 def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Path:
     def write(file: BinaryIO) -> None:
-        size = sidecar.stat_file(origin).size
+        size = file_versions.stat_file(origin).size
         with (
             Progress(f"fetch {origin.name}", size, "bytes") as progress,
-            sidecar.convert_storage_errors(origin),
+            convert_storage_errors(origin),
         ):
             for offset in progress.chunks(_READ_BYTES):
                 file.write(storage.world.store.read(str(origin), offset, _READ_BYTES))
 
-    return sidecar.ensure_copy(
-        sidecar.cache_path(origin, cache, origin.name),
-        sidecar.UNPACKED,
-        origin,
-        write,
-        rebuild=rebuild,
-    )
+    target = derived_files.cache_path(origin, cache, origin.name)
+    return derived_files.ensure_copy(target, Kind.COPY, origin, write, rebuild=rebuild)
 
 
 def require_sane_size(unpacked: int, packed: int, origin: Path) -> None:
@@ -108,7 +104,7 @@ def _read_compressed_pieces(origin: Path, size: int, progress: Progress) -> Iter
     bite = _get_input_bytes(origin.suffix.lower(), 4 << 10)
     for offset in range(0, size, _READ_BYTES):
         progress.tell(offset)
-        with sidecar.convert_storage_errors(origin):
+        with convert_storage_errors(origin):
             piece = storage.world.store.read(str(origin), offset, _READ_BYTES)
         yield from (piece[start : start + bite] for start in range(0, len(piece), bite))
 

@@ -19,10 +19,11 @@ import numpy.typing as npt
 
 from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
-from ..errors import DataError
+from ..errors import DataError, convert_storage_errors
 from ..stores.limits import CSV_COLUMNS, CSV_ROW
-from . import sidecar
+from . import derived_files, file_versions
 from .convert import require_sane_size
+from .derived_files import Kind
 from .rows import map_file, open_for_arrow
 
 _TAIL_BYTES = 64 << 10
@@ -80,9 +81,8 @@ def convert_csv(
             return own_table
         digest = hashlib.blake2b(json.dumps([*types.items()]).encode(), digest_size=6)
         name = f"{origin.name}.{digest.hexdigest()}.arrow"
-    return sidecar.ensure_copy(
-        sidecar.cache_path(origin, cache, name), sidecar.TABLE, origin, write, rebuild=rebuild
-    )
+    table = derived_files.cache_path(origin, cache, name)
+    return derived_files.ensure_copy(table, Kind.CSV_TABLE, origin, write, rebuild=rebuild)
 
 
 def merge_column_types(
@@ -106,8 +106,12 @@ def merge_column_types(
         )
         return types | dict.fromkeys(set[str]().union(*rounded), "string")
 
-    return sidecar.load_or_compute_fact(
-        paths, [sidecar.stat_file(path) for path in paths], "types of CSV columns", compute, cache
+    return derived_files.load_fact(
+        paths,
+        [file_versions.stat_file(path) for path in paths],
+        "types of CSV columns",
+        compute,
+        cache,
     )
 
 
@@ -130,14 +134,14 @@ def _find_common_type(left: str, right: str) -> str:
 
 
 def _read_column_types(table: Path) -> dict[str, str]:
-    with sidecar.convert_storage_errors(table):
+    with convert_storage_errors(table):
         schema = import_arrow("pyarrow.ipc").open_file(map_file(table)).schema
     return {field.name: str(field.type) for field in schema}
 
 
 def _find_rounded_columns(table: Path, doubles: set[str]) -> set[str]:
     """Return the columns with integers in this file that a double would round."""
-    with sidecar.convert_storage_errors(table):
+    with convert_storage_errors(table):
         reader = import_arrow("pyarrow.ipc").open_file(map_file(table))
     names = [
         field.name
@@ -194,7 +198,7 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
     convert = csv.ConvertOptions(
         column_types={name: _parse_arrow_type(type_name) for name, type_name in types.items()}
     )
-    size = sidecar.stat_file(origin).size
+    size = file_versions.stat_file(origin).size
     with _CsvStream(origin) as stream, _open_csv_reader(stream, block, convert) as reader:
         last, large, negative = None, set[str](), set[str]()
         types_read = {field.name: str(field.type) for field in reader.schema}

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, convert_storage_errors
 from ..stores import storage
 from ..types import Digest, Ints, Json
-from . import sidecar
+from . import file_versions
 from .metadata import is_metadata, log_left_out
 
 MEDIA_EXTENSIONS = frozenset(
@@ -48,7 +48,7 @@ class FileSamples:
     def _sample(self, sample: FileSample) -> dict[str, Any]:
         parts: dict[str, Any] = {"__key__": sample.key}
         for extension, path in sample.parts.items():
-            with sidecar.convert_storage_errors(path):
+            with convert_storage_errors(path):
                 parts[extension] = storage.world.store.read(str(path))
         return {**parts, **sample.values}
 
@@ -61,7 +61,7 @@ class FileSamples:
         hashed = hashlib.blake2b(digest_size=16)
         for sample in self._samples:
             stats = [
-                (extension, *sidecar.stat_file(path)[:2])
+                (extension, *file_versions.stat_file(path)[:2])
                 for extension, path in sample.parts.items()
             ]
             hashed.update(repr((sample.key, stats, sorted(sample.values.items()))).encode())
@@ -125,7 +125,7 @@ def read_list(path: Path) -> FileSamples:
     [{'__key__': 'a', 'jpg': b'..', 'txt': 'a cat'}]
     """
     samples = list[FileSample]()
-    with sidecar.convert_storage_errors(path):
+    with convert_storage_errors(path):
         text = storage.world.store.read(str(path)).decode("utf-8-sig", "surrogateescape")
     # Not `splitlines`, which splits at more characters, and file names may contain those.
     for number, line in enumerate(text.split("\n"), 1):

@@ -15,10 +15,10 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base.progress import Progress
-from ..errors import StorageError
+from ..errors import StorageError, convert_storage_errors
 from ..stores import storage
 from ..types import Digest, Ints
-from . import sidecar
+from . import derived_files
 from .canonical_values import Speller
 from .digests import HashBuilder, digest_memory, sample_fixed_indices
 
@@ -72,7 +72,7 @@ def digest_files(
     def compute() -> Digest:
         return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
-    return sidecar.load_or_compute_fact(
+    return derived_files.load_fact(
         paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache
     )
 
@@ -82,7 +82,7 @@ def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[storage.Stat]) -> s
     digest.add(json.dumps([stat.size for stat in stats]).encode())
     for number in map(int, sample_fixed_indices(len(paths), _FILES)):
         for start in _choose_block_offsets(stats[number].size):
-            with sidecar.convert_storage_errors(paths[number]):
+            with convert_storage_errors(paths[number]):
                 digest.add(storage.world.store.read(str(paths[number]), start, _PIECE))
     return digest.text()
 

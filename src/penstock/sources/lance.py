@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import ConfigError, make_missing_extra_error
 from ..types import Ints
-from . import sidecar
+from . import file_versions
 from .arrays import convert_package_errors
 from .block import ColumnarFile, ColumnFacts, take_batch_rows
 from .checksummed import OpenRequest
@@ -26,7 +26,7 @@ class Lance(ColumnarFile):
     """One version of a dataset, given by the path of its manifest; rows are as in Arrow files."""
 
     def __init__(self, path: Path, *, columns: Sequence[str] | None, shared: SharedCaches) -> None:
-        self._path, self._shared, self._stat = path, shared, sidecar.stat_file(path)
+        self._path, self._shared, self._stat = path, shared, file_versions.stat_file(path)
         with convert_package_errors(path):
             dataset = self._dataset()
             schema: Any = dataset.schema
@@ -43,7 +43,7 @@ class Lance(ColumnarFile):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`."""
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
             with convert_package_errors(self._path):

@@ -1,6 +1,6 @@
-"""Byte offsets of the rows of a file, found in one pass and stored in a sidecar.
+"""Byte offsets of the rows of a file, found in one pass and stored in a derived file.
 
-Formats of records use the same sidecar.
+Formats of records use the same kind.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import numpy.typing as npt
 from ..engine.base import seams
 from ..engine.base.machine import count_cores
 from ..engine.base.progress import Progress
+from ..errors import convert_storage_errors
 from ..stores import storage
 from ..stores.storage import Stat, keep_memory
 from ..types import Ints
-from . import sidecar
+from . import derived_files, file_versions
+from .derived_files import Kind
 from .sums import BlockChecksums, compute_checksums
 
 FindOffsets: TypeAlias = Callable[[Path, Stat, Callable[[int], None]], tuple[Ints, BlockChecksums]]
@@ -56,26 +58,21 @@ def make_index(
         origin: The file that the user named.
         cache: Cache folder.
         rebuild: Build the index again.
-        what: Suffix of the sidecar.
+        what: Ending of the name of the index.
         find: Finds the offsets; by default those of lines.
     """
 
     def make() -> tuple[int, bytes]:
-        size = sidecar.stat_file(path)
+        size = file_versions.stat_file(path)
         with Progress(f"index {origin.name}", size.size, "bytes") as progress:
             offsets, sums = (find or find_row_offsets)(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    return sidecar.ensure_sidecar(
-        origin,
-        what,
-        sidecar.LINES,
-        make,
-        cache,
-        rebuild=rebuild,
-        beside=path == origin,
-        checksummed=path == origin,
+    is_plain = path == origin
+    file = derived_files.place_index(
+        Kind.LINES, origin, what, cache, beside=is_plain, checksummed=is_plain
     )
+    return derived_files.ensure(file, make, rebuild=rebuild)
 
 
 class _LinePiece(NamedTuple):
@@ -158,10 +155,10 @@ def _read_pieces(path: Path, starts: range, size: int) -> _LinePiece:
 
 
 def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _LinePiece:
-    with sidecar.convert_storage_errors(path):
+    with convert_storage_errors(path):
         piece = storage.world.store.read(str(path), start, min(_CHUNK_BYTES, size - start))
     if start == 0:
-        sidecar.require_no_lfs_pointer(path, size, piece)
+        file_versions.require_no_lfs_pointer(path, size, piece)
     sums, stop = compute_checksums([piece]), start + len(piece)
     chunk = np.frombuffer(piece, np.uint8)
     if start == 0 and piece.startswith(BYTE_ORDER_MARK):

@@ -22,9 +22,10 @@ from ..errors import ConfigError, DataError
 from ..stores import ByteRange, is_remote
 from ..stores.limits import ARRAY, LINE
 from ..types import Ints
-from . import sidecar
+from . import derived_files, file_versions
 from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
+from .derived_files import Kind
 from .line_index import BYTE_ORDER_MARK, NEWLINE, make_index
 from .lru import LRUCache
 from .sums import BLOCK_BYTES, BlockChecksums, read
@@ -54,7 +55,7 @@ class Offsets(NamedTuple):
 
 
 class IndexedOffsets:
-    """Offsets in a sidecar, memory-mapped on use."""
+    """Offsets in a derived file, memory-mapped on use."""
 
     def __init__(self, path: Path, origin: Path, cache: LRUCache) -> None:
         self.path, self._origin, self._cache = path, origin, cache
@@ -73,7 +74,7 @@ class IndexedOffsets:
         return self.get().found
 
     def _mapped(self) -> tuple[int, Offsets]:
-        rows, body = sidecar.read_body(self.path, sidecar.LINES, self._origin)
+        rows, body = derived_files.read_body(self.path, Kind.LINES, self._origin)
         if 8 * (rows + 1) > len(body):
             raise offsets_mismatch(self.path, self._origin)
         offsets = np.frombuffer(body, "<u8", rows + 1)
@@ -97,7 +98,7 @@ class LineFile:
     ) -> None:
         self.columns, self.offsets = columns, offsets
         self._path, self._parse, self._origin = path, parse, origin
-        self._stat, self._rows = sidecar.stat_file(path), offsets.rows()
+        self._stat, self._rows = file_versions.stat_file(path), offsets.rows()
 
     def __len__(self) -> int:
         return self._rows
@@ -108,7 +109,7 @@ class LineFile:
         Raises:
             DataError: A line does not parse; the error names its number and byte offset.
         """
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._origin))
         _, offsets, sums = self.offsets.get()
         if not indices.size:
             return []
@@ -191,7 +192,7 @@ class Array:
             data,
             path,
             origin,
-            sidecar.stat_file(path),
+            file_versions.stat_file(path),
         )
         self._values: list[Any] | None = values
         self._rows = len(values)
@@ -204,7 +205,7 @@ class Array:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the elements at `indices`."""
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._origin))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._origin))
         if self._values is None:
             self._values = read_json_array(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
@@ -331,7 +332,7 @@ def read_json_array(path: Path, origin: Path, data: ChecksummedFile) -> list[Any
     Raises:
         DataError: The file is neither, or the array is too large.
     """
-    size = sidecar.stat_file(path).size
+    size = file_versions.stat_file(path).size
     head = data.read(0, min(_BLOCK_BYTES, size)).removeprefix(BYTE_ORDER_MARK).lstrip()
     if head[:1] == b"[" and size > ARRAY:
         raise DataError(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from . import meta, sidecar
+from . import file_versions, meta
 from .arrays import UNNAMED_ARRAY_COLUMN
 from .checksummed import ChecksummedFile, OpenRequest, open_checked_data
 from .kinds import ColumnType, CompositeType
@@ -69,14 +69,14 @@ def open_litdata(request: OpenRequest, /) -> RecordFile:
             "it there"
         )
     index: Index = shared.decoded.get(
-        ("index", index_path, sidecar.stat_file(index_path)),
+        ("index", index_path, file_versions.stat_file(index_path)),
         partial(
             _read_index, index_path, open_checked_data(index_path, shared.files, request.cache)
         ),
     )
     if path.name not in index.rows:
         raise DataError("the index.json beside it does not list it", where=str(path))
-    rows, size = check_row_count(data, index.rows[path.name]), sidecar.stat_file(path).size
+    rows, size = check_row_count(data, index.rows[path.name]), file_versions.stat_file(path).size
     if data.read(max(0, size - 8), min(size, 8)) == _ARROW_MAGIC:
         raise ConfigError(
             f"{path}: its rows are nested, and stored as Arrow inside the chunk, which Penstock "
@@ -123,7 +123,7 @@ def _read_index(path: Path, data: ChecksummedFile) -> tuple[int, Index]:
         raise
     except (*RECORD_ERRORS, AttributeError) as error:
         raise DataError(f"it is no index of LitData: {error!r}", where=location) from error
-    return sidecar.stat_file(path).size, Index(chunks, formats, tree, tokens)
+    return file_versions.stat_file(path).size, Index(chunks, formats, tree, tokens)
 
 
 def _build_item_tree(spec: Any, first: int) -> tuple[Tree, int]:

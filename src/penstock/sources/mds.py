@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError
-from . import meta, sidecar
+from . import derived_files, file_versions, meta
 from .checksummed import ChecksummedFile, OpenRequest, open_checked_data
 from .lru import SharedCaches
 from .mds_index import ShardColumn, ShardEntry, find_indexes, parse_columns, parse_shards
@@ -61,7 +61,7 @@ def open_mds(request: OpenRequest, /) -> RecordFile:
     """Open one shard."""
     path, origin, data, shared = request.path, request.origin, request.data, request.shared
     shard = _find_shard_entry(origin, shared, request.cache)
-    if (size := sidecar.stat_file(path).size) != shard.size:
+    if (size := file_versions.stat_file(path).size) != shard.size:
         raise DataError(
             f"unpacked it has {size:,} bytes, its index.json says {shard.size:,}: it is damaged",
             where=str(origin),
@@ -96,7 +96,7 @@ def _find_shard_entry(origin: Path, shared: SharedCaches, cache: str | Path | No
     def read(index: Path) -> tuple[int, dict[str, ShardEntry]]:
         open_checked_data(index, shared.files, cache).compare_all()
         shards = parse_shards(meta.read(index), index)
-        return sidecar.stat_file(index).size, {
+        return file_versions.stat_file(index).size, {
             str(PurePosixPath(name)): shard for shard in shards for name in shard.basenames
         }
 
@@ -105,7 +105,7 @@ def _find_shard_entry(origin: Path, shared: SharedCaches, cache: str | Path | No
         nearest = nearest or index
         try:
             shards = shared.decoded.get(
-                ("index", index, sidecar.stat_file(index)), partial(read, index)
+                ("index", index, file_versions.stat_file(index)), partial(read, index)
             )
         except DataError:
             if name == origin.name:
@@ -158,9 +158,9 @@ def _read_checked_offsets(
         return True
 
     if algorithms:
-        sidecar.load_or_compute_fact(
+        derived_files.load_fact(
             [path],
-            [sidecar.stat_file(path)],
+            [file_versions.stat_file(path)],
             f"{algorithms[0]} {shard.hashes[algorithms[0]]}",
             compare,
             cache,

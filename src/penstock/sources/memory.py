@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
-from ..engine.base.sizes import LengthsByIndex, OffsetLengths
+from ..engine.base.sizes import OffsetLengths
 from ..engine.base.spans import DocumentSpans
 from ..errors import ConfigError, DataError
 from ..types import Digest, Ints, Json, Sizes
-from .cached_integers import load_or_make_integers
+from .cached_integers import VersionedLengths, load_or_make_integers
 from .chain import compute_offsets, read_by_part
 from .digests import copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
 from .hub import (
@@ -124,7 +124,9 @@ class Memory:
         """
         length_of: Callable[[Ints], Ints] | None = getattr(self._seq, "length_of", None)
         if length_of is not None:
-            return LengthsByIndex(length_of, self._rows)
+            digest = getattr(self._seq, "digest", None)
+            version = str(digest()) if callable(digest) else ""
+            return VersionedLengths(length_of, self._rows, version)
         attribute = getattr(self._seq, "lengths", None)
         attribute = attribute() if callable(attribute) else attribute
         if attribute is None:

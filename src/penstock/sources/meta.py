@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, convert_storage_errors
 from ..stores.limits import METADATA, read_within
-from . import sidecar
 from .yaml import require_shallow
 
 META_FOLDER = ".nv-meta"
@@ -44,7 +43,7 @@ def read(path: Path) -> Any:
 
 def read_bytes(path: Path) -> bytes:
     """Read a file that describes data, up to a size limit."""
-    with sidecar.convert_storage_errors(path):
+    with convert_storage_errors(path):
         return read_within(str(path), METADATA)
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from ..errors import ConfigError, DataError
 from ..stores import ByteRange, CompositeStore, is_remote, storage
-from . import catalog, checksummed, convert, csv, formats, lines, sidecar, tar_file
+from . import catalog, checksummed, convert, csv, file_versions, formats, lines, tar_file
 from .chain import IndexedFile, TokenCounter
 from .columnar import Arrow, Parquet
+from .derived_files import Kind
 from .kinds import SeenColumnTypes, TypedFile, require_compatible_types
 from .lines import Offsets
 from .lru import SharedCaches
@@ -81,22 +82,22 @@ class Opener(NamedTuple):
         """Build everything that opening a file needs, and its lengths."""
         file = self(path)
         if self.measured is not None:
-            load_lengths([file], self.measured, self.cache, self.rebuild, [path])
+            load_lengths([file], self.measured, self.cache, self.rebuild, [path], self.kind)
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> IndexedFile:
         if offsets is not None or is_remote(path) or not path.is_file():
             return self._open(path, offsets)
-        before = sidecar.stat_file(path)
+        before = file_versions.stat_file(path)
         if self.kind not in _SIGNED_FORMATS:
-            sidecar.require_no_lfs_pointer(path, before.size)
+            file_versions.require_no_lfs_pointer(path, before.size)
         try:
             return self._open(path, offsets)
         except Exception:
-            sidecar.require_no_lfs_pointer(path, before.size)
+            file_versions.require_no_lfs_pointer(path, before.size)
             raise
         finally:
             # Otherwise the index may describe another version of the file.
-            sidecar.require_unchanged(path, before, name=str(path))
+            file_versions.require_unchanged(path, before, name=str(path))
 
     def _open(self, path: Path, offsets: Offsets | None) -> IndexedFile:
         (
@@ -116,7 +117,7 @@ class Opener(NamedTuple):
         ) = self
         if kind == "csv":
             table = csv.convert_csv(path, cache=cache, types=types, rebuild=rebuild)
-            data = checksummed.open_checked_copy(table, path, shared.files, sidecar.TABLE)
+            data = checksummed.open_checked_copy(table, path, shared.files, Kind.CSV_TABLE)
             return Arrow(
                 table,
                 columns=columns,
@@ -144,7 +145,7 @@ class Opener(NamedTuple):
                 checksummed.ensure_checksums(target, cache, rebuild)
         data = None
         if plain != path:
-            data = checksummed.open_checked_copy(plain, path, shared.files, sidecar.UNPACKED)
+            data = checksummed.open_checked_copy(plain, path, shared.files, Kind.COPY)
         elif summed:
             data = checksummed.open_checked_data(path, shared.files, cache)
         if opened := formats.find_opener(kind):

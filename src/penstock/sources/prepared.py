@@ -13,10 +13,10 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base.progress import Progress
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, convert_storage_errors
 from ..stores import parse_location, storage
 from ..types import Ints
-from . import checksummed, lines, meta, sidecar
+from . import checksummed, file_versions, lines, meta
 from .braces import expand_braces
 from .chain import IndexedFile, JoinedFiles, outline_files
 from .lru import LRUCache
@@ -203,13 +203,13 @@ def open_jsonl(path: str | Path, cache: str | Path | None = None) -> JoinedFiles
     )
     index = file.with_name(f"{file.name}.idx")
     if index.exists():
-        size = sidecar.stat_file(index).size
-        with sidecar.convert_storage_errors(index):
+        size = file_versions.stat_file(index).size
+        with convert_storage_errors(index):
             index_bytes = (
                 storage.world.store.read(str(index)) if size == 8 * (len(rows) + 1) else b""
             )
         offsets = np.frombuffer(index_bytes, "=u8")
-        if len(offsets) != len(rows) + 1 or int(offsets[-1]) != sidecar.stat_file(file).size:
+        if len(offsets) != len(rows) + 1 or int(offsets[-1]) != file_versions.stat_file(file).size:
             raise DataError(
                 f"{index} is not the index of this file, which has {len(rows):,} rows: prepare it "
                 "again, or delete it",

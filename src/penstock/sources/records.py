@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..errors import DataError, PenstockError
 from ..stores import ByteRange, is_remote
 from ..types import Ints
-from . import sidecar
+from . import file_versions
 from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
 from .kinds import ColumnType
@@ -56,7 +56,7 @@ class RecordFile:
             sound,
             data,
         )
-        self._offsets, self._rows, self._stat = offsets, rows, sidecar.stat_file(path)
+        self._offsets, self._rows, self._stat = offsets, rows, file_versions.stat_file(path)
 
     def __len__(self) -> int:
         return self._rows
@@ -67,7 +67,7 @@ class RecordFile:
         Raises:
             DataError: A record cannot be parsed; the error names its first byte.
         """
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             offsets = self._offsets()
@@ -132,7 +132,7 @@ def check_row_count(data: ChecksummedFile, rows: int) -> int:
     """
     stored_rows, size, origin = (
         int.from_bytes(data.head(0, 4), "little"),
-        sidecar.stat_file(data.path).size,
+        file_versions.stat_file(data.path).size,
         data.origin,
     )
     if stored_rows != rows:
@@ -153,7 +153,7 @@ def read_offsets(data: ChecksummedFile, rows: int) -> npt.NDArray[np.uint32]:
     They must increase, begin after themselves, and end with the file.
     """
     offsets = np.frombuffer(data.head(4, 4 * (rows + 1)), "<u4")
-    header_end, size = 4 * (rows + 2), sidecar.stat_file(data.path).size
+    header_end, size = 4 * (rows + 2), file_versions.stat_file(data.path).size
     if (
         int(offsets[0]) < header_end
         or int(offsets[-1]) != size

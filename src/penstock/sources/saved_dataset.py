@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, cast
 from ..arrays.columnar import import_arrow
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..stores import parse_location, storage
-from . import meta, sidecar
+from . import file_versions, meta
 
 MANIFEST_NAME = ".shards.json"
 """File beside the shards that describes their input and, once complete, each file."""
@@ -83,7 +83,7 @@ def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
             f"{folder} is incomplete: call penstock.write again, which resumes the write"
         )
     for file, size in files:
-        if not file.is_file() or sidecar.stat_file(file).size != size:
+        if not file.is_file() or file_versions.stat_file(file).size != size:
             raise DataError(
                 f"the file is missing, or has not the {size:,} bytes that were written: call "
                 "penstock.write again, which writes it again",
@@ -115,7 +115,7 @@ def find_token_column(files: Sequence[Path], kind: str) -> str | None:
 
 def _read_schema_message(path: Path) -> bytes:
     """Return the schema message of an Arrow stream: a marker, its length, and that many bytes."""
-    read, size = storage.world.store.read, sidecar.stat_file(path).size
+    read, size = storage.world.store.read, file_versions.stat_file(path).size
     prefix = read(str(path), 0, 8)
     length = int.from_bytes(prefix[4:], "little")
     if prefix[:4] != b"\xff" * 4 or length > size - 8:

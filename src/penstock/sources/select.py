@@ -24,7 +24,7 @@ from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
-from . import sidecar
+from . import derived_files
 from .cached_integers import load_or_make_integers
 from .chain import (
     DecodingCost,
@@ -34,6 +34,7 @@ from .chain import (
     reopen_as_halves,
     reopen_with_column,
 )
+from .derived_files import Kind
 from .digests import digest_memory
 from .identity import digest_files, digest_sampled_rows
 from .kinds import TypedFile
@@ -225,7 +226,7 @@ def select(
     conditions = normalize_selection(where)
     offset, rows_with_column = 0, np.zeros(len(conditions), np.int64)
     for path, file in zip(paths, files, strict=True):
-        counts, matches = _find_selected_rows(file, path, conditions, cache)
+        counts, matches = _find_selected_rows(file, path, chain.format, conditions, cache)
         rows.append(matches + offset)
         offset, rows_with_column = offset + len(file), rows_with_column + counts
     if offset and not rows_with_column.all():
@@ -247,21 +248,21 @@ def _raise_missing_column(
 
 
 def _find_selected_rows(
-    file: IndexedFile, path: Path, where: Selection, cache: str | Path | None
+    file: IndexedFile, path: Path, format: str, where: Selection, cache: str | Path | None
 ) -> tuple[Ints, Ints]:
     """Return how many rows of a file have each column (by name), and the matching rows; cached.
 
-    The cache key contains the types of the columns, because files that are read together may change
-    them.
+    The cache key contains the format, because a file of JSON lines can be read as text. It contains
+    the types of the columns, because files that are read together may change them.
     """
     types = (
         {column: str(file.types.get(column)) for column in where}
         if isinstance(file, TypedFile)
         else None
     )
-    key = json.dumps([_VERSION, where, types], sort_keys=True, default=str)
+    key = json.dumps([_VERSION, format, where, types], sort_keys=True, default=str)
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-    target = sidecar.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
+    place = derived_files.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 
     def make() -> tuple[int, bytes]:
         mask, counts = np.ones(len(file), np.bool_), list[int]()
@@ -272,9 +273,8 @@ def _find_selected_rows(
         rows = np.flatnonzero(mask)
         return len(rows), np.concatenate([counts, rows]).astype("<i8").tobytes()
 
-    numbers = np.frombuffer(
-        sidecar.load_or_rebuild_body(target, sidecar.ROWS, path, make), "<i8"
-    ).astype(np.int64)
+    rows = derived_files.DerivedFile(Kind.SELECTED_ROWS, path, place, place)
+    numbers = np.frombuffer(derived_files.load(rows, make), "<i8").astype(np.int64)
     return numbers[: len(where)], numbers[len(where) :]
 
 

@@ -18,8 +18,9 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..stores import storage
 from ..types import Ints
-from . import sidecar
+from . import derived_files
 from .chain import IndexedFile, TokenCounter
+from .derived_files import Kind
 
 _ROWS_PER_CALL = 1 << 10  # rows per call of the tokenizer
 _MIN_ANNOUNCED_BYTES = 4 << 20  # bytes whose tokens take seconds to count
@@ -36,24 +37,26 @@ class ColumnFile(Protocol):
     def column(self, name: str, /) -> Iterator[Any]: ...
 
 
-@sidecar.merge_change_logs()
+@derived_files.merge_logs()
 def load_lengths(
     files: Sequence[IndexedFile],
     column: str | TokenCounter,
     cache: str | Path | None,
     rebuild: bool = False,
     paths: Sequence[Path] = (),
+    format: str = "",
 ) -> Ints:
     """Return the number of list elements, or of tokens, of every row: int64[rows].
 
-    If computing them means decoding a column or tokenizing, the result is stored in a sidecar.
+    If computing them means decoding a column or tokenizing, the result is stored in a derived file.
 
     Args:
         files: The files.
         column: Column of lists, or a token counter.
-        cache: Cache folder; by default the sidecar lies beside the file.
+        cache: Cache folder; by default it lies beside the file.
         rebuild: Compute the lengths again.
         paths: Paths of the files, needed for a token counter.
+        format: Format of the files; one file has other texts as text than as JSON lines.
 
     Raises:
         ConfigError: The format has no list lengths, or the column has no lists.
@@ -67,7 +70,9 @@ def load_lengths(
             [
                 *lengths,
                 *(
-                    _count_file_tokens(file, path, column, cache, rebuild, announcing.of(number))
+                    _count_file_tokens(
+                        file, path, format, column, cache, rebuild, announcing.of(number)
+                    )
                     for number, (file, path) in numbered
                 ),
             ]
@@ -103,12 +108,11 @@ def _load_or_count_lengths(
     def make() -> tuple[int, bytes]:
         return len(file), count().astype("<i8").tobytes()
 
-    target = sidecar.ensure_sidecar(
-        path, f"lengths-{name}", sidecar.LENGTHS, make, cache, rebuild=rebuild
-    )
-    rows, body = sidecar.read_body(target, sidecar.LENGTHS, path, require_current=True)
+    counts = derived_files.place_index(Kind.LENGTHS, path, f"lengths-{name}", cache)
+    target = derived_files.ensure(counts, make, rebuild=rebuild)
+    rows, body = derived_files.read_body(target, Kind.LENGTHS, path, require_current=True)
     if rows != len(file):
-        raise sidecar.make_damage_error(target, path)
+        raise derived_files.make_damage_error(target, path)
     return np.frombuffer(body, "<i8").astype(np.int64)
 
 
@@ -145,6 +149,7 @@ class _Announcement:
 def _count_file_tokens(
     file: IndexedFile,
     path: Path,
+    format: str,
     tokens: TokenCounter,
     cache: str | Path | None,
     rebuild: bool,
@@ -165,7 +170,7 @@ def _count_file_tokens(
     return _load_or_count_lengths(
         file,
         path,
-        hashlib.blake2b(tokens.counted.encode(), digest_size=8).hexdigest(),
+        hashlib.blake2b(f"{format} {tokens.counted}".encode(), digest_size=8).hexdigest(),
         count,
         cache,
         rebuild,

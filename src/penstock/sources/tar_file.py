@@ -10,9 +10,10 @@ import numpy as np
 
 from ..stores import ByteRange, is_remote
 from ..types import Ints
-from . import sidecar, tar_index
+from . import derived_files, file_versions, tar_index
 from .chain import choose_max_gap
 from .checksummed import ChecksummedFile
+from .derived_files import Kind
 from .lru import LRUCache
 from .tar_headers import (
     MERGED_KEYS_WARNING,
@@ -57,7 +58,7 @@ class Tar:
             cache,
             data,
         )
-        self._stat, self._far = sidecar.stat_file(path), is_remote(path)
+        self._stat, self._far = file_versions.stat_file(path), is_remote(path)
         places = self._layout()
         self._rows = len(places.digests)
         if (row := find_first_merged(places)) is not None and cache.is_first(MERGED_KEYS_WARNING):
@@ -69,7 +70,7 @@ class Tar:
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the samples at `indices`; neighbours are read together."""
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._origin)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._origin)):
             if indices.size < 2 or bool((indices[1:] >= indices[:-1]).all()):
                 return self._samples(indices)
             order = np.argsort(indices, kind="stable")
@@ -113,7 +114,9 @@ class Tar:
         return self._cache.get(self._index, self._load)
 
     def _load(self) -> tuple[int, TarIndex]:
-        rows, body = sidecar.read_body(self._index, sidecar.TAR, self._origin, require_current=True)
+        rows, body = derived_files.read_body(
+            self._index, Kind.TAR_INDEX, self._origin, require_current=True
+        )
         try:
             return len(body), decode(rows, body, self._stat.size)
         except (ValueError, TypeError, RecursionError) as error:
@@ -262,8 +265,8 @@ def open_indexed(
 ) -> Tar | HeaderIndexedTar:
     """Open one archive like `open_tar`, or with Energon's index if Penstock's is missing."""
     index = None
-    if not sidecar.index_path(path, cache, "tar").exists():
-        index = tar_index.find_energon_index(path, sidecar.stat_file(path))
+    if not derived_files.index_path(path, cache, "tar").exists():
+        index = tar_index.find_energon_index(path, file_versions.stat_file(path))
     if index is None:
         return open_tar(
             path, path, columns=columns, cache=cache, cached=cached, shard=shard, data=data

@@ -15,7 +15,7 @@ from typing import Any
 from ..errors import DataError
 from ..stores import ByteRange, is_remote
 from ..types import Ints
-from . import sidecar, tar_index
+from . import file_versions, tar_index
 from .chain import choose_max_gap, merge_row_ranges, read_in_file_order
 from .checksummed import ChecksummedFile
 from .lru import LRUCache
@@ -45,15 +45,15 @@ class HeaderIndexedTar:
         self.columns = columns
         self.shard = shard
         self._path, self._index, self._cache, self._data = path, index, cache, data
-        self._stat = sidecar.stat_file(path)
-        self._rows = sidecar.stat_file(index).size // 8 - 1
+        self._stat = file_versions.stat_file(path)
+        self._rows = file_versions.stat_file(index).size // 8 - 1
 
     def __len__(self) -> int:
         return self._rows
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the samples at `indices`; neighbours are read together."""
-        with sidecar.guard_unchanged(self._path, self._stat, name=str(self._path)):
+        with file_versions.guard_unchanged(self._path, self._stat, name=str(self._path)):
             if not indices.size:
                 return []
             offsets: Ints = self._cache.get(self._index, self._offsets)

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base.progress import Progress
-from ..errors import DataError
+from ..errors import DataError, convert_storage_errors
 from ..stores import storage
 from ..stores.storage import Stat
 from ..types import Ints
-from . import sidecar
+from . import derived_files, file_versions
+from .derived_files import Kind
 from .tar import TAR_BLOCK_BYTES, MemberIterator, ReadBytes, parse_sample_part
 from .tar_layout import TarContents, encode
 
@@ -57,7 +58,7 @@ class ReadAheadWindow:
         return self._bytes[start : start + length]
 
     def _stored(self, at: int, length: int) -> bytes:
-        with sidecar.convert_storage_errors(self._path):
+        with convert_storage_errors(self._path):
             return storage.world.store.read(str(self._path), at, length)
 
 
@@ -67,14 +68,13 @@ def ensure_tar_index(
     """Return the path of Penstock's index of an archive; build it if necessary."""
 
     def build() -> tuple[int, bytes]:
-        size = sidecar.stat_file(path).size
+        size = file_versions.stat_file(path).size
         with Progress(f"index {origin.name}", size, "bytes") as progress:
             contents = scan_headers(path, size, str(origin), progress.tell)
         return len(contents.keys), encode(contents, digest_keys(contents.keys))
 
-    return sidecar.ensure_sidecar(
-        origin, "tar", sidecar.TAR, build, cache, rebuild=rebuild, beside=path == origin
-    )
+    file = derived_files.place_index(Kind.TAR_INDEX, origin, "tar", cache, beside=path == origin)
+    return derived_files.ensure(file, build, rebuild=rebuild)
 
 
 def scan_headers(
@@ -129,7 +129,7 @@ def check_tail(path: Path, at: int, size: int, name: str) -> None:
             "completely, or something was appended",
             where=where,
         )
-    with sidecar.convert_storage_errors(path):
+    with convert_storage_errors(path):
         rest = storage.world.store.read(str(path), at, size - at)
     if len(rest) != size - at or rest.count(0) != len(rest):
         raise DataError(
@@ -148,7 +148,7 @@ def find_energon_index(path: Path, stat: Stat) -> Path | None:
     index = path.with_name(f"{path.name}.idx")
     if not index.exists():
         return None
-    index_stat = sidecar.stat_file(index)
+    index_stat = file_versions.stat_file(index)
     max_size = 8 * (stat.size // TAR_BLOCK_BYTES + 2)  # every sample has a header
     if (
         index_stat.mtime < stat.mtime
@@ -179,7 +179,7 @@ def find_energon_index(path: Path, stat: Stat) -> Path | None:
 
 def read_energon_offsets(index: Path) -> Ints:
     """Read an index of Energon: the offsets of the samples, and of the end."""
-    with sidecar.convert_storage_errors(index):
+    with convert_storage_errors(index):
         return np.frombuffer(storage.world.store.read(str(index)), "=u8").astype(np.int64)
 
 

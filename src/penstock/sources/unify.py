@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from ..types import MAX_EXACT_FLOAT_INT
-from . import sidecar
+from . import derived_files, file_versions
 from .kinds import describe_column_types, is_compatible_type
 from .rows import to_numpy_dtype
 
@@ -149,9 +149,9 @@ class UnifiedSchema:
             )
 
         return bool(
-            sidecar.load_or_compute_fact(
+            derived_files.load_fact(
                 paths,
-                [sidecar.stat_file(path) for path in paths],
+                [file_versions.stat_file(path) for path in paths],
                 f"whole numbers {name}",
                 compute,
                 cache,

@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays.columnar import import_arrow
 from ..errors import ConfigError, DataError, PenstockError, make_missing_extra_error
 from ..types import Ints
-from . import sidecar
+from . import file_versions
 from .arrays import convert_package_errors
 from .block import ColumnarFile, ColumnFacts, take_batch_rows
 from .checksummed import ChecksummedFile, OpenRequest
@@ -30,7 +30,7 @@ class Vortex(ColumnarFile):
 
     def __init__(self, request: OpenRequest) -> None:
         self._data, self._shared, self._origin = request.data, request.shared, request.origin
-        self._stat = sidecar.stat_file(request.path)
+        self._stat = file_versions.stat_file(request.path)
         with self._file() as file:
             if not hasattr(file.dtype, "names"):
                 raise DataError(
@@ -54,7 +54,7 @@ class Vortex(ColumnarFile):
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, decoding each once."""
-        with sidecar.guard_unchanged(self._data.path, self._stat, name=str(self._origin)):
+        with file_versions.guard_unchanged(self._data.path, self._stat, name=str(self._origin)):
             if not indices.size:
                 return []
             rows, inverse = np.unique(indices, return_inverse=True)

@@ -11,7 +11,6 @@ import errno
 import logging
 import os
 import stat
-import threading
 import time
 from collections.abc import Generator, Iterable
 from dataclasses import dataclass
@@ -27,6 +26,9 @@ _READ_CHUNK_BYTES = 1 << 20  # bytes read at once of a file whose size is limite
 _MAX_READ = 1 << 30  # bytes that the system returns at once
 _LARGE_ALLOCATION = 16 << 20
 _WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
+_MAX_LOCK_PAUSE = 0.02  # seconds between two tries to lock
+LOCK_TIMEOUT_SECONDS = 3600.0
+"""Seconds after which a process no longer waits for a lock, and does the work itself."""
 
 
 class Stat(NamedTuple):
@@ -239,8 +241,9 @@ class LocalDisk:
     def lock(self, path: Path, /) -> contextlib.AbstractContextManager[bool]:
         """Lock a file or folder for one thread of one process of this machine.
 
-        The context value is False if the file system has no locks. The file or folder itself is
-        locked, so no lock file is needed, and the lock ends with its process.
+        The context value is False if the file system has no locks, or if another process holds the
+        lock for `LOCK_TIMEOUT_SECONDS`. The file or folder itself is locked, so no lock file is
+        needed, and the lock ends with its process.
         """
         return _FileLock(path)
 
@@ -266,8 +269,10 @@ class _FileLock:
             flags = os.O_RDONLY | os.O_NONBLOCK  # opening a pipe would block
             # Opened and stored in one C call, which no interrupt can divide.
             self._handles.extend(map(os.open, [self._path], [flags]))
-            _lock_file(self._handles[0], self._path)
-            return True
+            if _lock_file(self._handles[0], self._path):
+                return True
+            self._close()
+            return False
         except (OSError, ImportError):
             self._close()
             return False
@@ -304,25 +309,48 @@ def _link_or_name(handle: int, target: Path, name: Path) -> bool:
     return True
 
 
-def _lock_file(handle: int, path: Path) -> None:
-    """Lock an open file exclusively; after some seconds of waiting, log the holder of the lock."""
+def _lock_file(handle: int, path: Path) -> bool:
+    """Lock an open file exclusively; return false if another process holds the lock too long.
+
+    The holder of the lock is logged after some seconds of waiting, and at the timeout.
+    """
     import fcntl
 
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        timer = threading.Timer(_WAIT_LOG_SECONDS, _log_lock_holder, (path,))
-        timer.daemon = True
-        timer.start()
+    start, pause, is_logged = time.monotonic(), 0.001, False
+    while True:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        finally:
-            timer.cancel()
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            waited = time.monotonic() - start
+        if waited >= _WAIT_LOG_SECONDS and not is_logged:
+            _log_lock_holder(path)
+            is_logged = True
+        if waited >= LOCK_TIMEOUT_SECONDS:
+            logging.getLogger("penstock").warning(
+                "%s holds the lock of %s for over %.0f seconds: this process does the work itself",
+                _describe_lock_holder(path) or "another thread",
+                path,
+                LOCK_TIMEOUT_SECONDS,
+            )
+            return False
+        time.sleep(pause)
+        pause = min(2 * pause, _MAX_LOCK_PAUSE)
 
 
 def _log_lock_holder(path: Path) -> None:
-    """Log the process that holds a lock, if the system knows it and it is another process."""
-    holder = "another process"
+    """Log which process holds a lock, unless it is this one."""
+    if holder := _describe_lock_holder(path):
+        logging.getLogger("penstock").info(
+            "waiting for %s, which holds the lock of %s; processes that share files prepare them "
+            "one after the other",
+            holder,
+            path,
+        )
+
+
+def _describe_lock_holder(path: Path) -> str | None:
+    """Describe the process that holds a lock, as far as the system knows it; not this one."""
     with contextlib.suppress(OSError, StopIteration):
         locks, number = Path("/proc/locks").read_text(), path.stat().st_ino
         pid = next(
@@ -331,14 +359,9 @@ def _log_lock_holder(path: Path) -> None:
             if "->" not in line and f":{number} " in line
         )
         if int(pid) == os.getpid():
-            return
-        holder = f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
-    logging.getLogger("penstock").info(
-        "waiting for %s, which holds the lock of %s; processes that share files prepare them one "
-        "after the other",
-        holder,
-        path,
-    )
+            return None
+        return f"process {pid} ({Path('/proc', pid, 'comm').read_text().strip()})"
+    return "another process"
 
 
 @dataclass

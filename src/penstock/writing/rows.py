@@ -21,8 +21,8 @@ from ..arrays.tables import (
 )
 from ..engine.base.progress import Progress
 from ..engine.base.shown import counted
-from ..errors import ConfigError, DataError
-from ..sources import sidecar
+from ..errors import ConfigError, DataError, convert_storage_errors
+from ..sources import derived_files
 from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local
@@ -86,7 +86,7 @@ def write_rows(
         raise ConfigError(
             f"{format} has no compression {codec!r}: one of {', '.join(_CODECS_BY_FORMAT[format])}"
         )
-    with sidecar.convert_storage_errors(folder):
+    with convert_storage_errors(folder):
         old_files = [
             Path(entry.path)
             for entry in storage.world.store.list(f"{escape(folder.as_posix())}/shard-*")
@@ -112,9 +112,9 @@ def write_rows(
 def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:
     path = folder / f"shard-{number:05d}.{suffix}"
     for kind in ("lines", "lengths"):
-        with sidecar.convert_storage_errors(path):
+        with convert_storage_errors(path):
             # The index of an earlier file of this name.
-            storage.world.disk.unlink(sidecar.index_path(path, None, kind))
+            storage.world.disk.unlink(derived_files.index_path(path, None, kind))
     write_atomically(path, data)
     return path
 

@@ -20,10 +20,15 @@ from ..engine.base.machine import detect_rank
 from ..engine.runtime.compute import compute
 from ..engine.runtime.executors import EXECUTORS, ExecutorName
 from ..engine.steps.digests import code_notes
-from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
+from ..errors import (
+    MALFORMED_INPUT_ERRORS,
+    ConfigError,
+    DataError,
+    StorageError,
+    convert_storage_errors,
+)
 from ..explore.base import BaseDataset
 from ..sources.saved_dataset import MANIFEST_NAME
-from ..sources.sidecar import convert_storage_errors
 from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...engine.base.sizes import ConcatenatedLengths, EndOffsetLengths
+from ...engine.base.sizes import ConcatenatedLengths
 from ...engine.base.spans import DocumentSpans
-from ...errors import DataError
+from ...errors import DataError, convert_storage_errors
 from ...stores import ByteRange, is_remote
 from ...types import Ints, Sizes
-from .. import sidecar
+from .. import derived_files, file_versions
+from ..cached_integers import VersionedEnds
 from ..chain import IndexedFile, MeasuredFile, merge_row_ranges
 from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
+from ..derived_files import DerivedFile, Kind
 from ..lru import LRUCache, SharedCaches
 from ..rows import map_file
 from .forms import HEAD_BYTES, TokenIdOptions, TokenLayout, detect_layout, list_store_files
@@ -30,6 +32,7 @@ class SingleDocumentEnd:
 
     def __init__(self, count: int) -> None:
         self._ends = np.asarray([count], np.int64)
+        self.version = str(count)
 
     def __len__(self) -> int:
         return 1
@@ -40,26 +43,38 @@ class SingleDocumentEnd:
 
 
 class IndexedEnds:
-    """Document ends in a sidecar, memory-mapped and checked on use."""
+    """Document ends in a derived file, memory-mapped and checked on use.
+
+    `version` identifies them: it is the header of that file.
+    """
 
     def __init__(
         self, path: Path, origin: Path, tokens: tuple[Path, int] | None, cache: LRUCache
     ) -> None:
         self._path, self._origin, self._tokens, self._cache = path, origin, tokens, cache
-        self._count = len(self.get())
+        self._header, ends = cache.get(path, self._mapped)
+        self._count, self.version = len(ends), self._header.encode().hex()
 
     def __len__(self) -> int:
         return self._count
 
     def get(self) -> Ints:
         """Return the end of every document."""
-        return self._cache.get(self._path, self._mapped)
+        header, ends = self._cache.get(self._path, self._mapped)
+        if header[2:] != self._header[2:]:
+            raise DataError(
+                "its documents end elsewhere since it was opened: open it again, and keep data "
+                "still during a run",
+                where=str(self._origin),
+            )
+        return ends
 
-    def _mapped(self) -> tuple[int, Ints]:
-        count, body = sidecar.read_body(
-            self._path, sidecar.DOCUMENTS, self._origin, require_current=True
-        )
-        ends = np.frombuffer(body, "<i8", count)
+    def _mapped(self) -> tuple[int, tuple[derived_files.Header, Ints]]:
+        origin = self._origin
+        file = DerivedFile(Kind.DOCUMENT_ENDS, origin, self._path, self._path)
+        header, body = derived_files.read(file, self._path)
+        file_versions.require_unchanged(origin, header.data, name=str(origin))
+        ends = np.frombuffer(body, "<i8", header.total)
         if self._tokens is not None and ends.size and int(ends[-1]) > self._tokens[1]:
             path, count = self._tokens
             raise DataError(
@@ -68,7 +83,7 @@ class IndexedEnds:
                 "another file",
                 where=str(path),
             )
-        return 1, ends
+        return 1, (header, ends)
 
 
 class RemoteTokens:
@@ -111,7 +126,7 @@ class TokenFile:
             ends,
             shared,
         )
-        self.dtype, self._stat = form.dtype, sidecar.stat_file(path)
+        self.dtype, self._stat = form.dtype, file_versions.stat_file(path)
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -135,7 +150,7 @@ class TokenFile:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return EndOffsetLengths(self._ends.get, len(self))
+        return VersionedEnds(self._ends.get, len(self), self._ends.version)
 
     def joined(self) -> npt.NDArray[Any] | RemoteTokens:
         """Return the tokens of all documents, concatenated, as a view."""
@@ -161,7 +176,7 @@ class TokenFile:
         )
 
     def _tokens(self) -> npt.NDArray[Any] | RemoteTokens:
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._path))
         if is_remote(self._path):
             return RemoteTokens(self._data, self._form, self._form.tokens)
         return self._shared.files.get(self._path, self._mapped)
@@ -169,7 +184,7 @@ class TokenFile:
     def _compare(self, starts: Ints, stops: Ints) -> None:
         """Raise if tokens differ from their checksums."""
         if self._data.known() and not is_remote(self._path) and starts.size and self._form.tokens:
-            with sidecar.convert_storage_errors(self._path):
+            with convert_storage_errors(self._path):
                 mapping = memoryview(map_file(self._path))
             for byte_range in self.ranges_between(starts, stops):
                 self._data.compare(byte_range.start, byte_range.stop, mapping)
@@ -178,10 +193,10 @@ class TokenFile:
         form = self._form
         if not form.tokens:
             return 1, np.zeros(0, form.dtype)
-        with sidecar.convert_storage_errors(self._path):
+        with convert_storage_errors(self._path):
             buffer = map_file(self._path)
         # Checked after mapping: the mapping keeps its bytes even if the file is replaced.
-        sidecar.require_unchanged(self._path, self._stat, name=str(self._path))
+        file_versions.require_unchanged(self._path, self._stat, name=str(self._path))
         return 1, np.frombuffer(buffer, form.dtype, form.tokens, form.begin)
 
 
@@ -208,7 +223,7 @@ def open_tokens(
         for file in files:
             ensure_checksums(file, cache, rebuild)
     data, *companions = [open_checked_data(file, shared.files, cache) for file in files]
-    data.compare(0, min(HEAD_BYTES, sidecar.stat_file(path).size))
+    data.compare(0, min(HEAD_BYTES, file_versions.stat_file(path).size))
     for companion in companions:
         companion.compare_all()
     form = detect_layout(path, ids)
@@ -252,11 +267,11 @@ def load_document_ends(
     shared: SharedCaches,
     rebuild: bool,
 ) -> IndexedEnds:
-    """Return the document ends according to `origin`, from a sidecar or found now.
+    """Return the document ends according to `origin`, stored or found now.
 
     Args:
         origin: File that determines the ends.
-        what: Suffix of the sidecar.
+        what: Ending of the name of the stored ends.
         find: Finds the ends.
         tokens: Token file and its number of tokens, to check the ends against.
         cache: Cache folder.
@@ -268,7 +283,8 @@ def load_document_ends(
         ends = find()
         return len(ends), ends.astype("<i8").tobytes()
 
-    path = sidecar.ensure_sidecar(origin, what, sidecar.DOCUMENTS, make, cache, rebuild=rebuild)
+    file = derived_files.place_index(Kind.DOCUMENT_ENDS, origin, what, cache)
+    path = derived_files.ensure(file, make, rebuild=rebuild)
     return IndexedEnds(path, origin, tokens, shared.files)
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from ...arguments import check_choice, check_int
 from ...arrays.columnar import import_arrow
 from ...engine.base.progress import Progress
-from ...errors import ConfigError, DataError
+from ...errors import ConfigError, DataError, convert_storage_errors
 from ...stores import storage
 from ...stores.limits import METADATA, read_within
 from ...types import Ints
-from .. import sidecar
+from .. import file_versions
 from ..paths import TOKEN_TYPES, TokenType
 from ..rows import map_file
 
@@ -105,7 +105,7 @@ class TokenLayout(NamedTuple):
 
 def detect_layout(path: Path, ids: TokenIdOptions) -> TokenLayout:
     """Determine the layout from the name, the first bytes, the files beside it, and else `ids`."""
-    size = sidecar.stat_file(path).size
+    size = file_versions.stat_file(path).size
     beside = _find_ends_file(path)
     if beside is not None and beside.suffix == ".idx":
         form = _read_megatron_layout(path, size, beside)
@@ -160,7 +160,7 @@ def _find_ends_file(path: Path) -> Path | None:
 
 def _read_plain_layout(path: Path, size: int, ids: TokenIdOptions) -> TokenLayout:
     """Return the layout of a NumPy array or of raw tokens; both use `.npy` and `.bin`."""
-    with sidecar.convert_storage_errors(path):
+    with convert_storage_errors(path):
         head = storage.world.store.read(
             str(path), 0, HEAD_BYTES if path.suffix == ".npy" else _LLMC_HEADER_BYTES
         )
@@ -273,7 +273,7 @@ def _read_npy_layout(path: Path, size: int, head: bytes) -> TokenLayout:
 
 
 def _read_megatron_layout(path: Path, size: int, index: Path) -> TokenLayout:
-    with sidecar.convert_storage_errors(index):
+    with convert_storage_errors(index):
         head = storage.world.store.read(str(index), 0, _MEGATRON_HEADER.size)
     if len(head) < _MEGATRON_HEADER.size or not head.startswith(_MEGATRON_MAGIC):
         raise DataError(
@@ -290,7 +290,7 @@ def _read_megatron_layout(path: Path, size: int, index: Path) -> TokenLayout:
         )
     expected, index_size = (
         _MEGATRON_HEADER.size + 12 * sequences + 8 * documents,
-        sidecar.stat_file(index).size,
+        file_versions.stat_file(index).size,
     )
     # Indexes of several modalities have one more byte per sequence, its mode.
     if index_size not in (expected, expected + sequences):
@@ -329,7 +329,7 @@ def _read_megatron_ends(index: Path, sequences: int, documents: int, size: int, 
 
 
 def _read_datatrove_layout(path: Path, size: int, index: Path, ids: TokenIdOptions) -> TokenLayout:
-    if (length := sidecar.stat_file(index).size) > 8 * size + 8:
+    if (length := file_versions.stat_file(index).size) > 8 * size + 8:
         raise DataError(
             f"its {length:,} bytes list more documents than {path.name} has tokens: write both "
             "again",
@@ -339,7 +339,7 @@ def _read_datatrove_layout(path: Path, size: int, index: Path, ids: TokenIdOptio
         raise DataError(
             f"{length:,} bytes are no whole number of offsets: it was cut off", where=str(index)
         )
-    with sidecar.convert_storage_errors(index):
+    with convert_storage_errors(index):
         last = storage.world.store.read(str(index), length - 8, 8) if length else bytes(8)
     count, dtype = (
         int.from_bytes(last, "little"),
@@ -367,7 +367,7 @@ def _read_datatrove_dtype(path: Path) -> TokenType:
             f"{path}: {beside.name}, which states the dtype of its tokens, is missing: give "
             "dtype='uint16', or dtype='uint32' for vocabularies over 65,536"
         )
-    with sidecar.convert_storage_errors(beside):
+    with convert_storage_errors(beside):
         line = storage.world.store.read(str(beside), 0, HEAD_BYTES).partition(b"\n")[0]
     names: dict[bytes, TokenType] = {b"2": "uint16", b"4": "uint32"}
     if (width := line.rpartition(b"|")[2]) not in names:
@@ -379,7 +379,7 @@ def _read_datatrove_dtype(path: Path) -> TokenType:
 
 
 def _read_datatrove_ends(index: Path, count: int) -> Ints:
-    with sidecar.convert_storage_errors(index):
+    with convert_storage_errors(index):
         ends = np.frombuffer(storage.world.store.read(str(index)), "<u8")
     if ends.size and int(ends.max()) > count:
         raise DataError("a document ends after the last token: it is damaged", where=str(index))
@@ -393,7 +393,7 @@ def _read_olmo_ends(table: Path, path: Path, count: int) -> Ints:
     """
     csv: Any = import_arrow("pyarrow.csv")
     try:
-        with sidecar.convert_storage_errors(table):
+        with convert_storage_errors(table):
             packed = read_within(str(table), METADATA)
         if not packed:
             raise EOFError("it is empty")
@@ -459,7 +459,7 @@ def _find_eos_ends(path: Path, form: TokenLayout, eos: int) -> Ints:
     ) as progress:
         for start in range(0, form.tokens, step):
             count = min(step, form.tokens - start)
-            with sidecar.convert_storage_errors(path):
+            with convert_storage_errors(path):
                 data = storage.world.store.read(
                     str(path), form.begin + start * dtype.itemsize, count * dtype.itemsize
                 )

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ...engine.base.progress import Progress
-from ...engine.base.sizes import EndOffsetLengths
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, make_missing_extra_error
 from ...stores import is_remote, parse_location, storage
 from ...types import Ints, Sizes
-from .. import meta, sidecar
+from .. import file_versions, meta
+from ..cached_integers import VersionedEnds
 from ..chain import FilesOutline, IndexedFile, JoinedFiles
 from ..lru import LRUCache, SharedCaches
 from .file import (
@@ -60,7 +60,7 @@ class CacheFile:
 
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed on access."""
-        return EndOffsetLengths(self._ends.get, len(self))
+        return VersionedEnds(self._ends.get, len(self), self._ends.version)
 
     def joined(self) -> StoredArray:
         """Return the tokens of all documents, concatenated."""
@@ -112,7 +112,9 @@ def open_cache(path: str | Path, cache: str | Path | None) -> JoinedFiles:
             require_same_dtype(files[-1], files[0], folders[0][0], shard)
     paths = [Path(entry.path) for shard, _ in folders for entry in _list_chunk_entries(shard)]
     outline = FilesOutline(
-        [len(file) for file in files], None, [sidecar.stat_file(chunk_path) for chunk_path in paths]
+        [len(file) for file in files],
+        None,
+        [file_versions.stat_file(chunk_path) for chunk_path in paths],
     )
     lengths, name = partial(read_file_lengths, files), folder.absolute().name
     return JoinedFiles(

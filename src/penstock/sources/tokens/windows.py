@@ -13,7 +13,7 @@ from ...arrays.dtypes import TOKEN_DTYPE, cast_array
 from ...errors import ConfigError, DataError
 from ...stores import ByteRange, CompositeStore, storage
 from ...types import DataLocation, Digest, Ints, Json
-from .. import sidecar
+from .. import derived_files
 from ..cached_integers import load_or_make_integers
 from ..chain import JoinedFiles, compute_offsets
 from ..columnar import Arrow
@@ -173,4 +173,4 @@ def _count_file_tokens(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> li
     if not isinstance(store, JoinedFiles):
         return compute()
     what = json.dumps(["joined tokens", store.describe(), store.open_arguments])
-    return sidecar.load_or_compute_fact(store.paths, store.stats, what, compute, store.cache)
+    return derived_files.load_fact(store.paths, store.stats, what, compute, store.cache)

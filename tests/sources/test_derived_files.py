@@ -25,7 +25,13 @@ from hypothesis import strategies as st
 from archives import write as write_tar
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError, StorageError
-from penstock.sources import index_and_count_rows, index_files, open_files, sidecar
+from penstock.sources import (
+    derived_files,
+    file_versions,
+    index_and_count_rows,
+    index_files,
+    open_files,
+)
 from penstock.stores import storage
 from penstock.stores.storage import LocalDisk, Stat
 
@@ -175,13 +181,19 @@ def test_checksums_of_a_rewritten_file_are_made_again(
     assert len(caplog.records) == 1
 
 
+def read_header(body: bytes) -> derived_files.Header:
+    header = derived_files.decode_header(body)
+    assert header is not None
+    return header
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda body: b"",
     "header only": lambda body: body[:96],
     "short": lambda body: body[:-8],
     "long": lambda body: body + b"\0" * 8,
     "foreign": lambda body: b"PK" + body[2:],
-    "other kind": lambda body: sidecar.encode(sidecar.decode(body)._replace(kind=3)) + body[96:],  # type: ignore[union-attr]
+    "other kind": lambda body: read_header(body)._replace(kind=3).encode() + body[96:],
     "flipped": lambda body: body[:40] + bytes([body[40] ^ 1]) + body[41:],
 }
 
@@ -204,17 +216,18 @@ def test_what_is_no_file_is_no_index(data: Path, make: Callable[[Path], None]) -
         open_files(data)
     make(other := data.with_name("other"))
     with pytest.raises(DataError, match="damaged, or Penstock did not write it"):
-        sidecar.read_body(other, sidecar.LINES, data)
+        derived_files.read_body(other, derived_files.Kind.LINES, data)
 
 
 @pytest.mark.parametrize("value", [3, 5, 0, 2**63 - 1, 2**64 - 1, 10**6])
 def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int) -> None:
     whole(data)
-    rows, kept = sidecar.read_body(beside(data), sidecar.LINES, data)
+    rows, kept = derived_files.read_body(beside(data), derived_files.Kind.LINES, data)
     body = (
         bytes(kept[:8]) + value.to_bytes(8, "little") + bytes(kept[16:])
     )  # made to deceive: its digest is right
-    sidecar.write(beside(data), sidecar.LINES, sidecar.stat_file(data), rows, body, False)
+    file = derived_files.place_index(derived_files.Kind.LINES, data, "lines", None)
+    derived_files.store(file, file.read_fingerprint(), rows, body, False)
     source = open_files(data)
     with pytest.raises(DataError, match="do not fit this file"):
         source.read(np.array([0, 1]))
@@ -222,11 +235,19 @@ def test_offsets_that_are_not_of_this_file_are_never_rows(data: Path, value: int
 
 @given(st.binary(max_size=200), st.integers(0, 100))
 def test_decode_takes_any_bytes(noise: bytes, place: int) -> None:
-    good = sidecar.encode(sidecar.Stamp(sidecar.LINES, Stat(10, -5, 7, -1), 3, 32, 9))
-    assert sidecar.decode(good) == (sidecar.LINES, (10, -5, 7, -1), 3, 32, 9)
-    assert sidecar.decode(noise) is None
+    good = derived_files.Header(derived_files.Kind.LINES, Stat(10, -5, 7, -1), 3, 32, 9).encode()
+    assert derived_files.decode_header(good) == (
+        derived_files.Kind.LINES,
+        (10, -5, 7, -1),
+        3,
+        32,
+        9,
+    )
+    assert derived_files.decode_header(noise) is None
     spoiled = good[:place] + noise + good[place + len(noise) :]
-    assert sidecar.decode(spoiled) == (sidecar.decode(good) if spoiled[:96] == good else None)
+    assert derived_files.decode_header(spoiled) == (
+        derived_files.decode_header(good) if spoiled[:96] == good else None
+    )
 
 
 def test_a_lock_of_others_is_waited_for_by_name_and_not_at_all_with_a_cache(
@@ -380,7 +401,7 @@ def test_an_index_that_another_process_replaces_is_not_damaged(
     whole(data)
     index.replace(fresh)
     index.write_bytes(stale)
-    calls, stat_file = [0], sidecar.stat_file
+    calls, stat_file = [0], file_versions.stat_file
 
     def stat_and_replace(path: Path) -> Stat:
         """Replace the index before or after the n-th question about a file."""
@@ -392,22 +413,22 @@ def test_an_index_that_another_process_replaces_is_not_damaged(
         calls[0] += 2
         return result
 
-    monkeypatch.setattr(sidecar, "stat_file", stat_and_replace)
+    monkeypatch.setattr(file_versions, "stat_file", stat_and_replace)
     assert whole(data) == [1, 2]
 
 
 def test_nothing_is_kept_in_folders_of_the_system_or_of_others(
     data: Path, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sidecar, "_SYSTEM_FOLDERS", (data.parent,))
+    monkeypatch.setattr(derived_files, "_SYSTEM_FOLDERS", (data.parent,))
     assert whole(data) == list(range(100))
     assert [one.name for one in data.parent.iterdir()] == [data.name]
     monkeypatch.undo()
     monkeypatch.setenv("HOME", str(home))
     if os.geteuid() == 0:
         os.chown(data.parent, 65534, -1)
-        assert sidecar.index_path(data, home / "other", "lines").is_relative_to(home)
-        assert sidecar.index_path(data, None, "tar").is_relative_to(home)
+        assert derived_files.index_path(data, home / "other", "lines").is_relative_to(home)
+        assert derived_files.index_path(data, None, "tar").is_relative_to(home)
 
 
 def test_a_file_that_moved_keeps_an_index_that_can_check_it_and_no_other(
