@@ -275,7 +275,7 @@ def test_bounds_and_numbers_of_numpy_are_looked_at(tmp_path: Path) -> None:
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
 def test_times_of_two_zones_are_compared_in_every_unit(
-    unit: str, zone: str, tmp_path: Path
+    unit: Any, zone: str, tmp_path: Path
 ) -> None:
     times = [datetime(2024, 3, 31, hour, tzinfo=UTC) for hour in range(4)]
     column = pa.array([*times, None], pa.timestamp(unit, zone))
