@@ -84,6 +84,8 @@ _ENCODE: dict[str, Callable[[Any], bytes]] = {
     "str": lambda value: value.encode(),
     "str_int": lambda value: value.encode(),
     "pkl": lambda value: value,
+    "jpeg": lambda value: value,
+    "jpeg:95": lambda value: value,
 }
 
 

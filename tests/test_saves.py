@@ -866,6 +866,42 @@ def test_a_rank_that_is_behind_makes_a_step_complete_while_one_that_is_ahead_sav
         assert ps.restore(HERE, ranks_of("indexed", 2)[0]) == 2
 
 
+class Interleaved(TornDisk):
+    """A disk on which another writer acts between the write and the rename of a file."""
+
+    then: Callable[[], object] | None = None
+
+    def replace(self, source: Path, target: Path, /) -> None:
+        if then := self.then:
+            self.then = None
+            then()
+        super().replace(source, target)
+
+
+@pytest.mark.parametrize("keep", [None, 1])
+@pytest.mark.parametrize("kind", ["indexed", "lanes"])
+@pytest.mark.parametrize("writers", ["ranks after a kill", "peers of one rank"])
+def test_a_step_that_is_complete_already_is_written_by_several_at_a_time(
+    writers: str, kind: str, keep: int | None
+) -> None:
+    """Files of a killed run, or of a peer, complete a step while a rank still writes its own."""
+    disk = Interleaved(seed=0)
+    with override_world(disk=disk):
+        if writers == "ranks after a kill":
+            killed, _ = ranks_of(kind, 2)
+            next(iter(killed))
+            ps.save(HERE, killed, keep=keep)
+            first, second = ranks_of(kind, 2)
+        else:
+            (first,), (second,) = ranks_of(kind, 1), ranks_of(kind, 1)
+        for run in (first, second):
+            next(iter(run))
+        disk.then = lambda: ps.save(HERE, second, keep=keep)
+        ps.save(HERE, first, keep=keep)
+        assert all(path.suffix == ".json" for path in disk.paths())
+        assert ps.restore(HERE, ranks_of(kind, first.world_size)[0]) == 1
+
+
 @pytest.mark.slow  # processes that are killed
 @pytest.mark.parametrize("kind", ["indexed", "lanes"])
 def test_ranks_that_are_killed_again_and_again_lose_and_double_nothing(

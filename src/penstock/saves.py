@@ -237,7 +237,7 @@ def write_state(
         if _current(folder) is not None:
             _make_current(folder, step)
         steps = sorted({one.step for one in done if one.step <= step})
-        _remove(folder, step, {*held[whole_now[0]].values()}, steps[-keep:][0] if keep else 0)
+        _remove(folder, whole_now[0], held[whole_now[0]], steps[-keep:][0] if keep else 0)
     return step
 
 
@@ -468,10 +468,21 @@ def _remove_left(folder: Path, moment: _Moment) -> None:
         storage.world.disk.sync(folder)
 
 
-def _remove(folder: Path, step: int, whole: set[str], oldest: int) -> None:
-    """Remove the states that a complete step replaces, and those older than the oldest to keep."""
+def _remove(folder: Path, moment: _Moment, files: Mapping[int, str], oldest: int) -> None:
+    """Remove the states that a complete step replaces, and those older than the oldest to keep.
+
+    Temporary files of the step itself stay: files of a killed run may complete a step while other
+    ranks still write it.
+    """
     found = [name for name in map(_NAME.fullmatch, storage.world.disk.list(folder)) if name]
-    replaced = [name for name in found if int(name[1]) == step and name[0] not in whole]
+    kept = {*files.values()}
+    replaced = [
+        name
+        for name in found
+        if int(name[1]) == moment.step
+        and name[0] not in kept
+        and not (name[5] and _of(name) in (moment, moment.wherever))
+    ]
     for name in (*replaced, *(name for name in found if int(name[1]) < oldest)):
         storage.world.disk.unlink(folder / name[0])
     if replaced:

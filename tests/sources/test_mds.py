@@ -105,6 +105,16 @@ def test_pictures_of_single_bits_are_those_that_pillow_made(tmp_path: Path, widt
         decode(data[:-1])
 
 
+def test_the_quality_of_a_jpeg_column_does_not_matter(tmp_path: Path) -> None:
+    # `columns={"image": "jpeg:95"}` of MDSWriter; the index and each shard name the quality.
+    rows = [{"image": bytes([255, 216, i]), "id": i} for i in range(6)]
+    for folder, encoding in (("a", "jpeg:95"), ("b", "jpeg")):
+        write_mds(tmp_path / folder, rows, {"image": encoding, "id": "int"})
+    paths = [*(tmp_path / "a").glob("*.mds"), *(tmp_path / "b").glob("*.mds")]
+    assert open_files(tmp_path / "a").read(np.arange(6)) == rows
+    assert open_files(sorted(paths)).read(np.arange(12)) == rows * 2
+
+
 def test_what_is_pickled_is_refused_by_name(tmp_path: Path) -> None:
     columns, rows = (
         {"code": "pkl", "id": "int"},

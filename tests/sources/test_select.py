@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyarrow import csv
+from pyarrow import csv, feather
 
 import penstock as ps
 from example_counts import examples
@@ -269,6 +270,26 @@ def test_bounds_and_numbers_of_numpy_are_looked_at(tmp_path: Path) -> None:
         list(ps.read(path, where={"text": np.int64(1)}))
     with pytest.raises(ps.ConfigError, match="'x' has min: None"):
         ps.read(path, where={"x": {"min": None}})
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "+05:30"])
+def test_times_of_two_zones_are_compared_in_every_unit(
+    unit: Any, zone: str, tmp_path: Path
+) -> None:
+    times = [datetime(2024, 3, 31, hour, tzinfo=UTC) for hour in range(4)]
+    column = pa.array([*times, None], pa.timestamp(unit, zone))
+    feather.write_feather(pa.table({"time": column, "n": range(5)}), tmp_path / "times.arrow")
+    bound = datetime(2024, 3, 31, 4, tzinfo=timezone(timedelta(hours=2)))  # 2 o'clock in UTC
+    for where, expected in (
+        (bound, [2]),
+        ({"above": bound}, [3]),
+        ({"max": bound}, [0, 1, 2]),
+        ({"not": [bound, None]}, [0, 1, 3]),
+        ({"above": bound - timedelta(microseconds=1)}, [2, 3]),
+    ):
+        selected = ps.read(tmp_path / "times.arrow", where={"time": where}, columns=["n"])
+        assert [row["n"] for row in selected] == expected, where
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

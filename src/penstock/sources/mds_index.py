@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import MALFORMED_INPUT_ERRORS, DataError
 
+_JPEG_QUALITY = re.compile(r"(?<=^jpeg):\d{1,3}$")  # the writer's quality, in "jpeg:95"
 _MAX_PARENT_FOLDERS = 4  # folders above the folder of a shard that may hold its index
 
 
@@ -70,5 +72,6 @@ def parse_columns(entry: Any) -> list[ShardColumn]:
         entry["column_names"], entry["column_encodings"], entry["column_sizes"], strict=True
     )
     return [
-        ShardColumn(str(name), str(encoding), int(size or 0)) for name, encoding, size in columns
+        ShardColumn(str(name), _JPEG_QUALITY.sub("", str(encoding)), int(size or 0))
+        for name, encoding, size in columns
     ]

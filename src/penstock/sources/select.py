@@ -411,7 +411,10 @@ def _to_literal(value: Any, arrow_type: Any) -> Any:
         return pa.scalar(Decimal(value))  # as an integer, it needs the precision of an int64
     else:
         literal = pa.scalar(value)
-        if not isinstance(value, np.datetime64 | np.timedelta64):
+        if getattr(literal.type, "tz", None) and getattr(arrow_type, "tz", None):
+            # Arrow compares times of two zones in one unit only.
+            literal = literal.cast(pa.timestamp(literal.type.unit, arrow_type.tz))
+        elif not isinstance(value, np.datetime64 | np.timedelta64):
             return literal
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
         return literal.cast(arrow_type)  # a column of seconds may lie beyond all nanoseconds
