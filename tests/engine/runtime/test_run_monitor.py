@@ -50,7 +50,10 @@ def test_a_slow_step_of_one_source_is_found(executor: Any, workers: int, slow: A
         list(loader)
         found, stats = loader.verdict(), loader.stats()
     line = slow.__code__.co_firstlineno
-    assert (found.step, found.source) == (f"map({slow.__name__}) at test_run_monitor.py:{line}", "code")
+    assert (found.step, found.source) == (
+        f"map({slow.__name__}) at test_run_monitor.py:{line}",
+        "code",
+    )
     assert found.bound and f"{found.step} of 'code'" in str(found)
     first = stats["time"][0]
     assert first["items"] == 60 and first["seconds"] >= 60 * 0.005 * (slow is sleeps)
