@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec
 
 import typer
 
-from penstock.arguments import check_position
 from penstock.errors import ConfigError, PenstockError, make_storage_error
 
 if TYPE_CHECKING:
@@ -124,6 +123,8 @@ def parse_steps(target: Target, text: str | None) -> range:
         raise ConfigError(f"--steps {text}: the range is empty; the run has {last:,}")
     if target.last is not None and steps.stop > max(target.last, target.rows.next_step):
         raise ConfigError(f"--steps {text}: the run ends after {target.last:,} {target.unit}s")
+    from penstock.arguments import check_position
+
     check_position(steps.stop)
     return steps
 
