@@ -85,6 +85,7 @@ class Tokenise:
                 raise ConfigError(
                     f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
                 )
+        self._origin = locate_tokenizer(tokenizer)
         is_path = isinstance(tokenizer, str | Path)
         self.tokenizer: Any = display_path(tokenizer) if is_path else tokenizer
         self.field, self.special_tokens, self.bos, self.eos, self.keep = (
@@ -106,7 +107,7 @@ class Tokenise:
             for name, value in settings.items()
             if value is not None
         )
-        self.counted = f"{identify_tokenizer(self.tokenizer)}, {field}{described_settings}"
+        self.counted = f"{identify_tokenizer(self._origin)}, {field}{described_settings}"
         self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._loaded  # noqa: B018 - read its settings now, not in several threads at once
@@ -263,7 +264,7 @@ class Tokenise:
 
     @cached_property
     def _loaded(self) -> Any:
-        tokenizer = open_tokenizer(self.tokenizer)
+        tokenizer = open_tokenizer(self._origin)
         if not callable(tokenizer) and not hasattr(tokenizer, "encode_batch"):
             raise ConfigError(
                 f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
@@ -284,49 +285,58 @@ def _read_file(path: Path) -> bytes:
         return read_within(str(path), TOKENIZER)
 
 
+def locate_tokenizer(tokenizer: Any) -> Any:
+    """Return where a tokenizer comes from: a path, which keeps the login of a URL; or the object.
+
+    Args:
+        tokenizer: a path, URL, name on the hub, object or function.
+    """
+    return parse_location(tokenizer) if isinstance(tokenizer, str | Path) else tokenizer
+
+
 def identify_tokenizer(tokenizer: Any) -> str:
     """Return a digest of a tokenizer's content, if readable, or its name.
 
     Args:
-        tokenizer: a path, a name on the hub, an object or a function.
+        tokenizer: what `locate_tokenizer` returned.
 
     Raises:
         ConfigError: if there is no file at the path.
     """
-    if not isinstance(tokenizer, str):
+    if not isinstance(tokenizer, Path):
         backend = _get_backend(tokenizer)
         if hasattr(backend, "to_str"):
             return _digest_bytes(backend.to_str().encode())
         return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
-    path = parse_location(tokenizer)
+    path, name = tokenizer, display_path(tokenizer)
     with convert_storage_errors(path):
         file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
         exists = file.is_file()
     if exists:
         return _digest_bytes(_read_file(file))
     if path.suffix in (".json", ".model") or path.is_absolute() or is_remote(path):
-        raise ConfigError(f"there is no tokenizer {tokenizer!r}")
-    return tokenizer
+        raise ConfigError(f"there is no tokenizer {name!r}")
+    return name
 
 
 def open_tokenizer(tokenizer: Any) -> Any:
-    """Return a tokenizer by its path or name, and an object as it is.
+    """Open the tokenizer at a path, and return any other as it is.
 
     A file is opened with tokenizers, or with sentencepiece if it ends in `.model`; a folder or a
     name on the hub with transformers.
 
     Args:
-        tokenizer: a path, a name on the hub, or an object.
+        tokenizer: what `locate_tokenizer` returned.
 
     Raises:
         ConfigError: if the tokenizer cannot be opened.
         ImportError: if the package that opens it is not installed.
     """
-    return _load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+    return _load_tokenizer(tokenizer) if isinstance(tokenizer, Path) else tokenizer
 
 
-def _load_tokenizer(name: str) -> Any:
-    path = parse_location(name)
+def _load_tokenizer(path: Path) -> Any:
+    name = display_path(path)
     package = "tokenizers" if path.is_file() else "transformers"
     if package == "tokenizers" and path.suffix == ".model":
         package = "sentencepiece"

@@ -18,7 +18,7 @@ from ...arguments import check_choice, check_int
 from ...engine.base.machine import make_lock
 from ...errors import ConfigError, DataError, Skip
 from ...stores import display_path
-from ..tokenise import identify_tokenizer, open_tokenizer
+from ..tokenise import identify_tokenizer, locate_tokenizer, open_tokenizer
 from .control_tokens import ControlTokens
 from .conversation import Conversation, Message, Segments
 from .encoding import (
@@ -154,6 +154,7 @@ class Chat:
         for name, value in (("keep", keep), ("allowed_special", allowed_special)):
             if isinstance(value, str) and value != "all":
                 raise ConfigError(f"Chat({name}={value!r}): give a tuple, such as ({value!r},)")
+        self._origin = locate_tokenizer(tokenizer)
         is_path = isinstance(tokenizer, str | Path)
         self.tokenizer: Any = display_path(tokenizer) if is_path else tokenizer
         self.format, self.train_on, self.max_length = format, train_on, max_length
@@ -165,9 +166,9 @@ class Chat:
         self._reader = SampleReader(format, fields or {}, roles or {})
         self._variables, self._bos, self._eos = dict(variables or {}), bos, eos
         self._counts, self._lock = Counter[str](), make_lock()
-        loaded = open_tokenizer(self.tokenizer)
+        loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
-        digest = describe_tokenizer(loaded) or identify_tokenizer(self.tokenizer)
+        digest = describe_tokenizer(loaded) or identify_tokenizer(self._origin)
         settings = {
             "format": format,
             "template": _digest(self._source or ""),
@@ -204,7 +205,7 @@ class Chat:
     def _compiled(self) -> _Compiled:
         """Return what is built once in each process."""
         return _Compiled(
-            open_tokenizer(self.tokenizer), self._source, self._family, self._variables, self.date,
+            open_tokenizer(self._origin), self._source, self._family, self._variables, self.date,
             self._bos, self._eos, self.allowed_special,
         )  # fmt: skip
 
