@@ -28,7 +28,9 @@ class LineEncoder:
             return line, len(line)
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
-                f"a row cannot be written as JSON: {error}", where=f"sample {position}"
+                f"a row cannot be written as JSON: {error}; convert it in a map step before, or "
+                "write format='arrow'",
+                where=f"sample {position}",
             ) from error
 
     def file(self, pieces: Sequence[Any]) -> bytes:
