@@ -561,3 +561,16 @@ def test_a_part_of_a_sound_equals_the_whole_there(
         part = audio.samples(start, start + 0.1)
         first = round(start * rate)
         assert np.abs(part - whole[:, first : first + part.shape[1]]).max() < 2e-3
+
+
+@pytest.mark.parametrize("numbers", [np.linspace(0, 9, 4), [1.5], 3, "a", None])
+def test_frame_numbers_of_another_type_are_an_error_of_the_call(numbers: Any) -> None:
+    """As an error of the sample, quarantine would have replaced every sample."""
+    with pytest.raises(ConfigError, match="give a list of whole numbers; round others first"):
+        Video(Blob(b"")).numbered(numbers)
+
+
+@pytest.mark.parametrize("times", [1.5, ["a"], None])
+def test_frame_times_of_another_type_are_an_error_of_the_call(times: Any) -> None:
+    with pytest.raises(ConfigError, match="give a list of seconds"):
+        Video(Blob(b"")).frames(times)

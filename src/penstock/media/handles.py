@@ -339,6 +339,10 @@ class Lazy:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"Lazy({self.fields!r:.60}): name the kind of each field, as in {{'photo': 'image'}}"
+            )
         if wrong := [kind for kind in self.fields.values() if kind not in _HANDLE_TYPES]:
             raise ConfigError(
                 f"Lazy: {wrong[0]!r} is not a kind of media: use one of {', '.join(_HANDLE_TYPES)}"
