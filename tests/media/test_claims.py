@@ -538,3 +538,39 @@ def test_a_picture_in_a_tag_behind_an_mp3_holds_no_sound() -> None:
     )
     with pytest.raises(DataError, match="it is cut off"):
         Audio(Blob(body[: len(body) // 2] + head + item + end)).samples()
+
+
+@pytest.mark.parametrize("subtype", ["MPEG_LAYER_III", "VORBIS", "OPUS"])
+@pytest.mark.parametrize("rate", [16_000, 44_100])
+@pytest.mark.parametrize("has_pauses", [False, True])
+def test_a_part_of_a_sound_equals_the_whole_there(
+    subtype: str, rate: int, has_pauses: bool
+) -> None:
+    """libsndfile returned wrong samples after seeks: in MP3 files of small frames, and in the last page of Vorbis."""
+    soundfile: Any = pytest.importorskip("soundfile")
+    rate = 48_000 if subtype == "OPUS" and rate == 44_100 else rate
+    seconds = np.arange(rate * 9) / rate
+    tone = 0.3 * np.sin(2 * np.pi * (100 * seconds + 90 * seconds**2))
+    tone *= (np.sin(2 * np.pi * 1.3 * seconds) > 0) if has_pauses else 1
+    file = io.BytesIO()
+    format = "MP3" if subtype == "MPEG_LAYER_III" else "OGG"
+    soundfile.write(file, np.stack([tone, tone / 2], 1), rate, format=format, subtype=subtype)
+    audio = Audio(Blob(file.getvalue()))
+    whole = audio.samples()
+    for start in np.random.default_rng(0).uniform(0, 8.9, 40).tolist():
+        part = audio.samples(start, start + 0.1)
+        first = round(start * rate)
+        assert np.abs(part - whole[:, first : first + part.shape[1]]).max() < 2e-3
+
+
+@pytest.mark.parametrize("numbers", [np.linspace(0, 9, 4), [1.5], 3, "a", None])
+def test_frame_numbers_of_another_type_are_an_error_of_the_call(numbers: Any) -> None:
+    """As an error of the sample, quarantine would have replaced every sample."""
+    with pytest.raises(ConfigError, match="give a list of whole numbers; round others first"):
+        Video(Blob(b"")).numbered(numbers)
+
+
+@pytest.mark.parametrize("times", [1.5, ["a"], None])
+def test_frame_times_of_another_type_are_an_error_of_the_call(times: Any) -> None:
+    with pytest.raises(ConfigError, match="give a list of seconds"):
+        Video(Blob(b"")).frames(times)

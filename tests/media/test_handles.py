@@ -95,6 +95,11 @@ def test_fields_hold_bytes_paths_or_both(tmp_path: Path) -> None:
             match="'picture' is not a kind of media: use one of image, audio, video, pdf",
         ):
             Lazy(wrong)
+    for unnamed in (["x"], "image"):
+        with pytest.raises(
+            ConfigError, match="name the kind of each field, as in {'photo': 'image'}"
+        ):
+            Lazy(unnamed)  # pyright: ignore[reportArgumentType]
     with pytest.raises(DataError, match="no field 'y'; the sample has x"):
         Lazy({"y": "image"})({"x": 1})
     with pytest.raises(DataError, match="7.x: a int is no media"):

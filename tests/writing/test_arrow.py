@@ -145,7 +145,19 @@ def test_a_folder_that_is_not_whole_is_refused(format: Any, tmp_path: Path) -> N
 ODD: dict[str, tuple[list[Any], str]] = {
     "no mapping": (["a"], "sample 0: it is a str; a table takes mappings"),
     "another kind": ([{"x": 1}, np.arange(3)], "sample 1: it is a ndarray"),
-    "two axes": ([{"x": np.zeros((2, 2))}], "the field 'x' cannot be one column"),
+    "two axes": (
+        [{"x": np.zeros((2, 2))}],
+        r"sample 0: the field 'x' cannot be one column: .* several axes: make it lists with array.tolist",
+    ),
+    "no boxes, then boxes": (
+        [{"x": {"boxes": np.zeros((n, 4))}} for n in (0, 2)],
+        "sample 0: the field 'x' cannot be one column: .* several axes",
+    ),
+    "pictures in a list": ([{"x": [np.zeros((2, 2, 3))]}], "sample 0: .* several axes"),
+    "two axes later": (
+        [{"x": np.zeros(2)}] * 70 + [{"x": np.zeros((2, 2))}],
+        "sample 70: .* several axes",
+    ),
     "other types": (
         [{"x": 1}, {"x": "a"}],
         "the field 'x' cannot be one column: .*; give the field one type in all samples, or write",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import time
+from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, cast
 
@@ -188,6 +188,26 @@ def test_times_and_long_floats_are_no_lines(value: Any, tmp_path: Path) -> None:
     """Nanoseconds became integers, as `tolist` gives them."""
     with pytest.raises(ps.DataError, match="row cannot be written as JSON: .* is not JSON"):
         list(write_rows(ps.from_sequence([{"x": value}]), tmp_path / "lines", "jsonl"))
+
+
+@pytest.mark.parametrize("value", [date(2024, 1, 1), datetime(2024, 1, 1), float("nan"), b"a", {1}])
+def test_a_value_that_is_not_json_is_an_error_with_a_remedy(value: Any, tmp_path: Path) -> None:
+    message = "written as JSON: .*; convert it in a map step before, or write format='arrow'"
+    with pytest.raises(ps.DataError, match=message):
+        ps.write(ps.from_sequence([{"x": value}]), tmp_path / "lines", "jsonl")
+
+
+@pytest.mark.parametrize("format", ["arrow", "parquet"])
+@pytest.mark.parametrize("rows", [(2,), (0, 2)])
+def test_arrays_of_several_axes_are_an_error_with_a_remedy(
+    rows: tuple[int, ...], format: Any, tmp_path: Path
+) -> None:
+    samples = [{"boxes": np.zeros((count, 4), np.float32)} for count in rows]
+    with pytest.raises(ps.DataError, match=r"several axes: make it lists with array.tolist\(\)"):
+        write_rows(samples, tmp_path / "arrays", format)
+    lists = ps.from_sequence(samples).map(lambda row: {"boxes": row["boxes"].tolist()})
+    write_rows(lists, tmp_path / "lists", format)
+    assert [len(row["boxes"]) for row in ps.read(tmp_path / "lists")] == [*rows]
 
 
 def test_a_mapping_without_keys_is_no_parquet(tmp_path: Path) -> None:

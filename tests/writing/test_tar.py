@@ -86,7 +86,12 @@ def test_what_is_read_is_what_was_written(
             {"__key__": "a", "png": np.zeros(3)},
             "a ndarray is not bytes; name the part .txt, .json, .npy",
         ),
-        ({"__key__": "a", "cls": "cat"}, "integer"),
+        (
+            {"__key__": "a", "cls": "cat"},
+            "a .cls holds a whole number, and this is a str; rename it to .txt or .json",
+        ),
+        ({"__key__": "a", "id": "2-7"}, "a .id holds a whole number"),
+        ({"__key__": "a", "index": 1.5}, "a .index holds a whole number, and this is a float"),
         ({"__key__": "a", "json": float("nan")}, "JSON compliant"),
         ({"__key__": "a", "npy": [object()]}, "Object arrays"),
     ],

@@ -65,6 +65,11 @@ def infer_array(values: Sequence[Any]) -> Any:
                 "it holds a list of pairs of two types, as a map column is read: make it two "
                 "lists, or a mapping, in a map step before"
             ) from error
+        if any(map(_has_matrices, values)):
+            raise ValueError(
+                "it holds an array of several axes: make it lists with array.tolist(), or one axis "
+                "with array.ravel(), in a map step before"
+            ) from error
         raise
     else:
         arrow_type = (
@@ -90,6 +95,15 @@ def _has_pairs(value: Any) -> bool:
     return any(len(set(map(type, pair))) == len(pair) == 2 for pair in pairs) or any(
         map(_has_pairs, items)
     )
+
+
+def _has_matrices(value: Any) -> bool:
+    """Return whether a value is, or holds, an array of several axes."""
+    if isinstance(value, np.ndarray):
+        return cast("np.ndarray[Any, Any]", value).ndim > 1
+    if isinstance(value, Mapping):
+        return any(map(_has_matrices, cast("Mapping[Any, Any]", value).values()))
+    return isinstance(value, list | tuple) and any(map(_has_matrices, cast("Sequence[Any]", value)))
 
 
 def _widen_type(values: Iterable[Any], arrow_type: Any) -> Any:

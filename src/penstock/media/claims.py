@@ -250,6 +250,13 @@ def count_ogg_samples(file: Any, size: int, rate: int) -> int:
     return (position - int.from_bytes(identity[10:12], "little")) * rate // 48_000
 
 
+def find_last_ogg_page(file: Any, size: int) -> int:
+    """Return the sample with which the last page of the first stream begins; 0 if it is the only one."""
+    pages = list(_iterate_ogg_pages(file, size))
+    ends = sorted({page.position for page in pages if page.stream == pages[0].stream})
+    return max(0, ends[-2]) if len(ends) > 1 else 0
+
+
 def _find_matroska_end(file: Any) -> int:
     """Return the claimed end of a Matroska or WebM file; 0 if it was streamed."""
     offset = 4

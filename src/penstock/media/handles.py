@@ -18,12 +18,16 @@ import numpy.typing as npt
 from ..engine.base.machine import get_pid, make_lock
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
-from .claims import count_ogg_samples, require_claimed_bytes
+from .claims import count_ogg_samples, find_last_ogg_page, require_claimed_bytes
 from .images import decode_image, decode_scaled_jpeg, open_image, parse_image_kind
 from .mp3 import SAMPLE_TOLERANCE, count_samples, has_length_mark
 from .video import Video
 
 _MP3_HEAD_BYTES = 64 << 10  # bytes that hold the first frame of an MP3 file, after its tags
+# A frame of an MP3 may use data of earlier frames: up to 511 bytes, which are 86 of the smallest
+# frames. libsndfile decodes only 4 of them after a seek, and returns wrong samples without an error.
+_MP3_LEAD_SAMPLES = 128 * 1152
+_OGG_LEAD_SAMPLES = 8192  # one block of Vorbis, the longest
 _UNKNOWN_LENGTH = 1 << 60  # samples; libsndfile reports the largest number for an unknown length
 _PDF_TAIL_BYTES = 4 << 10  # bytes that hold the end of a PDF; some writers append a few bytes
 
@@ -165,9 +169,15 @@ class Audio:
             last = frames if stop is None else min(round(min(stop, frames / rate) * rate), frames)
             # GSM, G.72x and others cannot seek.
             skipped = 0 if sound.seekable() else first
+            if sound.format == "OGG" and sound.subtype == "VORBIS":
+                # In the last page, libsndfile seeks to a wrong sample: read on from the page before.
+                last_page = find_last_ogg_page(self.blob.file(), len(self.blob))
+                skipped = first - max(0, last_page - _OGG_LEAD_SAMPLES) if first >= last_page else 0
             self.limits.check("samples", (skipped + last - first) * sound.channels)
+            if sound.format == "MP3":
+                skipped = min(first, _MP3_LEAD_SAMPLES)
             if first > skipped:
-                sound.seek(first)
+                sound.seek(first - skipped)
             data = sound.read(skipped + last - first, dtype="float32", always_2d=True)[skipped:]
             self._require_claimed_length(sound, first + len(data), last)
             return np.ascontiguousarray(data.T)
@@ -329,6 +339,10 @@ class Lazy:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fields, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(
+                f"Lazy({self.fields!r:.60}): name the kind of each field, as in {{'photo': 'image'}}"
+            )
         if wrong := [kind for kind in self.fields.values() if kind not in _HANDLE_TYPES]:
             raise ConfigError(
                 f"Lazy: {wrong[0]!r} is not a kind of media: use one of {', '.join(_HANDLE_TYPES)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+import operator
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,9 +72,14 @@ class Video:
             uint8[frames, height, width, 3].
 
         Raises:
+            ConfigError: for `times` that are not a sequence of numbers.
             DataError: if the video is invalid, corrupted, cut off, too long or too large, and for
                 times outside of it.
         """
+        try:
+            times = [float(time) for time in times]
+        except (TypeError, ValueError):
+            raise ConfigError(f"frames({times!r:.60}): give a list of seconds") from None
         with sample_errors("video", self.key), self._open() as (container, stream):
             length = _get_duration_seconds(container, stream)
             self.limits.check("seconds", length)
@@ -135,8 +141,15 @@ class Video:
             uint8[frames, height, width, 3].
 
         Raises:
+            ConfigError: for `numbers` that are not a sequence of whole numbers.
             DataError: as `frames`, and for numbers outside of the video.
         """
+        try:
+            numbers = [operator.index(number) for number in numbers]
+        except TypeError:
+            raise ConfigError(
+                f"numbered({numbers!r:.60}): give a list of whole numbers; round others first"
+            ) from None
         with sample_errors("video", self.key), self._open() as (container, stream):
             self.limits.check("seconds", _get_duration_seconds(container, stream))
             if wrong := [number for number in numbers if not number >= 0]:

@@ -201,6 +201,7 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
     size = file_versions.stat_file(origin).size
     with _CsvStream(origin) as stream, _open_csv_reader(stream, block, convert) as reader:
         last, large, negative = None, set[str](), set[str]()
+        _require_commas(reader.schema.names, origin)
         types_read = {field.name: str(field.type) for field in reader.schema}
         doubles = [name for name, type_name in types_read.items() if type_name == "double"]
         integers = [name for name, type_name in types_read.items() if type_name == "int64"]
@@ -221,6 +222,23 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
                 last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
         stream.closed_quotes(last)
     return large | negative if stream.has_hexadecimals else large
+
+
+def _require_commas(names: Sequence[str], origin: Path) -> None:
+    """Raise `DataError` for a header whose only column holds tabs or semicolons.
+
+    Spreadsheets and speech corpora separate values by these. All values of a row would be one text.
+    """
+    separator = (
+        next((mark for mark in "\t;" if mark in names[0]), None) if len(names) == 1 else None
+    )
+    if separator:
+        raise DataError(
+            f"the header {names[0][:80]!r} has no comma, so its values seem to be separated by "
+            f"{separator!r}: convert the file, as with pandas.read_csv(path, sep={separator!r})"
+            ".to_parquet(other), or read its lines with format='text'",
+            where=str(origin),
+        )
 
 
 def _has_large_integer(values: npt.NDArray[np.float64]) -> bool:

@@ -152,7 +152,13 @@ def _encode_part(extension: str, value: Any) -> bytes:
     if extension in ("json", "jsn"):
         return encode_json(value)
     if extension in _INTEGER_EXTENSIONS:
-        return b"%d" % operator.index(value)
+        try:
+            return b"%d" % operator.index(value)
+        except TypeError as error:
+            raise TypeError(
+                f"a .{extension} holds a whole number, and this is a {type(value).__name__}; "
+                "rename it to .txt or .json"
+            ) from error
     if extension == "npy":
         file = io.BytesIO()
         np.save(file, _to_savable_array(value), allow_pickle=False)
