@@ -1054,7 +1054,7 @@ def test_c1_the_ranks_of_jax_are_found() -> None:
     code = (
         "import sys, jax, penstock as ps\n"
         "jax.distributed.initialize(sys.argv[1], 2, int(sys.argv[2]))\n"
-        "print(len(ps.Loader(ps.from_sequence(range(10)))), ps.Loader(ps.from_sequence(range(10)))._session.spread.rank)"
+        "print(len(ps.Loader(ps.from_sequence(range(10)))), ps.Loader(ps.from_sequence(range(10)))._session.sharding.rank)"
     )
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     ranks = [

@@ -192,7 +192,7 @@ def test_times_and_long_floats_are_no_lines(value: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [date(2024, 1, 1), datetime(2024, 1, 1), float("nan"), b"a", {1}])
 def test_a_value_that_is_not_json_is_an_error_with_a_remedy(value: Any, tmp_path: Path) -> None:
-    message = "written as JSON: .*; convert it in a map step before, or write format='arrow'"
+    message = "written as JSON: .*; convert the value in a map step, .* or write format='arrow'"
     with pytest.raises(ps.DataError, match=message):
         ps.write(ps.from_sequence([{"x": value}]), tmp_path / "lines", "jsonl")
 

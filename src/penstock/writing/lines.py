@@ -28,13 +28,8 @@ class LineEncoder:
             return line, len(line)
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
-<<<<<<< HEAD
                 f"a row cannot be written as JSON: {error}; convert the value in a map step, as in "
-                "str(value), or write Parquet",
-=======
-                f"a row cannot be written as JSON: {error}; convert it in a map step before, or "
-                "write format='arrow'",
->>>>>>> d378
+                "str(value), or write format='arrow' or Parquet",
                 where=f"sample {position}",
             ) from error
 

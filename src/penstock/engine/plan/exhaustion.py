@@ -38,7 +38,7 @@ def compute_horizon(given: Callable[[int], Ints]) -> int:
     """Return a horizon for an endless plan, from the samples in its first positions: beyond any
     run, and countable.
 
-    >>> far(lambda position: np.full(2, 4 * position)) == ENDLESS_HORIZON // 8
+    >>> compute_horizon(lambda position: np.full(2, 4 * position)) == ENDLESS_HORIZON // 8
     True
     """
     return ENDLESS_HORIZON // max(1, int(given(_SOME).sum()) // _SOME)

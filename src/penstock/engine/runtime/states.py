@@ -264,7 +264,7 @@ def require_equal_positions(stands: Mapping[int, Mapping[str, Any]], unit: str =
     parallelism), all processes are compared, and `unit` is "process".
 
     >>> place = {"place": [0, 16], "step": 4, "data": {}, "run": {}}
-    >>> require_equal_stands({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
+    >>> require_equal_positions({0: place, 1: {**place, "place": [0, 20], "step": 5}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     penstock.errors.StateError: the states are from different positions: rank 0 was at step 4, ...

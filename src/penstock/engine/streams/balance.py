@@ -75,7 +75,7 @@ def balance_costs(costs: list[int], ranks: int) -> list[list[int]]:
     Then rows of the most expensive rank are swapped with others while that lowers the maximum.
     Longest processing time first, see Graham, "Bounds on multiprocessing timing anomalies" (1969).
 
-    >>> shares([9, 1, 1, 5, 5, 1], 2)
+    >>> balance_costs([9, 1, 1, 5, 5, 1], 2)
     [[0, 1, 2], [3, 4, 5]]
     """
     each, bins = len(costs) // ranks, [list[int]() for _ in range(ranks)]
