@@ -233,7 +233,8 @@ def test_a_notebook_gets_a_list() -> None:
     for shown in (mixed(3), mixed(3).plan, iter(mixed(3)), ps.Loader(mixed(3))):
         opened.clear()
         Reader().feed(shown._repr_html_())  # pyright: ignore[reportPrivateUsage]
-        assert opened == ["ul", "li", "ul", "li", "li", "li"]
+        assert opened[:6] == ["ul", "li", "ul", "li", "li", "li"]
+        assert ("table" in opened) is isinstance(shown, ps.Dataset)  # its first rows
 
 
 def test_five_hundred_sources_are_shown_in_no_time() -> None:

@@ -83,8 +83,11 @@ class Group(RandomStep, GroupStep):
 
     def _method(self) -> str:
         """Return the method of a dataset that adds the fold, or the class of a custom one."""
-        fold, kind = type(self.fold), str(self.describe()["fold"])
-        return f"{_METHODS.get(kind, kind)}()" if "penstock." in fold.__module__ else fold.__name__
+        fold = type(self.fold)
+        if "penstock." not in fold.__module__:
+            return fold.__name__
+        kind = str(self.describe()["fold"])
+        return f"{_METHODS.get(kind, kind)}()"
 
     @property
     def needs_lengths(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....errors import ConfigError
 from ....types import Ints, Json, Mixing
-from .rule import Drawing, Draws, Invertible, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, Invertible, LaneShare, Outcome, OverInputs, Rule
 
 _SCAN = 1 << 16  # positions gone through together
 
@@ -26,10 +26,10 @@ class By(Rule):
 
     def schedule(self, sizes: Sequence[int | None]) -> Drawing:
         kind = InverseSchedule if isinstance(self.mixing, Invertible) else RuleSchedule
-        return kind(self.mixing, tuple(sizes))
+        return kind(tuple(sizes), self.mixing)
 
     def draws(self, n: int, share: LaneShare) -> Draws:
-        return ByRule(RuleSchedule(self.mixing, (None,) * n), share, self.mixing.size((None,) * n))
+        return ByRule(RuleSchedule((None,) * n, self.mixing), share, self.mixing.size((None,) * n))
 
     def endless(self, names: Sequence[str], inputs: Sequence[bool]) -> bool:
         return all(inputs)
@@ -42,19 +42,14 @@ class By(Rule):
 
 
 @dataclass(frozen=True)
-class RuleSchedule:
+class RuleSchedule(OverInputs):
     """A mixing rule of the user's."""
 
     mixing: Mixing
-    sizes: tuple[int | None, ...]
 
     @property
     def size(self) -> int | None:
         return self.mixing.size(self.sizes)
-
-    @property
-    def passes(self) -> Ints:
-        return np.ones(len(self.sizes), np.int64)
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
         source, k = self.mixing.at(positions)

@@ -11,7 +11,7 @@ from ....errors import ConfigError
 from ....types import MAX_POSITION, Ints, Json
 from ...base.cursors import parse_cursor_int
 from ...base.rows import compute_bounds
-from .rule import Drawing, Draws, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, LaneShare, Outcome, OverInputs, Rule
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,12 @@ class Chain(Rule):
 
 
 @dataclass(frozen=True)
-class ChainSchedule:
+class ChainSchedule(OverInputs):
     """One input after the other."""
-
-    sizes: tuple[int | None, ...]
 
     @property
     def size(self) -> int | None:
         return None if self.sizes[-1] is None else sum(size or 0 for size in self.sizes)
-
-    @property
-    def passes(self) -> Ints:
-        return np.ones(len(self.sizes), np.int64)
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
         starts = self._starts

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+
+import numpy as np
 
 from ....types import Ints, Json
 
@@ -26,6 +29,17 @@ class Drawing(Protocol):
     def passes(self) -> Ints: ...
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]: ...
     def counts(self, position: int, /) -> Ints: ...
+
+
+@dataclass(frozen=True)
+class OverInputs:
+    """A drawing that takes one pass of each input in a pass, over inputs of these lengths."""
+
+    sizes: tuple[int | None, ...]
+
+    @property
+    def passes(self) -> Ints:
+        return np.ones(len(self.sizes), np.int64)
 
 
 @runtime_checkable

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....types import Ints, Json
-from .rule import Drawing, Draws, LaneShare, Outcome, Rule
+from .rule import Drawing, Draws, LaneShare, Outcome, OverInputs, Rule
 
 
 @dataclass(frozen=True)
@@ -32,19 +32,13 @@ class Turns(Rule):
 
 
 @dataclass(frozen=True)
-class TurnsSchedule:
+class TurnsSchedule(OverInputs):
     """One sample of each input in turn, as long as all have one."""
-
-    sizes: tuple[int | None, ...]
 
     @property
     def size(self) -> int | None:
         known = [size for size in self.sizes if size is not None]
         return min(known) * len(self.sizes) if known else None
-
-    @property
-    def passes(self) -> Ints:
-        return np.ones(len(self.sizes), np.int64)
 
     def at(self, positions: Ints, /) -> tuple[Ints, Ints]:
         k = positions // len(self.sizes)
