@@ -20,6 +20,7 @@ from helpers import slow_if, through_json
 from penstock.compat.easydata import (
     HFDatasetShardedSource,
     MixedShardedSource,
+    MixStageConfig,
     WeightSchedulePoint,
     WeightScheduler,
     block_mixture_interleave,
@@ -538,6 +539,20 @@ def test_sources_that_are_not_in_the_schedule_are_refused_by_name() -> None:
         MixedShardedSource(
             {"code": [1], "text": [1]}, weights={"code": 1}, weight_scheduler=scheduler
         )
+
+
+@pytest.mark.parametrize("weights", [0.5, [0.5, 0.5], ...])
+def test_weights_that_are_not_by_name_are_refused(weights: Any) -> None:
+    calls = {
+        "MixedShardedSource": lambda: MixedShardedSource(sources(), weights),
+        "MixStageConfig": lambda: MixStageConfig(weights=weights),
+        "WeightSchedulePoint": lambda: WeightSchedulePoint(step=0, weights=weights),
+    }
+    for location, call in calls.items():
+        with pytest.raises(
+            ps.ConfigError, match=f"{location}.*: the weights are a .*give a mapping"
+        ):
+            call()
 
 
 def sources() -> dict[str, HFDatasetShardedSource]:

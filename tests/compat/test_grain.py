@@ -223,6 +223,12 @@ def test_stream_does_not_depend_on_threads_and_workers(threads: int, workers: in
 # ---------------------------------------------------------------- semantics of maps
 
 
+@pytest.mark.parametrize(("order", "length"), [("penstock", 6_726), ("grain", 6_728)])
+def test_length_of_a_mixture_depends_on_the_order(order: Any, length: int) -> None:
+    inputs = [grain.MapDataset.range(n, order=order) for n in (4_708, 60_000)]
+    assert len(grain.MapDataset.mix(inputs, weights=[0.7, 0.3])) == length
+
+
 def test_index_beyond_the_length_is_the_next_pass() -> None:
     ds = grain.MapDataset.range(10).seed(1).shuffle()
     assert sorted(ds[i] for i in range(10, 20)) == list(range(10))

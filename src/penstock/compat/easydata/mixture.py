@@ -11,6 +11,7 @@ from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import mix
 from ...schedule import Schedule
 from .inputs import dataset_of
+from .weights import check_mapping
 
 
 def block_mixture_interleave(
@@ -91,6 +92,8 @@ def checked_weights(
     location: str,
 ) -> Mapping[str, float] | Schedule | None:
     """Return the schedule if there is one, else the weights; check both against the names."""
+    if weights is not None:
+        check_mapping(weights, location)
     if weights is not None and set(weights) != set(names):
         missing, extra = sorted(set(names) - set(weights)), sorted(set(weights) - set(names))
         raise ConfigError(

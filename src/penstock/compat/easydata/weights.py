@@ -10,8 +10,18 @@ from ...errors import ConfigError
 from ...schedule import Interpolation, Schedule, check_weights
 
 
+def check_mapping(weights: object, location: str) -> None:
+    """Raise if weights are not a mapping by name."""
+    if not isinstance(weights, Mapping):
+        raise ConfigError(
+            f"{location}: the weights are a {type(weights).__name__}; give a mapping "
+            "{name: weight, ...}"
+        )
+
+
 def check_sum(weights: Mapping[str, float], location: str) -> None:
     """Raise if weights do not sum to 1, as schedule points and mix stages require."""
+    check_mapping(weights, location)
     check_weights(weights, location)
     total = fsum(weights.values())
     if abs(total - 1) > 1e-6:
