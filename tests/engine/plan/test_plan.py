@@ -136,6 +136,16 @@ def test_exhaustions_are_the_first_repeat_and_the_last_sample(
 # ---------------------------------------------------------------- cases
 
 
+def test_a_fixed_set_of_repeated_samples_knows_how_many_differ() -> None:
+    """Before, a share of a selection with copies had none, and so never repeated."""
+    copies = numbers(1, "a").select([0, 0, 0, 0])
+    _, held_out = copies.split("40%", seed=1)
+    assert held_out.plan.exhaustion()["a"].repeats == 1
+    assert numbers(4, "a").repeat().slice(0, 8, 2).plan.exhaustion()["a"].repeats == 2
+    assert numbers(9, "a").repeat_each(2).slice(0, 6).plan.exhaustion()["a"].repeats == 3
+    assert numbers(9, "a").repeat().limit(10**12).plan.exhaustion()["a"].repeats == 9
+
+
 def test_packed_rows_name_the_tokens_they_hold() -> None:
     ds = documents(40, "docs").shuffle(seed=1).pack(16)
     for position, row in enumerate(ds):

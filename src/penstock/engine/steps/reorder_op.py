@@ -26,6 +26,8 @@ from .seek import At, Metered, holding
 from .tally import Tally, laps_of, spend_search, split_passes
 from .tokens import Lengths
 
+_SCAN = 1 << 20  # places of a fixed set that are looked at
+
 
 class OrderOp(UnaryOp):
     """An order of an input. As it stands: pass after pass as one, each in its own order."""
@@ -279,6 +281,21 @@ class RoundOp(PassOp):
             yield Before(self.input, first + place + ahead, ahead, first, replays=True)
 
     @property
+    def different(self) -> int:
+        """The number of different places of the input."""
+        return self.around[0]
+
+    def once(self, out: Ints) -> None:
+        self.input.once(out)
+        if (leaf := self.input.leaf) is None:
+            return
+        places = min(self.around[0], _SCAN)
+        if self.input.size == out[leaf] or places < self.around[0]:
+            out[leaf] = min(self.different, out[leaf])
+        else:  # the input repeats samples
+            out[leaf] = len(np.unique(self.locate(np.arange(places)).index))
+
+    @property
     def mixture(self) -> Path | None:
         return (
             self.input.mixture if isinstance(self.order, Replay) else None
@@ -312,10 +329,9 @@ class PickOp(RoundOp):
     def places_of(self, below: Ints) -> Ints:
         return self.order.every(below)
 
-    def once(self, out: Ints) -> None:
-        self.input.once(out)
-        if self.leaf is not None:
-            out[self.leaf] = min(self.order.different, out[self.leaf])
+    @property
+    def different(self) -> int:
+        return self.order.different
 
 
 class PortionOp(RoundOp):
