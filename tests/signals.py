@@ -110,9 +110,9 @@ def alarms(seed: int, longest: float) -> Iterator[Callable[[Callable[[], T]], T]
     """A function that calls another, and has a real signal raise `KeyboardInterrupt` in it at a random moment."""
     dice, armed = random.Random(seed), False
 
-    def hear(_: int, frame: FrameType | None) -> None:
+    def hear(*_: Any) -> None:
         nonlocal armed
-        if armed and not _swallows(frame):
+        if armed:
             armed = False
             raise KeyboardInterrupt
 
@@ -128,12 +128,20 @@ def alarms(seed: int, longest: float) -> Iterator[Callable[[Callable[[], T]], T]
         finally:
             armed = False
 
-    old = signal.signal(signal.SIGALRM, hear)
+    printed = sys.unraisablehook
+
+    def print_others(unraisable: Any) -> None:
+        # Python only prints what is raised in callbacks of weak references and of the collector.
+        if unraisable.exc_type is not KeyboardInterrupt:
+            printed(unraisable)
+
+    old, sys.unraisablehook = signal.signal(signal.SIGALRM, hear), print_others
     try:
         yield run
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, old)
+        sys.unraisablehook = printed
 
 
 def children() -> list[int]:

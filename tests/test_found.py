@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from example_counts import is_soak
 
 
 def store(lengths: list[int], name: str = "s") -> ps.Dataset:
@@ -55,7 +56,8 @@ def test_passes_in_the_same_order_have_no_end_either() -> None:
         assert len(next(iter(loader))) == 13
 
 
-@pytest.mark.slow  # 33,000 passes
+@pytest.mark.slow
+@pytest.mark.skipif(not is_soak(), reason="33,000 passes: `make soak`")
 def test_a_stream_has_an_index_in_every_one_of_many_passes() -> None:
     """The index counted over all passes, and was too large for a number in the 32,768th."""
     indexed = ps.from_iterable(partial(iter, range(1)), name="s").map_with_index(

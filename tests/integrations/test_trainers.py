@@ -311,6 +311,7 @@ def test_lightning_takes_a_function_that_makes_a_loader() -> None:
         made.setup(SimpleNamespace(world_size=1), None, "fit")
 
 
+@pytest.mark.skipif(not is_soak(), reason="minutes of clusters: `make soak`")
 def test_ray_train_begins_killed_workers_anew(tmp_path: Path) -> None:
     pytest.importorskip("ray.train", exc_type=ImportError)
     done = subprocess.run(
