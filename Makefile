@@ -78,7 +78,7 @@ nightly: soak formats oldest pythons bench
 # SEEDS rounds of the property tests; each draws a fresh seed, and pytest prints it.
 soak: $(VENV)/.dev
 	DOCUMENTS=1000000 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py -k shards
-	SOAK=1 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py tests/engine/runtime/executors/test_processes.py -k without
+	SOAK=1 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py tests/engine/runtime/executors/test_processes.py -k "without or node"
 	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
 	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/engine/mixing/test_mix.py tests/test_found.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py

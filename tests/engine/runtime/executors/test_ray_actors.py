@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from example_counts import rounds
+from example_counts import is_soak, rounds
 from helpers import as_lists
 from killed_writer import documents
 from penstock.engine.runtime.compute import compute
@@ -162,6 +162,7 @@ def test_lost_actors_bad_samples_and_errors(cluster: Any) -> None:
     assert any("lost 3 times" in entry["error"] for entry in journal)
 
 
+@pytest.mark.skipif(not is_soak(), reason="20 seconds of a cluster: `make soak`")
 def test_a_node_may_die(cluster: Any) -> None:
     found, nodes = cluster
     ds = numbers(400).map(row).batch(4)
