@@ -62,7 +62,7 @@ check: $(VENV)/.dev
 	$(BIN)/pyright
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/engine_size.py --check
-	$(PYTEST) tests/test_house.py
+	$(PYTEST) -m "not slow" tests/test_house.py
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -80,7 +80,8 @@ soak: $(VENV)/.dev
 	DOCUMENTS=1000000 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py -k shards
 	SOAK=1 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py tests/engine/runtime/executors/test_processes.py -k "without or node"
 	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
-	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/engine/mixing/test_mix.py tests/test_found.py
+	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/engine/mixing/test_mix.py tests/test_found.py \
+	    tests/demo/test_story.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \

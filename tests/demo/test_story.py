@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from example_counts import is_soak
 from helpers import through_json
 from penstock.demo import story
 from penstock.demo.journal import JournalReader
@@ -20,6 +21,7 @@ from penstock.report import open_target
 pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed
 
 
+@pytest.mark.skipif(not is_soak(), reason="`make demo` does the same: `make soak`")
 def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
