@@ -238,7 +238,7 @@ _NO_TABLES = {
     "IterableDatasetDict": "give one of its splits: ps.from_iterable(dataset['train'])",
     "LazyFrame": "collect it: ps.read(frame.collect())",
 }
-"""What to write instead of reading objects that only lead to a table, by class."""
+"""Remedies for objects that only lead to a table, by class."""
 
 
 def _read_table(

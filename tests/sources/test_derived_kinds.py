@@ -36,7 +36,7 @@ MANY = catalog.MIN_CATALOG_FILES
 
 
 class Case(NamedTuple):
-    """How to make the data of a kind, in a second version too, and how to use it."""
+    """Recipe of a kind: makes its data, in a second version too, and uses it."""
 
     write: Callable[[Path, int], Any]
     use: Callable[[Path, Path | None], Any]

@@ -38,7 +38,7 @@ class HubTable(Protocol):
 class ArrowTable(Memory):
     """Rows of a table in memory: mappings, or columns where a step takes columns.
 
-    A row is equal to that of `penstock.read` for a Parquet file of the table. A list of numbers is
+    A row equals the row that `penstock.read` gives for a Parquet file of the table. A list of numbers is
     a view of the column.
 
     Args:

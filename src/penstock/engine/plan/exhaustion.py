@@ -126,8 +126,8 @@ class _CachedSums:
         self(0)
 
     def find_countable(self) -> tuple[int, bool]:
-        """Return a position up to twice of which an endless plan can be counted, and whether that
-        exceeds any run.
+        """Return a position, and whether it exceeds any run. An endless plan can be counted up to
+        twice this position.
         """
         try:
             self(

@@ -30,7 +30,7 @@ _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
 _LISTED = 1 << 16  # repeats of a sample listed at once if no range is given
 _LISTED_IN_VAIN = 1 << 17  # and in all, without a hit
-_ENDLESS_RANGE = 1 << 18  # how far endless plans are compared if nobody says
+_ENDLESS_RANGE = 1 << 18  # how far endless plans are compared without a range
 
 
 @validate_arguments

@@ -106,7 +106,7 @@ class GroupedCursors:
 
 @dataclass(frozen=True, slots=True)
 class PassEndCursors:
-    """Cursors of `length` items of which the last ends a pass, at the cursor `end`."""
+    """Cursors of `length` items; the last item ends a pass, at the cursor `end`."""
 
     cursors: ChunkCursors
     length: int

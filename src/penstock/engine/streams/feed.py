@@ -23,7 +23,7 @@ FIRST_PLAN, LAST_PLAN = (
 _MIN_HINTED = (
     32  # rows told at a time at least, so that one that needs much does not stop the others
 )
-_PLANNED_FOR_HINTS = 4096  # rows planned ahead where somebody is told
+_PLANNED_FOR_HINTS = 4096  # rows planned ahead where hints are sent
 
 
 @dataclass(frozen=True, slots=True)

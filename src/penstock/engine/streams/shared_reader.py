@@ -214,7 +214,7 @@ class SharedReaderLane:
     def seek(self, epoch: int, cursor: Json, /) -> None:
         if cursor is None:
             while self.reader.is_end_unknown(epoch) and self._position.epoch == epoch - 1:
-                self.pull(1 << 10)  # nobody needs what may be left of the pass, but where it ends
+                self.pull(1 << 10)  # only the end of the pass matters here
             self._position = ReadPosition(epoch, self.reader.first_number(epoch), None)
         else:
             below, number = parse_cursor_list(cursor)

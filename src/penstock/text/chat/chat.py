@@ -49,7 +49,7 @@ class ChatStats(NamedTuple):
         shortened: samples that were truncated.
         too_long: samples that were dropped since they do not fit.
         untrained: samples in which no token carries loss, dropped or not.
-        changed_answers: answers of which the template dropped or changed a part.
+        changed_answers: answers that the template dropped or changed in part.
         control_tokens: samples with control tokens in the data, encoded as text.
     """
 
@@ -88,7 +88,7 @@ class Chat:
         format: the form of samples: "messages", "sharegpt", "completion", "alpaca", "dolly",
             "text", "preference", "kto" or "stepwise". "auto" takes the first that fits.
         template: a built-in template by the name of its family, such as "chatml" or "llama3"; a
-            path; or a template itself. By default that of the tokenizer.
+            path; or a template itself. By default the template of the tokenizer.
         train_on: learn the answers of the "assistant", the "last" of them, or "all" tokens; or a
             function of a message that returns whether it is learned. Messages with `weight` 0 or
             `train` false are never learned.
@@ -540,7 +540,7 @@ def _is_excluded(message: Message) -> bool:
 
 
 def _name_token(tokenizer: Any, name: str, default: str | None, known: Mapping[str, int]) -> str:
-    """Return the text of a tokenizer's token; that of the family if it names none; or ""."""
+    """Return the text of a tokenizer's token, else the default of the family, else ""."""
     token = getattr(tokenizer, f"{name}_token", None)
     if isinstance(token, str) and token in known:
         return token
