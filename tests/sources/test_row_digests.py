@@ -200,7 +200,7 @@ class OutsideRng:
 
 
 def test_rows_that_are_turned_over_at_random_are_never_refused() -> None:
-    for _ in range(20):
+    for _ in range(60):
         with ps.Loader(ps.from_sequence(Flipping(OutsideRng()))) as loader:
             state = loader.state_dict()
         with ps.Loader(ps.from_sequence(Flipping(OutsideRng()))) as loader:
