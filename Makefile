@@ -9,12 +9,12 @@ PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of interpreters, and each would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all check docs free-threaded nightly soak formats oldest pythons bench bench-quick clean
+.PHONY: help demo test test-all check lint docs free-threaded nightly soak formats oldest pythons bench bench-quick clean
 help:
 	@echo "make demo           mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test           the quick tests, docstrings, docs code blocks and examples: about 6 minutes on 2 cores"
 	@echo "make test-all       every test, also those marked slow: processes, kills, clusters, trainers"
-	@echo "make check          ruff, pyright, the rules of the source tree, the words of names and docs"
+	@echo "make check          ruff, pyright, the words of names and docs (make lint), the rules of the source tree"
 	@echo "make docs           the documentation; warnings are errors"
 	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, if there is one"
 	@echo "make nightly        soak, formats, oldest, pythons, bench: what the gate, .ci/run, has no time for"
@@ -56,13 +56,15 @@ test: $(VENV)/.dev
 test-all: $(VENV)/.dev
 	$(PYTEST) -n $(JOBS) --dist worksteal
 
-check: $(VENV)/.dev
+check: lint
+	$(PYTEST) -m "not slow" tests/test_house.py
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
 	$(BIN)/python tools/words.py
 	$(BIN)/python tools/engine_size.py --check
-	$(PYTEST) -m "not slow" tests/test_house.py
 
 docs: $(VENV)/.dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -80,8 +82,10 @@ soak: $(VENV)/.dev
 	DOCUMENTS=1000000 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py -k shards
 	SOAK=1 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py tests/engine/runtime/executors/test_processes.py -k "without or node"
 	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
-	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/engine/mixing/test_mix.py tests/test_found.py \
+	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/test_found.py \
 	    tests/demo/test_story.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/mixing/test_mix.py tests/engine/changes/test_adopt.py tests/media/test_images.py \
+	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py tests/compat/test_grain_order.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \

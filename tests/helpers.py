@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from example_counts import is_soak
 
 
 def numbers(n: int = 20, name: str = "a") -> ps.Dataset:
@@ -74,13 +75,6 @@ def pairwise(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
     ]
 
 
-def pairwise_first(*factors: Sequence[Any]) -> list[Any]:
-    """The full product, of which the combinations that `pairwise` leaves out are marked slow."""
-    quick = pairwise(*(range(len(factor)) for factor in factors))
-    return [
-        pytest.param(
-            *(factor[i] for factor, i in zip(factors, row, strict=True)),
-            marks=slow_if(row not in quick),
-        )
-        for row in product(*(range(len(factor)) for factor in factors))
-    ]
+def pairwise_first(*factors: Sequence[Any]) -> list[tuple[Any, ...]]:
+    """The combinations of `pairwise`; in `make soak` the full product."""
+    return list(product(*factors)) if is_soak() else pairwise(*factors)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import penstock.compat.grain as ours
-from helpers import slow_if, through_json
+from example_counts import rounds
+from helpers import through_json
 from penstock.compat.grain.cipher import half_bits, shuffled, unshuffled
 from penstock.compat.grain.lineage import Lineage, joined
 from penstock.compat.grain.order import (
@@ -296,9 +297,7 @@ class Built:
         )
 
 
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=slow_if(seed >= 20)) for seed in range(50)]
-)
+@pytest.mark.parametrize("seed", range(rounds(20, 50)))
 def test_random_pipelines_equal_grain(seed: int, theirs: Any) -> None:
     inline = theirs.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     mine = list(islice(Built(seed, ours, {"order": "grain"}, INLINE).whole(), 60))

@@ -636,21 +636,22 @@ def several(x: int) -> list[int]:
     return [x] * (1 + x % 5)
 
 
-@pytest.mark.parametrize("name", IN_LANES)
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+OTHER_ORDERS = [
+    (unshuffled(200).shuffle(seed=1), unshuffled(200).shuffle(seed=2)),
+    (unshuffled(200).skip(5), unshuffled(200).skip(9)),
+    (PAIRED[0].skip(5), PAIRED[0].skip(9)),
+    (PAIRED[0].shuffle(seed=1), PAIRED[0].shuffle(seed=2)),
+]
+
+
 @pytest.mark.parametrize(
-    ("was", "now"),
-    [
-        (unshuffled(200).shuffle(seed=1), unshuffled(200).shuffle(seed=2)),
-        (unshuffled(200).skip(5), unshuffled(200).skip(9)),
-        (PAIRED[0].skip(5), PAIRED[0].skip(9)),
-        (PAIRED[0].shuffle(seed=1), PAIRED[0].shuffle(seed=2)),
-    ],
+    ("name", "lanes", "other"), pairwise_first(list(IN_LANES), (1, 2, 4), OTHER_ORDERS)
 )
 def test_another_order_in_lanes_is_not_adopted(
-    name: str, lanes: int, was: ps.Dataset, now: ps.Dataset
+    name: str, lanes: int, other: tuple[ps.Dataset, ps.Dataset]
 ) -> None:
     """Which samples a filter leaves is not known, but which it was given."""
+    was, now = other
     with ps.Loader(IN_LANES[name](was), lanes=lanes) as loader:
         keys_of(loader, 13)
         state = loader.state_dict()

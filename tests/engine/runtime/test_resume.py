@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, note
 
 import penstock as ps
-from example_counts import examples
+from example_counts import examples, rounds
 from helpers import numbers
 from oracle import endless
 from penstock.engine.changes.edits import Edit
@@ -152,17 +152,10 @@ ENDLESS = {"repeat for ever", "skip of what never ends", "mix, restart"}
 
 @pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
 def test_every_step_resumes(name: str, make: Stage) -> None:
+    """At six positions; in `make soak` at every position."""
     steps = 24 if name in ENDLESS else None
-    assert_resumes(make, steps=steps, at_most=6)
-    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=2)  # over two passes
-
-
-@pytest.mark.slow  # at every position
-@pytest.mark.parametrize("name,make", STAGES, ids=[name for name, _ in STAGES])
-def test_every_step_resumes_at_every_position(name: str, make: Stage) -> None:
-    steps = 24 if name in ENDLESS else None
-    assert_resumes(make, steps=steps)
-    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=24)
+    assert_resumes(make, steps=steps, at_most=rounds(6, 64))
+    assert_resumes(lambda: ps.Loader(make()), steps=steps, at_most=rounds(2, 24))  # over two passes
 
 
 @examples(300)

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from chat_cases import BOS, CONTROL, EOS, FAMILIES, NOT_SPECIAL, bpe, random_conversation, reference
+from example_counts import rounds
 from penstock.text import Chat
 from penstock.text.chat import templates
 
 SOURCES = Path(templates.__file__).with_name("families")
-COUNTS = [30, pytest.param(300, marks=pytest.mark.slow)]  # conversations for each family
+COUNTS = [rounds(30, 300)]  # conversations for each family
 
 
 def without_generation(family: str) -> str:

@@ -99,16 +99,16 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
 
 
 ALL = [
-    ("processes", 1),
     ("processes", 3),
+    ("processes", 1),
     *(("threads", n) for n in (1, 2, 3, 4)),
     ("processes", 2),
     ("processes", 4),
 ]
 QUICK = ("rows", "ragged batches", "shuffle buffer", "packed as it comes", "mixture")
 EVERY = [
-    pytest.param(name, executor, workers, marks=slow_if(workers == 1 or name not in QUICK))
-    for name, (executor, workers) in product(PIPELINES, ALL[: rounds(2, len(ALL))])
+    pytest.param(name, executor, workers, marks=slow_if(name not in QUICK))
+    for name, (executor, workers) in product(PIPELINES, ALL[: rounds(1, len(ALL))])
 ]
 """Executors and workers: all of them in `make soak`; random runs draw threads and processes alike."""
 
