@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +79,57 @@ def test_values_without_a_text_have_a_remedy() -> None:
     assert sum(map(len, ds.map(lambda row: {"x": str(row["x"])}).split(0.1, column="x"))) == 3
     with pytest.raises(ps.ConfigError, match="did you mean 'site'"):
         ps.from_sequence(make_rows(9, 3)).split(0.1, column="sites")
+
+
+SECONDS = [datetime.datetime(2020, 1, 1) + datetime.timedelta(seconds=i) for i in range(300)]
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        pytest.param(
+            pa.array([10**12 + i for i in range(300)]),
+            pa.array([float(10**12 + i) for i in range(300)]),
+        ),
+        pytest.param(
+            pa.array([float(i) for i in range(300)]),
+            pa.array([-0.0, *map(float, range(1, 300))]),
+        ),
+        pytest.param(pa.array(SECONDS, pa.timestamp("s")), pa.array(SECONDS, pa.timestamp("us"))),
+        pytest.param(pa.array(SECONDS, pa.timestamp("ms")), pa.array(SECONDS, pa.timestamp("ns"))),
+        pytest.param(
+            pa.array(SECONDS, pa.timestamp("us", "UTC")),
+            pa.array(SECONDS, pa.timestamp("ms", "Europe/Berlin")),
+        ),
+        pytest.param(
+            pa.array([second.time() for second in SECONDS], pa.time32("ms")),
+            pa.array([second.time() for second in SECONDS], pa.time64("us")),
+        ),
+        pytest.param(
+            pa.array([Decimal(i) / 4 for i in range(300)], pa.decimal128(9, 2)),
+            pa.array([Decimal(i) / 4 for i in range(300)], pa.decimal128(12, 5)),
+        ),
+        pytest.param(
+            pa.array([f"text {i}" for i in range(300)]),
+            pa.array([f"text {i}" for i in range(300)]).dictionary_encode(),
+        ),
+    ],
+    ids=["floats", "zeros", "seconds", "nanoseconds", "zones", "times", "decimals", "categories"],
+)
+def test_equal_values_of_two_types_are_on_one_side(tmp_path: Path, left: Any, right: Any) -> None:
+    for name, column in (("left", left), ("right", right)):
+        pq.write_table(pa.table({"x": column, "i": range(300)}), tmp_path / f"{name}.parquet")
+    read = [ps.read(tmp_path / f"{name}.parquet", name=name) for name in ("left", "right")]
+    trained, tested = sides(read[0].split("50%", column="x"), "i")
+    assert trained and tested
+    assert sides(read[1].split("50%", column="x"), "i") == [trained, tested]
+    selected = [
+        {(row["i"],) for row in ps.read(file, where={"x": {"hash": [0, 0.5]}})}
+        for file in sorted(tmp_path.glob("*.parquet"))
+    ]
+    assert selected == [tested, tested]
+    pairs = [sides(ds.map(dict).split("50%", column=["x", "x"]), "i") for ds in read]
+    assert pairs[0] == pairs[1]
+    if left.type != pa.timestamp("ms"):  # rows with nanoseconds have no common column with others
+        both = ps.concat(*read).split("50%", column="x")
+        assert sides(both, "i") == [trained, tested]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,17 @@ def test_a_table_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert len(ds.filter(lambda row: len(read) < 500).to_arrow(limit=10**9)) < 500
     with pytest.raises(ps.ConfigError, match="the first .* samples need"):
         ds.filter(bool).to_arrow()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the limit from /proc")
+def test_a_limit_of_the_address_space_counts() -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 30), before[1]))
+    try:
+        available = memory.detect_available_memory()
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert available <= 1 << 30

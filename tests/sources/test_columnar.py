@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.arrays.lossless import list_arrow_errors
+from penstock.engine.base.seams import world
 from penstock.errors import ConfigError, DataError, StorageError
 from penstock.sources import block, columnar, open_files
 from penstock.sources.rows import check_offsets
@@ -482,3 +484,26 @@ def test_structs_that_are_all_null_may_hold_any_index_of_a_dictionary(tmp_path: 
     with ipc.new_file(str(path), lone.schema) as writer:
         writer.write_table(lone)
     assert list(ps.read(path)) == [{"x": None}, {"x": None}]
+
+
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_a_lack_of_memory_is_not_the_fault_of_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, on_error: Any
+) -> None:
+    ds = ps.read(write(tmp_path, kind, table()))
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise pa.lib.ArrowMemoryError("malloc of size 99 failed")
+
+    monkeypatch.setattr(world.sched, "sleep", lambda _: None)
+    monkeypatch.setattr(columnar, "take_rows_of_batches", fail)
+    with ps.Loader(ds, on_error=on_error) as loader:
+        with pytest.raises(MemoryError, match="malloc") as caught:
+            next(iter(loader))
+        assert not loader.journal
+    assert any(str(tmp_path) in note for note in caught.value.__notes__)
+
+
+def test_errors_of_values_are_not_those_of_memory() -> None:
+    assert not any(issubclass(error, MemoryError) for error in list_arrow_errors())
+    assert issubclass(pa.ArrowInvalid, list_arrow_errors())

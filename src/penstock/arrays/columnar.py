@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy.typing as npt
 
@@ -21,6 +21,13 @@ ColumnStacker: TypeAlias = Callable[[Sequence[Any], str], Any]
 def import_arrow(module: str = "pyarrow") -> Any:
     """Import a module of pyarrow on first use."""
     return importlib.import_module(module)
+
+
+def list_content_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions of Arrow for data, without the one for a lack of memory."""
+    pa = import_arrow()
+    errors = cast("list[type[Exception]]", pa.ArrowException.__subclasses__())
+    return tuple(error for error in errors if not issubclass(error, MemoryError))
 
 
 class ColumnarSamples(Sequence[Any]):

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from .columnar import import_arrow
+from .columnar import import_arrow, list_content_errors
 from .dtypes import is_untyped
 
 ONE_TYPE = "give the field one type in all samples, or write format='jsonl'"
@@ -59,7 +59,7 @@ def infer_array(values: Sequence[Any]) -> Any:
                 values, pa.array([_replace_large_integers(value) for value in values]).type
             ),
         )
-    except (pa.ArrowException, TypeError) as error:
+    except (*list_content_errors(), TypeError) as error:
         if any(map(_has_pairs, values)):
             raise ValueError(
                 "it holds a list of pairs of two types, as a map column is read: make it two "
@@ -200,8 +200,11 @@ def normalize_empty(values: Sequence[Any]) -> list[Any]:
 
 
 def list_arrow_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of Arrow and Python for values that do not fit into a column."""
-    return (import_arrow().ArrowException, TypeError, ValueError, OverflowError)
+    """Return the exceptions of Arrow and Python for values that do not fit into a column.
+
+    A lack of memory is none of them: no value is at fault.
+    """
+    return (*list_content_errors(), TypeError, ValueError, OverflowError)
 
 
 def find_culprit(values: Sequence[Any]) -> int | None:

@@ -12,7 +12,7 @@ from ..arguments import join_first, suggest_names
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
 from ..errors import ConfigError
-from ..sources.select import hash_values
+from ..sources.select import hash_values, spell_values
 from .rows import Columns, to_columns
 
 
@@ -59,7 +59,7 @@ def _hash_rows(
         try:
             if isinstance(column, list):
                 raise TypeError("values of several types, or objects")
-            texts.append(pc.cast(column, pa.large_string()))
+            texts.append(spell_values(column))
         except (TypeError, *list_arrow_errors()) as error:
             raise ConfigError(
                 f"{call}: {name!r} holds values that are no texts, numbers or times ({error}); map "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -29,6 +30,12 @@ def detect_available_memory() -> int:
         open("/sys/fs/cgroup/memory.current") as used,
     ):
         limits.append(max(0, int(most.read()) - int(used.read())))
+    # Not `resource`, which Windows lacks.
+    with suppress(OSError, ValueError, IndexError), open("/proc/self/limits") as file:
+        line = next(line for line in file if line.startswith("Max address space"))
+        with open("/proc/self/statm") as sizes:
+            used_pages = int(sizes.read().split()[0])
+        limits.append(max(0, int(line.split()[3]) - used_pages * mmap.PAGESIZE))
     return min(limits)
 
 

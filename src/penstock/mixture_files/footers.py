@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..arrays.columnar import import_arrow
+from ..arrays.columnar import import_arrow, list_content_errors
 from ..sources import catalog, count_catalog_rows, derived_files
 from ..sources.columnar import Arrow
 from ..sources.derived_files import Kind
@@ -74,7 +74,7 @@ def read_footers(
             continue
         try:
             footer: Any = import_arrow("pyarrow.parquet").read_metadata(str(path))
-        except (import_arrow().ArrowException, ValueError) as error:
+        except (*list_content_errors(), ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
         rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
         groups += footer.num_row_groups
@@ -96,7 +96,7 @@ def read_list_dtype(path: Path, kind: str, column: str | None) -> str | None:
     else:
         try:
             schema: Any = import_arrow("pyarrow.parquet").read_schema(str(path))
-        except (import_arrow().ArrowException, ValueError) as error:
+        except (*list_content_errors(), ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
         types = describe_column_types(schema, schema.names)
     column_type = types.get(column)

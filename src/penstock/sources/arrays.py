@@ -382,6 +382,9 @@ def convert_package_errors(path: Path, name: str = "") -> Generator[None]:
         yield
     except (PenstockError, ImportError):
         raise
+    except MemoryError as error:
+        error.add_note(f"penstock: while reading {path}")
+        raise
     except OSError as error:
         if error.errno is not None:
             raise StorageError(f"{path}: {error}") from error

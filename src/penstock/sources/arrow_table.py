@@ -10,6 +10,7 @@ import numpy as np
 
 from ..arguments import join_first, suggest_names
 from ..arrays.columnar import import_arrow
+from ..arrays.lossless import list_arrow_errors
 from ..errors import ConfigError
 from ..types import Ints, Json, Sizes
 from .block import ColumnFacts, take_rows_of_batches
@@ -202,7 +203,7 @@ def _convert_pandas(data_frame: Any) -> Any:
     pa = import_arrow()
     try:
         return pa.Table.from_pandas(data_frame, preserve_index=False).replace_schema_metadata()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+    except list_arrow_errors() as error:
         raise ConfigError(
             f"read: a column of the frame has values without a common type ({error}); convert it, "
             "as in frame['x'].astype(str), or give rows: "

@@ -464,6 +464,9 @@ def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[
         yield
     except PenstockError:
         raise
+    except MemoryError as error:  # an error of Arrow too; the file is not at fault
+        error.add_note(f"penstock: while reading {_name_rows(path, indices)}")
+        raise
     except (
         import_arrow().ArrowException,
         OSError,
@@ -474,8 +477,11 @@ def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[
     ) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise StorageError(f"{path}: {error}") from error
-        location = str(path)
-        if indices is not None and indices.size:
-            first, last = int(np.min(indices)), int(np.max(indices))
-            location += f", row {first}" if first == last else f", rows {first} to {last}"
-        raise DataError(f"cannot be read: {error}", where=location) from error
+        raise DataError(f"cannot be read: {error}", where=_name_rows(path, indices)) from error
+
+
+def _name_rows(path: Path, indices: Ints | None) -> str:
+    if indices is None or not indices.size:
+        return str(path)
+    first, last = int(np.min(indices)), int(np.max(indices))
+    return f"{path}, row {first}" if first == last else f"{path}, rows {first} to {last}"

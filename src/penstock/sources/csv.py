@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays.columnar import import_arrow
+from ..arrays.columnar import import_arrow, list_content_errors
 from ..engine.base.progress import Progress
 from ..errors import DataError, convert_storage_errors
 from ..stores.limits import CSV_COLUMNS, CSV_ROW
@@ -58,12 +58,11 @@ def convert_csv(
     Raises:
         DataError: The file is no readable CSV file.
     """
-    pa = import_arrow()
 
     def write(file: BinaryIO) -> None:
         try:
             _convert_until_types_fit(origin, file, dict(types or {}))
-        except (pa.ArrowException, UnicodeDecodeError) as error:
+        except (*list_content_errors(), UnicodeDecodeError) as error:
             raise DataError(
                 f"the file is no readable CSV file: {error}", where=str(origin)
             ) from error

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from ..arrays.columnar import import_arrow
+from ..arrays.columnar import import_arrow, list_content_errors
 from ..errors import MALFORMED_INPUT_ERRORS, ConfigError, DataError, StorageError
 from ..stores import parse_location, storage
 from . import file_versions, meta
@@ -104,7 +104,7 @@ def find_token_column(files: Sequence[Path], kind: str) -> str | None:
         column_type: Any = dict(zip(schema.names, schema.types, strict=False)).get(_IDS)
     except StorageError:
         raise
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (*list_content_errors(), OSError, ValueError) as error:
         raise DataError(f"cannot be read: {error}", where=str(files[0])) from error
     if column_type is None or not (
         pa.types.is_list(column_type) or pa.types.is_large_list(column_type)

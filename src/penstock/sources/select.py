@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arguments import suggest_names
-from ..arrays.columnar import import_arrow
+from ..arrays.columnar import import_arrow, list_content_errors
 from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
@@ -50,9 +50,17 @@ A range is a mapping with the keys `min`, `max`, `above`, `below`, `not` and `ha
 _COMPARISONS = {"min": operator.ge, "max": operator.le, "above": operator.gt, "below": operator.lt}
 _ROWS_PER_READ = 1 << 16
 _TERMS_PER_SCAN = 64
-_VERSION = 3
+_VERSION = 4
 _CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
 """Raised for numbers over 64 bits and for texts that are not Unicode."""
+_MAX_INTEGER = float(1 << 63)
+_DECIMAL_SPELLINGS = ((r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", ""))
+_TIME_SPELLINGS = (
+    (r"(:[0-9]{2})(Z?)$", r"\1.000000\2"),
+    (r"(\.[0-9]{3})(Z?)$", r"\1000\2"),
+    (r"(\.[0-9]{6})000(Z?)$", r"\1\2"),
+)
+"""Replacements in the texts of Arrow, which show as many digits as the unit of a column."""
 
 
 class SelectedRows:
@@ -280,14 +288,14 @@ def _find_selected_rows(
 
 def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
     """Return the mask of matching rows, and how many rows have the column."""
-    pa, rows_with_column = import_arrow(), 0
+    rows_with_column = 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
         for values, count in _join_pieces(_iterate_column(file, path, column)):
             rows_with_column += count
             try:
                 masks.append(_match_values(values, condition))
-            except (pa.ArrowException, *_CONVERSION_ERRORS) as error:
+            except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
                 raise ConfigError(
                     f"{path}: where: the column {column!r} holds {values.type} and cannot be "
                     f"compared with {condition!r}"
@@ -330,7 +338,7 @@ def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tupl
                 pa.array([row.get(column) for row in mappings]),
                 sum(column in row for row in mappings),
             )
-        except (pa.ArrowException, *_CONVERSION_ERRORS) as error:
+        except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
             where = f"{path}, rows {start} to {start + len(rows) - 1}"
             problem = (
                 "of several types"
@@ -434,11 +442,46 @@ def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
+def spell_values(values: Any) -> Any:
+    """Return the text of each value of an Arrow array: one text for equal values of all types.
+
+    Whole floats are spelled as integers, decimals without trailing zeros, and times in
+    microseconds and in UTC.
+
+    Raises:
+        Exception: one of `list_arrow_errors()`, if values have no text.
+
+    >>> import pyarrow as pa
+    >>> spell_values(pa.array([10.0**12, 0.5, None])).to_pylist()
+    ['1000000000000', '0.5', None]
+    """
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
+    arrow_type, large = values.type, pa.large_string()
+    if pa.types.is_dictionary(arrow_type):
+        values, arrow_type = pc.cast(values, arrow_type.value_type), arrow_type.value_type
+    if pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None:
+        values = pc.cast(values, pa.timestamp(arrow_type.unit, "UTC"))
+    texts = pc.cast(values, large)
+    if pa.types.is_floating(arrow_type):
+        floats = pc.cast(values, pa.float64())
+        is_whole = pc.and_(
+            pc.equal(floats, pc.trunc(floats)), pc.less(pc.abs(floats), _MAX_INTEGER)
+        )
+        whole = pc.cast(pc.if_else(is_whole, floats, 0.0), pa.int64())
+        return pc.if_else(is_whole, pc.cast(whole, large), texts)
+    replacements = ()
+    if pa.types.is_decimal(arrow_type):
+        replacements = _DECIMAL_SPELLINGS
+    elif pa.types.is_timestamp(arrow_type) or pa.types.is_time(arrow_type):
+        replacements = _TIME_SPELLINGS
+    for pattern, replacement in replacements:
+        texts = pc.replace_substring_regex(texts, pattern, replacement)
+    return texts
+
+
 def hash_values(values: Any) -> Words:
     """Hash the text of each value of a chunked array; a null hashes as the empty text."""
-    texts = import_arrow("pyarrow.compute").fill_null(
-        values.cast(import_arrow().large_string()), ""
-    )
+    texts = import_arrow("pyarrow.compute").fill_null(spell_values(values), "")
     # Hash each distinct value once.
     encoded = texts.combine_chunks().dictionary_encode()
     return hash_names(encoded.dictionary.to_pylist())[encoded.indices.to_numpy()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice, pairwise
@@ -752,6 +753,25 @@ def test_what_comes_later_in_a_pass_may_be_another(was: ps.Dataset, now: ps.Data
         loader.load_state_dict(state, on_mismatch="adopt")
         run = past + keys_of(loader, 200)
     assert len(set(run)) == len(run) == len(now)
+
+
+@pytest.mark.parametrize("wrapped", [lambda ds: ds, lambda ds: ps.mix({"a": ds}, {"a": 1})])
+def test_a_part_that_began_behind_the_former_rows_is_refused(
+    wrapped: Callable[[ps.Dataset], ps.Dataset],
+) -> None:
+    def held_out(rows: int) -> ps.Dataset:
+        _, part = ps.from_sequence(range(rows), name="s").split("10%", by="position")
+        return wrapped(part.repeat())
+
+    with ps.Loader(held_out(10)) as loader:
+        keys_of(loader, 3)
+        state = loader.state_dict()
+    with (
+        ps.Loader(held_out(17)) as loader,
+        warnings.catch_warnings(action="error"),
+        pytest.raises(ps.StateError, match="the last delivered samples of this pass"),
+    ):
+        loader.load_state_dict(state, on_mismatch="adopt")
 
 
 @pytest.mark.parametrize("wrapped", [lambda ds: ds, lambda ds: ds.batch(2)])

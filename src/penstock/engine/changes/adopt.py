@@ -261,10 +261,10 @@ def _is_past_equal(tree: Step, rows: Mapping[str, int], ends: Mapping[int, int])
 def _give_equal(then: tuple[Op, Ints], now: tuple[Op, Ints]) -> bool:
     """Compare the samples at positions of two ops."""
     with suppress(StateError):  # a source no longer has all rows that it gave
-        (was, positions), (op, present) = then, now
-        return all(
-            map(np.array_equal, _samples_of(op.locate(present)), _samples_of(was.locate(positions)))
-        )
+        pairs = [
+            _samples_of(op.locate(at)) for op, at in (then, now) if op.size != 0 or not at.size
+        ]
+        return len(pairs) == 2 and all(map(np.array_equal, *pairs))
     return False
 
 

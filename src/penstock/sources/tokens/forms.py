@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...arguments import check_choice, check_int
-from ...arrays.columnar import import_arrow
+from ...arrays.columnar import import_arrow, list_content_errors
 from ...engine.base.progress import Progress
 from ...errors import ConfigError, DataError, convert_storage_errors
 from ...stores import storage
@@ -419,7 +419,7 @@ def _read_olmo_ends(table: Path, path: Path, count: int) -> Ints:
         KeyError,
         zlib.error,
         gzip.BadGzipFile,
-        import_arrow().ArrowException,
+        *list_content_errors(),
     ) as error:
         raise DataError(
             f"it does not list the starts and ends of the documents of {path.name}: {error}",
