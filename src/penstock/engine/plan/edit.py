@@ -22,7 +22,9 @@ def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool 
     if op.leaf is not None and not op.keeps_order:
         return position
     for below in op.before(position):
-        if leaf in below.op.leaves and not below.first and (top or not below.replays):
+        if leaf not in below.op.leaves or below.first or below.again:
+            continue
+        if top or not below.replays:
             return find_source_position(below.op, leaf, name, below.position, top and op.one_pass)
     raise ConfigError(
         f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice "
