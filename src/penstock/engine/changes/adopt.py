@@ -122,8 +122,8 @@ def adopt_state(
         if path not in stands:
             raise StateError(
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
-                "whole, or a slice or limit above it gives its samples again, so it cannot be "
-                "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
+                "whole, or a slice, a limit or a shorter input beside it gives its samples again, "
+                "so it cannot be changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
             )
         if any(stand := stands[path]):
             then, names = taken[path][-1].mixture.names, now[path].mixture.names

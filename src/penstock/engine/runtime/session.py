@@ -299,8 +299,8 @@ class Session:
         if repeated := sources_repeated(self._run.builder).intersection(excluded):
             raise ConfigError(
                 f"the run excluded samples of {min(repeated)!r} from a position on, and a slice, a "
-                "limit, or a mixture or zip that ends before this input, gives the same samples in "
-                "every pass, so it ended with its first pass; "
+                "limit or a shorter input beside it gives the same samples in every pass, so it "
+                "ended with its first pass; "
                 "start a new run from ds.plan.exclude(...).dataset"
             )
 
