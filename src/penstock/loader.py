@@ -245,7 +245,9 @@ class Loader(Shows):
         )
 
     def _repr_html_(self) -> str:
-        return super()._repr_html_() + attempt(self._show_progress, "")
+        return (
+            super()._repr_html_() + attempt(self._show_progress, "") + attempt(self._show_speed, "")
+        )
 
     def _show_progress(self) -> str:
         """Return how much of the pass is delivered as an HTML element; empty if unknown."""
@@ -253,8 +255,17 @@ class Loader(Shows):
         if not session.group:
             return ""
         each = session.group * session.setting.world_size
-        done = parse_cursor_int(session.out.cursor()) // each
-        return f'<br><progress value="{done}" max="{len(self)}"></progress>'
+        done, items = parse_cursor_int(session.out.cursor()) // each, len(self)
+        return f'<br><progress value="{done}" max="{items}"></progress> {done:,} of {items:,} items'
+
+    def _show_speed(self) -> str:
+        """Return samples per second and the share of time waited, from the first item on."""
+        stats = self._watch.stats(self._session)  # without the lock, which a waiting next() holds
+        elapsed, samples = stats["elapsed_s"] + stats["first_s"], sum(stats["samples"].values())
+        if not samples or elapsed <= 0:
+            return ""
+        waited = min(stats["waited_s"] / elapsed, 1)
+        return f"<br>{samples / elapsed:,.0f} samples/s, {waited:.0%} of the time waiting for data"
 
     def _check_open(self) -> None:
         if self._closed:

@@ -32,6 +32,19 @@ def test_a_packed_row_shows_its_documents() -> None:
     assert "... 12 more rows" in str(show(batch))
 
 
+def test_a_notebook_draws_the_documents_of_packed_rows() -> None:
+    documents = [np.arange(1, n + 1) for n in (3, 2, 4, 1)]
+    shown = html(show(ps.from_sequence(documents).pack(8, "first_fit").head(1)[0]))
+    assert "<td>tokens</td><td>int32[8]</td><td>0 to 3</td>" in shown
+    assert "documents, 75% full" in shown and "3 documents, 75% full" in shown
+    assert [f"width: {part}%" in shown for part in ("37.50", "25.00", "12.50")] == [True] * 3
+    many = ps.from_sequence([[1]] * 5_000).pack(1_000).batch(9).head(1)[0]
+    assert "936 more documents" in html(show(many)) and len(html(show(many))) < 100_000
+    evil = show({"<b>": "<i>", "list": ["<u>"], "deep": {"<s>": 1}, "segment_ids": "wrong"})
+    assert not {"<b>", "<i>", "<u>", "<s>"} & set(html(evil).replace(">", "> ").split())
+    assert "... 30 more" in html(show({str(i): i for i in range(50)}))
+
+
 def test_other_items_show_something() -> None:
     class Unprintable:
         def __repr__(self) -> str:
@@ -49,7 +62,11 @@ def test_a_loader_shows_its_progress() -> None:
     with ps.Loader(ps.from_sequence(range(40)).batch(4)) as loader:
         for _ in range(3):
             next(iter(loader))
-        assert '<progress value="3" max="10">' in html(loader)
+        assert '<progress value="3" max="10"></progress> 3 of 10 items<br>' in html(loader)
+        assert "samples/s" in html(loader)
+    assert "closed" in html(loader) and "samples/s" in html(loader)
     stream = ps.Loader(ps.from_sequence(range(9)).filter(bool))
-    assert "<progress" not in html(stream)
+    assert "<progress" not in html(stream) and "samples/s" not in html(stream)
+    next(iter(stream))
+    assert "samples/s" in html(stream)
     stream.close()

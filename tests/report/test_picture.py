@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
+from penstock.explore.run_counts import MAX_BANDS, RunCounts, spread_labels
+from penstock.explore.svg import EventStrip, render_svg
 from penstock.report.page import html, save
-from penstock.report.picture import MAX_BANDS, RunCounts, spread_labels
-from penstock.report.svg import EventStrip, render_svg
 
 
 def course(sources: int, sizes: int | None = 100) -> RunCounts:

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from penstock.engine.base.integers import find_distinct_values
+from penstock.explore.run_counts import RunCounts
+from penstock.explore.svg import EventStrip
 from penstock.report import Row, Target, shares
 from penstock.report.page import html, render_pictures
-from penstock.report.picture import RunCounts
-from penstock.report.svg import EventStrip
 
 from .journal import Record
 from .queries import PlanAnswers

@@ -19,6 +19,7 @@ from ..errors import ConfigError
 from ..plan import Plan
 from ..posttraining.in_flight import InFlight
 from ..types import Indices, Ints
+from .plan_html import DatasetPlan
 
 D = TypeVar("D")
 """The class of the datasets that methods return."""
@@ -51,7 +52,7 @@ class BaseDataset(Shows, Generic[D], metaclass=HintingType):
         >>> 17 in [sample.index for sample in plan.at(positions[0])]
         True
         """
-        return Plan(self.compiled, self._with, section=InFlight())
+        return DatasetPlan(self.compiled, self._with, section=InFlight())
 
     @abstractmethod
     def _with(self, step: Step, /) -> D:

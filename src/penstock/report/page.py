@@ -8,10 +8,11 @@ from io import StringIO
 from pathlib import Path
 
 from penstock.errors import ConfigError
+from penstock.explore.run_counts import RunCounts
+from penstock.explore.svg import EventStrip, render_svg
 from penstock.stores.outputs import open_output
 
-from .picture import RunCounts, draw_panels
-from .svg import EventStrip, render_svg
+from .picture import draw_panels
 
 PICTURE_SUFFIXES = (".svg", ".png", ".html")
 PICTURE_WIDTHS = {"wide": 1300, "narrow": 640}

@@ -18,8 +18,8 @@ from .target import Target
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from .picture import RunCounts
-    from .svg import EventStrip
+    from penstock.explore.run_counts import RunCounts
+    from penstock.explore.svg import EventStrip
 
 CURVE_POINTS = 120  # points of a picture along the run
 
@@ -218,7 +218,7 @@ def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
 
 def collect_run_events(target: Target, steps: int, names: Sequence[str]) -> EventStrip:
     """Return stages, first repeats and ends of sources, for a picture."""
-    from .svg import EventStrip
+    from penstock.explore.svg import EventStrip
 
     counts, found = target.rows.counts(step=steps), target.exhaustion
     repeats = [
@@ -235,7 +235,7 @@ def collect_run_events(target: Target, steps: int, names: Sequence[str]) -> Even
 
 def count_by_step(target: Target, steps: int) -> RunCounts:
     """Return the counts along the run, in samples or in tokens of packed rows."""
-    from .picture import RunCounts
+    from penstock.explore.run_counts import RunCounts
 
     grid = find_distinct_values(
         np.linspace(0, steps, min(steps, CURVE_POINTS) + 1).astype(np.int64)

@@ -21,6 +21,7 @@ from penstock.engine.steps.map import Map
 from penstock.engine.steps.mix import Mix
 from penstock.engine.steps.read import Read
 from penstock.engine.steps.reorder import Reorder
+from penstock.plan import Plan
 from penstock.testing import build, pipelines
 from penstock.types import Ints, Json
 
@@ -234,7 +235,8 @@ def test_a_notebook_gets_a_list() -> None:
         opened.clear()
         Reader().feed(shown._repr_html_())  # pyright: ignore[reportPrivateUsage]
         assert opened[:6] == ["ul", "li", "ul", "li", "li", "li"]
-        assert ("table" in opened) is isinstance(shown, ps.Dataset)  # its first rows
+        is_table = isinstance(shown, ps.Dataset | Plan)  # first rows, and shares of sources
+        assert ("table" in opened) is is_table
 
 
 def test_five_hundred_sources_are_shown_in_no_time() -> None:

@@ -9,7 +9,7 @@ from io import StringIO
 
 import numpy as np
 
-from .picture import (
+from .run_counts import (
     BAND_COLOURS,
     MAX_BANDS,
     OTHERS_COLOUR,
@@ -47,9 +47,21 @@ class EventStrip:
 
 
 def render_svg(
-    course: RunCounts, title: str, strip: EventStrip | None = None, width: int = 1060
+    course: RunCounts,
+    title: str,
+    strip: EventStrip | None = None,
+    width: int = 1060,
+    height: int = PANEL_HEIGHT,
 ) -> str:
-    """Return an `<svg>` element with tooltips."""
+    """Return an `<svg>` element with tooltips.
+
+    Args:
+        course: counts of samples along the run.
+        title: the heading.
+        strip: stages, first repeats and ends.
+        width: pixels of the picture.
+        height: pixels of the panel of shares; the panel of epochs has 60% of it.
+    """
     strip = strip or EventStrip((), [None] * len(course.names), [None] * len(course.names))
     if not course.grouped and len(course.names) > MAX_BANDS + 1:
         order: list[int] = np.argsort(-course.counts[-1], kind="stable").tolist()
@@ -70,7 +82,7 @@ def render_svg(
             repeats=_reorder_values(strip.repeats, order),
             ends=_reorder_values(strip.ends, order),
         )
-    return _SvgDrawing(course, title, strip, width).svg()
+    return _SvgDrawing(course, title, strip, width, height).svg()
 
 
 def _reorder_values(values: Sequence[int | None], order: Sequence[int]) -> list[int | None]:
@@ -78,8 +90,11 @@ def _reorder_values(values: Sequence[int | None], order: Sequence[int]) -> list[
 
 
 class _SvgDrawing:
-    def __init__(self, course: RunCounts, title: str, strip: EventStrip, width: int) -> None:
+    def __init__(
+        self, course: RunCounts, title: str, strip: EventStrip, width: int, height: int
+    ) -> None:
         self.course, self.title, self.strip, self.out = course, title, strip, StringIO()
+        self.panel = height
         self.together = course.together
         names = [f"{name}  100 of 100" for name, _ in self.together]
         self.left = 44
@@ -90,10 +105,11 @@ class _SvgDrawing:
     def svg(self) -> str:
         """Return all panels, one below the other."""
         top = 52 + self._stage_rows() * _LINE
-        tall = max(PANEL_HEIGHT, len(self.together) * _LINE)
+        tall = max(self.panel, len(self.together) * _LINE)
+        low = self.panel * 3 // 5  # of the panel of epochs
         strip, rows = top + tall + 66, len(self.together)
         bottom = strip + rows * _ROW + 26
-        epochs, height = bottom + 30, bottom + 30 + 180 + 44
+        epochs, height = bottom + 30, bottom + 30 + low + 44
         self._text(8, 22, self.title, "title")
         self._text(
             self.left, 42, f"share of the {self.course.unit}; at the right: at the end", "dim"
@@ -111,8 +127,8 @@ class _SvgDrawing:
         self._text(
             self.left, epochs - 10, "epochs: how often the sources of a group have been seen", "dim"
         )
-        self._epochs(epochs, 180)
-        self._axis(epochs + 180)
+        self._epochs(epochs, low)
+        self._axis(epochs + low)
         label = escape(
             f"{self.title}: shares, first repeats and epochs of {len(self.course.names)} sources",
             True,
