@@ -50,10 +50,10 @@ def preview(
     allow: AllowOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print some samples, or some rows of a mixture, shortened to the width of the terminal.
+    """Print some samples of files, or some rows of a mixture.
 
-    Arrays appear as type and shape, media as kind and size. With --tokens, learned tokens are
-    green, or stand between [[ and ]] where the output has no colours.
+    Lines are shortened to the width of the terminal. Arrays appear as type and shape, media as
+    kind and size. With --tokens, learned tokens are green, or stand between [[ and ]] where the output has no colours.
     """
     is_mixture = len(paths) == 1 and _is_mixture_file(paths[0])
     if is_mixture:
