@@ -129,7 +129,24 @@ ANSWERS = {
             record(column=maybe(TEXT), total=INT, mean=NUMBER, median=NUMBER, p99=NUMBER, least=INT, most=INT)
         ),
     ),
-    "preview": answer(samples=many(record(index=INT, sample=ANY))),
+    "preview": {
+        "anyOf": [
+            answer(samples=many(record(index=INT, sample=ANY))),
+            answer(
+                rows=many(
+                    record(
+                        index=INT,
+                        documents=many(
+                            record(
+                                name=TEXT, source=maybe(TEXT), epoch=maybe(INT), index=maybe(INT), ids=many(INT),
+                                texts=many(TEXT), loss_mask=maybe(many(FLAG)),
+                            )
+                        ),
+                    )
+                )
+            ),
+        ]
+    },
     "verify": answer(
         sound=FLAG, files=INT, samples=INT, bytes=INT, digests=INT, more=INT,
         problems=many(record(file=TEXT, row=maybe(INT), message=TEXT)),

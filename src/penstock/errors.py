@@ -260,6 +260,10 @@ class Skip(PenstockError):
 
     Anywhere else it is an error.
 
+    Args:
+        *args: the message.
+        reason: a word by which dropped samples are counted.
+
     >>> import penstock as ps
     >>> def even(x):
     ...     if x % 2:
@@ -268,6 +272,10 @@ class Skip(PenstockError):
     >>> list(ps.from_sequence(range(6)).map(even, may_skip=True))
     [0, 2, 4]
     """
+
+    def __init__(self, *args: object, reason: str = "skipped") -> None:
+        super().__init__(*args)
+        self.reason = reason
 
 
 def _shorten_message(text: str) -> str:

@@ -53,6 +53,8 @@ REFUSED = {
     "tokenise: {tokenizer: '/LOCAL'}\nsources: {a: {path: x.jsonl}}": "local_files",
     "tokenise: {tokenizer: '../x'}\nsources: {a: {path: x.jsonl}}": "local_files",
     "sources: {a: {path: x.jsonl, tokenise: {tokenizer: 'file://LOCAL/t.json'}}}": "local_files",
+    "sources: {a: {path: x.jsonl, chat: {tokenizer: 'file://LOCAL/t.json'}}}": "local_files",
+    "chat: {tokenizer: t.json, template: '~/x.jinja'}\nsources: {a: {path: x.jsonl}}": "local_files",
     "cache: /LOCAL/cache\nsources: {a: {path: x.jsonl}}": "cache",
     "sources: {a: {mixture: {sources: {b: {path: 'file://LOCAL/local.jsonl'}}}}}": "local_files",
 }

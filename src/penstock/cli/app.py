@@ -30,8 +30,9 @@ from .common import (
 from .convert import convert
 from .edit import edit
 from .find import find
-from .info import info, preview
+from .info import info
 from .prepare import prepare
+from .preview import preview
 from .replay import replay
 from .run import run
 from .seen import leaks, seen

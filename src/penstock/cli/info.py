@@ -1,18 +1,11 @@
-"""Commands `penstock info` and `penstock preview`: facts and first rows of data files."""
+"""Command `penstock info`: facts about data files."""
 
 from __future__ import annotations
 
-import shutil
-from typing import Annotated, Any
-
-import typer
-
-import penstock as ps
+from typing import Any
 
 from .common import JsonOption, handle_errors, print_result, print_text
 from .verify import CacheOption, Format, PathsArgument
-
-_PIPE_WIDTH = 1_000  # characters of a line if the output is no terminal
 
 
 @handle_errors
@@ -55,45 +48,3 @@ def info(
             print_text(console, line)
 
     print_result(facts, tell, as_json)
-
-
-@handle_errors
-def preview(
-    paths: PathsArgument,
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Number of samples.")] = 3,
-    at: Annotated[int, typer.Option(min=0, help="Index of the first sample.")] = 0,
-    format: Format = None,
-    cache: CacheOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Print some samples, shortened to the width of the terminal.
-
-    Arrays appear as type and shape, media as kind and size.
-    """
-    from penstock.report.values import convert_to_json, format_sample
-
-    dataset = ps.read(list(paths), format=format, cache=cache)
-    if at >= len(dataset):
-        raise ps.ConfigError(
-            f"--at {at}: the data has {len(dataset):,} samples; give a smaller index"
-        )
-    indices = range(at, min(at + count, len(dataset)))
-    samples = dataset[list(indices)]
-    width = shutil.get_terminal_size((_PIPE_WIDTH, 24)).columns
-
-    def tell(console: Any) -> None:
-        for index, sample in zip(indices, samples, strict=True):
-            console.print(f"sample {index:,} of {len(dataset):,}", style="bold", markup=False)
-            for line in format_sample(sample, width):
-                console.print(line, markup=False, soft_wrap=True)
-
-    print_result(
-        {
-            "samples": [
-                {"index": i, "sample": convert_to_json(s)}
-                for i, s in zip(indices, samples, strict=True)
-            ]
-        },
-        tell,
-        as_json,
-    )

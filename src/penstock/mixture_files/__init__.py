@@ -22,6 +22,7 @@ from .lint import lint
 from .model import (
     SPLIT_PARTS,
     Batching,
+    Chatting,
     MixtureFile,
     RunPosition,
     Scheduling,
@@ -39,6 +40,7 @@ from .write import convert_model, format_yaml, write
 __all__ = [
     "GRANTS",
     "Batching",
+    "Chatting",
     "Grant",
     "MixtureFile",
     "Problem",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from math import fsum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
@@ -14,11 +14,12 @@ from ..engine.steps.mean_lengths import mean_length
 from ..errors import ConfigError, NoTokensError
 from ..inputs import mix, read
 from ..schedule import Schedule
-from ..text import Tokenise
+from ..text import Chat, Tokenise
+from ..text.chat import MarkDropped, can_drop, remove_dropped
 from ..types import Ints
 from .exclude import exclude_rows, read_excluded_rows
 from .horizon import count_pass_samples, limit_rows, limit_samples
-from .model import MixtureFile, Shuffling, SourceEntry, Tokenising
+from .model import Chatting, MixtureFile, Shuffling, SourceEntry, Tokenising
 from .stages import build_stage_schedule
 
 END_TOKENS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
@@ -38,11 +39,14 @@ def build(model: MixtureFile) -> Dataset:
         ConfigError: A source cannot be opened, or settings contradict each other.
         DataError: The data of a source is damaged.
     """
-    mixture = _build_mixture(model, _SharedResources({}, read_excluded_rows(model)))
+    shared = _SharedResources({}, {}, read_excluded_rows(model))
+    mixture = _build_mixture(model, shared)
     try:
         limited = limit_samples(model, mixture)
     except NoTokensError as error:
         raise _no_tokens("horizon", "the mixture", "horizon: {samples: N}") from error
+    if any(map(can_drop, shared.chats.values())):
+        limited = limited.map(remove_dropped, may_skip=True)
     return _pack_and_batch(model, limited)
 
 
@@ -50,13 +54,35 @@ class _SharedResources(NamedTuple):
     """Tokenizers and excluded rows, shared by all sources of a file."""
 
     tokenisers: dict[Tokenising, Tokenise]
+    chats: dict[str, Chat]
     excluded_rows: Mapping[str, Ints]
+
+    def encoder(self, how: Tokenising | Chatting | None) -> Tokenise | Chat | None:
+        """Return what makes the tokens of a source."""
+        return self.chat(how) if isinstance(how, Chatting) else how and self.tokeniser(how)
+
+    def chat(self, how: Chatting) -> Chat:
+        """Return the chat of these settings; open its tokenizer at its first use."""
+        key = repr(how)
+        if key not in self.chats:
+            self.chats[key] = make_chat(how)
+        return self.chats[key]
 
     def tokeniser(self, how: Tokenising) -> Tokenise:
         """Return the tokenizer of these settings; open it at its first use."""
         if how not in self.tokenisers:
             self.tokenisers[how] = Tokenise(how.tokenizer, how.field, how.special_tokens)
         return self.tokenisers[how]
+
+
+def make_chat(how: Chatting) -> Chat:
+    """Return the chat of these settings.
+
+    Raises:
+        ConfigError: The tokenizer or the template cannot be opened, or they do not fit together.
+    """
+    settings = {each.name: getattr(how, each.name) for each in fields(how)}
+    return Chat(settings.pop("tokenizer"), **settings)
 
 
 def _no_tokens(key: str, name: str, in_samples: str) -> ConfigError:
@@ -174,9 +200,9 @@ def _open_source(
 ) -> Dataset:
     if source.mixture is not None:
         return _build_mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
-    tokenising = source.tokenise or model.tokenise
-    tokenise = None if tokenising is None else shared.tokeniser(tokenising)
-    counted = tokenising is not None and tokenising.counted
+    encoding = source.encoding(model)
+    encoder = shared.encoder(encoding)
+    counted = isinstance(encoding, Tokenising) and encoding.counted
     if counted and source.lengths is not None:
         raise ConfigError("lengths names a column, and tokenise counts tokens: remove one of them")
     ds = read(
@@ -185,7 +211,7 @@ def _open_source(
         list(source.columns) if source.columns else None,
         source.label or source.name,
         model.cache,
-        lengths=tokenise if counted else source.lengths,
+        lengths=cast("Tokenise", encoder) if counted else source.lengths,
         split=source.split if isinstance(source.split, str) else None,
         where=source.where,
         dtype=source.dtype,
@@ -204,7 +230,9 @@ def _open_source(
             )
         ds = exclude_rows(ds, rows)
     ds = _apply_shuffle(ds, source.shuffle or model.shuffle or Shuffling())
-    return ds if tokenise is None else ds.map(tokenise)
+    if isinstance(encoder, Chat) and can_drop(encoder):
+        return ds.map(MarkDropped(encoder))
+    return ds if encoder is None else ds.map(encoder)
 
 
 def _apply_shuffle(ds: Dataset, how: Shuffling) -> Dataset:
@@ -322,9 +350,6 @@ def resolve_token(token: Any, model: MixtureFile, option: Literal["bos", "eos"])
 
 def collect_tokenizers(model: MixtureFile) -> set[str]:
     """Return the tokenizers of a mixture and its sources."""
-    of_sources = {
-        source.tokenise.tokenizer
-        for _, source in model.iter_sources()
-        if source.tokenise is not None
-    }
-    return of_sources | ({model.tokenise.tokenizer} if model.tokenise is not None else set())
+    users = [model, *(source for _, source in model.iter_sources())]
+    encodings = [how for user in users for how in (user.tokenise, user.chat)]
+    return {how.tokenizer for how in encodings if how is not None}

@@ -11,11 +11,13 @@ from typing import Any, cast
 
 from ..arguments import suggest_names
 from ..stores import is_remote, parse_location, resolve_beside
+from ..text.chat import is_template_file
 from .keys import MIXTURE, NESTED_MIXTURE_SECTION, SOURCE_SECTION
 from .kinds import INVALID, format_node
 from .model import (
     SHARE_KEYS,
     Batching,
+    Chatting,
     MixtureFile,
     Scheduling,
     Shuffling,
@@ -45,6 +47,7 @@ _FILE_SOURCE_KEYS = (
     "slice",
     "shuffle",
     "tokenise",
+    "chat",
     "label",
 )
 
@@ -87,6 +90,7 @@ class _MixtureChecker:
             schedule=self.schedule(given.pop("schedule", None)),
             shuffle=self.shuffle(given.pop("shuffle", None), tree, join_key(at, "shuffle")),
             tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
+            chat=self.chat(given.pop("chat", None), marks, join_key(at, "chat")),
             split=self.split(given.pop("split", None)),
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
             batch=self.batch(given.pop("batch", None), given.pop("global_batch_size", None), marks),
@@ -156,6 +160,7 @@ class _MixtureChecker:
                 given["path"] = paths
         shuffle = self.shuffle(given.pop("shuffle", None), node, join_key(at, "shuffle"))
         tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
+        chat = self.chat(given.pop("chat", None), marks, join_key(at, "chat"))
         split = given.pop("split", None)
         if isinstance(split, dict):
             if inner is not None:
@@ -167,7 +172,7 @@ class _MixtureChecker:
             split = self.split(cast("dict[str, Any]", split))
         given |= {"split": split}
         return SourceEntry(
-            name, shuffle=shuffle, tokenise=tokenise, mixture=inner, marks=marks, **given
+            name, shuffle=shuffle, tokenise=tokenise, chat=chat, mixture=inner, marks=marks, **given
         )
 
     def inner(self, node: MixtureNode, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
@@ -252,18 +257,45 @@ class _MixtureChecker:
     def tokenise(self, given: Any, node: MixtureNode | None) -> Tokenising | None:
         if not given or node is None or "tokenizer" not in given:
             return None
-        absolute = resolve_beside(node.file, given["tokenizer"])
-        on_hub = _HUB_NAME.fullmatch(given["tokenizer"]) and not os.path.exists(given["tokenizer"])
-        requested = absolute if absolute.endswith(".json") else given["tokenizer"]
-        if not on_hub and not self.notes.permits_path(requested, node, "tokenise.tokenizer"):
+        tokenizer = self.tokenizer(given["tokenizer"], node, "tokenise.tokenizer")
+        settings: dict[str, Any] = {**given, "tokenizer": tokenizer}
+        return None if tokenizer is None else Tokenising(**settings)
+
+    def chat(self, given: Any, marks: Mapping[str, MixtureNode], at: str) -> Chatting | None:
+        if given is None or given is INVALID:
+            return None
+        node, children = marks["chat"], cast("dict[str, MixtureNode]", marks["chat"].value)
+        if "tokenise" in marks:
+            self.notes.error(
+                node, at, "tokenise already makes the tokens: remove one of tokenise and chat"
+            )
+        if "tokenizer" not in given:
+            return None
+        tokenizer = self.tokenizer(
+            given["tokenizer"], children["tokenizer"], join_key(at, "tokenizer")
+        )
+        settings: dict[str, Any] = {**given, "tokenizer": tokenizer}
+        template = given.get("template")
+        if template is not None and is_template_file(template):
+            mark = children["template"]
+            settings["template"] = resolve_beside(mark.file, template)
+            if not self.notes.permits_path(settings["template"], mark, join_key(at, "template")):
+                return None
+        if given.get("allowed_special") == ("all",):
+            settings["allowed_special"] = "all"
+        return None if tokenizer is None else Chatting(**settings)
+
+    def tokenizer(self, name: str, node: MixtureNode, at: str) -> str | None:
+        """Return the path of a tokenizer, or its name on a hub; None if it is not permitted."""
+        absolute = resolve_beside(node.file, name)
+        on_hub = _HUB_NAME.fullmatch(name) and not os.path.exists(name)
+        is_named_file = absolute.endswith((".json", ".model"))
+        requested = absolute if is_named_file else name
+        if not on_hub and not self.notes.permits_path(requested, node, at):
             return None
         # In a store, the suffix decides between file and hub name: no request is sent.
-        is_file = absolute.endswith(".json") if is_remote(absolute) else os.path.exists(absolute)
-        settings: dict[str, Any] = {
-            **given,
-            "tokenizer": absolute if is_file else given["tokenizer"],
-        }
-        return Tokenising(**settings)
+        is_file = is_named_file or (not is_remote(absolute) and os.path.exists(absolute))
+        return absolute if is_file else name
 
     def split(self, given: dict[str, Any] | None) -> Splitting | None:
         return Splitting(**given) if given and "held_out" in given else None

@@ -5,10 +5,11 @@ The reader, its errors and the JSON Schema derive from this table.
 
 from __future__ import annotations
 
+import datetime
 import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, get_args
 
 from ..dataset import SPLITS
 from ..engine.mixing import STOPS
@@ -19,12 +20,14 @@ from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
 from ..stores.limits import NUMBER, RANKS
+from ..text.chat import FIELD_NAMES, FORMAT_NAMES, TRUNCATE, TrainOn, Untrained
 from ..types import MAX_POSITION
 from .kinds import (
     INVALID,
     FlagKind,
     ListKind,
     NumberKind,
+    PlainKind,
     RawKind,
     ScalarKind,
     Schema,
@@ -123,6 +126,21 @@ class ShareKind:
         }
 
 
+@dataclass(frozen=True)
+class DateKind:
+    """A date such as 2024-07-26, kept as text."""
+
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        try:
+            return datetime.date.fromisoformat(str(node.value)).isoformat()
+        except ValueError:
+            notes.error(node, at, f"expected a date such as 2024-07-26, not {format_node(node)}")
+            return INVALID
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$|\$\{"}
+
+
 SHUFFLE_SECTION = Section(
     "shuffle",
     "Order of the rows of a source: full, none, or the settings of a shuffle.",
@@ -206,6 +224,60 @@ TOKENISE_SECTION = Section(
             FlagKind(),
             "Count the tokens of every row once, so that packing is planned and weights are exact.",
         ),
+    ),
+    needed=("tokenizer",),
+)
+CHAT_FIELDS_SECTION = Section(
+    "chat_fields",
+    "Names in the data by those of the format.",
+    tuple(SectionKey(name, TextKind(), f"Name of {name!r} in the data.") for name in FIELD_NAMES),
+)
+CHAT_SECTION = Section(
+    "chat",
+    "Convert conversations to tokens and loss masks; the options of penstock.text.Chat.",
+    (
+        SectionKey(
+            "tokenizer",
+            TextKind(),
+            "A tokenizer.json, a sentencepiece .model, a folder, or a name on the Hugging Face hub.",
+        ),
+        SectionKey(
+            "format", TextKind(FORMAT_NAMES), "Form of the samples; default: the first that fits."
+        ),
+        SectionKey(
+            "template",
+            TextKind(),
+            "A family such as chatml, a file, or a template itself; default: of the tokenizer.",
+        ),
+        SectionKey(
+            "train_on",
+            TextKind(get_args(TrainOn)),
+            "Learned messages: of the assistant (default), the last of them, or all tokens.",
+        ),
+        SectionKey("fields", CHAT_FIELDS_SECTION, "Names in the data by those of the format."),
+        SectionKey("roles", Table(TextKind()), "Roles of the template by those of the data."),
+        SectionKey("max_length", POSITIVE_SIZE, "Maximum number of tokens of a sample."),
+        SectionKey(
+            "truncate",
+            TextKind(TRUNCATE),
+            "Policy for longer samples: drop their oldest turns (default), cut them on the right or "
+            "left, drop them, or stop with an error.",
+        ),
+        SectionKey(
+            "untrained",
+            TextKind(get_args(Untrained)),
+            "Policy for samples without learned tokens: skip (default), keep, or error.",
+        ),
+        SectionKey("keep", ListKind(TextKind(), one=True), "Other fields to keep."),
+        SectionKey(
+            "allowed_special",
+            ListKind(TextKind(), one=True),
+            "Control tokens that are tokens in the data too, or all.",
+        ),
+        SectionKey("variables", PlainKind(), "Values for the template by name."),
+        SectionKey("date", DateKind(), "Date for templates that ask for it."),
+        SectionKey("bos", TextKind(), "Text of the token that begins a sample."),
+        SectionKey("eos", TextKind(), "Text of the token that ends a sample."),
     ),
     needed=("tokenizer",),
 )
@@ -424,6 +496,7 @@ SOURCE_SECTION = Section(
         ),
         SectionKey("shuffle", SHUFFLE_SECTION, "Order of the rows; default: as in the mixture."),
         SectionKey("tokenise", TOKENISE_SECTION, "Tokenisation; default: as in the mixture."),
+        SectionKey("chat", CHAT_SECTION, "Conversations to tokens, instead of tokenise."),
         SectionKey(
             "label",
             TextKind(),
@@ -481,7 +554,10 @@ _INNER_KEYS = (
     ),
     SectionKey("schedule", SCHEDULE_SECTION, "Weights that change over the run."),
     SectionKey("shuffle", SHUFFLE_SECTION, "Default for sources without shuffle (default: full)."),
-    SectionKey("tokenise", TOKENISE_SECTION, "Default for sources without tokenise."),
+    SectionKey(
+        "tokenise", TOKENISE_SECTION, "Default for sources without tokenise and without chat."
+    ),
+    SectionKey("chat", CHAT_SECTION, "Default for sources without chat and without tokenise."),
     SectionKey("split", SPLIT_SECTION, "Default for sources without split."),
 )
 NESTED_MIXTURE_SECTION = Section(
@@ -535,6 +611,8 @@ def build_schema() -> Schema:
         SPLIT_SECTION,
         SOURCE_SPLIT_SECTION,
         TOKENISE_SECTION,
+        CHAT_SECTION,
+        CHAT_FIELDS_SECTION,
         PACK_SECTION,
         BATCH,
         SCHEDULE_SECTION,

@@ -242,6 +242,28 @@ def _is_valid_position(value: Scalar) -> bool:
 
 
 @dataclass(frozen=True)
+class PlainKind:
+    """Values by name of any form: texts, numbers, lists, and values by name again."""
+
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        if isinstance(node.value, dict):
+            return _read_plain(node)
+        notes.error(node, at, f"expected names with values, not {format_node(node)}")
+        return INVALID
+
+    def schema(self) -> Schema:
+        return {"type": "object"}
+
+
+def _read_plain(node: MixtureNode) -> Any:
+    if isinstance(node.value, dict):
+        return {name: _read_plain(child) for name, child in node.value.items()}
+    if isinstance(node.value, tuple):
+        return [_read_plain(child) for child in node.value]
+    return node.value
+
+
+@dataclass(frozen=True)
 class RawKind:
     """A node that the caller reads; the schema refers to the definition `said`."""
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import fsum
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from ..sources.plugins import find_plugin_format
 from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
 from ..stores.urls import redact_urls
-from .build import END_TOKENS, build, build_schedule, collect_tokenizers, resolve_token
+from .build import END_TOKENS, build, build_schedule, collect_tokenizers, make_chat, resolve_token
 from .check import parse_mixture
 from .footers import (
     RowGroupSizes,
@@ -34,7 +35,7 @@ from .footers import (
     read_footers,
     read_list_dtype,
 )
-from .model import MixtureFile, SourceEntry
+from .model import Chatting, MixtureFile, SourceEntry
 from .readers import ReaderRegistry
 from .reading import MixtureNode, Problem, ProblemLog, check_rights
 from .stages import build_stage_schedule
@@ -104,6 +105,7 @@ class _MixtureLinter:
     file: str
     readers: ReaderRegistry
     stored: dict[str, str] = field(default_factory=dict[str, str])
+    chats: set[str] = field(default_factory=set[str])
     outlined: bool = True  # the rows of all sources are known
 
     @property
@@ -142,7 +144,7 @@ class _MixtureLinter:
             if rows is not None and source_share is not None and samples is not None:
                 self.check_epochs(source, model, key, source_share * samples, rows)
             self.check_tokenizer(source, model, key)
-            if model.tokenise or source.tokenise:
+            if source.encoding(model) is not None:
                 self.stored[source.name] = str(TOKEN_DTYPE)
 
     # ------------------------------------------------------------ weights
@@ -417,16 +419,36 @@ class _MixtureLinter:
                 note(_get_node(source, key), f"{at}.{key}", message)
 
     def check_tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
-        own = source.tokenise
-        tokenise, marks, key = (
-            (own, source.marks, f"{at}.tokenise")
-            if own
-            else (model.tokenise, model.marks, "tokenise")
-        )
-        if tokenise and "tokenise" in marks and tokenise.tokenizer.endswith(".json"):
-            if not parse_location(tokenise.tokenizer).is_file():
-                message = f"there is no tokenizer file {tokenise.tokenizer!r}"
-                self.notes.error(marks["tokenise"], f"{key}.tokenizer", message)
+        """Report files of tokenizers and templates that do not exist, and chats that do not fit."""
+        is_own = bool(source.tokenise or source.chat)
+        marks = source.marks if is_own else model.marks
+        encoding = source.encoding(model)
+        name = "chat" if isinstance(encoding, Chatting) else "tokenise"
+        if encoding is None or name not in marks:
+            return
+        node, key = marks[name], f"{at}.{name}" if is_own else name
+        if encoding.tokenizer.endswith((".json", ".model")):
+            if not parse_location(encoding.tokenizer).is_file():
+                message = f"there is no tokenizer file {encoding.tokenizer!r}"
+                self.notes.error(node, f"{key}.tokenizer", message)
+                return
+        if isinstance(encoding, Chatting) and parse_location(encoding.tokenizer).exists():
+            self.check_chat(encoding, node, key)
+
+    def check_chat(self, how: Chatting, node: MixtureNode, key: str) -> None:
+        """Report a template that is missing, or that does not fit the tokenizer, once a setting."""
+        if (setting := f"{key} {how!r}") in self.chats:
+            return
+        self.chats.add(setting)
+        try:
+            make_chat(how)
+        except (ConfigError, ImportError) as error:
+            children = cast("dict[str, MixtureNode]", node.value)
+            part = next(
+                (part for part in ("template", "bos", "eos") if f"Chat({part}=" in str(error)), None
+            )
+            node, key = (children[part], f"{key}.{part}") if part in children else (node, key)
+            self.notes.error(node, key, str(error))
 
     def check_build(self, model: MixtureFile) -> None:
         """Report problems of the mixture as a whole, if it opens without reading data.

@@ -16,6 +16,7 @@ from ..engine.mixing import Stop
 from ..errors import ConfigError
 from ..schedule import CountedUnit, Interpolation, ScheduleUnit
 from ..sources.paths import FormatName, TokenType
+from ..text.chat import TrainOn, Truncate, Untrained
 from .reading import MixtureNode
 
 SHARE_KEYS = ("weight", "tokens", "epochs")
@@ -53,6 +54,31 @@ class Tokenising:
     field: str = "text"
     special_tokens: bool = False
     counted: bool = False
+
+
+@dataclass(frozen=True)
+class Chatting:
+    """Conversion of conversations to tokens and loss masks; the arguments of `Chat`.
+
+    `tokenizer` and `template` are absolute paths if they name files. A chat that drops samples is
+    followed, behind the mixture, by a step that removes them.
+    """
+
+    tokenizer: str
+    format: str = "auto"
+    template: str | None = None
+    train_on: TrainOn = "assistant"
+    fields: Mapping[str, str] | None = None
+    roles: Mapping[str, str] | None = None
+    max_length: int | None = None
+    truncate: Truncate = "turns"
+    untrained: Untrained = "skip"
+    keep: tuple[str, ...] = ()
+    allowed_special: tuple[str, ...] | Literal["all"] = ()
+    variables: Mapping[str, Any] | None = None
+    date: str | None = None
+    bos: str | None = None
+    eos: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +150,7 @@ class SourceEntry:
     """Bounds as in Python, or percentages such as `80%`."""
     shuffle: Shuffling | None = None
     tokenise: Tokenising | None = None
+    chat: Chatting | None = None
     label: str | None = None
     mixture: MixtureFile | None = None
     group: str | None = None
@@ -146,6 +173,10 @@ class SourceEntry:
     def splitting(self, mixture: MixtureFile) -> Splitting | None:
         """Return the split of the source, or else of the mixture."""
         return self.split if isinstance(self.split, Splitting) else mixture.split
+
+    def encoding(self, mixture: MixtureFile) -> Tokenising | Chatting | None:
+        """Return how the samples become tokens: a setting of the source, or else of the mixture."""
+        return self.tokenise or self.chat or mixture.tokenise or mixture.chat
 
     def rows(self, size: int) -> tuple[int | None, ...]:
         """Return the slice as row numbers of `size` rows; percentages are rounded down.
@@ -188,6 +219,7 @@ class MixtureFile:
     schedule: Scheduling | None = None
     shuffle: Shuffling | None = None
     tokenise: Tokenising | None = None
+    chat: Chatting | None = None
     split: Splitting | None = None
     horizon: tuple[str, float] | None = None
     """Unit ("samples", "steps", "tokens" or "epochs") and number; only epochs may be fractional."""
@@ -215,6 +247,7 @@ class MixtureFile:
 
     def inside(self, outer: MixtureFile) -> MixtureFile:
         """Return a nested mixture with missing settings taken from the outer one."""
+        encodes = self.tokenise or self.chat
         return replace(
             self,
             seed=outer.seed if self.seed is None else self.seed,
@@ -222,7 +255,8 @@ class MixtureFile:
             stop=self.stop or outer.stop,
             unit=self.unit or outer.unit,
             shuffle=self.shuffle or outer.shuffle,
-            tokenise=self.tokenise or outer.tokenise,
+            tokenise=self.tokenise if encodes else outer.tokenise,
+            chat=self.chat if encodes else outer.chat,
             split=self.split or outer.split,
             cache=self.cache or outer.cache,
         )

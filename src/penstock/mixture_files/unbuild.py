@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 from ..arrays.trees import collate
@@ -26,9 +27,19 @@ from ..schedule import Schedule
 from ..sources import JoinedFiles, SelectedRows
 from ..stores import parse_location
 from ..stores.urls import require_local
-from ..text import Tokenise
+from ..text import Chat, Tokenise
+from ..text.chat import MarkDropped, remove_dropped
 from .build import build
-from .model import Batching, MixtureFile, Scheduling, Shuffling, SourceEntry, Splitting, Tokenising
+from .model import (
+    Batching,
+    Chatting,
+    MixtureFile,
+    Scheduling,
+    Shuffling,
+    SourceEntry,
+    Splitting,
+    Tokenising,
+)
 
 
 def describe_dataset(dataset: Dataset) -> MixtureFile:
@@ -46,6 +57,8 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
     node, batch = _split_batch(dataset.flow)
     node, rows = _split_limit(node)
     node, pack = _split_pack(node)
+    if remove_dropped in node.functions:  # build adds it behind chats that drop samples
+        node = _input_of(node)
     node, samples = _split_limit(node)
     mix = _as_mixture(node)
     if mix is None:
@@ -195,6 +208,9 @@ def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) ->
             counted = keeps_token_counts(fn, below)
             tokenising = Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted)
             settings["tokenise"], node = tokenising, below
+        case (Chat() | MarkDropped() as fn,):
+            chat = fn.chat if isinstance(fn, MarkDropped) else fn
+            settings["chat"], node = _describe_chat(chat, at), _input_of(node)
         case _:
             pass
     match node.describe():
@@ -257,6 +273,28 @@ def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) ->
         "where": arguments.where,
         **settings,
     }
+
+
+def _describe_chat(chat: Chat, at: str) -> Chatting:
+    """Return the settings of a chat.
+
+    Raises:
+        ConfigError: A mixture file cannot hold them.
+    """
+    options = chat.options
+    if not isinstance(chat.tokenizer, str) or callable(chat.train_on):
+        raise ConfigError(
+            f"dump: {at}: a mixture file cannot hold a tokenizer in memory, or a function as "
+            "train_on=: give the path of the tokenizer, and a word"
+        )
+    settings: dict[str, Any] = {
+        name: getattr(chat, name)
+        for name in ("format", "train_on", "max_length", "truncate", "untrained", "keep")
+    }
+    settings |= {**options, "allowed_special": chat.allowed_special}
+    if isinstance(settings["template"], Path):
+        settings["template"] = str(settings["template"])
+    return Chatting(chat.tokenizer, date=chat.date and chat.date.isoformat(), **settings)
 
 
 def _input_of(node: Step) -> Step:

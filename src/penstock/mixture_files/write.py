@@ -11,8 +11,10 @@ from typing import Any
 
 from ..errors import make_missing_extra_error
 from ..stores.outputs import open_output
+from ..text.chat import is_template_file
 from .model import (
     Batching,
+    Chatting,
     MixtureFile,
     Scheduling,
     Shuffling,
@@ -59,6 +61,8 @@ def convert_model(model: MixtureFile, folder: Path) -> PlainTree:
         out["shuffle"] = _convert_shuffle(model.shuffle)
     if model.tokenise is not None:
         out["tokenise"] = _convert_tokenise(model.tokenise, folder)
+    if model.chat is not None:
+        out["chat"] = _convert_chat(model.chat, folder)
     if model.split is not None:
         out["split"] = _convert_split(model.split)
     if model.groups is not None:
@@ -110,6 +114,8 @@ def _convert_source(source: SourceEntry, folder: Path) -> PlainTree:
         out["shuffle"] = _convert_shuffle(source.shuffle)
     if source.tokenise is not None:
         out["tokenise"] = _convert_tokenise(source.tokenise, folder)
+    if source.chat is not None:
+        out["chat"] = _convert_chat(source.chat, folder)
     return out
 
 
@@ -127,12 +133,23 @@ def _convert_split(how: Splitting) -> PlainTree:
 
 
 def _convert_tokenise(how: Tokenising, folder: Path) -> PlainTree:
-    tokenizer = (
-        _make_relative_path(how.tokenizer, folder)
-        if Path(how.tokenizer).exists()
-        else how.tokenizer
-    )
+    tokenizer = _convert_existing_path(how.tokenizer, folder)
     return {"tokenizer": tokenizer, **_select_changed(how, Tokenising(how.tokenizer))}
+
+
+def _convert_chat(how: Chatting, folder: Path) -> PlainTree:
+    changed = _select_changed(how, Chatting(how.tokenizer))
+    if how.template is not None and is_template_file(how.template):
+        changed["template"] = _make_relative_path(how.template, folder)
+    for name in ("keep", "allowed_special"):
+        if isinstance(changed.get(name), tuple):
+            changed[name] = list(changed[name])
+    return {"tokenizer": _convert_existing_path(how.tokenizer, folder), **changed}
+
+
+def _convert_existing_path(name: str, folder: Path) -> str:
+    """Return the relative path of a tokenizer that is a file, or its name on a hub."""
+    return _make_relative_path(name, folder) if Path(name).exists() else name
 
 
 def _convert_stage(stage: Stage) -> PlainTree:

@@ -314,7 +314,7 @@ def identify_tokenizer(tokenizer: Any) -> str:
         exists = file.is_file()
     if exists:
         return _digest_bytes(_read_file(file))
-    if path.suffix in (".json", ".model") or path.is_absolute() or is_remote(path):
+    if _names_file(path):
         raise ConfigError(f"there is no tokenizer {name!r}")
     return name
 
@@ -335,9 +335,16 @@ def open_tokenizer(tokenizer: Any) -> Any:
     return _load_tokenizer(tokenizer) if isinstance(tokenizer, Path) else tokenizer
 
 
+def _names_file(path: Path) -> bool:
+    """Return whether a path cannot be a name on the hub."""
+    return path.suffix in (".json", ".model") or path.is_absolute() or is_remote(path)
+
+
 def _load_tokenizer(path: Path) -> Any:
     name = display_path(path)
     package = "tokenizers" if path.is_file() else "transformers"
+    if package == "transformers" and _names_file(path) and (is_remote(path) or not path.is_dir()):
+        raise ConfigError(f"there is no tokenizer {name!r}")
     if package == "tokenizers" and path.suffix == ".model":
         package = "sentencepiece"
     try:

@@ -6,10 +6,30 @@
   where data and answers are.
 - `spans` finds the characters of messages, `encoding` the characters of tokens.
 - `truncation` drops turns, and `chat` puts all together.
+- `dropping` keeps positions where samples are dropped.
 """
 
-from .chat import Chat, ChatStats
-from .formats import FORMATS, ChatFormat
-from .templates import FAMILIES
+from .chat import Chat, ChatStats, TrainOn, Untrained
+from .dropping import MarkDropped, can_drop, find_drop_reason, remove_dropped
+from .formats import FIELD_NAMES, FORMAT_NAMES, FORMATS, ChatFormat
+from .templates import FAMILIES, is_template_file
+from .truncation import TRUNCATE, Truncate
 
-__all__ = ["FAMILIES", "FORMATS", "Chat", "ChatFormat", "ChatStats"]
+__all__ = [
+    "FAMILIES",
+    "FIELD_NAMES",
+    "FORMATS",
+    "FORMAT_NAMES",
+    "TRUNCATE",
+    "Chat",
+    "ChatFormat",
+    "ChatStats",
+    "MarkDropped",
+    "TrainOn",
+    "Truncate",
+    "Untrained",
+    "can_drop",
+    "find_drop_reason",
+    "is_template_file",
+    "remove_dropped",
+]

@@ -165,6 +165,10 @@ class Chat:
         self.date = _read_date(date)
         self._reader = SampleReader(format, fields or {}, roles or {})
         self._variables, self._bos, self._eos = dict(variables or {}), bos, eos
+        self.options: dict[str, Any] = {  # the other arguments, as they were given
+            "template": template, "fields": fields, "roles": roles, "variables": variables,
+            "bos": bos, "eos": eos,
+        }  # fmt: skip
         self._counts, self._lock = Counter[str](), make_lock()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
@@ -375,7 +379,8 @@ class Chat:
         self._count("too_long")
         raise Skip(
             f"Chat dropped a sample of {max(row.size for row in rows)} tokens, over max_length={limit}: "
-            "use map(chat, may_skip=True), or truncate='right' to keep its beginning"
+            "use map(chat, may_skip=True), or truncate='right' to keep its beginning",
+            reason="too_long",
         )
 
     def _require_training(self, row: Mapping[str, Any], rows: list[_Row]) -> None:
@@ -391,7 +396,8 @@ class Chat:
         if self.untrained == "skip":
             raise Skip(
                 "Chat dropped a sample without a token that carries loss: use "
-                "map(chat, may_skip=True), or untrained='keep'"
+                "map(chat, may_skip=True), or untrained='keep'",
+                reason="untrained",
             )
 
     def _count(self, name: str, number: int = 1) -> None:

@@ -216,6 +216,14 @@ FORMATS: tuple[ChatFormat, ...] = (
 
 FORMAT_NAMES: tuple[str, ...] = ("auto", *(entry.name for entry in FORMATS))
 
+FIELD_NAMES: tuple[str, ...] = tuple(
+    sorted(
+        {name for entry in FORMATS for name in entry.needs}
+        | {"role", "content", "system", "tools", "input", "context", "history"}
+    )
+)
+"""Names of fields for `Chat(fields=)`."""
+
 
 class SampleReader:
     """Reads samples in one format, or in the first of the table that fits.
@@ -230,13 +238,11 @@ class SampleReader:
     """
 
     def __init__(self, format: str, fields: Mapping[str, str], roles: Mapping[str, str]) -> None:
-        known = {name for entry in FORMATS for name in entry.needs}
-        known |= {"role", "content", "system", "tools", "input", "context", "history"}
         for name in fields:
-            if name not in known:
+            if name not in FIELD_NAMES:
                 raise ConfigError(
                     f"Chat(fields={{{name!r}: ...}}): no format has this field; the keys are "
-                    f"{', '.join(sorted(known))}, the values are the names in your data"
+                    f"{', '.join(FIELD_NAMES)}, the values are the names in your data"
                 )
         self._fields = dict(fields)
         self._messages = MessageReader(fields.get("role"), fields.get("content"), roles)

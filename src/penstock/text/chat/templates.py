@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from ...arguments import suggest_names
 from ...errors import (
     ConfigError,
     DataError,
@@ -18,6 +19,8 @@ from ...errors import (
     convert_storage_errors,
     make_missing_extra_error,
 )
+from ...stores import display_path, parse_location
+from ...stores.limits import MIXTURE_FILE, read_within
 from .conversation import Message
 from .marks import GENERATION_END, GENERATION_START
 
@@ -85,20 +88,29 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
     if isinstance(template, str) and template in FAMILIES:
         path = Path(__file__).with_name("families") / f"{FAMILIES[template].file}.jinja"
         return path.read_text(encoding="utf-8"), FAMILIES[template]
-    if isinstance(template, str) and ("{{" in template or "{%" in template):
+    if isinstance(template, str) and not is_template_file(template):
         return template, None
     if not isinstance(template, str | Path):
         raise ConfigError(
             f"Chat(template={template!r}): give a family ({', '.join(FAMILIES)}), a path, or a text"
         )
-    path = Path(template)
+    path = parse_location(template)
     with convert_storage_errors(path):
         if not path.is_file():
             raise ConfigError(
-                f"Chat(template={str(template)!r}): there is no such family or file; the families "
-                f"are {', '.join(FAMILIES)}"
+                f"Chat(template={display_path(path)!r}): there is no such family or file"
+                f"{suggest_names(path.name, FAMILIES)}; the families are {', '.join(FAMILIES)}"
             )
-        return path.read_text(encoding="utf-8"), None
+        return read_within(str(path), MIXTURE_FILE).decode("utf-8"), None
+
+
+def is_template_file(template: str) -> bool:
+    """Return whether a text names a file, not a family, and is no template itself.
+
+    Args:
+        template: the text.
+    """
+    return template not in FAMILIES and "{{" not in template and "{%" not in template
 
 
 class ChatTemplate:

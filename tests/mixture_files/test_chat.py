@@ -1,0 +1,270 @@
+"""`chat:` in mixture files: the pipeline, the errors by line and key, and what is written back."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers")
+
+import penstock as ps
+from chat_cases import bpe
+from penstock.mixture_files import check_round_trip, lint, read_model
+from penstock.testing import assert_resumes
+from penstock.text import Chat
+from penstock.text.chat import MarkDropped, remove_dropped
+
+ALL_KEYS = """
+chat:
+  tokenizer: t.json
+  format: messages
+  template: chatml
+  train_on: last
+  fields: {messages: dialog, role: who, content: text}
+  roles: {customer: user, agent: assistant}
+  max_length: 40
+  truncate: right
+  untrained: keep
+  keep: [id]
+  allowed_special: [<s>]
+  variables: {enable_thinking: false, nested: {list: [1, two]}}
+  date: 2024-07-26
+  bos: <s>
+  eos: <|im_end|>
+"""
+
+
+def turns(*texts: str) -> list[dict[str, str]]:
+    roles = ["user", "assistant"] * len(texts)
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+
+
+@pytest.fixture
+def chats(data: Path) -> Path:
+    """`a.jsonl`: 40 chats, of which every eighth has no answer; `b.jsonl`: 20 of ShareGPT."""
+    bpe().save(str(data / "t.json"))
+    rows = [turns(*[f"turn {i} {k}" for k in range(2 + 2 * (i % 3))]) for i in range(40)]
+    rows = [row[:1] if i % 8 == 3 else row for i, row in enumerate(rows)]
+    lines = [json.dumps({"messages": row, "id": i}) for i, row in enumerate(rows)]
+    (data / "a.jsonl").write_text("\n".join(lines) + "\n")
+    pairs = [
+        [{"from": "human", "value": f"q {i}"}, {"from": "gpt", "value": "a"}] for i in range(20)
+    ]
+    (data / "b.jsonl").write_text(
+        "".join(json.dumps({"conversations": pair}) + "\n" for pair in pairs)
+    )
+    return data
+
+
+MIXTURE = """
+seed: 3
+chat: {tokenizer: t.json, template: chatml}
+sources:
+  a: {path: a.jsonl, weight: 2}
+  b: {path: b.jsonl, weight: 1, chat: {tokenizer: t.json, template: llama3, train_on: last}}
+pack: {length: 64, method: first_fit}
+global_batch_size: 2
+"""
+
+
+def rows_of(ds: Any, count: int) -> list[Any]:
+    return list(islice(iter(ds), count))
+
+
+def same(left: list[Any], right: list[Any]) -> None:
+    assert len(left) == len(right)
+    for one, other in zip(left, right, strict=True):
+        assert one.keys() == other.keys()
+        assert all(np.array_equal(one[name], other[name]) for name in one)
+
+
+def test_a_file_gives_packed_rows_with_masks(chats: Path, write: Any) -> None:
+    path = write(MIXTURE)
+    assert not [problem for problem in lint(path) if problem.severity == "error"]
+    chatml = Chat(str(chats / "t.json"), template="chatml")
+    llama = Chat(str(chats / "t.json"), template="llama3", train_on="last")
+    inputs = {
+        "a": ps.read(chats / "a.jsonl", name="a").shuffle().map(MarkDropped(chatml)),
+        "b": ps.read(chats / "b.jsonl", name="b").shuffle().map(MarkDropped(llama)),
+    }
+    wanted = ps.mix(inputs, {"a": 2, "b": 1}, seed=3).map(remove_dropped, may_skip=True)
+    wanted = wanted.pack(64, "first_fit").batch(global_batch_size=2)
+    ds = ps.load(path)
+    assert ds.flow.description() == wanted.flow.description()
+    got = rows_of(ds, 8)
+    same(got, rows_of(wanted, 8))
+    assert got[0]["tokens"].shape == got[0]["loss_mask"].shape == (2, 64)
+    assert 0 < got[0]["loss_mask"].mean() < 1
+    assert_resumes(lambda: ps.load(path), steps=6, at_most=3)
+
+
+def test_dropped_samples_are_gone_and_the_mixture_below_has_a_plan(chats: Path, write: Any) -> None:
+    path = write(
+        "stop: all_exhausted\nchat: {tokenizer: t.json, template: chatml}\n"
+        "sources: {a: {path: a.jsonl}, b: {path: b.jsonl}}"
+    )
+    rows = list(ps.load(path))
+    assert len(rows) == 60 - 5 and all(row["loss_mask"].any() for row in rows)
+    kept = write(path.read_text().replace("chatml}", "chatml, untrained: keep}"))
+    ds = ps.load(kept)
+    assert len(ds) == 60 and sum(not row["loss_mask"].any() for row in ds) == 5
+
+
+def test_weights_in_tokens_count_the_tokens_of_chats(chats: Path, write: Any) -> None:
+    path = write(MIXTURE.replace("seed: 3", "unit: tokens").replace("weight: 2", "weight: 1"))
+    assert next(iter(ps.load(path)))["tokens"].shape == (2, 64)
+
+
+def test_all_settings_reach_the_chat(chats: Path, write: Any) -> None:
+    path = write("sources: {a: {path: a.jsonl}}" + ALL_KEYS)
+    model, problems = read_model(path)
+    assert model is not None and not problems
+    dialog = [{"who": "customer", "text": "2+2?"}, {"who": "agent", "text": "4"}]
+    (chats / "a.jsonl").write_text(json.dumps({"dialog": dialog, "id": 7}) + "\n")
+    chat = Chat(
+        str(chats / "t.json"),
+        "messages",
+        template="chatml",
+        train_on="last",
+        fields={"messages": "dialog", "role": "who", "content": "text"},
+        roles={"customer": "user", "agent": "assistant"},
+        max_length=40,
+        truncate="right",
+        untrained="keep",
+        keep=["id"],
+        allowed_special=["<s>"],
+        variables={"enable_thinking": False, "nested": {"list": [1, "two"]}},
+        date="2024-07-26",
+        bos="<s>",
+        eos="<|im_end|>",
+    )
+    ds = ps.load(path)
+    wanted = ps.mix({"a": ps.read(chats / "a.jsonl", name="a").shuffle().map(chat)})
+    assert ds.flow.description() == wanted.flow.description()
+    same(rows_of(ds, 1), [chat({"dialog": dialog, "id": 7})])
+    assert check_round_trip(model, path) == []
+
+
+@pytest.mark.parametrize("text", [MIXTURE, "sources: {a: {path: a.jsonl}}" + ALL_KEYS])
+def test_it_is_written_back(text: str, chats: Path, write: Any) -> None:
+    ds = ps.load(write(text))
+    ps.dump(ds, chats / "again.yaml")
+    again = ps.load(chats / "again.yaml")
+    assert again.flow.description() == ds.flow.description()
+    assert "tokenizer: t.json" in (chats / "again.yaml").read_text()
+
+
+def test_templates_are_files_families_or_texts(chats: Path, write: Any) -> None:
+    source = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% generation %}"
+        "{{ m.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% endfor %}"
+    )
+    (chats / "mine.jinja").write_text(source)
+    text = "sources: {{a: {{path: a.jsonl}}}}\nchat: {{tokenizer: t.json, template: {}}}\n"
+    named = ps.load(write(text.format("mine.jinja")))
+    inline = ps.load(write(text.format(json.dumps(source)), "inline.yaml"))
+    same(rows_of(named, 5), rows_of(inline, 5))
+    ps.dump(named, chats / "again.yaml")
+    assert "template: mine.jinja" in (chats / "again.yaml").read_text()
+    ps.dump(inline, chats / "again.yaml")
+    same(rows_of(ps.load(chats / "again.yaml"), 5), rows_of(inline, 5))
+
+
+def test_functions_and_objects_are_not_written(chats: Path) -> None:
+    data = ps.read(chats / "a.jsonl", name="a").shuffle()
+    for chat in (
+        Chat(bpe(), template="chatml", untrained="keep"),
+        Chat(str(chats / "t.json"), template="chatml", untrained="keep", train_on=lambda m: True),
+    ):
+        with pytest.raises(ps.ConfigError, match="cannot hold a tokenizer in memory"):
+            ps.dump(ps.mix({"a": data.map(chat)}), chats / "never.yaml")
+
+
+def test_sources_choose_between_tokens_of_texts_and_of_chats(chats: Path, write: Any) -> None:
+    path = write(
+        """
+        tokenise: {tokenizer: t.json}
+        stop: all_exhausted
+        sources:
+          text: {path: text}
+          chat: {path: b.jsonl, chat: {tokenizer: t.json, template: chatml, untrained: keep}}
+          nested: {mixture: {chat: {tokenizer: t.json, template: phi}, sources: {b: {path: b.jsonl}}}}
+          inner: {mixture: {sources: {text: {path: text}}}}
+        """
+    )
+    rows, kinds = iter(ps.load(path)), dict[str, list[str]]()
+    for row in rows:
+        kinds[rows.keys()[0][0]] = sorted(row) if isinstance(row, dict) else []
+    assert kinds["chat"] == kinds["nested/b"] == ["loss_mask", "tokens"]
+    assert kinds["text"] == kinds["inner/text"] == []
+
+
+BAD = {
+    "chat:\n  tokenizer: t.json\n  tempalte: x": (3, "chat.tempalte", "did you mean 'template'"),
+    "chat:\n  tokenizer: t.json\n  template: chatlm": (
+        3,
+        "chat.template",
+        "no such family or file",
+    ),
+    "chat:\n  tokenizer: t.json\n  fields:\n    mesages: x": (
+        4,
+        "chat.fields.mesages",
+        "did you mean",
+    ),
+    "chat:\n  tokenizer: t.json\n  template: chatml\n  eos: <x>": (
+        4,
+        "chat.eos",
+        "no such control",
+    ),
+    "chat:\n  tokenizer: t.json\n  date: soon": (3, "chat.date", "a date such as 2024-07-26"),
+    "chat:\n  tokenizer: t.json\n  train_on: none": (3, "chat.train_on", "not one of assistant"),
+    "chat:\n  tokenizer: t.json\n  truncate: middle": (3, "chat.truncate", "not one of turns"),
+    "chat:\n  tokenizer: t.json\n  format: chat": (3, "chat.format", "not one of auto"),
+    "chat:\n  tokenizer: t.json\n  untrained: drop": (3, "chat.untrained", "not one of skip"),
+    "chat:\n  tokenizer: t.json\n  max_length: 0": (3, "chat.max_length", "at least 1"),
+    "chat:\n  tokenizer: t.json\n  variables: x": (3, "chat.variables", "names with values"),
+    "chat:\n  tokenizer: t.json\n  roles: [x]": (3, "chat.roles", "names with values"),
+    "chat: {tokenizer: gone.json}": (1, "chat.tokenizer", "no tokenizer file"),
+    "chat: {template: chatml}": (1, "chat", "'tokenizer' is missing"),
+    "tokenise: {tokenizer: t.json}\nchat: {tokenizer: t.json}": (2, "chat", "remove one of"),
+    "chat: {tokenizer: bare.json, template: chatml}": (1, "chat.template", "lacks the tokens"),
+}
+
+
+@pytest.mark.parametrize("text", BAD)
+def test_errors_have_line_and_key(text: str, chats: Path, write: Any) -> None:
+    from chat_cases import bare_bpe
+
+    bare_bpe().save(str(chats / "bare.json"))
+    line, key, message = BAD[text]
+    path = write(text + "\nsources: {a: {path: a.jsonl}}")
+    with pytest.raises(ps.ConfigError) as error:
+        ps.load(path)
+    assert f"mixture.yaml, line {line}, {key}: " in str(error.value)
+    assert message in str(error.value)
+
+
+def test_a_bad_chat_of_a_source_has_its_key(chats: Path, write: Any) -> None:
+    path = write(
+        "sources:\n  a:\n    path: a.jsonl\n    chat: {tokenizer: t.json, template: chatlm}"
+    )
+    (problem,) = (each for each in lint(path) if each.severity == "error")
+    assert (problem.line, problem.key) == (4, "sources.a.chat.template")
+    path = write(
+        "sources: {a: {mixture: {sources: {b: {path: a.jsonl}}}, chat: {tokenizer: t.json}}}"
+    )
+    with pytest.raises(ps.ConfigError, match="move it into the nested mixture"):
+        ps.load(path)
+
+
+def test_a_bad_conversation_names_file_and_row(chats: Path, write: Any) -> None:
+    (chats / "a.jsonl").write_text('{"messages": 3}\n')
+    path = write("sources: {a: {path: a.jsonl}}\nchat: {tokenizer: t.json, template: chatml}")
+    with pytest.raises(ps.DataError, match="no known chat format") as error:
+        next(iter(ps.load(path)))
+    assert "a.jsonl" in f"{error.value} {getattr(error.value, '__notes__', '')}"
