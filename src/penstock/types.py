@@ -371,6 +371,14 @@ class Vectorised(Protocol):
     def many(self, samples: list[Any], /) -> list[Any]: ...
 
 
+@runtime_checkable
+class CountingFunction(Protocol):
+    """A function that counts what it does. `loader.stats()` shows its `stats`, a named tuple."""
+
+    @property
+    def stats(self) -> NamedTuple: ...
+
+
 Transform: TypeAlias = Callable[..., Any]
 """A user's pure function: equal input gives equal output, in any thread, at every call."""
 

@@ -5,10 +5,13 @@
 - `control_tokens` keeps control tokens in data from being tokens; `marks` are how renderings show
   where data and answers are.
 - `spans` finds the characters of messages, `encoding` the characters of tokens.
-- `truncation` drops turns, and `chat` puts all together.
+- `compiled` has a tokenizer and a template that fit, `rendering` makes one text of a conversation,
+  and `encoded_row` the features of its tokens.
+- `truncation` drops turns, `counts` counts what is dropped, and `chat` puts all together.
 """
 
-from .chat import Chat, ChatStats
+from .chat import Chat
+from .counts import ChatStats
 from .formats import FORMATS, ChatFormat
 from .templates import FAMILIES
 
