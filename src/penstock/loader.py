@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
@@ -31,13 +32,14 @@ from .engine.runtime.session import Session
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
+from .engine.steps.step import Step, iter_steps
 from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
 from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
-from .types import MAX_POSITION, Flags, Json
+from .types import MAX_POSITION, CountingFunction, Flags, Json
 
 T = TypeVar("T")
 
@@ -727,14 +729,15 @@ class Loader(Shows):
         """Return statistics since the loader was opened.
 
         Items, samples by source, bytes and errors; number and duration of waits; tasks in flight;
-        memory by process; and with `profile=True`, `time` by step and source. See
-        `docs/observe.md`.
+        memory by process; counts of functions. With `profile=True` also `time` by step and source.
+        See `docs/observe.md`.
 
         Raises:
             ConfigError: if called by a function of the pipeline on a worker thread.
         """
         with self._locked("stats()"):
-            return self._watch.stats(self._session)
+            stats = self._watch.stats(self._session)
+        return {**stats, "functions": _function_counts(self._session.flow)}
 
     def metrics(self) -> dict[str, float]:
         """Return `stats()` as a flat mapping of numbers, for TensorBoard, W&B and similar tools.
@@ -802,6 +805,19 @@ def _batch_globally(dataset: Dataset, size: int, world_size: int) -> Dataset:
             f"{world_size} ranks; leave out .batch(...), or write .batch(global_batch_size={size})"
         )
     return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
+
+
+def _function_counts(root: Step) -> dict[str, dict[str, int]]:
+    """Return the counts of the functions of a pipeline that have some, by their class."""
+    functions = {id(fn): fn for step, _ in iter_steps(root) for fn in step.functions}
+    counts, numbers = dict[str, dict[str, int]](), Counter[str]()
+    for fn in functions.values():
+        if isinstance(fn, CountingFunction):
+            name = type(fn).__name__
+            numbers[name] += 1
+            number = numbers[name]
+            counts[f"{name} {number}" if number > 1 else name] = fn.stats._asdict()
+    return counts
 
 
 class _PassIterator(Iterator[Any]):

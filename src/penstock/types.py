@@ -361,10 +361,22 @@ class Fold(Protocol):
 
 @runtime_checkable
 class Vectorised(Protocol):
-    """A function with a batched form: `many` maps a list of samples to a list of results."""
+    """A function with a batched form: `many` maps a list of samples to a list of results.
+
+    In `map(fn, may_skip=True)`, `many` returns a `ps.Skip()` in the place of a dropped sample. If
+    `many` raises, its samples are retried one by one, to find the bad one.
+    """
 
     def __call__(self, sample: Any, /) -> Any: ...
     def many(self, samples: list[Any], /) -> list[Any]: ...
+
+
+@runtime_checkable
+class CountingFunction(Protocol):
+    """A function that counts what it does. `loader.stats()` shows its `stats`, a named tuple."""
+
+    @property
+    def stats(self) -> NamedTuple: ...
 
 
 Transform: TypeAlias = Callable[..., Any]

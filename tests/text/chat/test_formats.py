@@ -138,7 +138,8 @@ def test_public_data_sets(name: str) -> None:
         return
     named = chat(format=format)
     samples = [make(i) for i in range(500)]
-    rows = encoder.many(samples)
+    rows: list[Any] = encoder.many(samples)
+    again: Any
     for row, again in zip(rows[::20], named.many(samples[::20]), strict=True):
         assert all(np.array_equal(row[key], value) for key, value in again.items())
     for i in range(0, 500, 7):

@@ -1,9 +1,11 @@
-"""Event counters of this process and its workers: storage retries, cache hits and misses."""
+"""Event counters of this process and its workers: storage retries, cache hits and misses, and the
+counts of functions.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -40,10 +42,10 @@ class EventCounts:
         # One lock per process: another thread may hold it while this process is forked.
         return self._locks.setdefault(get_pid(), make_lock())
 
-    def totals(self) -> dict[str, int]:
-        """Return the counts of all names."""
+    def totals(self, names: Iterable[str] = EVENT_NAMES) -> dict[str, int]:
+        """Return the counts of these names."""
         with self._lock():
-            return {name: self._counts[name] for name in EVENT_NAMES}
+            return {name: self._counts[name] for name in names}
 
     def news(self) -> dict[str, int]:
         """Return the counts since the last call, for the parent process."""

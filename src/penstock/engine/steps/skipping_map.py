@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ...errors import Skip
@@ -13,31 +14,27 @@ from .function_step import FunctionStep
 
 
 class SkippingMapCall(FunctionCall):
-    """`fn(x)`, or nothing if the function raises `Skip`."""
+    """`fn(x)`, or nothing if the function raises `Skip`; or `fn.many(xs)`, which may return `Skip`."""
 
     drops = True
+    vectorises = True
+    may_skip = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.fn = _ListResult(self.fn)
+        self.fn = partial(_return_skip, self.fn)
 
     def collect(self, results: Sequence[Any], items: UnitItems) -> None:
         items.values = results
-        items.keep([i for i, result in enumerate(results) if result])
-        items.values = [value for (value,) in items.values]
+        items.keep([i for i, result in enumerate(results) if not isinstance(result, Skip)])
 
 
-class _ListResult:
-    """The result of a function in a list, which is empty if the function raises `Skip`."""
-
-    def __init__(self, fn: Transform) -> None:
-        self.fn = fn
-
-    def __call__(self, value: Any) -> list[Any]:
-        try:
-            return [self.fn(value)]
-        except Skip:
-            return []
+def _return_skip(fn: Transform, value: Any) -> Any:
+    """Return the result of a function, or the `Skip` that it raises."""
+    try:
+        return fn(value)
+    except Skip as skip:
+        return skip.with_traceback(None)  # whose frames hold the sample
 
 
 @dataclass(frozen=True)

@@ -154,6 +154,8 @@ class FunctionCall:
     """True if the function receives nothing beside the sample."""
     vectorises: ClassVar[bool] = False
     """True if `fn.many`, if it exists, replaces the calls for many samples."""
+    may_skip: ClassVar[bool] = False
+    """True if a result may be a `Skip`."""
 
     fn: Transform
     key: int
@@ -188,11 +190,19 @@ class FunctionCall:
         if not self._columnwise:
             values = to_list(values)
         try:
-            return (
+            out = (
                 self._timed(self.profiler, values, rows)
                 if self.profiler
                 else self._all(values, rows)
             )
+            if self.many and len(out) != len(values):
+                name = getattr(self.many, "__qualname__", "many")
+                raise ResultCountError(
+                    f"{name} gave {len(out)} results for {len(values)} samples; return one for each"
+                )
+            if self.many and isinstance(out, list):
+                self._require_kept(*out)
+            return out
         except ResultCountError:
             raise
         except Exception as error:
@@ -201,6 +211,12 @@ class FunctionCall:
             if self.many and len(values) > 1:
                 log_fallback(self.name, error)
             return each
+
+    def _require_kept(self, *results: Any) -> None:
+        """Raise the first `Skip` of some results, if each sample must have one."""
+        if not self.may_skip:
+            for skip in [result for result in results if isinstance(result, Skip)]:
+                raise skip
 
     def _all(self, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
         if self.takes_value_alone:
@@ -239,11 +255,13 @@ class FunctionCall:
         self, call: Callable[[Any], Any], values: Sequence[Any], rows: ProvenanceRows, i: int
     ) -> Any:
         try:
-            return (
+            out = (
                 self.many(values[i : i + 1])[0]
                 if self.many and self._columnwise
                 else call(values[i])
             )
+            self._require_kept(out)
+            return out
         except Exception as error:
             error = make_skip_error(error) if isinstance(error, Skip) else as_sample_error(error)
             part = error.part if isinstance(error, DataError) else ()

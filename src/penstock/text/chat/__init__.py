@@ -5,13 +5,17 @@
 - `control_tokens` keeps control tokens in data from being tokens; `marks` are how renderings show
   where data and answers are.
 - `spans` finds the characters of messages, `encoding` the characters of tokens.
-- `truncation` drops turns, and `chat` puts all together.
+- `compiled` has a tokenizer and a template that fit, `rendering` makes one text of a conversation,
+  and `encoded_row` the features of its tokens.
+- `truncation` drops turns, `counts` counts what is dropped, and `chat` puts all together.
 - `dropping` keeps positions where samples are dropped.
 """
 
-from .chat import Chat, ChatStats, TrainOn, Untrained
+from .chat import Chat, Untrained
+from .counts import ChatStats
 from .dropping import MarkDropped, can_drop, find_drop_reason, remove_dropped
 from .formats import FIELD_NAMES, FORMAT_NAMES, FORMATS, ChatFormat
+from .rendering import TrainOn
 from .templates import FAMILIES, is_template_file
 from .truncation import TRUNCATE, Truncate
 

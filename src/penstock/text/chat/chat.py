@@ -7,69 +7,24 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from logging import getLogger
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ...arguments import check_choice, check_int
-from ...engine.base.machine import make_lock
 from ...errors import ConfigError, DataError, Skip
 from ...stores import display_path
 from ..tokenise import identify_tokenizer, locate_tokenizer, open_tokenizer
-from .control_tokens import ControlTokens
-from .conversation import Conversation, Message, Segments
-from .encoding import (
-    ChatText,
-    Encoded,
-    describe_tokenizer,
-    make_offset_tokenizer,
-    mask_tokens,
-    swap_slash,
-)
+from .compiled import CompiledChat
+from .conversation import Conversation, Example, Message, Segments
+from .counts import ChatStats, SampleCounter
+from .encoded_row import EncodedRow
+from .encoding import describe_tokenizer
 from .formats import FORMAT_NAMES, SampleReader
-from .marks import NONCHARACTERS, Span, read_marks
-from .spans import MessageLocator, merge_spans, subtract_spans
-from .templates import ChatTemplate, Family, find_template
+from .rendering import LearnedText, SequenceRenderer, TrainOn
+from .templates import find_template
 from .truncation import TRUNCATE, Truncate, drop_turns
 
-TrainOn: TypeAlias = Literal["assistant", "last", "all"]
 Untrained: TypeAlias = Literal["skip", "keep", "error"]
-
-_IGNORED_LABEL = -100
-
-
-class ChatStats(NamedTuple):
-    """Counts of the samples that a `Chat` encoded in this process.
-
-    Attributes:
-        samples: samples that were read.
-        shortened: samples that were truncated.
-        too_long: samples that were dropped since they do not fit.
-        untrained: samples in which no token carries loss, dropped or not.
-        changed_answers: answers that the template dropped or changed in part.
-        control_tokens: samples with control tokens in the data, encoded as text.
-    """
-
-    samples: int = 0
-    shortened: int = 0
-    too_long: int = 0
-    untrained: int = 0
-    changed_answers: int = 0
-    control_tokens: int = 0
-
-
-_REPORTS = {
-    "shortened": "samples over max_length, which were shortened",
-    "too_long": "samples over max_length, which were dropped",
-    "untrained": "samples in which no token carries loss",
-    "changed_answers": "answers that the chat template changed or dropped; the loss covers what is "
-    "left of them",
-    "control_tokens": "samples with control tokens in their text, which are encoded as text; "
-    "allowed_special= would make them tokens",
-}
 
 
 class Chat:
@@ -157,7 +112,8 @@ class Chat:
         self._origin = locate_tokenizer(tokenizer)
         is_path = isinstance(tokenizer, str | Path)
         self.tokenizer: Any = display_path(tokenizer) if is_path else tokenizer
-        self.format, self.train_on, self.max_length = format, train_on, max_length
+        self.train_on: TrainOn | Callable[[Message], bool] = train_on
+        self.format, self.max_length = format, max_length
         self.truncate, self.untrained, self.keep = truncate, untrained, tuple(keep)
         self.allowed_special: tuple[str, ...] | Literal["all"] = (
             "all" if allowed_special == "all" else tuple(allowed_special)
@@ -169,7 +125,7 @@ class Chat:
             "template": template, "fields": fields, "roles": roles, "variables": variables,
             "bos": bos, "eos": eos,
         }  # fmt: skip
-        self._counts, self._lock = Counter[str](), make_lock()
+        self._counter = SampleCounter()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
         digest = describe_tokenizer(loaded) or identify_tokenizer(self._origin)
@@ -192,161 +148,92 @@ class Chat:
         }
         shown = [f"{name} {value}" for name, value in settings.items() if value]
         self.__qualname__ = f"Chat({', '.join([digest, *shown])})"
-        self._compiled = _Compiled(
-            loaded, self._source, self._family, self._variables, self.date, bos, eos,
+        self._compiled = self._compile(loaded)
+
+    def __getstate__(self) -> dict[str, Any]:
+        left_out = ("_compiled", "_renderer")
+        return {name: value for name, value in self.__dict__.items() if name not in left_out}
+
+    @cached_property
+    def _compiled(self) -> CompiledChat:
+        """Return what is built once in each process."""
+        return self._compile(open_tokenizer(self._origin))
+
+    def _compile(self, tokenizer: Any) -> CompiledChat:
+        return CompiledChat(
+            tokenizer, self._source, self._family, self._variables, self.date, self._bos, self._eos,
             self.allowed_special,
         )  # fmt: skip
 
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = ("_compiled", "_lock", "_counts")
-        return {name: value for name, value in self.__dict__.items() if name not in left_out}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._counts, self._lock = Counter[str](), make_lock()
-
     @cached_property
-    def _compiled(self) -> _Compiled:
-        """Return what is built once in each process."""
-        return _Compiled(
-            open_tokenizer(self._origin), self._source, self._family, self._variables, self.date,
-            self._bos, self._eos, self.allowed_special,
-        )  # fmt: skip
+    def _renderer(self) -> SequenceRenderer:
+        return SequenceRenderer(self._compiled, self.train_on)
 
     @property
     def stats(self) -> ChatStats:
-        """Counts of this process; in worker processes, each worker counts its own samples."""
-        with self._lock:
-            return ChatStats(**self._counts)
+        """Counts of this process and its worker processes."""
+        return self._counter.totals()
 
     def __call__(self, sample: Any) -> dict[str, Any]:
         """Return the tokens and the loss mask of a sample."""
-        return self.many([sample])[0]
+        (row,) = self.many([sample])
+        if isinstance(row, Skip):
+            raise row
+        return row
 
-    def many(self, samples: list[Any]) -> list[dict[str, Any]]:
+    def many(self, samples: list[Any]) -> list[dict[str, Any] | Skip]:
         """Return the tokens and loss masks of samples, from one call of the tokenizer.
 
         Args:
             samples: samples in the format.
 
         Returns:
-            Mappings with `tokens` and `loss_mask`, or with those of both sides of a pair.
+            Mappings with `tokens` and `loss_mask`, or with those of both sides of a pair. A dropped
+            sample has a `Skip` in its place.
 
         Raises:
             DataError: for samples that cannot be encoded.
-            Skip: if a sample is dropped.
         """
+        counts, render = Counter[str](samples=len(samples)), self._renderer.render
         examples = [self._reader.read(sample) for sample in samples]
-        self._count("samples", len(samples))
-        sequences = [list(example.sequences.values()) for example in examples]
-        texts = [[self._prepare(sequence) for sequence in group] for group in sequences]
-        flat = [text for group in texts for text in group]
-        encoded = iter(self._compiled.tokenizer.encode([text.encoder_input for text in flat]))
-        results = list[dict[str, Any]]()
-        for sample, example, group, prepared in zip(
-            samples, examples, sequences, texts, strict=True
-        ):
-            rows = [_Row(text, next(encoded)) for text in prepared]
-            rows = self._limit(group, rows)
-            row: dict[str, Any] = {}
-            for prefix, encoded_row in zip(example.sequences, rows, strict=True):
-                for name, value in encoded_row.features().items():
-                    row[prefix + name] = value
-            self._require_training(row, rows)
-            results.append({**row, **example.features, **self._kept_fields(sample)})
+        texts = [
+            [render(sequence, counts) for sequence in example.sequences.values()]
+            for example in examples
+        ]
+        encoded = iter(self._encode([text for group in texts for text in group]))
+        results = list[dict[str, Any] | Skip]()
+        for sample, example, group in zip(samples, examples, texts, strict=True):
+            rows = [next(encoded) for _ in group]
+            try:
+                results.append(self._make_row(sample, example, rows, counts))
+            except Skip as skip:
+                results.append(skip.with_traceback(None))
+        self._counter.add(counts)
         return results
 
-    # ------------------------------------------------------------ rendering
+    def _encode(self, texts: list[LearnedText]) -> list[EncodedRow]:
+        encoded = self._compiled.tokenizer.encode([text.encoder_input for text in texts])
+        return [EncodedRow(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 
-    def _prepare(self, sequence: Conversation | Segments) -> _Prepared:
-        if isinstance(sequence, Segments):
-            return self._prepare_segments(sequence)
-        return self._prepare_conversation(sequence)
+    def _make_row(
+        self, sample: Any, example: Example, rows: list[EncodedRow], counts: Counter[str]
+    ) -> dict[str, Any]:
+        rows = self._limit([*example.sequences.values()], rows, counts)
+        self._require_training(rows, counts)
+        row: dict[str, Any] = {}
+        for prefix, encoded_row in zip(example.sequences, rows, strict=True):
+            for name, value in encoded_row.features().items():
+                row[prefix + name] = value
+        row.update(example.features)
+        row.update(self._kept_fields(sample))
+        return row
 
-    def _prepare_conversation(self, conversation: Conversation) -> _Prepared:
-        compiled, messages = self._compiled, conversation.messages
-        template, locator, control = compiled.require_template()
-        protected, tools, is_marked = control.protect(conversation)
-        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
-        learned = self._choose_messages(conversation, answers)
-        if self.train_on == "all":
-            excluded = [i for i, message in enumerate(messages) if _is_excluded(message)]
-            located = locator.locate(protected, tools, excluded)
-            rendering = located.rendering
-            left_out = [span for spans in located.spans.values() for span in spans]
-            spans = subtract_spans(len(rendering.text), left_out)
-        elif template.has_generation and learned == answers:
-            rendering = read_marks(template.render(protected, tools))
-            spans = rendering.generation
-            self._check_answers(messages, learned, rendering.text, spans)
-        else:
-            located = locator.locate(protected, tools, learned)
-            rendering = located.rendering
-            spans = [span for found in located.spans.values() for span in found]
-            self._check_answers(messages, learned, rendering.text, spans)
-        owned = None
-        if is_marked:
-            owned, has_others = control.find_owned(rendering.text, rendering.data)
-            if has_others:
-                self._count("control_tokens")
-            else:
-                owned = None
-        return _Prepared(ChatText(rendering.text, owned), merge_spans(spans))
-
-    def _prepare_segments(self, segments: Segments) -> _Prepared:
-        compiled = self._compiled
-        texts = [NONCHARACTERS.sub("\ufffd", text) for text in segments.texts]
-        body, prefix = "".join(texts), compiled.text_prefix
-        if prefix and body.startswith(prefix) and prefix not in compiled.control.tokens:
-            prefix = ""
-        text = f"{prefix}{body}{compiled.eos}"
-        position, spans, labels = len(prefix), list[Span](), list[tuple[int, int]]()
-        for number, (piece, is_learned) in enumerate(zip(texts, segments.learned, strict=True)):
-            position += len(piece)
-            if is_learned or self.train_on == "all":
-                spans.append((position - len(piece), position))
-            label = segments.labels[number] if segments.labels else None
-            if label is not None and piece:
-                labels.append((position - 1, label))
-        if compiled.eos and not segments.labels:
-            spans.append((position, len(text)))
-        owned = None
-        if compiled.control.contains(body):
-            self._count("control_tokens")
-            owned = [(0, len(prefix)), (position, len(text))]
-            owned = [span for span in owned if span[0] < span[1]]
-        has_labels = segments.labels is not None
-        return _Prepared(ChatText(text, owned), merge_spans(spans), labels if has_labels else None)
-
-    def _choose_messages(self, conversation: Conversation, answers: list[int]) -> list[int]:
-        """Return the messages that are learned."""
-        messages, train_on = conversation.messages, self.train_on
-        if callable(train_on):
-            numbers = [i for i, message in enumerate(messages) if train_on(message)]
-        else:
-            numbers = answers[-1:] if train_on == "last" else answers
-        return [
-            i for i in numbers if i >= conversation.prompt_length and not _is_excluded(messages[i])
-        ]
-
-    def _check_answers(
-        self, messages: list[Message], learned: list[int], text: str, spans: list[Span]
-    ) -> None:
-        """Count the answers that are not in the rendering as they are in the data."""
-        position, changed = 0, len(learned) - len(spans)
-        if changed > 0:
-            self._count("changed_answers", changed)
-            return
-        for number, (start, stop) in zip(learned, spans, strict=False):
-            content = messages[number]["content"].strip()
-            if not text.startswith(content, start) and content not in text[start:stop]:
-                position += 1
-        if position:
-            self._count("changed_answers", position)
-
-    # ------------------------------------------------------------ length and counts
-
-    def _limit(self, sequences: Sequence[Conversation | Segments], rows: list[_Row]) -> list[_Row]:
+    def _limit(
+        self,
+        sequences: Sequence[Conversation | Segments],
+        rows: list[EncodedRow],
+        counts: Counter[str],
+    ) -> list[EncodedRow]:
         """Return rows of at most `max_length` tokens.
 
         Raises:
@@ -362,32 +249,32 @@ class Chat:
                 "raise max_length, or choose truncate='turns'"
             )
         if self.truncate in ("right", "left"):
-            self._count("shortened")
+            counts["shortened"] += 1
             return [row.cut(limit, self.truncate == "left") for row in rows]
         if self.truncate == "turns":
 
-            def prepare(shorter: list[Conversation]) -> list[_Row] | None:
-                texts = [self._prepare(conversation) for conversation in shorter]
-                encoded = self._compiled.tokenizer.encode([text.encoder_input for text in texts])
-                made = [_Row(text, ids) for text, ids in zip(texts, encoded, strict=True)]
+            def prepare(shorter: list[Conversation]) -> list[EncodedRow] | None:
+                made = self._encode(
+                    [self._renderer.render(conversation, Counter()) for conversation in shorter]
+                )
                 return made if max(row.size for row in made) <= limit else None
 
             shorter = drop_turns(sequences, prepare)
             if shorter is not None:
-                self._count("shortened")
+                counts["shortened"] += 1
                 return shorter
-        self._count("too_long")
+        counts["too_long"] += 1
         raise Skip(
             f"Chat dropped a sample of {max(row.size for row in rows)} tokens, over max_length={limit}: "
             "use map(chat, may_skip=True), or truncate='right' to keep its beginning",
             reason="too_long",
         )
 
-    def _require_training(self, row: Mapping[str, Any], rows: list[_Row]) -> None:
+    def _require_training(self, rows: list[EncodedRow], counts: Counter[str]) -> None:
         """Count a sample without learned tokens, and drop it unless the user keeps it."""
         if all(encoded_row.mask.any() for encoded_row in rows):
             return
-        self._count("untrained")
+        counts["untrained"] += 1
         if self.untrained == "error":
             raise DataError(
                 "no token of the sample carries loss: check train_on=, and the roles and weights of "
@@ -400,17 +287,6 @@ class Chat:
                 reason="untrained",
             )
 
-    def _count(self, name: str, number: int = 1) -> None:
-        """Add to a count; report it when it has one digit more."""
-        with self._lock:
-            before = self._counts[name]
-            self._counts[name] = after = before + number
-            samples = self._counts["samples"]
-        if name in _REPORTS and (not before or len(str(before)) < len(str(after))):
-            getLogger("penstock").warning(
-                "Chat: %s: %s, in %s samples so far", _REPORTS[name], f"{after:,}", f"{samples:,}"
-            )
-
     def _kept_fields(self, sample: Any) -> dict[str, Any]:
         if not self.keep:
             return {}
@@ -421,144 +297,6 @@ class Chat:
                 f"{', '.join(map(str, fields)) or 'no fields'}"
             )
         return {name: fields[name] for name in self.keep}
-
-
-class _Prepared(NamedTuple):
-    """A text to encode, the spans that are learned, and labels at positions."""
-
-    encoder_input: ChatText
-    spans: list[Span]
-    labels: list[tuple[int, int]] | None = None
-
-
-class _Row:
-    """The features of one encoded text."""
-
-    def __init__(self, prepared: _Prepared, encoded: Encoded) -> None:
-        self.size = len(encoded.ids)
-        self._ids: npt.NDArray[np.int32] = np.array(encoded.ids, np.int32)
-        text = prepared.encoder_input.text
-        self.mask = mask_tokens(encoded, text, prepared.spans)
-        self._labels: npt.NDArray[np.int32] | None = None
-        if prepared.labels is not None:
-            self._labels = np.full(self.size, _IGNORED_LABEL, np.int32)
-            for position, label in prepared.labels:
-                token = mask_tokens(encoded, text, [(0, position + 1)]).sum() - 1
-                self._labels[token] = label
-            self.mask = self._labels != _IGNORED_LABEL
-
-    def cut(self, limit: int, is_left: bool) -> _Row:
-        """Keep the tokens at one end."""
-        part = slice(self.size - limit if self.size > limit else 0, None)
-        part = part if is_left else slice(limit)
-        self._ids, self.mask = self._ids[part], self.mask[part]
-        self._labels = None if self._labels is None else self._labels[part]
-        self.size = len(self._ids)
-        return self
-
-    def features(self) -> dict[str, Any]:
-        """Return the arrays by name."""
-        arrays: dict[str, Any] = {"tokens": self._ids, "loss_mask": self.mask}
-        return arrays if self._labels is None else {**arrays, "labels": self._labels}
-
-
-class _Compiled:
-    """A tokenizer and a template that fit together."""
-
-    def __init__(
-        self,
-        tokenizer: Any,
-        source: str | None,
-        family: Family | None,
-        variables: Mapping[str, Any],
-        date: datetime.date | None,
-        bos: str | None,
-        eos: str | None,
-        allowed: Sequence[str],
-    ) -> None:
-        self.tokenizer = make_offset_tokenizer(tokenizer)
-        known = {**self.tokenizer.added, **self.tokenizer.special}
-        self.bos = bos or _name_token(tokenizer, "bos", family and family.bos, known)
-        self.eos = eos or _name_token(tokenizer, "eos", family and family.eos, known)
-        for name, token in (("bos", bos), ("eos", eos)):
-            if token is not None and token not in known:
-                raise ConfigError(
-                    f"Chat({name}={token!r}): the tokenizer has no such control token; give one of "
-                    f"{', '.join(sorted(known)[:8]) or 'none: add it to the tokenizer'}"
-                )
-        if family and (missing := [token for token in family.tokens if token not in known]):
-            raise ConfigError(
-                f"Chat(template={family.file!r}): the tokenizer lacks the tokens "
-                f"{', '.join(missing)}: add them with tokenizer.add_special_tokens and resize the "
-                "embeddings of the model, or choose the template that its model was trained with"
-            )
-        if allowed == "all":
-            control, markup = set[str](), set[str]()
-        else:
-            added = {token for token in self.tokenizer.added if token.strip()}
-            markup = {token for token in added if swap_slash(token) in added}
-            control = {token for token in added if token in (source or "")} | markup
-            control |= {*self.tokenizer.special, *(family.tokens if family else ())}
-            control = {*control, *filter(None, (self.bos, self.eos))} - {*allowed}
-        self.control = ControlTokens(control, markup)
-        self.tokenizer.protect(self.control.tokens)
-        self.text_prefix = bos or self.tokenizer.prefix
-        self._template: tuple[ChatTemplate, MessageLocator, ControlTokens] | None = None
-        if source is not None:
-            if "eos_token" in source and not self.eos:
-                raise ConfigError(
-                    "the chat template writes eos_token, and the tokenizer does not name its token: "
-                    "give its text, such as Chat(..., eos='</s>')"
-                )
-            given = {**_special_tokens(tokenizer), "bos_token": self.bos, "eos_token": self.eos}
-            template = ChatTemplate(source, {**given, **variables}, date)
-            self._template = (
-                template, MessageLocator(template, self.control, self.eos), self.control
-            )  # fmt: skip
-
-    def require_template(self) -> tuple[ChatTemplate, MessageLocator, ControlTokens]:
-        """Return the template, with the locator of messages and the control tokens.
-
-        Raises:
-            ConfigError: if there is none.
-        """
-        if self._template is None:
-            raise ConfigError(
-                "the tokenizer has no chat template, which conversations need: name the family of "
-                "the model, such as Chat(tokenizer, template='chatml'), or the path of a template"
-            )
-        return self._template
-
-
-def _is_excluded(message: Message) -> bool:
-    """Return whether a message says that it is not learned.
-
-    Raises:
-        DataError: for weights between 0 and 1, which labels cannot carry.
-    """
-    weight, train = message.get("weight"), message.get("train")
-    if weight is not None and weight not in (0, 1):
-        raise DataError(
-            f"a message has the weight {weight}: labels carry the weights 0 and 1 only; round it in a "
-            "map before"
-        )
-    return weight == 0 or (train is not None and not train)
-
-
-def _name_token(tokenizer: Any, name: str, default: str | None, known: Mapping[str, int]) -> str:
-    """Return the text of a tokenizer's token, else the default of the family, else ""."""
-    token = getattr(tokenizer, f"{name}_token", None)
-    if isinstance(token, str) and token in known:
-        return token
-    return default if default is not None and default in known else ""
-
-
-def _special_tokens(tokenizer: Any) -> dict[str, Any]:
-    tokens = getattr(tokenizer, "special_tokens_map", None)
-    if not isinstance(tokens, Mapping):
-        return {}
-    items = cast("Mapping[str, Any]", tokens).items()
-    return {name: str(token) for name, token in items if not isinstance(token, list)}
 
 
 def _read_date(date: datetime.date | str | None) -> datetime.date | None:

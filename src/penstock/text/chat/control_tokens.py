@@ -38,6 +38,7 @@ class ControlTokens:
         self._tails = {token[size:] for token in self.tokens for size in range(1, len(token))}
         self._first_chars = {token[0] for token in self.tokens}
         self._last_chars = {token[-1] for token in self.tokens}
+        self._edge_chars = self._first_chars | self._last_chars
 
     def protect(self, conversation: Conversation) -> tuple[list[Message], list[Any] | None, bool]:
         """Return messages and tools whose control tokens are marked, and whether any is.
@@ -90,6 +91,17 @@ class ControlTokens:
                 owned.append((start, end))
         return owned, has_others
 
+    def find_first(self, text: str, start: int, stop: int) -> Span | None:
+        """Return the first control token that begins between two positions of a text without data.
+
+        Args:
+            text: a rendering without control tokens of data.
+            start: the first position.
+            stop: the position behind the last one.
+        """
+        match = self.pattern.search(text, start, stop + self._longest)
+        return match.span() if match and match.start() < stop else None
+
     def contains(self, text: str) -> bool:
         """Return whether a text has a control token."""
         return self.pattern.search(text) is not None
@@ -99,7 +111,11 @@ class ControlTokens:
 
     def _needs_marks(self, texts: list[str]) -> bool:
         joined = "\0".join(texts)
-        if self.pattern.search(joined) or NONCHARACTERS.search(joined):
+        if not joined.isascii() and NONCHARACTERS.search(joined):
+            return True
+        if not any(char in joined for char in self._edge_chars):  # the usual case
+            return False
+        if self.pattern.search(joined):
             return True
         return any(self._find_edges(text) != (False, False) for text in texts)
 

@@ -22,6 +22,7 @@ ROLE_ALIASES = {
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
 
+_COMMON_ROLES = ("user", "assistant", "system")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
 
@@ -84,6 +85,10 @@ class MessageReader:
     content: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
 
+    @property
+    def _is_standard(self) -> bool:
+        return self.role is None and self.content is None and not self.roles
+
     def read_messages(self, values: Any) -> list[Message]:
         """Return uniform messages.
 
@@ -104,6 +109,10 @@ class MessageReader:
                 f"message {number} is a {type(value).__name__}: give mappings with a role and a content"
             )
         given = cast("Mapping[str, Any]", value)
+        if len(given) == 2 and self._is_standard:  # the usual case
+            role, content = given.get("role"), given.get("content")
+            if role in _COMMON_ROLES and type(content) is str:
+                return {"role": role, "content": content}
         message = {str(key): item for key, item in given.items() if item is not None}
         role_key = self.role or ("role" if "role" in message else "from")
         content_key = self.content or ("content" if "content" in message else "value")

@@ -14,6 +14,7 @@ Span: TypeAlias = tuple[int, int]
 
 GENERATION_START, GENERATION_END, DATA = "\ufdd0", "\ufdd1", "\ufdd2"
 _PART_START, _PART_END = "\ufdd3", "\ufdd4"
+_MARKS = (GENERATION_START, GENERATION_END, DATA, _PART_START, _PART_END)
 CONTROL_PREFIX = "\ufdd5"
 """Stands before the control tokens of a template in the text for a protected tokenizer."""
 
@@ -24,6 +25,7 @@ NONCHARACTERS = re.compile("[\ufdd0-\ufdef]")
 _MARK = re.compile("([\ufdd0-\ufdd4])([\ufde0-\ufdef]*)")
 _DIGITS = str.maketrans("0123456789abcdef", "".join(map(chr, range(0xFDE0, 0xFDF0))))
 _NUMBERS = {char: digit for digit, char in _DIGITS.items()}
+_DIGIT_CHARS = "".join(map(chr, _NUMBERS))
 
 
 def mark_part(text: str, message: int) -> str:
@@ -79,6 +81,37 @@ def read_marks(marked: str) -> Rendering:
     >>> read_marks("say " + mark_part(" yes ", 3)).parts
     {3: [(5, 8)]}
     """
+    if not any(mark in marked for mark in _MARKS):
+        return Rendering(marked)
+    return _read_pairs(marked) or _read_any_marks(marked)
+
+
+def _read_pairs(marked: str) -> Rendering | None:
+    """Return what pairs of one kind mark; `None` if there are other marks, or pairs in pairs."""
+    is_part = _PART_START in marked
+    start, end = (_PART_START, _PART_END) if is_part else (GENERATION_START, GENERATION_END)
+    if any(mark in marked for mark in _MARKS if mark not in (start, end)):
+        return None
+    head, *rest = marked.split(start)
+    pieces, position, rendering = [head], len(head), Rendering("")
+    for piece in rest:
+        inner, *after = piece.split(end)
+        digits = inner[: len(inner) - len(inner.lstrip(_DIGIT_CHARS))]
+        if len(after) != 1 or not after[0].startswith(digits):
+            return None
+        inner, outer = inner[len(digits) :], after[0][len(digits) :]
+        span = position, position + len(inner)
+        if is_part:
+            rendering.parts.setdefault(_read_number(digits), []).append(span)
+        else:
+            rendering.generation.append(span)
+        pieces += inner, outer
+        position = span[1] + len(outer)
+    rendering.text = "".join(pieces)
+    return rendering if end not in head else None
+
+
+def _read_any_marks(marked: str) -> Rendering:
     pieces, position, previous = list[str](), 0, 0
     rendering, starts = Rendering(""), dict[str, int]()
     for match in _MARK.finditer(marked):
@@ -93,7 +126,10 @@ def read_marks(marked: str) -> Rendering:
         elif kind == GENERATION_END:
             rendering.generation.append((starts.pop(GENERATION_START, position), position))
         elif kind == _PART_END and (start := starts.pop(_PART_START + digits, None)) is not None:
-            number = int("".join(chr(_NUMBERS[ord(digit)]) for digit in digits), 16)
-            rendering.parts.setdefault(number, []).append((start, position))
+            rendering.parts.setdefault(_read_number(digits), []).append((start, position))
     rendering.text = "".join([*pieces, marked[previous:]]) if pieces else marked
     return rendering
+
+
+def _read_number(digits: str) -> int:
+    return int(digits.translate(_NUMBERS), 16)

@@ -7,7 +7,7 @@ rendering with marks counts only if it equals the one without, apart from the ma
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from logging import getLogger
@@ -119,7 +119,6 @@ class MessageLocator:
             parts = self._render_parts(marked, tools, rendering.text)
             if parts is None:
                 return None
-        owned = self._control.find_owned(rendering.text, rendering.data)[0]
         spans = dict[int, list[Span]]()
         ordered = sorted(parts.items(), key=lambda entry: min(entry[1]))
         edges = [(min(found)[0], max(stop for _, stop in found)) for _, found in ordered]
@@ -130,10 +129,9 @@ class MessageLocator:
                 start, stop = edges[position]
                 span = self._extend(
                     messages[number],
-                    rendering.text,
+                    rendering,
                     (start, stop),
                     (lasts[position], firsts[position + 1]),
-                    owned,
                 )
                 spans[number] = [span]
         return spans
@@ -157,7 +155,6 @@ class MessageLocator:
     ) -> dict[int, list[Span]]:
         """Return spans as the text that changes if the content of a message is replaced."""
         text, spans = rendering.text, dict[int, list[Span]]()
-        owned = self._control.find_owned(text, rendering.data)[0]
         for number in wanted:
             changed = [
                 {"role": message["role"], "content": PLACEHOLDER} if i == number else message
@@ -176,23 +173,20 @@ class MessageLocator:
                     "answers in the template, or use a built-in one, such as template='chatml'"
                 )
             spans[number] = [
-                self._extend(messages[number], text, (start, stop), (start, len(text)), owned)
+                self._extend(messages[number], rendering, (start, stop), (start, len(text)))
             ]
         return spans
 
-    def _extend(
-        self, message: Message, text: str, span: Span, bounds: Span, owned: list[Span]
-    ) -> Span:
+    def _extend(self, message: Message, rendering: Rendering, span: Span, bounds: Span) -> Span:
         """Return a span with what belongs to the message around its content.
 
         Args:
             message: the message.
-            text: the rendering.
+            rendering: the rendering.
             span: the first and last marked character.
             bounds: the end of the message before it and the start of the one after it.
-            owned: the control tokens of the template.
         """
-        start, stop = span
+        text, (start, stop) = rendering.text, span
         before = text[bounds[0] : start]
         if message["role"] == "assistant":
             header = before.rfind(self._answer_header) if self._answer_header else -1
@@ -201,8 +195,8 @@ class MessageLocator:
                 start = first
             elif before.rstrip().endswith(_THINK_START):
                 start = bounds[0] + len(before.rstrip()) - len(_THINK_START)
-        for first, last in owned:
-            if stop <= first < bounds[1] and text[first:last] in self.ends:
+        for first, last in self._owned_between(rendering, stop, bounds[1]):
+            if text[first:last] in self.ends:
                 if message.get("tool_calls") or not text[stop:first].strip():
                     return start, last
                 break
@@ -210,6 +204,16 @@ class MessageLocator:
             if text.startswith(end, stop):
                 return start, stop + len(end)
         return start, stop
+
+    def _owned_between(self, rendering: Rendering, start: int, stop: int) -> Iterator[Span]:
+        """Yield the control tokens of the template that begin between two positions."""
+        if rendering.data:
+            owned, _ = self._control.find_owned(rendering.text, rendering.data)
+            yield from (span for span in owned if start <= span[0] < stop)
+            return
+        while (found := self._control.find_first(rendering.text, start, stop)) is not None:
+            yield found
+            start = found[1]
 
     def _probe(self) -> None:
         """Find the tokens that end an answer, and the header of an answer, in a small conversation."""

@@ -1,0 +1,75 @@
+"""Counts of the samples that a `Chat` changed or dropped, of this process and its workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+from logging import getLogger
+from typing import NamedTuple
+
+from ...engine.base.event_counts import EVENT_COUNTS
+from ...engine.base.machine import get_pid
+
+_NUMBERS = count()
+_REPORTS = {
+    "shortened": "samples over max_length, which were shortened",
+    "too_long": "samples over max_length, which were dropped",
+    "untrained": "samples in which no token carries loss",
+    "changed_answers": "answers that the chat template changed or dropped; the loss covers what is "
+    "left of them",
+    "control_tokens": "samples with control tokens in their text, which are encoded as text; "
+    "allowed_special= would make them tokens",
+}
+
+
+class ChatStats(NamedTuple):
+    """Counts of the samples that a `Chat` encoded in this process and its worker processes.
+
+    A sample that is encoded again, such as after an error or a resume, counts again.
+
+    Attributes:
+        samples: samples that were read.
+        shortened: samples that were truncated.
+        too_long: samples that were dropped since they do not fit.
+        untrained: samples in which no token carries loss, dropped or not.
+        changed_answers: answers that the template dropped or changed in part.
+        control_tokens: samples with control tokens in the data, encoded as text.
+    """
+
+    samples: int = 0
+    shortened: int = 0
+    too_long: int = 0
+    untrained: int = 0
+    changed_answers: int = 0
+    control_tokens: int = 0
+
+
+class SampleCounter:
+    """Counts for one `Chat` and its copies in worker processes, which send what they count."""
+
+    def __init__(self) -> None:
+        self._name = f"chat {get_pid()}-{next(_NUMBERS)}"
+
+    def totals(self) -> ChatStats:
+        """Return the counts so far."""
+        names = [f"{self._name} {field}" for field in ChatStats._fields]
+        return ChatStats(*EVENT_COUNTS.totals(names).values())
+
+    def add(self, news: Mapping[str, int]) -> None:
+        """Add counts, and report each that has one digit more.
+
+        Args:
+            news: numbers by the fields of `ChatStats`.
+        """
+        for field, number in news.items():
+            EVENT_COUNTS.add(f"{self._name} {field}", number)
+        if any(news.get(field) for field in _REPORTS):
+            totals = self.totals()
+            for field, report in _REPORTS.items():
+                after: int = getattr(totals, field)
+                before = after - news.get(field, 0)
+                if after and (not before or len(str(before)) < len(str(after))):
+                    getLogger("penstock").warning(
+                        "Chat: %s: %s, in %s samples so far",
+                        report, f"{after:,}", f"{totals.samples:,}",
+                    )  # fmt: skip

@@ -1,0 +1,149 @@
+"""Conversations and texts as one text each, with the spans of characters that are learned."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Literal, NamedTuple, TypeAlias
+
+from ...errors import DataError
+from .compiled import CompiledChat
+from .conversation import Conversation, Message, Segments
+from .encoding import ChatText
+from .marks import NONCHARACTERS, Span, read_marks
+from .spans import merge_spans, subtract_spans
+
+TrainOn: TypeAlias = Literal["assistant", "last", "all"]
+
+
+class LearnedText(NamedTuple):
+    """A text to encode, the spans that are learned, and labels at positions."""
+
+    encoder_input: ChatText
+    spans: list[Span]
+    labels: list[tuple[int, int]] | None = None
+
+
+class SequenceRenderer:
+    """Renders sequences, and finds what is learned of them.
+
+    Args:
+        compiled: the tokenizer and the template.
+        train_on: what is learned, as for `Chat`.
+    """
+
+    def __init__(
+        self, compiled: CompiledChat, train_on: TrainOn | Callable[[Message], bool]
+    ) -> None:
+        self._compiled, self._train_on = compiled, train_on
+
+    def render(self, sequence: Conversation | Segments, counts: Counter[str]) -> LearnedText:
+        """Return the text of a sequence and its learned spans.
+
+        Args:
+            sequence: a conversation, or texts.
+            counts: receives what changed, by the fields of `ChatStats`.
+
+        Raises:
+            DataError: if the template refuses the conversation.
+        """
+        if isinstance(sequence, Segments):
+            return self._render_segments(sequence, counts)
+        return self._render_conversation(sequence, counts)
+
+    def _render_conversation(self, conversation: Conversation, counts: Counter[str]) -> LearnedText:
+        compiled, messages = self._compiled, conversation.messages
+        template, locator, control = compiled.require_template()
+        protected, tools, is_marked = control.protect(conversation)
+        answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
+        learned = self._choose_messages(conversation, answers)
+        if self._train_on == "all":
+            excluded = [i for i, message in enumerate(messages) if _is_excluded(message)]
+            located = locator.locate(protected, tools, excluded)
+            rendering = located.rendering
+            left_out = [span for spans in located.spans.values() for span in spans]
+            spans = subtract_spans(len(rendering.text), left_out)
+        elif template.has_generation and learned == answers:
+            rendering = read_marks(template.render(protected, tools))
+            spans = rendering.generation
+            counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
+        else:
+            located = locator.locate(protected, tools, learned)
+            rendering = located.rendering
+            spans = [span for found in located.spans.values() for span in found]
+            counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
+        owned = None
+        if is_marked:
+            owned, has_others = control.find_owned(rendering.text, rendering.data)
+            if has_others:
+                counts["control_tokens"] += 1
+            else:
+                owned = None
+        return LearnedText(ChatText(rendering.text, owned), merge_spans(spans))
+
+    def _render_segments(self, segments: Segments, counts: Counter[str]) -> LearnedText:
+        compiled = self._compiled
+        texts = [NONCHARACTERS.sub("\ufffd", text) for text in segments.texts]
+        body, prefix = "".join(texts), compiled.text_prefix
+        if prefix and body.startswith(prefix) and prefix not in compiled.control.tokens:
+            prefix = ""
+        text = f"{prefix}{body}{compiled.eos}"
+        position, spans, labels = len(prefix), list[Span](), list[tuple[int, int]]()
+        for number, (piece, is_learned) in enumerate(zip(texts, segments.learned, strict=True)):
+            position += len(piece)
+            if is_learned or self._train_on == "all":
+                spans.append((position - len(piece), position))
+            label = segments.labels[number] if segments.labels else None
+            if label is not None and piece:
+                labels.append((position - 1, label))
+        if compiled.eos and not segments.labels:
+            spans.append((position, len(text)))
+        owned = None
+        if compiled.control.contains(body):
+            counts["control_tokens"] += 1
+            owned = [(0, len(prefix)), (position, len(text))]
+            owned = [span for span in owned if span[0] < span[1]]
+        has_labels = segments.labels is not None
+        return LearnedText(
+            ChatText(text, owned), merge_spans(spans), labels if has_labels else None
+        )
+
+    def _choose_messages(self, conversation: Conversation, answers: list[int]) -> list[int]:
+        """Return the messages that are learned."""
+        messages, train_on = conversation.messages, self._train_on
+        if callable(train_on):
+            numbers = [i for i, message in enumerate(messages) if train_on(message)]
+        else:
+            numbers = answers[-1:] if train_on == "last" else answers
+        return [
+            i for i in numbers if i >= conversation.prompt_length and not _is_excluded(messages[i])
+        ]
+
+
+def _count_changed(
+    messages: list[Message], learned: list[int], text: str, spans: list[Span]
+) -> int:
+    """Return the number of answers that are not in the rendering as they are in the data."""
+    if len(learned) > len(spans):
+        return len(learned) - len(spans)
+    changed = 0
+    for number, (start, stop) in zip(learned, spans, strict=False):
+        content = messages[number]["content"].strip()
+        if not text.startswith(content, start) and content not in text[start:stop]:
+            changed += 1
+    return changed
+
+
+def _is_excluded(message: Message) -> bool:
+    """Return whether a message says that it is not learned.
+
+    Raises:
+        DataError: for weights between 0 and 1, which labels cannot carry.
+    """
+    weight, train = message.get("weight"), message.get("train")
+    if weight is not None and weight not in (0, 1):
+        raise DataError(
+            f"a message has the weight {weight}: labels carry the weights 0 and 1 only; round it in a "
+            "map before"
+        )
+    return weight == 0 or (train is not None and not train)
