@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of interpreters, and each would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all check docs free-threaded nightly soak formats oldest pythons bench bench-quick clean
+.PHONY: help demo test test-all check docs free-threaded nightly soak formats trl oldest pythons bench bench-quick clean
 help:
 	@echo "make demo           mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test           the quick tests, docstrings, docs code blocks and examples: about 6 minutes on 2 cores"
@@ -17,9 +17,10 @@ help:
 	@echo "make check          ruff, pyright, the rules of the source tree, the words of names and docs"
 	@echo "make docs           the documentation; warnings are errors"
 	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, if there is one"
-	@echo "make nightly        soak, formats, oldest, pythons, bench: what the gate, .ci/run, has no time for"
+	@echo "make nightly        soak, formats, trl, oldest, pythons, bench: what the gate, .ci/run, has no time for"
 	@echo "make soak           the property tests with SEEDS=50 fresh seeds, long runs, fuzzers, a million documents"
 	@echo "make formats        every format, written by its own tool, which is installed for that"
+	@echo "make trl            the trainers of TRL, which is installed for that"
 	@echo "make oldest         the core with the oldest versions that it allows, without pandas"
 	@echo "make pythons        the quick tests on every other Python that is installed: PYTHONS=\"$(PYTHONS)\""
 	@echo "make bench          Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios in under a minute"
@@ -73,7 +74,7 @@ free-threaded:
 
 # ---------------------------------------------------------------- what runs once a night
 
-nightly: soak formats oldest pythons bench
+nightly: soak formats trl oldest pythons bench
 
 # SEEDS rounds of the property tests; each draws a fresh seed, and pytest prints it.
 soak: $(VENV)/.dev
@@ -97,6 +98,12 @@ formats: $(VENV)/.dev
 	    litdata==0.2.76 mosaicml-streaming==0.13.0 boto3 s3transfer
 	$(PYTEST) tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py \
 	    tests/sources/test_litdata.py tests/sources/test_mds.py
+
+# Fine-tuning jobs of the docs under TRL, which comes without its list, as above.
+trl: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py tests/text/chat/test_other_masks.py \
+	    tests/text/test_trainer_forms.py
 
 # The lower bounds of pyproject.toml on the oldest Python, in an environment of their own, without pandas. Tests of
 # extras that are not there are skipped.

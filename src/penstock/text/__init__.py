@@ -16,6 +16,7 @@ from .causal_lm import TRANSFORMERS, CausalLM, Field
 from .chat import Chat
 from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
 from .padding import Padded, pad_columns, pad_rows
+from .pairs import PaddedPairs, pair_length
 from .tokenise import Tokenise
 
 __all__ = [
@@ -24,11 +25,13 @@ __all__ = [
     "Chat",
     "Field",
     "Padded",
+    "PaddedPairs",
     "Tokenise",
     "document_mask",
     "flash_varlen",
     "flex_mask",
     "pad_columns",
     "pad_rows",
+    "pair_length",
     "splash_segment_ids",
 ]
