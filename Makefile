@@ -102,8 +102,8 @@ formats: $(VENV)/.dev
 # Fine-tuning jobs of the docs under TRL, which comes without its list, as above.
 trl: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
-	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py tests/text/chat/test_other_masks.py \
-	    tests/text/test_trainer_forms.py
+	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py
+	PYTHONPATH=src $(BIN)/python -W ignore -m bench.compare_chat_masks
 
 # The lower bounds of pyproject.toml on the oldest Python, in an environment of their own, without pandas. Tests of
 # extras that are not there are skipped.

@@ -280,6 +280,8 @@ class Chat:
             rendering = located.rendering
             spans = [span for found in located.spans.values() for span in found]
             self._check_answers(messages, learned, rendering.text, spans)
+        if self.train_on != "all":
+            spans = locator.add_eos(rendering, spans)
         owned = None
         if is_marked:
             owned, has_others = control.find_owned(rendering.text, rendering.data)
