@@ -9,7 +9,7 @@ PYTEST := $(BIN)/python -m pytest -q
 # Tests start hundreds of interpreters, and each would compile the library anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all check lint docs free-threaded nightly soak formats oldest notebooks pythons bench bench-quick clean
+.PHONY: help demo test test-all check lint docs free-threaded nightly soak formats oldest notebooks trl pythons bench bench-quick clean
 help:
 	@echo "make demo           mix, pack, kill, resume and compare, on data this machine already has"
 	@echo "make test           the quick tests, docstrings, docs code blocks and examples: about 6 minutes on 2 cores"
@@ -17,10 +17,11 @@ help:
 	@echo "make check          ruff, pyright, the words of names and docs (make lint), the rules of the source tree"
 	@echo "make docs           the documentation; warnings are errors"
 	@echo "make free-threaded  the tests of threads on a Python without the interpreter lock, if there is one"
-	@echo "make nightly        soak, formats, notebooks, oldest, pythons, bench: what the gate, .ci/run, has no time for"
+	@echo "make nightly        soak, formats, notebooks, trl, oldest, pythons, bench: what the gate, .ci/run, has no time for"
 	@echo "make soak           the property tests with SEEDS=50 fresh seeds, long runs, fuzzers, a million documents"
 	@echo "make formats        every format, written by its own tool, which is installed for that"
 	@echo "make notebooks      the notebooks of the docs, executed in Jupyter: no cell raises, and texts are as stored"
+	@echo "make trl            the trainers of TRL, which is installed for that"
 	@echo "make oldest         the core with the oldest versions that it allows, without pandas"
 	@echo "make pythons        the quick tests on every other Python that is installed: PYTHONS=\"$(PYTHONS)\""
 	@echo "make bench          Penstock beside its peers: writes bench/RESULTS.md; bench-quick: ratios in under a minute"
@@ -76,7 +77,7 @@ free-threaded:
 
 # ---------------------------------------------------------------- what runs once a night
 
-nightly: soak formats notebooks oldest pythons bench
+nightly: soak formats notebooks trl oldest pythons bench
 
 # SEEDS rounds of the property tests; each draws a fresh seed, and pytest prints it.
 soak: $(VENV)/.dev
@@ -109,6 +110,12 @@ NOTEBOOKS ?=
 notebooks: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check nbclient ipykernel
 	$(BIN)/python tools/notebooks.py $(NOTEBOOKS)
+
+# Fine-tuning jobs of the docs under TRL, which comes without its list, as above.
+trl: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py
+	PYTHONPATH=src $(BIN)/python -W ignore -m bench.compare_chat_masks
 
 # The lower bounds of pyproject.toml on the oldest Python, in an environment of their own, without pandas. Tests of
 # extras that are not there are skipped.

@@ -236,7 +236,7 @@ def phi(messages: Messages) -> Iterator[Piece]:
         yield from (C(f"<|{message['role']}|>"), T("\n"))
         yield from split_markup(message["content"], True) if learned else [T(message["content"])]
         yield from (C("<|end|>", learned), T("\n"))
-    yield C("<|endoftext|>")
+    yield C("<|endoftext|>", messages[-1]["role"] == "assistant")
 
 
 def phi4(messages: Messages) -> Iterator[Piece]:

@@ -17,6 +17,7 @@ WORDS = {
     "resume.md": ["resume", "restart", "checkpoint"],
     "errors.md": ["quarantine"],
     "tasks/sft.md": ["SFT", "fine-tune"],
+    "tasks/dpo.md": ["DPO", "preference"],
     "tasks/rl.md": ["GRPO"],
 }
 

@@ -21,7 +21,7 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 from penstock.integrations.torch import IterableDataset, MapDataset
-from penstock.integrations.transformers import FromLoader, hf_dataset
+from penstock.integrations.transformers import FromLoader, _weigh_batch, hf_dataset
 
 pytestmark = [
     pytest.mark.slow,
@@ -167,3 +167,29 @@ def test_data_that_would_be_shared_out_twice_are_refused(
     state.PartialState._shared_state["_cpu"] = True
     with pytest.raises(ps.ConfigError, match="shard each part again"):
         next(iter(made)) if wrap is IterableDataset else made[0]
+
+
+def test_auto_takes_the_latest_complete_checkpoint_or_begins(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"save_strategy": "steps", "save_steps": 2, "max_steps": 5}
+    expected = [batch["x"].tolist() for batch in batches(mixture().limit(20))]
+
+    def train() -> list[list[int]]:
+        model, loader = Model(), ps.Loader(batches(mixture()))
+        trainer = OnLoaders(model, arguments(tmp_path, **options), train_loader=loader)
+        trainer.train("auto")
+        return model.batches
+
+    assert train() == expected
+    (tmp_path / "checkpoint-5" / "penstock.json").unlink()  # killed while it was written
+    assert train() == expected[4:]
+
+
+def test_a_batch_is_weighed_by_its_learned_tokens_or_its_rows() -> None:
+    labels = torch.tensor([[5, -100, 7], [8, 9, 1]])
+    fields, weight = _weigh_batch({"labels": labels, "valid": np.array([True, False])})
+    assert weight == 1 and fields["labels"].tolist() == [[5, -100, 7], [-100] * 3]
+    assert labels[1, 0] == 8 and [*fields] == ["labels"]
+    assert _weigh_batch({"labels": labels})[1] == 3
+    assert _weigh_batch({"x": torch.ones(4), "name": ["a"]})[1] == 4
+    assert _weigh_batch({"x": torch.ones(4), "valid": torch.tensor([True, False] * 2)})[1] == 2
+    assert _weigh_batch(5) == (5, 1)

@@ -20,6 +20,7 @@ from ..loader import Loader
 from ..stores.storage import write_atomically
 from .trainers import (
     EvalLoader,
+    gather_objects,
     gather_states,
     iter_rest_or_next,
     require_loader,
@@ -47,9 +48,14 @@ FILE = "penstock.json"
 class FromLoader(_Trainer):
     """Mixin that makes a Trainer train and evaluate on loaders.
 
-    Usage: `class MyTrainer(FromLoader, Trainer): ...`. Only the loader shards and batches.
+    Usage: `class MyTrainer(FromLoader, Trainer): ...`, or with a trainer of TRL, such as
+    `SFTTrainer` or `DPOTrainer`, which then prepares no data. Only the loader shards and batches.
     `train(resume_from_checkpoint=...)` continues after the last step of the checkpoint and reads no
     trained data again. Any number of processes with the same global batch can resume.
+
+    The loss of an evaluation is the mean over all learned tokens, or over all rows if batches have
+    no `labels`. So it depends on no batch size and no number of processes. Rows that
+    `remainder="pad"` adds do not count.
 
     Args:
         args: arguments of the Trainer.
@@ -69,7 +75,7 @@ class FromLoader(_Trainer):
     >>> class MyTrainer(FromLoader, Trainer): ...
     >>> loader = ps.Loader(batches, to="torch")  # doctest: +SKIP
     >>> trainer = MyTrainer(model, args, train_loader=loader)  # doctest: +SKIP
-    >>> trainer.train()  # after a restart: resume_from_checkpoint=True  # doctest: +SKIP
+    >>> trainer.train(resume_from_checkpoint="auto")  # doctest: +SKIP
     """
 
     def __init__(
@@ -94,6 +100,12 @@ class FromLoader(_Trainer):
                 name: _wrap_for_eval(part) for name, part in cast("Mapping[str, Any]", data).items()
             }
         data = _wrap_for_eval(data)
+        self._eval_losses: list[tuple[float, int]] | None = None
+        self._placeholder: Any = None
+        if train_loader is not None and hasattr(super(), "_prepare_dataset"):
+            # TRL's trainers need a dataset, look at its first row, and preprocess it.
+            self._placeholder = _make_placeholder()
+            kwargs["train_dataset"] = self._placeholder
         if _is_for_eval(data):
             # TRL's trainers preprocess eval_dataset: pass the training dataset in its place.
             kwargs["eval_dataset"] = kwargs.get("train_dataset", data)
@@ -142,6 +154,75 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         return trainer.get_test_dataloader(test_dataset)
 
+    def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return a loader, and the dataset in its place, as it is; TRL prepares other datasets."""
+        if dataset is self._placeholder or isinstance(dataset, Loader | EvalLoader):
+            return dataset
+        trainer: Any = super()
+        return trainer._prepare_dataset(dataset, *args, **kwargs)
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], *args: Any) -> Any:
+        """Return no count in an evaluation: its losses are weighted here."""
+        if self._eval_losses is not None:
+            return None
+        trainer: Any = super()
+        return trainer._get_num_items_in_batch(batch_samples, *args)
+
+    def prediction_step(
+        self, model: Any, inputs: Any, prediction_loss_only: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """Evaluate a batch, and record its loss with the number of tokens that it is the mean of.
+
+        Args:
+            model: the model.
+            inputs: the batch.
+            prediction_loss_only: whether to return no predictions.
+            args: arguments of the Trainer's own method.
+            kwargs: arguments of the Trainer's own method.
+
+        Returns:
+            The result of the Trainer's own method.
+        """
+        trainer: Any = super()
+        if self._eval_losses is None:
+            return trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
+        inputs, weight = _weigh_batch(inputs)
+        result = trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
+        if result[0] is not None and weight:  # a batch without learned tokens has no mean
+            self._eval_losses.append((float(result[0]), weight))
+        return result
+
+    def evaluation_loop(
+        self, dataloader: Any, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any
+    ) -> Any:
+        """Evaluate, with a loss that counts every learned token, or every row, once.
+
+        Args:
+            dataloader: the batches.
+            args: arguments of the Trainer's own method.
+            metric_key_prefix: the prefix of the metrics.
+            kwargs: arguments of the Trainer's own method.
+
+        Returns:
+            The result of the Trainer's own method.
+        """
+        trainer: Any = super()
+        is_own = isinstance(dataloader.dataset, _BatchDataset)
+        self._eval_losses = [] if is_own else None
+        try:
+            output = trainer.evaluation_loop(
+                dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs
+            )
+            if is_own and (name := f"{metric_key_prefix}_loss") in output.metrics:
+                own = self._eval_losses or []
+                losses = [pair for part in gather_objects(own) or [own] for pair in part]
+                total = sum(weight for _, weight in losses)
+                mean = sum(loss * weight for loss, weight in losses) / (total or 1)
+                output.metrics[name] = mean
+        finally:
+            self._eval_losses = None
+        return output
+
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -149,7 +230,7 @@ class FromLoader(_Trainer):
 
         Args:
             resume_from_checkpoint: the folder of a checkpoint; True for the latest in the output
-                folder.
+                folder; "auto" for the latest complete one, or the beginning if there is none.
             args: arguments of the Trainer's own method.
             kwargs: arguments of the Trainer's own method.
 
@@ -159,6 +240,8 @@ class FromLoader(_Trainer):
         Raises:
             StateError: for a checkpoint without the states of the loader.
         """
+        if resume_from_checkpoint == "auto":
+            resume_from_checkpoint = _find_complete_checkpoint(Path(self.args.output_dir))
         if resume_from_checkpoint is True:
             resume_from_checkpoint = (
                 cast(str | None, get_last_checkpoint(self.args.output_dir)) or True
@@ -245,6 +328,44 @@ class _StateSaver(TrainerCallback):
                 Path(args.output_dir) / f"checkpoint-{state.global_step}" / FILE,
                 json.dumps(states).encode(),
             )
+
+
+def _find_complete_checkpoint(folder: Path) -> str | None:
+    """Return the latest checkpoint in a folder that has the states of the loader."""
+    steps = [
+        (int(step), file.parent)
+        for file in folder.glob(f"checkpoint-*/{FILE}")
+        if (step := file.parent.name.partition("-")[2]).isdecimal()
+    ]
+    return str(max(steps)[1]) if steps else None
+
+
+def _make_placeholder() -> Any:
+    """Return the dataset that a trainer of TRL gets in place of a loader."""
+    import datasets  # pyright: ignore[reportMissingTypeStubs]
+
+    return cast("Any", datasets.Dataset).from_dict({"input_ids": [[0]], "labels": [[0]]})
+
+
+def _weigh_batch(batch: Any) -> tuple[Any, int]:
+    """Return a batch for evaluation, with the number of its learned tokens, or of its rows.
+
+    The labels of rows that `remainder="pad"` added are ignored.
+    """
+    if not isinstance(batch, Mapping):
+        return batch, 1
+    fields = {**cast("Mapping[str, Any]", batch)}
+    valid = fields.pop("valid", None)
+    valid = None if valid is None else _torch.as_tensor(valid)
+    labels = fields.get("labels")
+    if labels is not None and labels.ndim > 1:
+        if valid is not None and not valid.all():
+            fields["labels"] = labels = labels.masked_fill(~valid.to(labels.device)[:, None], -100)
+        return fields, int((labels[:, 1:] != -100).sum())
+    if valid is not None:
+        return fields, int(valid.sum())
+    rows = (len(value) for value in fields.values() if getattr(value, "ndim", 0))
+    return fields, next(rows, 1)
 
 
 def _load_saved_states(folder: Path) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from .causal_lm import TRANSFORMERS, CausalLM, Field
 from .chat import Chat
 from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
 from .padding import Padded, pad_columns, pad_rows
+from .pairs import PaddedPairs, pair_length
 from .shown_tokens import ShownDocument, ShownTokens, show_tokens
 from .tokenise import Tokenise
 
@@ -25,6 +26,7 @@ __all__ = [
     "Chat",
     "Field",
     "Padded",
+    "PaddedPairs",
     "ShownDocument",
     "ShownTokens",
     "Tokenise",
@@ -33,6 +35,7 @@ __all__ = [
     "flex_mask",
     "pad_columns",
     "pad_rows",
+    "pair_length",
     "show_tokens",
     "splash_segment_ids",
 ]

@@ -468,7 +468,9 @@ def test_samples_of_an_endless_input_are_excluded_in_the_first_pass_only(kind: s
         second.exclude([("b", 2)])
     changed = second.exclude([("a", 1)])
     assert told(changed, 0, whole) == told(ds.plan, 0, whole)
-    assert ("a", 1) not in [key[::2] for keys in told(changed, 2 * whole, 3 * whole) for key in keys]
+    assert ("a", 1) not in [
+        key[::2] for keys in told(changed, 2 * whole, 3 * whole) for key in keys
+    ]
 
 
 def passes_of(ds: Any, state: Any, many: int) -> list[list[Key]]:

@@ -9,7 +9,17 @@ from typing import Any
 
 import pytest
 
-from chat_cases import BOS, CONTROL, EOS, FAMILIES, NOT_SPECIAL, bpe, random_conversation, reference
+from chat_cases import (
+    BOS,
+    CONTROL,
+    EOS,
+    FAMILIES,
+    NOT_SPECIAL,
+    bpe,
+    decode,
+    random_conversation,
+    reference,
+)
 from example_counts import rounds
 from penstock.text import Chat
 from penstock.text.chat import templates
@@ -59,8 +69,6 @@ def test_answers_are_found_without_generation_blocks(family: str, count: int) ->
     )
     for number in range(count):
         messages = random_conversation(rng, number % 2 == 1, False, number % 3 == 0)
-        if family == "qwen" and "</think>" not in messages[-1]["content"]:
-            continue  # the template writes an empty reasoning, which is inside its block only
         if family == "deepseek" and any(m["content"].endswith("</think>") for m in messages):
             continue  # nothing is left of such an answer but the token that ends it
         if family == "phi":  # its family knows tokens that the template builds from pieces
@@ -89,6 +97,9 @@ def test_a_family_equals_transformers(family: str, pre: bool, count: int) -> Non
             messages, return_dict=True, return_assistant_tokens_mask=True
         )
         assert ids == given["input_ids"]
+        if family == "phi":  # the token behind the one that ends the last answer, which Chat learns
+            assert tokenizer.decode(ids[-1:]) == EOS[family]
+            assert mask.pop() and not given["assistant_masks"].pop()
         # transformers also learns tokens that begin before an answer and end in it.
         more = [
             i
@@ -100,3 +111,41 @@ def test_a_family_equals_transformers(family: str, pre: bool, count: int) -> Non
             assert not tokenizer.decode([ids[i]])[:1].isspace() or not pre
         straddling += len(more)
     assert not (pre and straddling)
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt", "expected"),
+    [
+        # Qwen 3: an empty reasoning, which the model writes behind the prompt
+        ("<think>\n\n</think>\n\n", "", "{<think>\n\n</think>\n\nyes<|im_end|>}\n"),
+        # Qwen 3.5: the prompt of a generation ends in the reasoning
+        ("<think>\n\n</think>\n\n", "<think>\n", "<think>\n{\n</think>\n\nyes<|im_end|>}\n"),
+        ("", "", "{yes<|im_end|>}\n"),
+    ],
+)
+def test_what_follows_the_prompt_of_a_generation_is_learned(
+    template: str, prompt: str, expected: str
+) -> None:
+    head = "<|im_start|>assistant\n"
+    source = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+        f"{{% if m.role == 'assistant' %}}{{{{ {template!r} }}}}{{% endif %}}"
+        "{{ m.content + '<|im_end|>\n' }}{% endfor %}"
+        f"{{% if add_generation_prompt %}}{{{{ {head + prompt!r} }}}}{{% endif %}}"
+    )
+    messages = [{"role": "user", "content": "is it?"}, {"role": "assistant", "content": "yes"}]
+    shown = decode(Chat(bpe(), template=source)({"messages": messages}))
+    assert shown.partition(head)[2] == expected
+
+
+def test_the_end_of_text_behind_the_end_of_an_answer_is_learned() -> None:
+    source = (  # as Command A writes it
+        "{% for m in messages %}{{ '<|user|>' if m.role == 'user' else '<|assistant|>' }}"
+        "{{ m.content + '<|end|>' }}{% if m.role != 'user' %}{{ '<|endoftext|>' }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    )
+    turns = [("user", "a"), ("assistant", "b"), ("user", "<|endoftext|>"), ("assistant", "d")]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    shown = decode(Chat(bpe(), template=source, eos="<|endoftext|>")({"messages": messages}))
+    asked = "<|user|>a<|end|><|assistant|>{b<|end|><|endoftext|>}<|user|><|endoftext|><|end|>"
+    assert shown == f"{asked}<|assistant|>{{d<|end|><|endoftext|>}}"

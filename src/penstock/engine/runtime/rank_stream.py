@@ -211,7 +211,6 @@ def sources_repeated(builder: Builder) -> set[str]:
     return {builder.leaves[leaf].name for leaf in leaves}
 
 
-
 def require_same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:
     """Raise `ConfigError` if new weights would change delivered samples."""
     if was[0] and was[0] != now[0]:

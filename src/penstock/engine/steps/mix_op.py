@@ -301,9 +301,7 @@ class MixOp(Op):
         for each, k in zip(part.inputs, drawn.tolist(), strict=True):
             # Each pass of a mix that ends draws from the beginning of an endless input.
             replays = part._pass is not None and each.size is None
-            yield Before(
-                each, k, ahead and position > 0, replays=replays, again=replays and again
-            )
+            yield Before(each, k, ahead and position > 0, replays=replays, again=replays and again)
 
     @property
     def steady(self) -> bool:

@@ -72,6 +72,8 @@ class SequenceRenderer:
             rendering = located.rendering
             spans = [span for found in located.spans.values() for span in found]
             counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
+        if self._train_on != "all":
+            spans = locator.add_eos(rendering, spans)
         owned = None
         if is_marked:
             owned, has_others = control.find_owned(rendering.text, rendering.data)

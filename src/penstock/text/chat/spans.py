@@ -191,7 +191,7 @@ class MessageLocator:
         if message["role"] == "assistant":
             header = before.rfind(self._answer_header) if self._answer_header else -1
             first = bounds[0] + header + len(self._answer_header)
-            if header >= 0 and (message.get("tool_calls") or not text[first:start].strip()):
+            if header >= 0:  # the model writes everything behind the prompt of a generation
                 start = first
             elif before.rstrip().endswith(_THINK_START):
                 start = bounds[0] + len(before.rstrip()) - len(_THINK_START)
@@ -214,6 +214,31 @@ class MessageLocator:
         while (found := self._control.find_first(rendering.text, start, stop)) is not None:
             yield found
             start = found[1]
+
+    def add_eos(self, rendering: Rendering, spans: Sequence[Span]) -> list[Span]:
+        """Return spans with the end-of-text tokens that follow the ends of answers.
+
+        Some templates write one behind another token that ends an answer, such as Phi 3 and
+        Command A. A model that generates until end of text must learn both.
+
+        Args:
+            rendering: the rendering.
+            spans: the spans that are learned.
+        """
+        added, text = list(spans), rendering.text
+        for _, stop in spans:
+            if not self.ends or not text.endswith(self.ends, 0, stop):
+                continue
+            first = stop
+            while text[first : first + 1].isspace():
+                first += 1
+            for eos in self._eos:
+                last = first + len(eos)
+                if text.startswith(eos, first) and not any(
+                    first < i < last for i in rendering.data
+                ):
+                    added.append((first, last))
+        return added
 
     def _probe(self) -> None:
         """Find the tokens that end an answer, and the header of an answer, in a small conversation."""
