@@ -84,9 +84,9 @@ def show_tokens(row: Any, tokenizer: Any) -> ShownTokens:
     """Return the tokens of a row as text, to see what a model learns.
 
     Args:
-        row: tokens; a mapping with `tokens`, or `input_ids`, and maybe `loss_mask` or `labels`; a
-            packed row, whose documents are shown one by one without padding; a preference pair; or
-            a batch of these. Labels are those of the same token (`shift=False`).
+        row: tokens; or a mapping with `tokens` or `input_ids`, and maybe `loss_mask` or `labels`. The
+            documents of a packed row are shown one by one, without padding. A preference pair and
+            a batch are shown too. Labels belong to the same token (`shift=False`).
         tokenizer: an object of transformers, tokenizers, tiktoken or sentencepiece; a path or URL;
             or a folder or a name on the hub.
 
