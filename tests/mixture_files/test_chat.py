@@ -14,10 +14,11 @@ pytest.importorskip("tokenizers")
 
 import penstock as ps
 from chat_cases import bpe
+from helpers import as_lists
 from penstock.mixture_files import check_round_trip, lint, read_model
 from penstock.testing import assert_resumes
 from penstock.text import Chat
-from penstock.text.chat import MarkDropped, remove_dropped
+from penstock.text.chat import MarkDropped, find_drop_reason, remove_dropped
 
 ALL_KEYS = """
 chat:
@@ -46,7 +47,7 @@ def turns(*texts: str) -> list[dict[str, str]]:
 
 @pytest.fixture
 def chats(data: Path) -> Path:
-    """`a.jsonl`: 40 chats, of which every eighth has no answer; `b.jsonl`: 20 of ShareGPT."""
+    """`a.jsonl`: 40 chats, every eighth without an answer; `b.jsonl`: 20 of ShareGPT."""
     bpe().save(str(data / "t.json"))
     rows = [turns(*[f"turn {i} {k}" for k in range(2 + 2 * (i % 3))]) for i in range(40)]
     rows = [row[:1] if i % 8 == 3 else row for i, row in enumerate(rows)]
@@ -113,6 +114,21 @@ def test_dropped_samples_are_gone_and_the_mixture_below_has_a_plan(chats: Path, 
     kept = write(path.read_text().replace("chatml}", "chatml, untrained: keep}"))
     ds = ps.load(kept)
     assert len(ds) == 60 and sum(not row["loss_mask"].any() for row in ds) == 5
+
+
+def test_dropped_samples_are_encoded_together_with_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    chat = Chat(bpe(), template="chatml", max_length=30)
+    rows = [{"messages": turns(*["a"] * (1 + i % 3))} for i in range(20)]
+    calls, encode = list[int](), Chat.many
+    monkeypatch.setattr(
+        Chat, "many", lambda self, given: calls.append(len(given)) or encode(self, given)
+    )
+    found = MarkDropped(chat).many(rows)
+    assert calls == [len(rows)]
+    singles = [MarkDropped(chat)(row) for row in rows]
+    assert [as_lists(row) for row in found] == [as_lists(row) for row in singles]
+    reasons = [find_drop_reason(row) for row in found]
+    assert reasons.count("untrained") == 7 and reasons.count(None) > 0
 
 
 def test_weights_in_tokens_count_the_tokens_of_chats(chats: Path, write: Any) -> None:

@@ -53,7 +53,8 @@ def preview(
     """Print some samples of files, or some rows of a mixture.
 
     Lines are shortened to the width of the terminal. Arrays appear as type and shape, media as
-    kind and size. With --tokens, learned tokens are green, or stand between [[ and ]] where the output has no colours.
+    kind and size. With --tokens, learned tokens are green, or stand between [[ and ]] where the
+    output has no colours.
     """
     is_mixture = len(paths) == 1 and _is_mixture_file(paths[0])
     if is_mixture:

@@ -32,7 +32,7 @@ def detect_available_memory() -> int:
         limits.append(max(0, int(most.read()) - int(used.read())))
     # Not `resource`, which Windows lacks.
     with suppress(OSError, ValueError, IndexError), open("/proc/self/limits") as file:
-        line = next(line for line in file if line.startswith("Max address space"))
+        line = next((line for line in file if line.startswith("Max address space")), "")
         with open("/proc/self/statm") as sizes:
             used_pages = int(sizes.read().split()[0])
         limits.append(max(0, int(line.split()[3]) - used_pages * mmap.PAGESIZE))

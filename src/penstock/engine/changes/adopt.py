@@ -261,10 +261,11 @@ def _is_past_equal(tree: Step, rows: Mapping[str, int], ends: Mapping[int, int])
 def _give_equal(then: tuple[Op, Ints], now: tuple[Op, Ints]) -> bool:
     """Compare the samples at positions of two ops."""
     with suppress(StateError):  # a source no longer has all rows that it gave
-        pairs = [
-            _samples_of(op.locate(at)) for op, at in (then, now) if op.size != 0 or not at.size
-        ]
-        return len(pairs) == 2 and all(map(np.array_equal, *pairs))
+        # No position of a slice without rows has a sample.
+        has_rows = all(op.size != 0 or not at.size for op, at in (then, now))
+        return has_rows and all(
+            map(np.array_equal, *(_samples_of(op.locate(at)) for op, at in (then, now)))
+        )
     return False
 
 

@@ -39,11 +39,24 @@ class MarkDropped:
 
     def __call__(self, sample: Any) -> dict[str, Any]:
         """Return the tokens and the loss mask of a sample, or a row that says why there are none."""
-        try:
-            return self.chat(sample)
-        except Skip as skip:
-            empty = {"tokens": np.zeros(0, np.int32), "loss_mask": np.zeros(0, np.bool_)}
-            return {**empty, DROPPED_KEY: skip.reason}
+        (row,) = self.many([sample])
+        return row
+
+    def many(self, samples: list[Any]) -> list[dict[str, Any]]:
+        """Return the rows of samples, from one call of the tokenizer.
+
+        Args:
+            samples: samples in the format of the chat.
+        """
+        return [
+            _make_empty_row(row) if isinstance(row, Skip) else row
+            for row in self.chat.many(samples)
+        ]
+
+
+def _make_empty_row(skip: Skip) -> dict[str, Any]:
+    empty = {"tokens": np.zeros(0, np.int32), "loss_mask": np.zeros(0, np.bool_)}
+    return {**empty, DROPPED_KEY: skip.reason}
 
 
 def find_drop_reason(row: Any) -> str | None:
