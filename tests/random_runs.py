@@ -160,6 +160,10 @@ PIPELINES: dict[str, Callable[[Inputs], ps.Dataset]] = {
     "batched within": lambda inputs: (
         mixed(inputs, stop="all_exhausted").batch(2, drop_remainder=True, collate=list).repeat()
     ),
+    "zipped to an endless input": lambda inputs: mixed(inputs, stop="all_exhausted").zip(
+        numbers("x", 13).shuffle().repeat()
+    ),
+    "zipped to a source": lambda inputs: numbers("x", 13).zip(mixed(inputs)),
     "packed": lambda inputs: mixed(inputs, documents).pack(16),
     "packed whole": lambda _: documents("a", 60).shuffle().repeat().pack(24, method="best_fit"),
 }
