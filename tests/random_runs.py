@@ -160,6 +160,10 @@ PIPELINES: dict[str, Callable[[Inputs], ps.Dataset]] = {
     "batched within": lambda inputs: (
         mixed(inputs, stop="all_exhausted").batch(2, drop_remainder=True, collate=list).repeat()
     ),
+    "zipped to an endless input": lambda inputs: mixed(inputs, stop="all_exhausted").zip(
+        numbers("x", 13).shuffle().repeat()
+    ),
+    "zipped to a source": lambda inputs: numbers("x", 13).zip(mixed(inputs)),
     "packed": lambda inputs: mixed(inputs, documents).pack(16),
     "packed whole": lambda _: documents("a", 60).shuffle().repeat().pack(24, method="best_fit"),
 }
@@ -227,9 +231,8 @@ class Run:
         """Deliver the steps of a segment."""
         self.segment, passes = segment, 0
         with self.loaders(segment) as loaders:
-            its, left = list(map(iter, loaders)), segment.steps
-            jump = segment.jump
-            while passes < 2:
+            its, left, jump = begin_pass(loaders), segment.steps, segment.jump
+            while its and passes < 2:
                 if segment.steps - left == segment.jump_after and jump:
                     self.jump(segment, jump, loaders)
                     jump = 0
@@ -245,11 +248,7 @@ class Run:
                     left, passes = left - 1, 0
                 if not all(there):  # the pass is over on all ranks
                     assert not any(next(it, None) is not None for it in its)
-                    try:
-                        its, passes = list(map(iter, loaders)), passes + 1
-                    except ps.ConfigError as error:
-                        assert "it ended with its first pass" in str(error)
-                        break
+                    its, passes = begin_pass(loaders), passes + 1
             self.states = through_json([loader.state_dict() for loader in loaders])
 
     def change(self, change: str) -> bool:
@@ -327,6 +326,15 @@ class Run:
                     for sample in plan.at(position)
                 ]
                 return plan.exclude(coming[:1] + coming[5:6])
+
+
+def begin_pass(loaders: list[ps.Loader]) -> list[Iterator[Any]]:
+    """Iterators over what is left of a pass; none if the run ended, as it excluded samples that come again."""
+    try:
+        return list(map(iter, loaders))
+    except ps.ConfigError as error:
+        assert "it ended with its first pass" in str(error)
+        return []
 
 
 REFUSED = (

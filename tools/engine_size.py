@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 17_621,
-    "largest file of the engine": 487,
+    "engine code lines": 17_637,
+    "largest file of the engine": 490,
     "small files of the engine": 18,
     "protocol members": 81,
     "overrides": 349,

@@ -1024,6 +1024,27 @@ def test_what_a_source_gave_before_it_grew_is_answered_as_it_was_given(
     assert checked or top in ("alone", "packed") or order == "joined"
 
 
+@pytest.mark.parametrize("within", ["zip", "concat"])
+def test_a_source_of_a_mixture_within_another_step_grew_in_a_later_pass(within: str) -> None:
+    """A regression test: below a zip or concat, the plan answered by the rows that the source has
+    now."""
+
+    def make(rows: int) -> ps.Dataset:
+        a, c = ps.from_sequence(range(5), name="a"), ps.from_sequence(range(rows), name="c")
+        mixture = ps.mix({"a": a, "c": c.shuffle(window=4)}, seed=4, stop="all_exhausted")
+        other = ps.from_sequence(range(40), name="h")
+        return (mixture.zip(other) if within == "zip" else mixture.concat(other)).repeat()
+
+    taken = 24 if within == "zip" else 16 + 40 + 8
+    with ps.Loader(make(11)) as loader:
+        given = keys_of(loader, taken)
+        state = through_json(loader.state_dict())
+    with ps.Loader(make(21)) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        plan = make(21).plan.for_state(through_json(loader.state_dict()))
+    assert [sample.key for step in range(taken) for sample in plan.at(step=step)] == given
+
+
 def _documents(n: int) -> tuple[Any, Any]:
     sizes = np.random.default_rng(3).integers(1, 19, n)
     return np.repeat(np.arange(n), sizes), np.concatenate([[0], np.cumsum(sizes)])

@@ -79,6 +79,25 @@ def test_weights_of_a_mixture_of_which_a_beginning_is_left_out(lanes: int) -> No
         assert list(islice(other, 100)) == given
 
 
+@pytest.mark.parametrize("taken", [4, 9, 20])
+def test_weights_of_an_endless_input_are_set_in_the_first_pass_only(taken: int) -> None:
+    """A regression test: each pass of a zip that ends begins the endless mixture again, so weights
+    set in a later pass changed delivered samples."""
+    mixture = ps.mix({name: ps.from_sequence(range(7)) for name in "ab"}, seed=1)
+    ds = ps.from_sequence(range(8), name="x").zip(mixture)
+    with ps.Loader(ds) as loader:
+        given = list[Any]()
+        while len(given) < taken:
+            given += [loader.keys() for _ in islice(loader, taken - len(given))]
+        if taken < 8:
+            assert loader.set_weights({"a": 1, "b": 3}) == taken
+        else:
+            with pytest.raises(ConfigError, match="the same samples in every pass"):
+                loader.set_weights({"a": 1, "b": 3})
+        plan = ds.plan.for_state(loader.state_dict())
+    assert [[sample.key for sample in plan.at(step=step)] for step in range(taken)] == given
+
+
 @pytest.mark.parametrize("surplus", [float("nan"), float("inf")])
 def test_an_adopted_surplus_is_a_number_of_samples(surplus: float) -> None:
     event = Adopt(4, {"a": 2, "b": 2}, {"a": surplus})

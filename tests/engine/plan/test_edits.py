@@ -438,6 +438,41 @@ def test_a_limited_run_with_exclusions_ends_with_its_pass() -> None:
             list(loader)
 
 
+def ends_before_an_input(kind: str) -> ps.Dataset:
+    a, b = numbers(7, "a"), numbers(5, "b").repeat()
+    if kind == "zip":
+        return a.zip(b)
+    return ps.mix({"a": a, "b": b}, seed=1, stop="first_exhausted")
+
+
+@pytest.mark.parametrize("kind", ["zip", "mix"])
+def test_samples_of_an_endless_input_are_excluded_in_the_first_pass_only(kind: str) -> None:
+    """A regression test: delivered samples of earlier passes changed, as each pass begins the input
+    again, and excluded samples came in the next pass."""
+    ds = ends_before_an_input(kind)
+    size = ds.plan.size
+    assert size is not None
+    plan = ds.plan.for_state(states(ds, 4)).exclude([("b", 2)])
+    with ps.Loader(ds) as loader:
+        loader.load_state_dict(plan.state)
+        rest = [loader.keys() for _ in loader]
+        assert rest == told(plan, 4, size)
+        assert all(("b", 2) not in [key[::2] for key in keys] for keys in rest)
+        with pytest.raises(ConfigError, match="it ended with its first pass"):
+            iter(loader)
+    with ps.Loader(ds) as loader:
+        whole = len(list(loader))
+        next(iter(loader))
+        second = ds.plan.for_state(through_json(loader.state_dict()))
+    with pytest.raises(ConfigError, match="excluded from the start only"):
+        second.exclude([("b", 2)])
+    changed = second.exclude([("a", 1)])
+    assert told(changed, 0, whole) == told(ds.plan, 0, whole)
+    assert ("a", 1) not in [
+        key[::2] for keys in told(changed, 2 * whole, 3 * whole) for key in keys
+    ]
+
+
 def passes_of(ds: Any, state: Any, many: int) -> list[list[Key]]:
     """The keys of what is left of the pass in which a state stands, and of the passes that follow."""
     with ps.Loader(ds) as loader:

@@ -23,6 +23,7 @@ from ..steps.batch import tail_of
 from ..steps.mix import Mix, bind_mixtures, find_histories, find_mixtures
 from ..steps.mix_history import FURTHEST, History, bound, moved_draws
 from ..steps.op import Op, stands_below
+from ..steps.paths import format_path
 from ..steps.step import Builder, Step
 from .edits import Change, ChangedDraws, Edit, Exclude, changed, events_from_json, with_former
 
@@ -90,19 +91,18 @@ def adopt_state(
     builder = Builder(base)
     edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
     others = {k: n for k, n in builder.other_rows(rows).items() if k not in edited}
-    pasts = {
-        name: tuple(_with_rows(past, name, others) for past in found)
-        for name, found in _pasts(saved, edits).items()
-    }
     streams, mixes = find_histories(builder, indexed=False), find_mixtures(base)
     now, moves = {**find_histories(builder, indexed=True), **streams}, dict[Path, tuple[str, ...]]()
     here = {_named(path): path for path in now}
+    pasts = {
+        name: tuple(_with_rows(past, here[name], others) for past in found)
+        for name, found in _pasts(saved, edits).items()
+        if name in here
+    }
     unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
     kept, taken = list[Change](), dict[Path, tuple[FormerMixture, ...]]()
     for name, found in pasts.items():
-        if (path := here.get(name)) is None:
-            continue
-        past = found[-1].mixture
+        path, past = here[name], found[-1].mixture
         same = encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
             mixture_to_json(now[path].mixture)
         )
@@ -122,8 +122,8 @@ def adopt_state(
         if path not in stands:
             raise StateError(
                 f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
-                "whole, or a slice or limit above it gives its samples again, so it cannot be "
-                "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
+                "whole, or a slice, a limit or a shorter input beside it gives its samples again, "
+                "so it cannot be changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
             )
         if any(stand := stands[path]):
             then, names = taken[path][-1].mixture.names, now[path].mixture.names
@@ -137,12 +137,10 @@ def adopt_state(
     return Adopted((*made, *unmixed), moves)
 
 
-def _with_rows(
-    taken_over: FormerMixture, name: tuple[str, ...], rows: Mapping[str, int]
-) -> FormerMixture:
+def _with_rows(taken_over: FormerMixture, path: Path, rows: Mapping[str, int]) -> FormerMixture:
     """Return a past with the numbers of rows of the sources below it that have others now."""
-    below = "".join(f"{each}/" for each in name)
-    mine = {source: n for source, n in rows.items() if source.startswith(below)}
+    name = format_path(path)  # concat and zip add nothing to the names of sources
+    mine = {source: n for source, n in rows.items() if not name or source.startswith(f"{name}/")}
     return replace(taken_over, rows=tuple(sorted({**mine, **dict(taken_over.rows)}.items())))
 
 

@@ -86,7 +86,8 @@ def ends(builder: Builder, path: Path) -> bool:
 def refused_inside() -> NoReturn:
     """Raise the error for a mixture without a known position."""
     raise ConfigError(
-        "set_weights cannot change a mixture that is shuffled as a whole, repeated by a slice or "
-        "a limit (which give the same samples in every pass), or repeated above a step whose "
-        "number of samples depends on the data; shuffle, limit or repeat its inputs instead"
+        "set_weights cannot change a mixture that is shuffled as a whole, repeated by a slice, a "
+        "limit or a shorter input beside it (which give the same samples in every pass), or "
+        "repeated above a step whose number of samples depends on the data; shuffle, limit or "
+        "repeat its inputs instead"
     )

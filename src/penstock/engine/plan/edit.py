@@ -22,12 +22,14 @@ def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool 
     if op.leaf is not None and not op.keeps_order:
         return position
     for below in op.before(position):
-        if leaf in below.op.leaves and not below.first and (top or not below.replays):
+        if leaf not in below.op.leaves or below.first or below.again:
+            continue
+        if top or not below.replays:
             return find_source_position(below.op, leaf, name, below.position, top and op.one_pass)
     raise ConfigError(
-        f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice "
-        "or a limit gives its samples again, so they can be excluded from the start only; edit "
-        "the plan before the run begins"
+        f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice, "
+        "a limit or a shorter input beside it gives its samples again, so they can be excluded "
+        "from the start only; edit the plan before the run begins"
     )
 
 

@@ -20,7 +20,7 @@ from ..steps.batch import rows_of_lanes, tail_of
 from ..steps.limit import FirstPass
 from ..steps.op import Op, last_samples
 from ..steps.packed import packed_before, window_ends
-from ..steps.reorder_op import repeats_first_pass
+from ..steps.reorder_op import leaves_repeated
 from ..steps.step import Builder
 from ..steps.tally import Tally
 from ..streams.balance import CostBalance
@@ -205,9 +205,10 @@ class RankStream:
         return packed, []
 
 
-def repeats_samples(builder: Builder) -> bool:
-    """Return true if every pass of the run gives the same samples of several sources."""
-    return repeats_first_pass(builder.op(tail_of(builder.root).rows))
+def sources_repeated(builder: Builder) -> set[str]:
+    """Return the sources whose samples of the first pass come again in every pass of the run."""
+    leaves = leaves_repeated(builder.op(tail_of(builder.root).rows))
+    return {builder.leaves[leaf].name for leaf in leaves}
 
 
 def require_same_past(was: tuple[Any, list[int]], now: tuple[Any, list[int]]) -> None:

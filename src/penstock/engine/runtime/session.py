@@ -46,8 +46,8 @@ from .rank_stream import (
     open_items,
     open_lanes,
     open_positions,
-    repeats_samples,
     require_same_past,
+    sources_repeated,
 )
 from .run_options import RunOptions
 from .seal import seal
@@ -294,10 +294,13 @@ class Session:
         excluded = [
             each.source for each in self.changes if isinstance(each, Exclude) and each.since
         ]
-        if self.epoch and excluded and repeats_samples(self._run.builder):
+        if not self.epoch or not excluded:
+            return
+        if repeated := sources_repeated(self._run.builder).intersection(excluded):
             raise ConfigError(
-                f"the run excluded samples of {excluded[0]!r} from a position on, and a slice or "
-                "limit gives the same samples in every pass, so it ended with its first pass; "
+                f"the run excluded samples of {min(repeated)!r} from a position on, and a slice, a "
+                "limit or a shorter input beside it gives the same samples in every pass, so it "
+                "ended with its first pass; "
                 "start a new run from ds.plan.exclude(...).dataset"
             )
 

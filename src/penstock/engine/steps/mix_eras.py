@@ -137,8 +137,10 @@ class ErasOp(Op):
         return mix, epoch, at + more
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        mix, _, at = self._era_before(position, ahead)
-        yield from (each for each in mix.before(at, ahead) if each.op.leaves)
+        mix, epoch, at = self._era_before(position, ahead)
+        for each in mix.before(at, ahead):
+            if each.op.leaves:
+                yield each._replace(again=each.replays and (each.again or epoch > 0))
 
 
 class FormerInput(UnaryOp):

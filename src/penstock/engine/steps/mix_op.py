@@ -295,12 +295,13 @@ class MixOp(Op):
         return part, lap, epoch, place + more
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        part, _, epoch, place = self._stands(position, ahead)
+        part, lap, epoch, place = self._stands(position, ahead)
         drawn = part.schedule.counts(place) + part.drawn(epoch)
+        again = lap + epoch > 0
         for each, k in zip(part.inputs, drawn.tolist(), strict=True):
             # Each pass of a mix that ends draws from the beginning of an endless input.
             replays = part._pass is not None and each.size is None
-            yield Before(each, k, ahead and position > 0, replays=replays)
+            yield Before(each, k, ahead and position > 0, replays=replays, again=replays and again)
 
     @property
     def steady(self) -> bool:

@@ -35,7 +35,7 @@ class Before(NamedTuple):
     """The progress of an input.
 
     `ahead`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
-    `replays`: a later pass may deliver the same positions again.
+    `replays`: a later pass may deliver the same positions again. `again`: an earlier pass did.
     """
 
     op: Op
@@ -43,6 +43,7 @@ class Before(NamedTuple):
     ahead: bool
     first: int = 0
     replays: bool = False
+    again: bool = False
 
 
 class Op(SummedStep):
@@ -259,7 +260,7 @@ def _standing(
     if (place := op.stands(given.position, given.ahead)) is not None:
         yield op, (*place, held)
     for below in op.before(given.position, given.ahead):
-        if top or not below.replays:
+        if not below.again and (top or not below.replays):
             yield from _standing(below, held, top and op.one_pass)
 
 

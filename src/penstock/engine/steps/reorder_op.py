@@ -349,11 +349,18 @@ class PortionOp(RoundOp):
         return False
 
 
-def repeats_first_pass(root: Op) -> bool:
-    """Return whether every pass of an op gives the same samples of several sources."""
+def leaves_repeated(root: Op) -> tuple[int, ...]:
+    """Return the leaves whose samples of the first pass come again in every pass of an op.
+
+    They are below a slice or limit of several sources, or in an endless input of a mix that ends.
+    """
     while root.one_pass:
         (root,) = root.inputs
-    return isinstance(root, RoundOp) and root.leaf is None
+    if isinstance(root, RoundOp):
+        return root.leaves if root.leaf is None else ()
+    if root.only_input is not None or root.size is None:
+        return ()
+    return tuple(leaf for each in root.inputs if each.size is None for leaf in each.leaves)
 
 
 def below_orders(root: Op) -> Op:
