@@ -21,6 +21,7 @@ from ..runtime.states import SavedState, StateSection, decode_state, merge_state
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
 from ..steps.compiled import Compiled
+from ..steps.digests import compared
 from ..steps.mix import find_histories
 from ..steps.packed import packed_before, replanned_passes
 from ..steps.reorder import Reorder
@@ -97,9 +98,8 @@ class Plan(Questions, Generic[D]):
         body, _ = merge_states([decode_state(state) for state in states], self._section)
         base = self._base.remembered(body.pipeline)
         if body.pipeline != base.description:
-            lines = "\n".join(
-                f"  {line}" for line in list_differences(body.pipeline, base.description)[:20]
-            )
+            differences = list_differences(body.pipeline, base.description)[:20]
+            lines = "\n".join(f"  {line}" for line in differences)
             asked = "use the plan of the pipeline that saved it"
             if not tail_of(base.flow).batches and body.records is not None:
                 rows = records_from_json(body.records)[-1].rows
@@ -107,9 +107,10 @@ class Plan(Questions, Generic[D]):
                     f"; if its loader made the batches, use ds.batch(global_batch_size={rows}).plan"
                 )
             raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
-        edits = tuple(edit_from_json(edit) for edit in body.changes)
-        journal = journal_to_json(journal_from_json(body.journal))
-        return self._copy(base, edits, replace(body, journal=journal))
+        # Answers from other data would name samples that the run never had.
+        compared(body.data, base.builder.leaves, base.data, adopt=False)
+        body = replace(body, journal=journal_to_json(journal_from_json(body.journal)))
+        return self._copy(base, tuple(map(edit_from_json, body.changes)), body)
 
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
