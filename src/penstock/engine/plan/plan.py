@@ -98,8 +98,9 @@ class Plan(Questions, Generic[D]):
         body, _ = merge_states([decode_state(state) for state in states], self._section)
         base = self._base.remembered(body.pipeline)
         if body.pipeline != base.description:
-            differences = list_differences(body.pipeline, base.description)[:20]
-            lines = "\n".join(f"  {line}" for line in differences)
+            lines = "\n".join(
+                f"  {line}" for line in list_differences(body.pipeline, base.description)[:20]
+            )
             asked = "use the plan of the pipeline that saved it"
             if not tail_of(base.flow).batches and body.records is not None:
                 rows = records_from_json(body.records)[-1].rows
