@@ -232,7 +232,8 @@ class Plan(EnginePlan[D]):
     ) -> Self:
         """Return the plan of the run that saved a state, with its changes.
 
-        Later changes begin at the position of the run.
+        Later changes begin at the position of the run. The data is compared with the data of the
+        state, which reads some rows of every source unless that was done before.
 
         Args:
             state: the result of `state_dict()`, a list with the states of all ranks, or the folder
@@ -240,7 +241,7 @@ class Plan(EnginePlan[D]):
             step: the saved step to use, of a folder; the newest complete one by default.
 
         Raises:
-            StateError: the state is corrupted, or belongs to another pipeline.
+            StateError: the state is corrupted, or belongs to another pipeline or to other data.
 
         >>> import penstock as ps
         >>> ds = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1})

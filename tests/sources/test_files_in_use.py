@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import foreign_formats
+import penstock as ps
 from archives import write as write_tar
 from damage import Careless
 from penstock.errors import ConfigError, DataError, PenstockError, StorageError
@@ -564,6 +565,47 @@ def test_data_that_was_cut_off_is_refused(name: str, tmp_path: Path) -> None:
             found[:-1] if name in ("text", "csv", "raw tokens") else found
         )  # half a last row is a row
         assert kept == ([*OLD][-len(kept) :] if name == "many files" else [*OLD][: len(kept)])
+
+
+# ---------------------------------------------------------------- files beside tokens
+
+
+def write_ends(name: str, folder: Path, lengths: Sequence[int]) -> None:
+    """Write the file beside `a`, of 40 tokens, that says where its documents end."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    if name == "olmo":
+        rows = "".join(f"{start},{end}\n" for start, end in zip([0, *ends], ends, strict=False))
+        (folder / "a.csv.gz").write_bytes(gzip.compress(rows.encode(), mtime=0))
+    elif name == "megatron":
+        head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, len(ends), len(ends) + 1)
+        starts = 2 * (ends - lengths)
+        body = np.asarray(lengths, "<i4").tobytes() + starts.tobytes()
+        (folder / "a.idx").write_bytes(head + body + np.arange(len(ends) + 1).tobytes())
+    else:
+        ends.astype("<u8").tofile(folder / "a.ds.index")
+
+
+def open_with_ends(name: str, folder: Path) -> ps.Dataset:
+    pattern = {"olmo": "*.npy", "megatron": "*.bin", "datatrove": "*.ds"}[name]
+    return ps.read(folder / pattern, name="s", **TOOLS[name].options)
+
+
+@pytest.mark.parametrize("name", ["olmo", "megatron", "datatrove"])
+def test_states_know_documents_whose_ends_alone_were_written_again(
+    name: str, tmp_path: Path
+) -> None:
+    lengths = [3, 1, 4, 2, 5, 25]
+    np.arange(1, 41, dtype=np.uint16).tofile(
+        tmp_path / {"olmo": "a.npy", "megatron": "a.bin", "datatrove": "a.ds"}[name]
+    )
+    (tmp_path / "a.ds.metadata").write_text("tokenizer|2\n40\n")
+    write_ends(name, tmp_path, lengths)
+    loader = ps.Loader(open_with_ends(name, tmp_path))
+    next(iter(loader))
+    state = loader.state_dict()
+    write_ends(name, tmp_path, [lengths[0], *lengths[:0:-1]])  # the delivered document is the same
+    with pytest.raises(ps.StateError, match="'s': other rows"):
+        ps.Loader(open_with_ends(name, tmp_path)).load_state_dict(state)
 
 
 # ---------------------------------------------------------------- beside others

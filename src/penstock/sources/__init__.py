@@ -54,7 +54,14 @@ from .plugins import find_plugin_format
 from .saved_dataset import find_token_column, is_saved_dataset, read_saved
 from .select import SelectedRows, Selection, select
 from .sizes import load_lengths
-from .tokens import TokenIdOptions, is_cache, open_cache, read_file_lengths, require_same_dtype
+from .tokens import (
+    TokenIdOptions,
+    is_cache,
+    list_companions,
+    open_cache,
+    read_file_lengths,
+    require_same_dtype,
+)
 from .unify import TabularFile, UnifiedSchema, has_schema
 
 seams.world.digests, seams.world.data = digests, comparison
@@ -296,6 +303,7 @@ def _open_own_format(
         lengths=find_lengths,
         column=column,
         counts=counts,
+        list_companions=list_companions if format_name == "tokens" else None,
     )
     if where is None:
         return chain

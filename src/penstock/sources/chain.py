@@ -253,6 +253,7 @@ class JoinedFiles:
         lengths: Computes the lengths of all rows on first use; `None` if they are unknown.
         column: Column whose lengths `lengths` returns.
         counts: Token counter whose counts `lengths` returns.
+        list_companions: Lists the files beside a part that say where its rows begin and end.
 
     Attributes:
         as_columns: Pass batches to functions as columns.
@@ -278,10 +279,12 @@ class JoinedFiles:
         lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
         counts: TokenCounter | None = None,
+        list_companions: Callable[[Path], list[Path]] | None = None,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
+        self._list_companions = list_companions
         self.open_arguments: OpenArguments | None = None
         self.reopen: Callable[..., Source] | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
@@ -473,8 +476,19 @@ class JoinedFiles:
                 len(self),
                 self._describe_reading(),
                 self.cache,
+                self._stat_companions(),
             )
         return self._digest
+
+    def _stat_companions(self) -> list[Stat]:
+        """Return the versions of the files beside the parts, on which the rows depend too."""
+        if self._list_companions is None:
+            return []
+        return [
+            file_versions.stat_file(companion)
+            for path in self.paths
+            for companion in self._list_companions(path)
+        ]
 
     def _describe_reading(self) -> str:
         """Return a text that differs if other rows are read from the same files."""

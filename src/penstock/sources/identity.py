@@ -57,6 +57,7 @@ def digest_files(
     rows: int,
     reading: str,
     cache: str | Path | None,
+    companions: Sequence[storage.Stat] = (),
 ) -> Digest:
     """Return digests of files: of their blocks (`files`) and of their rows (`rows`).
 
@@ -67,13 +68,14 @@ def digest_files(
         rows: Number of rows.
         reading: Text that identifies how rows are read.
         cache: Cache folder.
+        companions: Versions of the files beside them, on which the rows depend too.
     """
 
     def compute() -> Digest:
         return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
     return derived_files.load_fact(
-        paths, stats, f"digest {_VERSION} {rows} {reading}", compute, cache
+        paths, [*stats, *companions], f"digest {_VERSION} {rows} {reading}", compute, cache
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,3 +115,25 @@ def test_every_step_is_what_the_plan_says(unit: Any, options: dict[str, Any]) ->
     assert sum(counted.values()) == sum(
         len(row) for row in map(tokens_of, (plan.at(p) for p in range(at)))
     )
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_plan_of_a_run_refuses_files_that_were_written_again(
+    packed: bool, tmp_path: Path
+) -> None:
+    """Otherwise it names, or replays, samples that the run never had."""
+
+    def write(*lengths: int) -> ps.Dataset:
+        tokens = [token for n in lengths for token in [*range(n, 2 * n), 0]]
+        np.asarray(tokens, np.uint16).tofile(tmp_path / "a.bin")
+        documents = ps.read(tmp_path / "a.bin", dtype="uint16", eos=0)
+        return documents.pack(8, "concat_split") if packed else documents
+
+    loader = ps.Loader(write(3, 9, 4, 5))
+    next(iter(loader))
+    ps.save(tmp_path / "run", loader)
+    later = write(9, 3, 4, 5)
+    for state in (loader.state_dict(), tmp_path / "run"):
+        with pytest.raises(ps.StateError, match="'a': other rows"):
+            later.plan.for_state(state)
+    assert write(3, 9, 4, 5).plan.for_state(loader.state_dict()).position == 1

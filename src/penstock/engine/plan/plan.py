@@ -21,6 +21,7 @@ from ..runtime.states import SavedState, StateSection, decode_state, merge_state
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
 from ..steps.compiled import Compiled
+from ..steps.digests import compared
 from ..steps.mix import find_histories
 from ..steps.packed import packed_before, replanned_passes
 from ..steps.reorder import Reorder
@@ -107,9 +108,10 @@ class Plan(Questions, Generic[D]):
                     f"; if its loader made the batches, use ds.batch(global_batch_size={rows}).plan"
                 )
             raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
-        edits = tuple(edit_from_json(edit) for edit in body.changes)
-        journal = journal_to_json(journal_from_json(body.journal))
-        return self._copy(base, edits, replace(body, journal=journal))
+        # Answers from other data would name samples that the run never had.
+        compared(body.data, base.builder.leaves, base.data, adopt=False)
+        body = replace(body, journal=journal_to_json(journal_from_json(body.journal)))
+        return self._copy(base, tuple(map(edit_from_json, body.changes)), body)
 
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.

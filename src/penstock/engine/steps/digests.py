@@ -24,8 +24,9 @@ def compared(
     adopt: bool,
 ) -> list[str]:
     """Compare the data with a state; return notes on harmless differences."""
-    sources = {leaf.name: leaf.source for leaf in leaves}
-    return world.data.compare_sources(saved, sources, now, adopt)
+    return world.data.compare_sources(
+        saved, {leaf.name: leaf.source for leaf in leaves}, now, adopt
+    )
 
 
 def unidentified(leaves: Sequence[Leaf]) -> list[str]:

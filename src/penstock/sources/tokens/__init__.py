@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .file import TokenFile, open_tokens, read_file_lengths, require_same_dtype
-from .forms import TokenIdOptions
+from .forms import TokenIdOptions, list_companions
 from .levanter import is_cache, open_cache
 from .windows import Windows
 
@@ -12,6 +12,7 @@ __all__ = [
     "TokenIdOptions",
     "Windows",
     "is_cache",
+    "list_companions",
     "open_cache",
     "open_tokens",
     "read_file_lengths",

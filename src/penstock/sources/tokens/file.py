@@ -22,7 +22,7 @@ from ..checksummed import ChecksummedFile, ensure_checksums, open_checked_data
 from ..derived_files import DerivedFile, Kind
 from ..lru import LRUCache, SharedCaches
 from ..rows import map_file
-from .forms import HEAD_BYTES, TokenIdOptions, TokenLayout, detect_layout, list_store_files
+from .forms import HEAD_BYTES, TokenIdOptions, TokenLayout, detect_layout, list_companions
 
 _MAX_COMPARED_ENDS = 1 << 20  # document ends to compare
 
@@ -218,7 +218,7 @@ def open_tokens(
         rebuild: Find the document ends again.
         checksum: Make checksums too.
     """
-    files = list_store_files(path)
+    files = [path, *list_companions(path)]
     if checksum:
         for file in files:
             ensure_checksums(file, cache, rebuild)

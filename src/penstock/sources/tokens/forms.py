@@ -137,15 +137,15 @@ def detect_layout(path: Path, ids: TokenIdOptions) -> TokenLayout:
     )
 
 
-def list_store_files(path: Path) -> list[Path]:
-    """Return a token file and the files beside it that describe it."""
+def list_companions(path: Path) -> list[Path]:
+    """Return the files beside a token file that describe it."""
     beside, metadata = _find_ends_file(path), path.with_name(f"{path.name}.metadata")
     metadata_files = (
         [metadata]
         if beside is not None and beside.suffix == ".index" and metadata.is_file()
         else []
     )
-    return [path, *([] if beside is None else [beside]), *metadata_files]
+    return [*([] if beside is None else [beside]), *metadata_files]
 
 
 def _find_ends_file(path: Path) -> Path | None:
