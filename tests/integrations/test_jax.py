@@ -373,3 +373,19 @@ def test_arrays_of_functions_are_stacked(run: dict[str, Any]) -> None:
     ragged = ps.from_sequence(range(1, 3)).map(jax.numpy.ones).batch(2)
     with pytest.raises(DataError, match="do not stack"):
         ragged[0]
+
+
+def double(batch: dict[str, Any]) -> dict[str, Any]:
+    row = jax.numpy.asarray(batch["row"]) * 2
+    return {"row": row, "sum": row.sum(), "key": jax.random.split(jax.random.key(0), len(row))}
+
+
+def test_arrays_of_functions_of_batches_are_placed() -> None:
+    ds = ps.from_sequence(range(8)).map(lambda x: {"row": np.full(3, x)}).batch(4).map(double)
+    for device in (here(), jax.devices()[0]):
+        with ps.Loader(ds, to="jax", device=device) as loader:
+            batch = next(iter(loader))
+        assert batch["row"].tolist() == [[2 * x] * 3 for x in range(4)]
+        expected = device if device is here() else jax.sharding.SingleDeviceSharding(device)
+        assert batch["row"].sharding == expected
+        assert isinstance(batch["key"], jax.Array) and int(batch["sum"]) == 36
