@@ -345,3 +345,47 @@ def test_without_jax_the_loader_says_what_to_install() -> None:
 def test_durations_stay_arrays_of_numpy() -> None:
     (batch,) = ps.Loader(ps.from_sequence([{"x": np.timedelta64(1, "s")}]).batch(1), to="jax")
     assert batch["x"].tolist() == [np.timedelta64(1, "s").item()]
+
+
+def to_array(x: int) -> dict[str, Any]:
+    row = jax.numpy.full(3, x)
+    return {
+        "row": row,
+        "scalar": row[0],
+        "half": row.astype(jax.numpy.bfloat16),
+        "key": jax.random.key(x),
+    }
+
+
+@pytest.mark.parametrize("run", [{}, {"workers": 2, "executor": "processes"}])
+def test_arrays_of_functions_are_stacked(run: dict[str, Any]) -> None:
+    ds = ps.from_sequence(range(8)).map(to_array).batch(4)
+    batch = ds[1]
+    assert batch["row"].tolist() == [[x] * 3 for x in range(4, 8)]
+    assert {name: type(batch[name]) for name in ("row", "scalar", "half")} == dict.fromkeys(
+        ("row", "scalar", "half"), np.ndarray
+    )
+    assert len(batch["key"]) == 4  # random keys are no numbers
+    with ps.Loader(ds, to="jax", device=here(), **run) as loader:
+        first, last = loader
+    assert first["half"].dtype == jax.numpy.bfloat16
+    assert last["row"].sharding == here() and (last["row"] == batch["row"]).all()
+    ragged = ps.from_sequence(range(1, 3)).map(jax.numpy.ones).batch(2)
+    with pytest.raises(DataError, match="do not stack"):
+        ragged[0]
+
+
+def double(batch: dict[str, Any]) -> dict[str, Any]:
+    row = jax.numpy.asarray(batch["row"]) * 2
+    return {"row": row, "sum": row.sum(), "key": jax.random.split(jax.random.key(0), len(row))}
+
+
+def test_arrays_of_functions_of_batches_are_placed() -> None:
+    ds = ps.from_sequence(range(8)).map(lambda x: {"row": np.full(3, x)}).batch(4).map(double)
+    for device in (here(), jax.devices()[0]):
+        with ps.Loader(ds, to="jax", device=device) as loader:
+            batch = next(iter(loader))
+        assert batch["row"].tolist() == [[2 * x] * 3 for x in range(4)]
+        expected = device if device is here() else jax.sharding.SingleDeviceSharding(device)
+        assert batch["row"].sharding == expected
+        assert isinstance(batch["key"], jax.Array) and int(batch["sum"]) == 36

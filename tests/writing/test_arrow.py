@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
+from penstock.errors import DataError
 from penstock.testing import assert_resumes, assert_source
 from penstock.types import is_source
+from tables import same
 
 DAY, NOON = date(2026, 1, 2), datetime(2026, 1, 2, 12)
 DOCUMENTS = [[5, 1, 2], [], [7], list(range(40)), [], [3, 3], [9] * 11, [], [1]]
@@ -325,3 +328,30 @@ def test_a_late_array_of_complex_numbers_is_refused_by_name(tmp_path: Path) -> N
     samples = [{"x": np.arange(2)}] * 64 + [{"x": np.array([1j])}]
     with pytest.raises(ps.DataError, match="'x'"):
         ps.write(ps.from_sequence(samples), tmp_path / "out")
+
+
+SPARSE: dict[str, Any] = {
+    "text": pa.array(["x"]),
+    "int8": pa.array([1], pa.int8()),
+    "list": pa.array([[1, 2]]),
+    "record": pa.array([{"a": 1}]),
+    "time": pa.array([1], pa.timestamp("ns", "UTC")),
+    "decimal": pa.array([Decimal("1.50")], pa.decimal128(9, 2)),
+    "category": pa.array(["x"]).dictionary_encode(),
+    "vector": pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)),
+}
+EMPTY: dict[str, Any] = {"texts": ([], ["a"]), "fields": ({"a": None}, {"a": 1})}
+
+
+@pytest.mark.parametrize("column", [*SPARSE, *EMPTY])
+def test_columns_that_begin_empty(column: str, tmp_path: Path) -> None:
+    if column in SPARSE:
+        values = pa.concat_arrays([pa.nulls(70, SPARSE[column].type), SPARSE[column]])
+    else:
+        empty, full = EMPTY[column]
+        values = pa.array([empty] * 70 + [full])
+    ds = ps.read(pa.table({"id": pa.array(range(71)), column: values}), name="rows")
+    ps.write(ds, tmp_path / "shards", shard=40)
+    assert same(list(ps.read(tmp_path / "shards")), list(ds))
+    with pytest.raises(DataError, match="is empty in all of them"):
+        ps.write(ds.map(lambda row: {"id": 1, "x": None}), tmp_path / "mapped")

@@ -166,3 +166,42 @@ def test_arrays_and_empty_tables(tmp_path: Path) -> None:
     assert pq.read_table(path).schema == pa.schema({"x": pa.int64()})
     ps.from_sequence(list[Any]()).write(tmp_path / "c.jsonl")
     assert (tmp_path / "c.jsonl").read_bytes() == b""
+
+
+COLUMNS: dict[str, Any] = {
+    "text": pa.array(["a", None], pa.large_string()),
+    "bytes": pa.array([b"a", b""], pa.large_binary()),
+    "list": pa.array([[1], []], pa.large_list(pa.int64())),
+    "texts": pa.array([["a"], None], pa.list_(pa.large_string())),
+    "category": pa.array(["x", None]).dictionary_encode(),
+    "number": pa.array([7, 3]).dictionary_encode(),
+    "categories": pa.array([["x"], []], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+    "record": pa.StructArray.from_arrays(
+        [pa.array(["x", None]).dictionary_encode(), pa.array(["a", "b"], pa.large_string())],
+        ["category", "text"],
+    ),
+}
+PIPELINES: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "unchanged": lambda ds: ds,
+    "shuffle": lambda ds: ds.shuffle(seed=1),
+    "filter": lambda ds: ds.filter(lambda row: row["id"] % 3 > 0),
+    "concat": lambda ds: ds.concat(ps.read(pa.Table.from_pylist(ds.to_list()), name="plain")),
+}
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".arrow"])
+@pytest.mark.parametrize("pipeline", PIPELINES)
+@pytest.mark.parametrize("column", COLUMNS)
+def test_stored_types_of_frames(column: str, pipeline: str, ending: str, tmp_path: Path) -> None:
+    values = pa.concat_arrays([COLUMNS[column]] * 150)
+    rows = pa.table({"id": pa.array(range(300)), column: values})
+    ds = PIPELINES[pipeline](ps.read(rows, name="rows"))
+    (path,) = ds.write(tmp_path / f"a{ending}")
+    assert same(list(ps.read(path)), list(ds))
+    assert same(list(ps.read(ds.to_arrow())), list(ds))
+
+
+def test_parquet_keeps_categories(tmp_path: Path) -> None:
+    rows = pa.table({"kind": pa.array(["x", "y"] * 200).dictionary_encode()})
+    (path,) = ps.read(rows).write(tmp_path / "a.parquet")
+    assert pa.types.is_dictionary(pq.read_schema(path).field("kind").type)

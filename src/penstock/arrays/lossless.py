@@ -339,7 +339,9 @@ def require_lossless(array: Any, kind: Any) -> None:
 
 _KIND_TESTS = {
     "struct": ("is_struct",),
-    "list": ("is_list",),
+    "list": ("is_list", "is_large_list"),
+    "text": ("is_string", "is_large_string"),
+    "bytes": ("is_binary", "is_large_binary"),
     "number": ("is_integer", "is_floating"),
     "timestamp": ("is_timestamp",),
     "time": ("is_time",),

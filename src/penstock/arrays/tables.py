@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, cast
 
@@ -166,12 +166,52 @@ def concatenate_tables(tables: Sequence[Any]) -> Any:
 def merge_schemas(schema: Any, other: Any) -> Any:
     """Return a schema with the columns of both.
 
+    Categories and plain values of one column merge to plain values.
+
     Raises:
         DataError: if a column has incompatible types.
     """
+    shared = set(schema.names) & set(other.names)
+    differing = {name for name in shared if schema.field(name).type != other.field(name).type}
+    schemas = [decode_dictionaries(part, differing) for part in (schema, other)]
     return _convert_type_errors(
-        lambda: import_arrow().unify_schemas([schema, other], promote_options="permissive")
+        lambda: import_arrow().unify_schemas(schemas, promote_options="permissive")
     )
+
+
+def decode_dictionaries(schema: Any, names: Container[str] | None = None) -> Any:
+    """Return a schema whose columns of categories have the type of the values.
+
+    Args:
+        schema: an Arrow schema.
+        names: change only these columns.
+
+    >>> import pyarrow as pa
+    >>> decode_dictionaries(pa.schema({"kind": pa.dictionary(pa.int8(), pa.string())})).types
+    [DataType(string)]
+    """
+    fields = [
+        _decode_field(field) if names is None or field.name in names else field for field in schema
+    ]
+    return import_arrow().schema(fields, schema.metadata)
+
+
+def _decode_field(field: Any) -> Any:
+    return field.with_type(_decode_type(field.type))
+
+
+def _decode_type(arrow_type: Any) -> Any:
+    pa, types = import_arrow(), import_arrow("pyarrow.types")
+    if types.is_dictionary(arrow_type):
+        return _decode_type(arrow_type.value_type)
+    if types.is_struct(arrow_type):
+        return pa.struct([_decode_field(field) for field in arrow_type])
+    if types.is_list(arrow_type) or types.is_large_list(arrow_type):
+        make = pa.list_ if types.is_list(arrow_type) else pa.large_list
+        return make(_decode_field(arrow_type.value_field))
+    if types.is_fixed_size_list(arrow_type):
+        return pa.list_(_decode_field(arrow_type.value_field), arrow_type.list_size)
+    return arrow_type
 
 
 def _convert_type_errors(convert: Callable[[], Any]) -> Any:
@@ -192,11 +232,15 @@ def conform_to_schema(table: Any, schema: Any) -> Any:
     empty: Any = schema.empty_table()
 
     def converted() -> Any:
-        for name, column in zip(table.column_names, table.columns, strict=True):
+        differing = {
+            field.name for field in table.schema if field.type != schema.field(field.name).type
+        }
+        plain = table.cast(decode_dictionaries(table.schema, differing)) if differing else table
+        for name, column in zip(plain.column_names, plain.columns, strict=True):
             for array in column.chunks:
                 require_lossless(array, schema.field(name).type)
         return (
-            import_arrow().concat_tables([empty, table], promote_options="permissive").cast(schema)
+            import_arrow().concat_tables([empty, plain], promote_options="permissive").cast(schema)
         )
 
     return _convert_type_errors(converted)

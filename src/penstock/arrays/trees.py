@@ -218,9 +218,9 @@ def _join_trees(trees: Sequence[Any], path: str) -> Any:
 def collate(samples: Sequence[Any]) -> Any:
     """Stack samples into a batch: arrays get a leading axis, other values become lists.
 
-    Numbers become a vector of their natural dtype (int64, float64, bool). Arrays of equal shape and
-    lists of numbers are stacked. Dicts, tuples and dataclasses are collated field by field.
-    Strings, bytes, `None` and other objects become a list. Integers keep their values, see
+    Numbers become a vector of their natural dtype (int64, float64, bool). Arrays of equal shape,
+    JAX's too, and lists of numbers are stacked. Dicts, tuples and dataclasses are collated field by
+    field. Strings, bytes, `None` and other objects become a list. Integers keep their values, see
     `find_common_dtype`.
 
     Raises:
@@ -277,6 +277,8 @@ def _collate_column(values: Sequence[Any], path: str) -> Any:
             return _collate_arrays(values, path)
         case "tensor":
             return _collate_tensors(values, path)
+        case "jax":
+            return _collate_jax_arrays(values, path)
         case "mapping":
             return _collate_mappings(values, path)
         case "list":
@@ -301,13 +303,30 @@ def _classify_type(kind: type[Any]) -> str:
         return f"record {kind.__module__}.{kind.__qualname__}"
     if issubclass(kind, Mapping):
         return "mapping"
-    return "tensor" if issubclass(kind, _get_tensor_types()) else "object"
+    if issubclass(kind, _get_tensor_types()):
+        return "tensor"
+    return "jax" if issubclass(kind, _get_jax_types()) else "object"
 
 
 def _get_tensor_types() -> tuple[type[Any], ...]:
     # No tensor exists before torch is imported, so this module never imports torch.
     torch: Any = sys.modules.get("torch")
     return () if torch is None else (torch.Tensor,)
+
+
+def _get_jax_types() -> tuple[type[Any], ...]:
+    # No array of JAX exists before it is imported.
+    kind: Any = getattr(sys.modules.get("jax"), "Array", None)
+    return () if kind is None else (kind,)
+
+
+def _collate_jax_arrays(values: Sequence[Any], path: str) -> Any:
+    """Stack arrays of JAX as NumPy arrays; random keys have no numbers and stay a list."""
+    try:
+        arrays = [np.asarray(value) for value in values]
+    except TypeError:
+        return list(values)
+    return _collate_arrays(arrays, path)
 
 
 def _collate_numbers(values: Sequence[Any]) -> Any:

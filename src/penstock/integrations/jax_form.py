@@ -125,11 +125,24 @@ class JaxForm:
         Raises:
             DataError: if JAX would change a value, or rows cannot be split evenly.
         """
+        if self._device is not None:
+            item = map_leaves(self._fetch, item, lists=False)
         for path, column in iter_leaves(item, lists=False):
             if self._numbers(column):
                 self._check(path or "the batch", column)
         copied = map_leaves(self._array, item, lists=False)
         return lambda: copied
+
+    def _fetch(self, column: Any) -> Any:
+        """Return an array that a function of batches left on one device as one of NumPy."""
+        jax = self._jax
+        if (
+            not isinstance(column, jax.Array)
+            or jax.dtypes.issubdtype(column.dtype, jax.dtypes.extended)
+            or len(column.devices()) > 1
+        ):
+            return column
+        return np.asarray(column)
 
     def _numbers(self, column: Any) -> bool:
         if (

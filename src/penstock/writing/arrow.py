@@ -25,9 +25,10 @@ from ..arrays.lossless import (
     to_lossless_array,
     to_native_order,
 )
-from ..arrays.tables import encode_table
+from ..arrays.tables import decode_dictionaries, encode_table
 from ..errors import DataError
 from ..explore.base import BaseDataset
+from ..explore.schemas import find_stored_schema
 from ..sources.rows import to_numpy_dtype
 from ..sources.saved_dataset import KEYS_COLUMN
 from ..types import Json
@@ -84,7 +85,16 @@ def infer_columns(dataset: BaseDataset[Any]) -> Columns:
             index: row[name] for index, row in enumerate(rows) if row.get(name) is not None
         }
         try:
-            fields.append(pa.field(name, _infer_column_type([*values_by_position.values()], name)))
+            column_type = _infer_column_type([*values_by_position.values()])
+            if _is_unknown(column_type):
+                column_type = _find_stored_types(dataset).get(name, column_type)
+            if pa.types.is_null(column_type):
+                raise DataError(
+                    f"the field {name!r} is empty in all of them, so its type is unknown: fill it, or "
+                    "leave it out",
+                    where=_SCHEMA_LABEL,
+                )
+            fields.append(pa.field(name, column_type))
         except DataError:
             raise
         except list_arrow_errors() as error:
@@ -100,7 +110,34 @@ def infer_columns(dataset: BaseDataset[Any]) -> Columns:
     return Columns(pa.schema(fields), bare)
 
 
-def _infer_column_type(values: list[Any], name: str) -> Any:
+def _find_stored_types(dataset: BaseDataset[Any]) -> dict[str, Any]:
+    """Return the types of the samples' columns, if the sources store them and no step changes them.
+
+    Samples have arrays of any length, and nanoseconds without their time zone.
+    """
+    pa, types = import_arrow(), import_arrow("pyarrow.types")
+    schema, stored_types = find_stored_schema(dataset.flow), dict[str, Any]()
+    fields: Any = () if schema is None else decode_dictionaries(schema)
+    for field in fields:
+        stored_types[field.name] = field.type
+        if types.is_fixed_size_list(field.type):
+            stored_types[field.name] = pa.list_(field.type.value_type)
+        elif types.is_timestamp(field.type) and field.type.unit == "ns":
+            stored_types[field.name] = pa.timestamp("ns")
+    return stored_types
+
+
+def _is_unknown(arrow_type: Any) -> bool:
+    """Return whether a type, or one within it, is null."""
+    types: Any = import_arrow("pyarrow.types")
+    if types.is_struct(arrow_type):
+        return any(_is_unknown(field.type) for field in arrow_type)
+    if types.is_list(arrow_type):
+        return _is_unknown(arrow_type.value_type)
+    return types.is_null(arrow_type)
+
+
+def _infer_column_type(values: list[Any]) -> Any:
     """Return the type of a column: lists of the arrays' common dtype, or what Arrow infers."""
     pa: Any = import_arrow()
     values = normalize_empty(values)
@@ -112,12 +149,6 @@ def _infer_column_type(values: list[Any], name: str) -> Any:
     )
     arrow_type = pa.list_(pa.from_numpy_dtype(*dtypes)) if is_uniform else infer_array(values).type
     require_same_kind(values, arrow_type)
-    if pa.types.is_null(arrow_type):
-        raise DataError(
-            f"the field {name!r} is empty in all of them, so its type is unknown: fill it, or leave it "
-            "out",
-            where=_SCHEMA_LABEL,
-        )
     return arrow_type
 
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, Self, TypeAlias, get_args
 from ..arguments import check_choice
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
-from ..arrays.tables import conform_to_schema, merge_schemas
+from ..arrays.tables import conform_to_schema, decode_dictionaries, merge_schemas
 from ..engine.base.machine import detect_rank
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
@@ -196,8 +196,11 @@ def _write_table(
     """Write a table of one schema.
 
     The first samples decide the schema, if the sources store none. If a later sample does not fit,
-    the rest is read for its schema, and the file is written again with the schema of all.
+    the rest is read for its schema, and the file is written again with the schema of all. Only
+    Parquet stores categories: an Arrow file has one dictionary for all batches of a column.
     """
+    if schema is not None and format != "parquet":
+        schema = decode_dictionaries(schema)
     for attempt in (1, 2):
         wider = schema
         with (
@@ -210,6 +213,8 @@ def _write_table(
             if schema is not None:
                 writer = stack.enter_context(_TableWriter(file, schema, format))
             for table in _iterate_tables(blocks):
+                if format != "parquet":
+                    table = table.cast(decode_dictionaries(table.schema))
                 wider = table.schema if wider is None else _merge(wider, table.schema)
                 if writer is None:
                     schema, writer = wider, stack.enter_context(_TableWriter(file, wider, format))
