@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
+from inspect import unwrap
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
@@ -809,7 +810,8 @@ def _batch_globally(dataset: Dataset, size: int, world_size: int) -> Dataset:
 
 def _function_counts(root: Step) -> dict[str, dict[str, int]]:
     """Return the counts of the functions of a pipeline that have some, by their class."""
-    functions = {id(fn): fn for step, _ in iter_steps(root) for fn in step.functions}
+    called = (unwrap(fn) for step, _ in iter_steps(root) for fn in step.functions)
+    functions = {id(fn): fn for fn in called}
     counts, numbers = dict[str, dict[str, int]](), Counter[str]()
     for fn in functions.values():
         if isinstance(fn, CountingFunction):
