@@ -855,8 +855,8 @@ def test_what_is_not_indexed_says_which_step_and_what_to_do(
 ) -> None:
     ds = make()
     needs = [
-        (lambda: len(ds), "len()", "iterate and count"),
-        (lambda: ds[3], "ds[3]", "iterate over the dataset instead"),
+        (lambda: len(ds), "len()", "count with sum(1 for _ in ds)"),
+        (lambda: ds[3], "ds[3]", "write ds.head(n), or iterate"),
         (lambda: ds[1:3], "slice", ".limit(n)"),
         (lambda: ds.shard(0, 2), "slice", "before that step"),
         (lambda: ds.shuffle(), "shuffle()", ".shuffle_buffer(n)"),

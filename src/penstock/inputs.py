@@ -204,6 +204,11 @@ def read(
     {'text': 'b'}
     """
     check_choice(rows, ("dict", "columns"), "read(rows={})")
+    if isinstance(dtype, Mapping):
+        raise ConfigError(
+            f"read(dtype={dtype!r}): it is for the ids of token stores; for the types of columns write "
+            "ds.map(lambda row: {**row, 'year': str(row['year'])})"
+        )
     if is_table(paths):
         files_only = {
             "format": format,
