@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,3 +79,56 @@ def test_masks_from_segments_borders_positions_and_numbers_are_one(method: Any) 
     if method != "concat_split":  # whole chats, each with its own mask
         learned = sum(int((batch["labels"] >= 0).sum()) for batch in batches)
         assert learned == sum(int(row["loss_mask"][1:512].sum()) for row in encoded)
+
+
+def lognormal_rows(count: int, most: int, seed: int = 0) -> list[dict[str, Any]]:
+    """Return rows as `Chat` makes them, of a median of an eighth of `most` tokens."""
+    rng = np.random.default_rng(seed)
+    sizes = np.minimum(rng.lognormal(np.log(most / 8), 1.0, count).astype(int) + 1, most)
+    return [
+        {"tokens": np.full(size, 1, np.int32), "loss_mask": np.arange(size) % 2 == 1}
+        for size in sizes
+    ]
+
+
+@pytest.mark.parametrize("method", ["first_fit", "best_fit"])
+def test_rows_of_whole_chats_are_99_percent_full(method: Any) -> None:
+    rows = lognormal_rows(4_000, 4_096)
+    packed = list(ps.from_sequence(rows).shuffle(seed=1).pack(4_096, method))
+    real = sum(int((row["segment_ids"] > 0).sum()) for row in packed)
+    assert real == sum(len(row["tokens"]) for row in rows)
+    assert real / (len(packed) * 4_096) >= 0.99
+
+
+@pytest.mark.parametrize("method", ["first_fit", "best_fit"])
+def test_stored_chats_give_ranks_equal_loads(method: Any, tmp_path: Path) -> None:
+    rows = [{**row, "id": i} for i, row in enumerate(lognormal_rows(1_200, 512))]
+    (path,) = ps.from_sequence(rows).write(tmp_path / "chats.parquet")
+    stored = ps.read(path, lengths="tokens").shuffle(seed=1)
+    packed = stored.pack(512, method, features=("tokens", "loss_mask"), unpacked=("id",))
+    ds = packed.batch(8, collate=list)
+
+    def run(balance: Any) -> tuple[list[list[int]], list[float]]:
+        """Return the chats of each global step, and how many times the mean its largest load is."""
+        loaders = [ps.Loader(ds, rank=rank, world_size=4, balance=balance) for rank in range(4)]
+        steps, excess = list[list[int]](), list[float]()
+        for batches in zip(*loaders, strict=True):
+            loads = [
+                sum(int((np.bincount(row["segment_ids"])[1:] ** 2).sum()) for row in batch)
+                for batch in batches
+            ]
+            excess.append(max(loads) / (sum(loads) / 4))
+            rows = [row for batch in batches for row in batch]
+            assert all(row["loss_mask"].sum() == (row["positions"] % 2).sum() for row in rows)
+            steps.append(sorted(int(number) for row in rows for number in row["id"]))
+        return steps, excess
+
+    (steps, excess), (balanced_steps, balanced) = run(None), run("squares")
+    assert balanced_steps == steps and len(steps) >= 5  # the same chats in each step
+    assert max(balanced) < 1.05 and np.mean(excess) > 1.1
+
+
+def test_balance_over_chats_of_unknown_lengths_names_the_remedy() -> None:
+    ds = ps.from_sequence(lognormal_rows(50, 64)).repeat().map(dict).pack(64, "best_fit").batch(2)
+    with pytest.raises(ps.PenstockError, match=r"balance=.*pack from known lengths"):
+        next(iter(ps.Loader(ds, rank=0, world_size=2, balance="squares")))
