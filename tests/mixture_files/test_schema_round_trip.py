@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,15 +21,30 @@ from example_counts import examples
 from penstock.engine.base.canonical_json import compute_fingerprint
 from penstock.engine.grouping.concat_split import LONG_CHOICES
 from penstock.engine.packing import METHODS, OVERFLOWS, Packing
-from penstock.mixture_files import check_round_trip, read_model
+from penstock.mixture_files import Problem, check_round_trip, read_model
 from penstock.mixture_files.keys import (
     MIXTURE,
     PACK_SECTION,
     SOURCE_SECTION,
+    DateKind,
+    PositionKind,
+    ShareKind,
     SingleOrTableKind,
+    SliceBoundKind,
     TokenKind,
 )
-from penstock.mixture_files.kinds import FlagKind, ListKind, Section, TextKind, ValueKind
+from penstock.mixture_files.kinds import (
+    FlagKind,
+    ListKind,
+    NumberKind,
+    PlainKind,
+    RawKind,
+    ScalarKind,
+    Section,
+    Table,
+    TextKind,
+    ValueKind,
+)
 
 KeyPath = tuple[str, ...]
 
@@ -219,3 +235,104 @@ def test_tokens_around_documents_are_written_back(option: str, token: Any, folde
     settings = {"pack": {"length": 16, option: token}, "stop": "all_exhausted"}
     file.write_text(yaml.safe_dump(make_file(("pack", option), token) | settings))
     assert_loads_again(ps.load(file), folder, rows=3)
+
+
+# ---------------------------------------------------------------- files drawn from the schema
+
+NAMES = st.sampled_from(["a", "b", "text", "x y", "1", "no", "\u00e9"])
+TEXTS = st.sampled_from(["text", "x", "a b", "1", "no", "null", "t.json", "a/b.c"])
+SCALARS = st.one_of(
+    st.integers(-5, 2_000),
+    st.sampled_from(["py", "no", "1e5", "", "2024-01-02", "a: b", "$${X}", "~", "0x1f"]),
+    st.booleans(),
+    st.none(),
+    st.floats(-10, 10, allow_nan=False),
+)
+
+
+def draw_value(kind: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values that a kind accepts by itself."""
+    match kind:
+        case FlagKind():
+            return st.booleans()
+        case TextKind(choices=choices):
+            return st.sampled_from(choices) if choices else TEXTS
+        case NumberKind():
+            least = kind.least if kind.least is not None else 0 if kind.above is not None else -50
+            most = min(kind.most or 1e6, 1e6)
+            whole = st.integers(int(least) + (kind.above is not None), int(most))
+            parts = st.floats(least, most, exclude_min=kind.above is not None)
+            number = whole if kind.integer else whole | parts
+            return number | st.none() if kind.null else number
+        case TokenKind():
+            return st.integers(0, 99) | st.just("<s>") | st.just(True)
+        case SliceBoundKind():
+            return st.integers(-9, 9) | st.none() | st.sampled_from(["10%", "99.5%", "100%"])
+        case ShareKind():
+            return st.integers(1, 9) | st.sampled_from(["5%", "0.25%", 0.01, "0.5"])
+        case DateKind():
+            return st.sampled_from(["2024-07-26", "1999-12-31"])
+        case PositionKind():
+            counts = {"steps": st.integers(1, 99)}, {"tokens": st.integers(1, 10**13)}
+            return st.sampled_from(["40%", "99.5%"]) | st.one_of(
+                *map(st.fixed_dictionaries, counts)
+            )
+        case SingleOrTableKind(single=single, each=each):
+            return draw_value(single) | draw_value(Table(each))
+        case ListKind(of=inner, one=one, most=most):
+            values = st.lists(draw_value(inner), min_size=1, max_size=most or 3)
+            return values | draw_value(inner) if one else values
+        case Table(of=inner, pattern=pattern):
+            keys = st.sampled_from(["0", "5", "1000", "1_000", "1e3"]) if pattern else NAMES
+            return st.dictionaries(keys, draw_value(inner), min_size=1, max_size=3)
+        case ScalarKind():
+            return SCALARS
+        case PlainKind():
+            inner = SCALARS | st.lists(SCALARS, max_size=2) | st.dictionaries(NAMES, SCALARS)
+            return st.dictionaries(NAMES, inner, max_size=2)
+        case RawKind(said="source"):
+            return draw_section(SOURCE_SECTION, ("path",), ("mixture",))
+        case Section():
+            settings = draw_section(kind)
+            return settings | draw_value(kind.short) if kind.short else settings
+        case _:
+            raise TypeError(kind)
+
+
+@st.composite
+def draw_section(
+    draw: st.DrawFn, section: Section, always: KeyPath = (), never: KeyPath = ()
+) -> dict[str, Any]:
+    """Draw the needed keys of a section, and up to four others."""
+    keys = {key.name: key.kind for key in section.keys if key.name not in never}
+    others = draw(st.lists(st.sampled_from(sorted(keys)), unique=True, max_size=4))
+    names = dict.fromkeys([*section.needed, *always, *others])
+    return {name: draw(draw_value(keys[name])) for name in names}
+
+
+def remove_problems(file: dict[str, Any], problems: list[Problem]) -> None:
+    """Remove the keys that problems name; others may then contradict no more."""
+    for problem in problems:
+        settings: Any = file
+        *path, last = re.findall(r"[^.\[\]]+", problem.key) or [""]
+        for name in path:
+            inner = settings[int(name)] if isinstance(settings, list) else settings.get(name)
+            if not isinstance(inner, dict | list):
+                break
+            settings = inner
+        if isinstance(settings, dict):
+            settings.pop(last, None)
+
+
+@examples(400)
+@given(file=draw_section(MIXTURE, never=("include",)))
+def test_a_drawn_file_is_written_back(file: dict[str, Any], folder: Path) -> None:
+    path = folder / "drawn.yaml"
+    for _ in range(4):
+        path.write_text(yaml.safe_dump(file, allow_unicode=True))
+        model, problems = read_model(path)
+        assert all(problem.line and problem.message for problem in problems)
+        if not problems:
+            assert model is not None and check_round_trip(model, path) == []
+            return
+        remove_problems(file, problems)
