@@ -289,6 +289,24 @@ def test_each_line_that_replaces_a_method_runs(
             value.close()
 
 
+PROSE_OF_LOADERS = {"set_epoch", "take", "reset", "shutdown", "save", "restore"}
+
+
+@pytest.mark.parametrize("name", sorted(HINTS["Loader"].keys() - PROSE_OF_LOADERS))
+def test_each_line_that_replaces_a_name_of_a_loader_runs(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"Loader has no '{name}'; write ") as caught:
+        getattr(LOADER, name)
+    ds = ps.from_sequence(make_rows())
+    names: dict[str, Any] = {"ps": ps, "ds": ds, "n": 2, "loader": ps.Loader(ds)}
+    names["fn"] = lambda rows: rows
+    for line in str(caught.value).partition("; write ")[2].split(", or "):
+        if "torch" in line:
+            pytest.importorskip("torch")
+            names["ds"] = ps.from_sequence(np.arange(8))
+        value = eval(line, names)
+        assert next(iter(value)) is not None if isinstance(value, ps.Loader) else value is not None
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -330,6 +348,15 @@ def test_each_line_that_replaces_a_method_runs(
         (lambda: PS.read("x.csv", dtype={"a": str}), r"types of columns write ds\.map"),
         (lambda: DS.write("x.csv", index=False), r"ds\.to_pandas\(\)\.to_csv\(path, index=False\)"),
         (lambda: DS.describe(include="all"), r"ds\.to_pandas\(\)\.describe\(include='all'\)"),
+        (lambda: PS.read({"a": [1, 2]}), r"ps\.read\(pyarrow\.table\(columns\)\)"),
+        (
+            lambda: DS.write("x.parquet", compression="zstd"),
+            r"to_parquet\(path, compression='zstd'\)",
+        ),
+        (lambda: DS.to_pandas(columns=["a"]), r"choose them before: ds\.map"),
+        (lambda: PS.Loader(DS, framework="torch"), "did you mean to="),
+        (lambda: PS.Loader(DS, multiprocessing_context="spawn"), "executor='processes'"),
+        (lambda: PS.from_iterable([1, 2]), r"ps\.from_sequence\(samples\)"),
         (lambda: PS.read_excel("x.xlsx"), r"ps\.read\(pandas\.read_excel\(path\)\)"),
         (lambda: list(DS.plan), r"plan\.at\(0\)"),
         (lambda: PS.Dataset.from_pandas, r"Dataset has no 'from_pandas'; write ps\.read\(table\)"),

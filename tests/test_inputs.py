@@ -500,7 +500,7 @@ def test_a_stream_with_skip_is_not_read_again() -> None:
 
 
 def test_bad_streams_are_refused() -> None:
-    refused(lambda: ps.from_iterable(WRONG), "list", "no function", "lambda")
+    refused(lambda: ps.from_iterable(WRONG), "list", "no function", "ps.from_sequence(samples)")
     refused(lambda: ps.from_iterable(iter(WRONG)), "no function", "lambda")
     sizes = chain([9], repeat(3))
     ds = ps.from_iterable(lambda: iter(range(next(sizes))))
@@ -737,7 +737,7 @@ def test_a_long_message_keeps_its_ends() -> None:
     "given,words",
     [
         ([{"a": 1}], "read([...]): {'a': 1} is no path"),
-        ({"a": [1, 2]}, "read({'a': [1, 2]}): {'a': [1, 2]} is no path"),
+        ({"a": [1, 2]}, "for columns write ps.read(pyarrow.table(columns))"),
         (
             pa.array([1]),
             "is no path; give texts or pathlib.Path, one or a list of them; for samples in memory",

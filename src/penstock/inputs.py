@@ -238,6 +238,8 @@ def read(
 
 
 _NO_TABLES = {
+    "dict": "for columns write ps.read(pyarrow.table(columns))",
+    "Series": "make it a frame: ps.read(series.to_frame())",
     "DatasetDict": "give one of its splits: ps.read(dataset['train'])",
     "IterableDataset": "write ps.from_iterable(dataset)",
     "IterableDatasetDict": "give one of its splits: ps.from_iterable(dataset['train'])",
