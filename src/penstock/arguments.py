@@ -11,6 +11,7 @@ from inspect import CO_VARKEYWORDS, isfunction
 from numbers import Real
 from operator import index
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -182,6 +183,24 @@ def require_protocol(part: Part, contract: type, where: str) -> Part:
             "in penstock.types"
         )
     return part
+
+
+def require_no_lightning(function: FrameType | None, problem: str) -> None:
+    """Raise `ConfigError` if Lightning's Trainer called a function, given as its stack frame.
+
+    Lightning asks for as many batches as a pass has, never for its end. So the next epoch of a
+    loader would get the empty rest of that pass, and an evaluation the rest behind the sanity check.
+    A dataset knows neither epochs nor ranks.
+    """
+    caller = function and function.f_back
+    module: str = caller.f_globals.get("__name__", "") if caller else ""
+    if module.startswith(("lightning.pytorch.", "pytorch_lightning.")):
+        raise ConfigError(
+            f"{problem}: train with "
+            "data = TrainLoader(lambda: ps.Loader(ds)) and Trainer(callbacks=[data]).fit(model, data), "
+            "from penstock.integrations.lightning; evaluate with EvalLoader(lambda: ps.Loader(ds)), "
+            "from penstock.integrations.trainers"
+        )
 
 
 def validate_arguments(target: T) -> T:

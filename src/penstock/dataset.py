@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from inspect import currentframe
 from math import ceil
 from pathlib import Path
 from typing import (
@@ -31,6 +32,7 @@ from .arguments import (
     check_position,
     join_first,
     make_not_dataset_error,
+    require_no_lightning,
     require_protocol,
     validate_arguments,
 )
@@ -253,6 +255,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             )
 
     def __iter__(self) -> DatasetIterator:
+        require_no_lightning(
+            currentframe(),
+            "under Lightning, every epoch of a bare dataset would have the order of the first, and "
+            "every rank all samples",
+        )
         return DatasetIterator(self)
 
     # ------------------------------------------------------------ order

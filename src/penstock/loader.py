@@ -10,12 +10,18 @@ from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
 from inspect import currentframe, unwrap
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
-from .arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
+from .arguments import (
+    check_choice,
+    check_int,
+    make_not_dataset_error,
+    require_no_lightning,
+    validate_arguments,
+)
 from .dataset import Dataset
 from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
@@ -190,7 +196,11 @@ class Loader(Shows):
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or get_pid() != self._process:
             require_no_dataloader_workers("iter(loader)")
-        _require_no_lightning(currentframe())
+        require_no_lightning(
+            currentframe(),
+            "Lightning counts batches and never asks for the end of a pass, so every second epoch "
+            "of a bare loader would be empty",
+        )
         if self._session.sharding.keeps_groups or self._in_flight.used:
             raise ConfigError(
                 "iter(loader): this run leases items, and a `for` cannot settle them; continue with "
@@ -807,23 +817,6 @@ def _batch_globally(dataset: Dataset, size: int, world_size: int) -> Dataset:
             f"{world_size} ranks; leave out .batch(...), or write .batch(global_batch_size={size})"
         )
     return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
-
-
-def _require_no_lightning(function: FrameType | None) -> None:
-    """Raise `ConfigError` if Lightning's Trainer called a function, given as its stack frame.
-
-    Lightning asks for as many batches as a pass has, never for its end. So the next epoch would get
-    the empty rest of that pass, and an evaluation the rest behind the sanity check.
-    """
-    caller = function and function.f_back
-    module: str = caller.f_globals.get("__name__", "") if caller else ""
-    if module.startswith(("lightning.pytorch.", "pytorch_lightning.")):
-        raise ConfigError(
-            "Lightning counts batches and never asks for the end of a pass, so every second epoch of "
-            "a bare loader would be empty: train with data = TrainLoader(lambda: ps.Loader(ds)) and "
-            "Trainer(callbacks=[data]).fit(model, data), from penstock.integrations.lightning; "
-            "evaluate with EvalLoader(loader), from penstock.integrations.trainers"
-        )
 
 
 def _function_counts(root: Step) -> dict[str, dict[str, int]]:

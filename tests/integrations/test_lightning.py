@@ -1,4 +1,4 @@
-"""Lightning's own loops in this process: a bare loader is refused, the wrappers give whole epochs and evaluations."""
+"""Lightning's own loops in this process: bare loaders are refused, the wrappers give whole epochs and evaluations."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ ROWS = ps.from_sequence(range(6)).shuffle().batch(2)
 
 @pytest.mark.parametrize("module", ["lightning.pytorch.loops", "pytorch_lightning.utilities"])
 def test_a_loader_that_lightning_iterates_over_is_refused(module: str) -> None:
-    def iterate(name: str) -> Any:
-        return eval("iter(loader)", {"__name__": name, "loader": ps.Loader(ROWS)})
+    def iterate(name: str, data: Any) -> Any:
+        return eval("iter(data)", {"__name__": name, "data": data})
 
-    with pytest.raises(ps.ConfigError, match=r"fit\(model, data\).*EvalLoader\(loader\)"):
-        iterate(module)
-    assert len(list(iterate("lightning.fabric.wrappers"))) == 3
+    for data in (ps.Loader(ROWS), ROWS, ROWS.filter(lambda batch: True)):
+        with pytest.raises(
+            ps.ConfigError, match=r"fit\(model, data\).*EvalLoader\(lambda: ps\.Loader\(ds\)\)"
+        ):
+            iterate(module, data)
+        assert len(list(iterate("lightning.fabric.wrappers", data))) == 3
 
 
 def make_module() -> Any:
@@ -56,20 +59,21 @@ def make_trainer(**options: Any) -> Any:
 
 @pytest.mark.slow  # a trainer
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("form", ["train", "train of several", "validation", "test"])
+@pytest.mark.parametrize("form", ["train", "dataset", "train of several", "validation", "test"])
 def test_a_bare_loader_is_refused_before_the_first_batch(form: str) -> None:
     module, bare = make_module(), ps.Loader(ROWS, to="torch")
     train = pytest.importorskip("penstock.integrations.lightning").TrainLoader(
         lambda: ps.Loader(ROWS, to="torch")
     )
     trainer = make_trainer(max_epochs=2, callbacks=[train])
-    with pytest.raises(ps.ConfigError, match="Lightning counts batches"):
+    with pytest.raises(ps.ConfigError, match="a bare (loader|dataset) would"):
         if form == "test":
             trainer.test(module, bare)
         elif form == "validation":
             trainer.fit(module, train, bare)
         else:
-            trainer.fit(module, bare if form == "train" else {"a": bare})
+            data = {"train": bare, "dataset": ROWS, "train of several": {"a": bare}}
+            trainer.fit(module, data[form])
     assert module.trained == module.evaluated == []
 
 
