@@ -289,6 +289,24 @@ def test_each_line_that_replaces_a_method_runs(
             value.close()
 
 
+PROSE_OF_LOADERS = {"set_epoch", "take", "reset", "shutdown", "save", "restore"}
+
+
+@pytest.mark.parametrize("name", sorted(HINTS["Loader"].keys() - PROSE_OF_LOADERS))
+def test_each_line_that_replaces_a_name_of_a_loader_runs(name: str) -> None:
+    with pytest.raises(AttributeError, match=f"Loader has no '{name}'; write ") as caught:
+        getattr(LOADER, name)
+    ds = ps.from_sequence(make_rows())
+    names: dict[str, Any] = {"ps": ps, "ds": ds, "n": 2, "loader": ps.Loader(ds)}
+    names["fn"] = lambda rows: rows
+    for line in str(caught.value).partition("; write ")[2].split(", or "):
+        if "torch" in line:
+            pytest.importorskip("torch")
+            names["ds"] = ps.from_sequence(np.arange(8))
+        value = eval(line, names)
+        assert next(iter(value)) is not None if isinstance(value, ps.Loader) else value is not None
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -306,6 +324,40 @@ def test_each_line_that_replaces_a_method_runs(
         (lambda: DS.split(test_size=0.1), r"ds\.split\(0\.1\)"),
         (lambda: DS.sample(frac=0.1), r"ds\.sample\(len\(ds\) // 10\)"),
         (lambda: DS.rename(columns={"a": "b"}), "did you mean names="),
+        (lambda: DS.split([0.8, 0.2]), r"train, held_out = ds\.split\(0\.2\)"),
+        (lambda: DS.split(0.8, 0.2), r"train, held_out = ds\.split\(0\.2\)"),
+        (
+            lambda: DS.split({"train": 0.8, "valid": 0.1, "test": 0.1}),
+            r"train, others = ds\.split\(0\.2\); valid, test = others\.split\(0\.5\)",
+        ),
+        (lambda: DS.split(0.1, stratify="label"), r"keeps the share of each value nearly"),
+        (lambda: DS.split(0.1, shuffle=True), r"shuffle afterwards: train\.shuffle\(\)"),
+        (lambda: len(DS.filter(bool)), r"count with sum\(1 for _ in ds\)"),
+        (lambda: DS.filter(bool)[0], r"write ds\.head\(n\)"),
+        (lambda: DS.filter("year > 3"), r"as in ds\.filter\(lambda row"),
+        (lambda: DS.filter(year=3), r"ds\.filter\(lambda row: row\['year'\] > 2000\)"),
+        (lambda: DS.text, r"write ds\[0\]\['text'\], else see help"),
+        (lambda: PS.read("x.csv", sep=";"), r"ps\.read\(pandas\.read_csv\(path, sep=';'\)\)"),
+        (
+            lambda: PS.read("x.csv", na_values=["NA"]),
+            r"ps\.read\(pandas\.read_csv\(path, na_values=\.\.\.\)\)",
+        ),
+        (lambda: PS.read("x.csv", has_header=False), r"polars\.read_csv\(path, has_header=False\)"),
+        (lambda: PS.read("x.csv", usecols=["a"]), "did you mean columns="),
+        (lambda: PS.read("x.csv", nrows=3), r"ps\.read\(paths\)\.limit\(n\)"),
+        (lambda: PS.read("x.csv", dtype={"a": str}), r"types of columns write ds\.map"),
+        (lambda: DS.write("x.csv", index=False), r"ds\.to_pandas\(\)\.to_csv\(path, index=False\)"),
+        (lambda: DS.describe(include="all"), r"ds\.to_pandas\(\)\.describe\(include='all'\)"),
+        (lambda: PS.read({"a": [1, 2]}), r"ps\.read\(pyarrow\.table\(columns\)\)"),
+        (
+            lambda: DS.write("x.parquet", compression="zstd"),
+            r"to_parquet\(path, compression='zstd'\)",
+        ),
+        (lambda: DS.to_pandas(columns=["a"]), r"choose them before: ds\.map"),
+        (lambda: PS.Loader(DS, framework="torch"), "did you mean to="),
+        (lambda: PS.Loader(DS, multiprocessing_context="spawn"), "executor='processes'"),
+        (lambda: PS.from_iterable([1, 2]), r"ps\.from_sequence\(samples\)"),
+        (lambda: PS.read_excel("x.xlsx"), r"ps\.read\(pandas\.read_excel\(path\)\)"),
         (lambda: list(DS.plan), r"plan\.at\(0\)"),
         (lambda: PS.Dataset.from_pandas, r"Dataset has no 'from_pandas'; write ps\.read\(table\)"),
         (lambda: PS.Dataset.from_list, r"ps\.from_sequence"),
@@ -317,6 +369,41 @@ def test_each_line_that_replaces_a_method_runs(
 def test_habits_of_other_libraries_have_a_remedy(call: Callable[[], Any], said: str) -> None:
     with pytest.raises((TypeError, AttributeError, ps.PenstockError), match=said):
         call()
+
+
+MESSY = {
+    "semicolons": ('\ufeffid;text;price\n1;Grüße;1,5\n2;"a;b";\n'.encode(), r"sep=';'"),
+    "tabs": (b"id\ttext\n1\ta, b\n", r"sep='\t'"),
+    "latin": ("id,text\n1,Müller\n".encode("latin-1"), "encoding='latin-1'"),
+    "latin header": ("id,größe\n1,2\n".encode("latin-1"), "encoding='latin-1'"),
+    "UTF-16": ("id,text\n1,a\n".encode("utf-16"), "encoding='utf-16'"),
+    "twice": (b"id,text,text\n1,a,b\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", MESSY)
+def test_a_messy_table_names_the_line_that_reads_it(name: str, tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    data, option = MESSY[name]
+    path = tmp_path / "messy.csv"
+    path.write_bytes(data)
+    with pytest.raises(ps.DataError, match=r"messy\.csv.*write ps\.read\(") as caught:
+        ps.read(path).head(1)
+    (line,) = re.findall(r"ps\.read\(pandas\.read_csv\(.*?\)\)", str(caught.value))
+    assert option in line
+    first = eval(line, {"ps": ps, "pandas": pandas, "path": path}).head(1)[0]
+    assert first["id"] == 1 and len(first) == len(
+        re.split("[;,\t]", data.decode("latin-1").split("\n")[0])
+    )
+
+
+def test_names_of_files_that_pandas_reads(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("id\ttext\n1\ta\n")
+    with pytest.raises(ps.ConfigError, match=r"ps\.read\(pandas\.read_csv\(path, sep='\\t'\)\)"):
+        ps.read(tmp_path / "a.tsv")
+    (tmp_path / "a.xlsx").write_bytes(b"PK")
+    with pytest.raises(ps.ConfigError, match=r"ps\.read\(pandas\.read_excel\(path\)\)"):
+        ps.read(tmp_path / "a.xlsx")
 
 
 def test_torch_loads_a_dataset() -> None:

@@ -500,7 +500,7 @@ def test_a_stream_with_skip_is_not_read_again() -> None:
 
 
 def test_bad_streams_are_refused() -> None:
-    refused(lambda: ps.from_iterable(WRONG), "list", "no function", "lambda")
+    refused(lambda: ps.from_iterable(WRONG), "list", "no function", "ps.from_sequence(samples)")
     refused(lambda: ps.from_iterable(iter(WRONG)), "no function", "lambda")
     sizes = chain([9], repeat(3))
     ds = ps.from_iterable(lambda: iter(range(next(sizes))))
@@ -737,7 +737,7 @@ def test_a_long_message_keeps_its_ends() -> None:
     "given,words",
     [
         ([{"a": 1}], "read([...]): {'a': 1} is no path"),
-        ({"a": [1, 2]}, "read({'a': [1, 2]}): {'a': [1, 2]} is no path"),
+        ({"a": [1, 2]}, "for columns write ps.read(pyarrow.table(columns))"),
         (
             pa.array([1]),
             "is no path; give texts or pathlib.Path, one or a list of them; for samples in memory",
@@ -855,8 +855,8 @@ def test_what_is_not_indexed_says_which_step_and_what_to_do(
 ) -> None:
     ds = make()
     needs = [
-        (lambda: len(ds), "len()", "iterate and count"),
-        (lambda: ds[3], "ds[3]", "iterate over the dataset instead"),
+        (lambda: len(ds), "len()", "count with sum(1 for _ in ds)"),
+        (lambda: ds[3], "ds[3]", "write ds.head(n), or iterate"),
         (lambda: ds[1:3], "slice", ".limit(n)"),
         (lambda: ds.shard(0, 2), "slice", "before that step"),
         (lambda: ds.shuffle(), "shuffle()", ".shuffle_buffer(n)"),

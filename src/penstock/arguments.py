@@ -11,6 +11,7 @@ from inspect import CO_VARKEYWORDS, isfunction
 from numbers import Real
 from operator import index
 from pathlib import Path
+from types import FrameType
 from typing import Any, NoReturn, TypeVar, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from .types import MAX_POSITION, Ints
 T = TypeVar("T", bound=Callable[..., Any])
 Part = TypeVar("Part")
 
+_SHOWN_VALUE = 20  # characters of a value in a hint
 _MAX_FLOAT_INT = 1 << 1000  # larger integers have no float
 
 
@@ -90,7 +92,9 @@ def _load_hints() -> Any:
     """Return what other libraries call our arguments, and what replaces their other names.
 
     - `synonyms`: lists of arguments that mean the same; the suggestion is the one that the function has
-    - `remedies`: arguments of other libraries that are no arguments here
+    - `options`: by function, arguments of other libraries, and what replaces them
+    - `fallbacks`: by function, a line for any other unknown argument
+    - `remedies`: arguments of other libraries that are no arguments here, for all functions
     - `names`: by owner, attributes of other libraries and their equivalents here
     """
     return json.loads(Path(__file__).with_name("argument_hints.json").read_bytes())
@@ -181,6 +185,24 @@ def require_protocol(part: Part, contract: type, where: str) -> Part:
     return part
 
 
+def require_no_lightning(function: FrameType | None, problem: str) -> None:
+    """Raise `ConfigError` if Lightning's Trainer called a function, given as its stack frame.
+
+    Lightning asks for as many batches as a pass has, never for its end. So the next epoch of a
+    loader would get the empty rest of that pass, and an evaluation the rest behind the sanity check.
+    A dataset knows neither epochs nor ranks.
+    """
+    caller = function and function.f_back
+    module: str = caller.f_globals.get("__name__", "") if caller else ""
+    if module.startswith(("lightning.pytorch.", "pytorch_lightning.")):
+        raise ConfigError(
+            f"{problem}: train with "
+            "data = TrainLoader(lambda: ps.Loader(ds)) and Trainer(callbacks=[data]).fit(model, data), "
+            "from penstock.integrations.lightning; evaluate with EvalLoader(lambda: ps.Loader(ds)), "
+            "from penstock.integrations.trainers"
+        )
+
+
 def validate_arguments(target: T) -> T:
     """Decorate a function, or a class, to check arguments and suggest corrections.
 
@@ -251,7 +273,12 @@ setattr(HintingType, "__getattr__", _raise_unknown_class_attribute)  # noqa: B01
 def make_attribute_error(owner: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for an unknown attribute of a class or module."""
     instead = _load_hints()["names"].get(owner, {}).get(name)
-    hint = f"; write {instead}" if instead else suggest_names(name, known) or f"; see help({owner})"
+    hint = f"; write {instead}" if instead else suggest_names(name, known)
+    if not hint:
+        field = (
+            f"for a field of a sample write ds[0][{name!r}], else " if owner == "Dataset" else ""
+        )
+        hint = f"; {field}see help({owner})"
     # obj=None, because Python would add a suggestion of its own.
     return AttributeError(f"{owner} has no {name!r}{hint}", name=name, obj=None)
 
@@ -289,11 +316,10 @@ def _wrap_with_checks(fn: Any, qualname: str) -> Any:
 
     @wraps(fn)
     def checked(*args: Any, **given: Any) -> Any:
-        for word in given:
+        for word, value in given.items():
             if word not in names:
-                raise TypeError(
-                    f"{shown}() has no argument {word!r}; {_suggest_argument(word, names)}"
-                )
+                hint = _suggest_argument(shown, word, value, names)
+                raise TypeError(f"{shown}() has no argument {word!r}; {hint}")
         values = {**dict(zip(positional, args, strict=False)), **given} if checks else {}
         for name, hint, (words, fits) in checks:
             if name in values and not fits(value := values[name]):
@@ -306,14 +332,21 @@ def _wrap_with_checks(fn: Any, qualname: str) -> Any:
     return checked
 
 
-def _suggest_argument(word: str, names: Sequence[str]) -> str:
+def _suggest_argument(function: str, word: str, value: object, names: Sequence[str]) -> str:
     hints = _load_hints()
+    for words, instead in hints["options"].get(function, ()):
+        if word in words:
+            is_short = (
+                isinstance(value, bool | int | str | None) and len(repr(value)) < _SHOWN_VALUE
+            )
+            return instead.replace("ARGUMENT", f"{word}={value!r}" if is_short else f"{word}=...")
     synonyms = [
         name for words in hints["synonyms"] if word in words for name in names if name in words
     ]
     remedy = hints["remedies"].get(word)
     if matches := synonyms or ([] if remedy else get_close_matches(word, names, 1)):
         return f"did you mean {matches[0]}=?"
+    remedy = remedy or hints["fallbacks"].get(function)
     return remedy or f"its arguments are {join_first(name for name in names if name != 'self')}"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
+from inspect import currentframe
 from math import ceil
 from pathlib import Path
 from typing import (
@@ -31,6 +32,7 @@ from .arguments import (
     check_position,
     join_first,
     make_not_dataset_error,
+    require_no_lightning,
     require_protocol,
     validate_arguments,
 )
@@ -179,8 +181,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     def __len__(self) -> int:
         self.flow.require_indexed(
             "len()",
-            "iterate and count (DataLoader and trainers take "
-            "penstock.integrations.torch.IterableDataset(ds))",
+            "count with sum(1 for _ in ds), or filter files by ps.read(paths, where=...) (DataLoader "
+            "and trainers take penstock.integrations.torch.IterableDataset(ds))",
         )
         if self._size is None:
             raise IndexedError(
@@ -208,7 +210,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 f"ds.to_arrow()[{index!r}] for the column, or ds[0][{index!r}] of one sample"
             )
         position = operator.index(cast("int", index))
-        self.flow.require_indexed(f"ds[{position}]", "iterate over the dataset instead")
+        self.flow.require_indexed(f"ds[{position}]", "write ds.head(n), or iterate")
         self._check_bounds(position, position)
         if position < 0:
             position += self._size or 0
@@ -253,6 +255,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             )
 
     def __iter__(self) -> DatasetIterator:
+        require_no_lightning(
+            currentframe(),
+            "under Lightning, every epoch of a bare dataset would have the order of the first, and "
+            "every rank all samples",
+        )
         return DatasetIterator(self)
 
     # ------------------------------------------------------------ order
@@ -492,6 +499,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         >>> len(train), len(held_out), sorted([*train, *held_out]) == list(range(1_000))
         (990, 10, True)
         """
+        _require_one_share(held_out, by)
         if column is not None:
             if by != "hash" or seed:
                 raise ConfigError(
@@ -1379,7 +1387,8 @@ def _only(values: list[Any]) -> Any:
 
 def _require_callable(fn: Any, step: str) -> Callable[..., Any]:
     if not callable(fn):
-        raise ConfigError(f"{step}({fn!r}): give a function, not a {type(fn).__name__}")
+        example = ", as in ds.filter(lambda row: row['year'] > 2000)" if step == "filter" else ""
+        raise ConfigError(f"{step}({fn!r}): give a function, not a {type(fn).__name__}{example}")
     return fn
 
 
@@ -1401,6 +1410,28 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
         if not isinstance(argument, Dataset):
             raise make_not_dataset_error(step, cast(object, argument))
     return arguments
+
+
+def _require_one_share(held_out: Any, by: Any) -> None:
+    """Raise `ConfigError` for the shares of several parts, as other libraries take them."""
+    shares: list[Any] = (
+        [held_out, by]
+        if isinstance(by, int | float)
+        else list(cast("Mapping[str, Any]", held_out).values())
+        if isinstance(held_out, Mapping)
+        else list(cast("Sequence[Any]", held_out))
+        if isinstance(held_out, list | tuple)
+        else []
+    )
+    if not shares:
+        return
+    lines = ["train, held_out = ds.split(0.2)"]
+    if len(shares) > 2:
+        lines = ["train, others = ds.split(0.2)", "valid, test = others.split(0.5)"]
+    raise ConfigError(
+        f"split({', '.join(map(repr, shares))}): give the share to hold out, for two parts: "
+        f"{'; '.join(lines)}"
+    )
 
 
 def _split_by_position(

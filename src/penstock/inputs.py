@@ -204,6 +204,11 @@ def read(
     {'text': 'b'}
     """
     check_choice(rows, ("dict", "columns"), "read(rows={})")
+    if isinstance(dtype, Mapping):
+        raise ConfigError(
+            f"read(dtype={dtype!r}): it is for the ids of token stores; for the types of columns write "
+            "ds.map(lambda row: {**row, 'year': str(row['year'])})"
+        )
     if is_table(paths):
         files_only = {
             "format": format,
@@ -233,6 +238,8 @@ def read(
 
 
 _NO_TABLES = {
+    "dict": "for columns write ps.read(pyarrow.table(columns))",
+    "Series": "make it a frame: ps.read(series.to_frame())",
     "DatasetDict": "give one of its splits: ps.read(dataset['train'])",
     "IterableDataset": "write ps.from_iterable(dataset)",
     "IterableDatasetDict": "give one of its splits: ps.from_iterable(dataset['train'])",

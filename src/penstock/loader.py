@@ -9,12 +9,19 @@ from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from functools import partial
 from importlib import import_module
+from inspect import currentframe, unwrap
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
-from .arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
+from .arguments import (
+    check_choice,
+    check_int,
+    make_not_dataset_error,
+    require_no_lightning,
+    validate_arguments,
+)
 from .dataset import Dataset
 from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
@@ -189,6 +196,11 @@ class Loader(Shows):
     def __iter__(self) -> Iterator[Any]:
         if not self._placed or get_pid() != self._process:
             require_no_dataloader_workers("iter(loader)")
+        require_no_lightning(
+            currentframe(),
+            "Lightning counts batches and never asks for the end of a pass, so every second epoch "
+            "of a bare loader would be empty",
+        )
         if self._session.sharding.keeps_groups or self._in_flight.used:
             raise ConfigError(
                 "iter(loader): this run leases items, and a `for` cannot settle them; continue with "
@@ -809,7 +821,8 @@ def _batch_globally(dataset: Dataset, size: int, world_size: int) -> Dataset:
 
 def _function_counts(root: Step) -> dict[str, dict[str, int]]:
     """Return the counts of the functions of a pipeline that have some, by their class."""
-    functions = {id(fn): fn for step, _ in iter_steps(root) for fn in step.functions}
+    called = (unwrap(fn) for step, _ in iter_steps(root) for fn in step.functions)
+    functions = {id(fn): fn for fn in called}
     counts, numbers = dict[str, dict[str, int]](), Counter[str]()
     for fn in functions.values():
         if isinstance(fn, CountingFunction):

@@ -373,7 +373,10 @@ class Vectorised(Protocol):
 
 @runtime_checkable
 class CountingFunction(Protocol):
-    """A function that counts what it does. `loader.stats()` shows its `stats`, a named tuple."""
+    """A function that counts what it does. `loader.stats()` shows its `stats`, a named tuple.
+
+    A function around it names it as `__wrapped__`, as `functools.wraps` does.
+    """
 
     @property
     def stats(self) -> NamedTuple: ...

@@ -195,6 +195,28 @@ def test_every_evaluation_is_a_whole_pass_after_a_few_items_and_after_all_of_the
         EvalLoader(ps.Loader(ds.repeat()))
 
 
+def test_an_eval_loader_is_made_at_its_first_use_once_the_ranks_are_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows, made = ps.from_sequence(range(5)), list[ps.Loader]()
+    early = EvalLoader(ps.Loader(rows, remainder="pad"))
+
+    def make() -> ps.Loader:
+        made.append(ps.Loader(rows, rank=1, world_size=2, remainder="pad"))
+        return made[-1]
+
+    late = EvalLoader(make)
+    assert not made
+    monkeypatch.setattr("penstock.integrations.trainers.detect_rank", lambda: (1, 2))
+    assert len(late) == len(list(late)) == len(list(late)) == 3 and made == [late.loader]
+    with pytest.raises(ps.ConfigError, match="has world_size=1, but the trainer has 2"):
+        next(iter(early))
+    with pytest.raises(ps.ConfigError, match="Dataset is not a loader"):
+        len(EvalLoader(lambda: rows))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ps.ConfigError, match="endless"):
+        next(iter(EvalLoader(lambda: ps.Loader(rows.repeat()))))
+
+
 def test_ranks_that_differ_are_gathered_or_the_call_refused() -> None:
     rows = ps.from_sequence(range(100)).repeat()
     alike = ps.Loader(rows, rank=0, world_size=2).state_dict()

@@ -131,6 +131,26 @@ def test_dropped_samples_are_encoded_together_with_others(monkeypatch: pytest.Mo
     assert reasons.count("untrained") == 7 and reasons.count(None) > 0
 
 
+def test_the_loader_counts_what_the_chats_of_a_file_dropped(chats: Path, write: Any) -> None:
+    text = """
+    stop: all_exhausted
+    chat: {tokenizer: t.json, template: chatml}
+    sources:
+      a: {path: a.jsonl}
+      b: {path: b.jsonl}
+      c: {path: b.jsonl, chat: {tokenizer: t.json, template: llama3, untrained: keep}}
+    """
+    for options in ({}, {"workers": 2, "executor": "processes"}):
+        with ps.Loader(ps.load(write(text)), **options) as loader:
+            assert len(list(loader)) == 35 + 20 + 20
+            counts = loader.stats()["functions"]
+        # One chat serves two sources, and is counted once.
+        assert sorted(counts) == ["Chat", "Chat 2"]
+        shared, kept = sorted(counts.values(), key=lambda each: -each["samples"])
+        assert shared["samples"] >= 60 and shared["untrained"] >= 5
+        assert kept["samples"] >= 20 and not kept["untrained"]
+
+
 def test_weights_in_tokens_count_the_tokens_of_chats(chats: Path, write: Any) -> None:
     path = write(MIXTURE.replace("seed: 3", "unit: tokens").replace("weight: 2", "weight: 1"))
     assert next(iter(ps.load(path)))["tokens"].shape == (2, 64)

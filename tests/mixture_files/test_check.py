@@ -13,6 +13,28 @@ from penstock.mixture_files import lint, read_model
 
 # name: (file, the lines at which problems are, the message of the first)
 MISTAKES: dict[str, tuple[str, list[int], str]] = {
+    "points at one position": (
+        "sources: {a: {path: code}, b: {path: text}}\nschedule:\n  points:\n    1000: {a: 1, b: 1}\n"
+        "    1_000: {b: 0}",
+        [5],
+        "schedule.points.1_000: 1000 and 1_000 are one position: keep one of them",
+    ),
+    "half a range of hashes": (
+        "sources:\n  a:\n    path: code\n    where:\n      lang: py\n      stars: {hash: [0.5]}",
+        [6],
+        "sources.a.where.stars: hash is (0.5,); two ascending numbers",
+    ),
+    "no condition": (
+        "sources:\n  a:\n    path: code\n    where: {stars: {}}",
+        [4],
+        "sources.a.where.stars: 'stars' has an empty range; give min",
+    ),
+    "option of another method": (
+        "sources: {a: {path: code}}\npack:\n  length: 8\n  overflow: split",
+        [4],
+        "pack.overflow: overflow is for best_fit, not for concat_split",
+    ),
+    "no section": ("sources: {}", [1], "expected names with values, not an empty section"),
     "typo": (
         "sources:\n  a:\n    paht: x\n    path: code",
         [3],

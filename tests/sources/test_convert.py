@@ -302,7 +302,7 @@ def test_a_column_that_changes_its_type_late_is_that_type_throughout(tmp_path: P
         (b"a,b\n1,2\n3\n", "Expected 2 columns, got 1"),
         (b"", "Empty CSV file"),
         (b"a,a\n1,2\n", "the header names a twice"),
-        (b"a;b\n1;2\n", r"'a;b' has no comma.* pandas.read_csv\(path, sep=';'\)"),
+        (b"a;b\n1;2\n", r"'a;b' has no comma.*pandas.read_csv\(path, sep=';'\)"),
         (b"path\tsentence\n1\t2\n", r"separated by '\\t'.* read its lines with format='text'"),
         (b"a,b\n1,\xff\n", "the column 'b' contains bytes that are not UTF-8"),
     ],

@@ -62,11 +62,15 @@ def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
         "labels": [],
         "position_ids": [],
         "attention_mask": [],
+        "seq_idx": [],
     }
-    borders, longest = [0], 0
+    borders, longest, number = [0], 0, 0
     for tokens, row in zip(batch["tokens"].tolist(), pieces(batch), strict=True):
-        labels, positions, mask, at = Row(), Row(), Row(), 0
+        labels, positions, mask, at, numbers = Row(), Row(), Row(), 0, Row()
+        number = number if flatten else 0
         for segment, size in row:
+            numbers += [number] * size
+            number += bool(segment) or not flatten
             own = tokens[at : at + size]
             wanted = [*own[1:], -100] if shift else [-100, *own[1:]]
             labels += wanted if segment else [-100] * size
@@ -76,7 +80,7 @@ def oracle(batch: dict[str, Any], shift: bool, flatten: bool) -> dict[str, Any]:
             if segment or not flatten:
                 borders.append(borders[-1] + size)
                 longest = max(longest, size)
-        for name, value in zip(rows, (tokens, labels, positions, mask), strict=True):
+        for name, value in zip(rows, (tokens, labels, positions, mask, numbers), strict=True):
             rows[name].append(value)
     if flatten:
         there = [one > 0 for row in batch["segment_ids"].tolist() for one in row]
@@ -348,10 +352,10 @@ def test_flat_batches_are_those_of_transformers_collator() -> None:
     from transformers import DataCollatorWithFlattening
 
     docs = documents([3, 7, 1, 5])
-    theirs: Any = DataCollatorWithFlattening(return_flash_attn_kwargs=True)(
+    theirs: Any = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)(
         [{"input_ids": doc.tolist()} for doc in docs], return_tensors="np"
     )
-    fields: Any = ("input_ids", "labels", "position_ids", *FIELDS[-4:])
+    fields: Any = ("input_ids", "labels", "position_ids", "seq_idx", *FIELDS[-4:])
     for batch in (Padded()(docs), packed([3, 7, 1, 5], 16, 1)):
         ours = CausalLM(fields, flatten=True)(batch)
         assert as_lists(ours) == as_lists(dict(theirs)) and ours.keys() == theirs.keys()

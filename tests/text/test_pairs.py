@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.testing import assert_resumes
 from penstock.text import PaddedPairs, pair_length
 
 
@@ -59,6 +60,25 @@ def test_pairs_of_similar_length_share_a_batch() -> None:
     assert shares[1] > shares[0] + 0.1
     total = sum(int(batch["attention_mask"].sum()) for batch in grouped)
     assert total == sum(len(p[f"{side}_tokens"]) for p in pairs for side in ("chosen", "rejected"))
+
+
+def test_pairs_are_batched_by_the_cost_of_their_padded_rows() -> None:
+    rng = np.random.default_rng(3)
+    sizes = np.minimum(rng.lognormal(4, 0.8, (300, 2)).astype(int) + 2, 512)
+    pairs = [pair(*size) for size in sizes.tolist()]
+    ds = ps.from_sequence(pairs).shuffle(seed=1)
+    flat = ds.batch_by_tokens(1_024, size=pair_length, padded=True, collate=PaddedPairs())
+    batches = list(flat)
+    costs = [batch["input_ids"].size for batch in batches]
+    assert max(costs) <= 2 * 1_024  # both sides have the length of the longest
+    total = sum(int(batch["attention_mask"].sum()) for batch in batches)
+    assert total == sum(len(p[f"{side}_tokens"]) for p in pairs for side in ("chosen", "rejected"))
+    fixed = [
+        batch["input_ids"].size
+        for batch in ds.batch(len(pairs) // len(batches), collate=PaddedPairs())
+    ]
+    assert np.std(costs[:-1]) < np.std(fixed[:-1]) / 2
+    assert_resumes(lambda: flat, steps=8, at_most=4)
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..dataset import Dataset
+from ..engine.base.machine import detect_rank
 from ..engine.runtime.session import Session
 from ..engine.runtime.states import decode_state, describe_position, require_equal_positions
 from ..errors import ConfigError, StateError, hide_unknown_length
@@ -212,28 +213,50 @@ class EvalLoader:
     in the same order.
 
     Args:
-        loader: yields the items of an evaluation. This object takes it over.
+        loader: yields the items of an evaluation; this object takes it over. Or a function that
+            makes the loader, called at the first use: launchers of trainers, such as Lightning's,
+            know the ranks later than a script begins.
 
     Raises:
-        ConfigError: for a loader whose passes never end, and for an object that is no loader.
+        ConfigError: for a loader whose passes never end, for an object that is no loader, and, at
+            its use, for a loader made before the ranks were known.
 
     >>> import penstock as ps
     >>> loader = EvalLoader(ps.Loader(ps.from_sequence(range(3))))
     >>> next(iter(loader)), list(loader), len(loader)
     (0, [0, 1, 2], 3)
+    >>> list(EvalLoader(lambda: ps.Loader(ps.from_sequence(range(3)), remainder="pad")))
+    [0, 1, 2]
     """
 
-    def __init__(self, loader: Loader) -> None:
-        session = require_loader(loader, "EvalLoader")._session  # pyright: ignore[reportPrivateUsage]
-        if loader._epoch_length is None and session.base.is_endless:  # pyright: ignore[reportPrivateUsage]
+    def __init__(self, loader: Loader | Callable[[], Loader]) -> None:
+        self._make: Callable[[], Loader] | None = None
+        if callable(loader):
+            self._make = loader
+        else:
+            self._open(loader)
+
+    @property
+    def loader(self) -> Loader:
+        """The loader, made at the first use if a function makes it."""
+        if self._make is not None:
+            self._open(self._make())
+            self._make = None
+        return self._loader
+
+    def _open(self, loader: object) -> None:
+        self._loader = require_loader(loader, "EvalLoader")
+        session = self._loader._session  # pyright: ignore[reportPrivateUsage]
+        if self._loader._epoch_length is None and session.base.is_endless:  # pyright: ignore[reportPrivateUsage]
             raise ConfigError(
                 "the dataset of the eval loader is endless, and an evaluation is a whole pass: "
                 "end the dataset with .limit(n)"
             )
         initial = session if session.changes else Session(session.compiled, session.setting, None)
-        self.loader, self._initial_state = loader, initial.state()
+        self._initial_state = initial.state()
 
     def __iter__(self) -> Iterator[Any]:
+        require_ranks(self.loader, detect_rank()[1])
         self.loader.load_state_dict(self._initial_state)
         return iter(self.loader)
 

@@ -19,11 +19,8 @@ from ..text.chat import MarkDropped, can_drop, remove_dropped
 from ..types import Ints
 from .exclude import exclude_rows, read_excluded_rows
 from .horizon import count_pass_samples, limit_rows, limit_samples
-from .model import Chatting, MixtureFile, Shuffling, SourceEntry, Tokenising
+from .model import END_TOKENS, Chatting, MixtureFile, Shuffling, SourceEntry, Tokenising
 from .stages import build_stage_schedule
-
-END_TOKENS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
-"""Options of `pack` that add a token before or after every document."""
 
 
 def build(model: MixtureFile) -> Dataset:

@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from ..arguments import suggest_names
+from ..engine.packing import Packing
+from ..errors import ConfigError
+from ..sources.select import normalize_selection
 from ..stores import is_remote, parse_location, resolve_beside
 from ..text.chat import is_template_file
 from .keys import MIXTURE, NESTED_MIXTURE_SECTION, SOURCE_SECTION
 from .kinds import INVALID, format_node
 from .model import (
+    END_TOKENS,
     SHARE_KEYS,
     Batching,
     Chatting,
@@ -50,6 +54,14 @@ _FILE_SOURCE_KEYS = (
     "chat",
     "label",
 )
+
+
+def _replace_texts(token: Any) -> Any:
+    """Return a token, or tokens by feature, with an id in place of texts and true."""
+    if isinstance(token, Mapping):
+        tokens = cast("Mapping[str, Any]", token)
+        return {name: _replace_texts(value) for name, value in tokens.items()}
+    return 0 if isinstance(token, str | bool) else token
 
 
 def parse_mixture(path: str | Path, notes: ProblemLog) -> MixtureFile | None:
@@ -94,7 +106,7 @@ class _MixtureChecker:
             split=self.split(given.pop("split", None)),
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
             batch=self.batch(given.pop("batch", None), given.pop("global_batch_size", None), marks),
-            pack=pack if "length" in (pack := given.pop("pack", {})) else None,
+            pack=self.pack(given.pop("pack", None), marks.get("pack"), join_key(at, "pack")),
             cache=self.cache(given.pop("cache", None), marks.get("cache"), join_key(at, "cache")),
             exclude=self.exclude(given.pop("exclude", None), marks.get("exclude")),
             marks=marks,
@@ -139,6 +151,8 @@ class _MixtureChecker:
             )
         if len(set(given.get("columns", ()))) != len(given.get("columns", ())):
             error(marks["columns"], join_key(at, "columns"), "a column is named twice")
+        if "where" in given:
+            self.where(given["where"], marks["where"], join_key(at, "where"))
         bounds = given.get("slice")
         if (
             bounds
@@ -225,6 +239,35 @@ class _MixtureChecker:
                 return None
         return Batching(global_size, over_ranks=True, **given)
 
+    def pack(
+        self, given: dict[str, Any] | None, node: MixtureNode | None, at: str
+    ) -> dict[str, Any] | None:
+        """Return the options of packing, and report those that contradict each other."""
+        if not given or node is None or "length" not in given:
+            return None
+        options = {name: _replace_texts(given[name]) for name in END_TOKENS if name in given}
+        try:
+            Packing(**{**given, **options})
+        except ConfigError as error:
+            message = str(error).removeprefix("pack: ")
+            children = cast("dict[str, MixtureNode]", node.value)
+            named = [name for name in children if re.search(rf"\b{name}\b", message)]
+            mark = min(named, key=message.index, default="")
+            self.notes.error(children.get(mark, node), join_key(at, mark) if mark else at, message)
+        return given
+
+    def where(self, given: dict[str, Any], node: MixtureNode, at: str) -> None:
+        """Report conditions that no value can be compared with."""
+        for column, condition in given.items():
+            child = cast("dict[str, MixtureNode]", node.value)[column]
+            if isinstance(child.value, dict) and len(child.value) != len(condition):
+                continue  # a part of it is a problem already
+            try:
+                normalize_selection({column: condition})
+            except ConfigError as error:
+                message = str(error).removeprefix("where: ")
+                self.notes.error(child, join_key(at, column), message)
+
     def shuffle(self, given: Any, node: MixtureNode, at: str) -> Shuffling | None:
         if given is None or isinstance(given, str):
             return Shuffling(given) if given else None
@@ -305,10 +348,9 @@ class _MixtureChecker:
             return None
         if len(rules := given.get("interpolation", ())) < 2:
             given["interpolation"] = rules[0] if rules else "step"
-        points = {
-            int(cast(float, parse_scalar(place))): weights
-            for place, weights in given.pop("points", {}).items()
-        }
+        points = dict[int, Any]()
+        for position, weights in given.pop("points", {}).items():
+            points.setdefault(int(cast(float, parse_scalar(position))), weights)
         return Scheduling(points=tuple(sorted(points.items(), key=lambda point: point[0])), **given)
 
     def horizon(self, given: Any, node: MixtureNode | None) -> tuple[str, float] | None:
@@ -469,9 +511,17 @@ class _MixtureChecker:
             "dict[str, MixtureNode]",
             cast("dict[str, MixtureNode]", model.marks["schedule"].value)["points"].value,
         )
+        names = dict[int, str]()
         for name, node in points.items():
-            place = int(cast(float, parse_scalar(name)))
-            self.point(model, name, node, weights[place], at)
+            position = int(cast(float, parse_scalar(name)))
+            if (first := names.setdefault(position, name)) != name:
+                self.notes.error(
+                    node,
+                    join_key(at, f"schedule.points.{name}"),
+                    f"{first} and {name} are one position: keep one of them",
+                )
+            else:
+                self.point(model, name, node, weights[position], at)
 
     def point(
         self,

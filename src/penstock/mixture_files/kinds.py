@@ -209,7 +209,8 @@ class Table:
 
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
-            notes.error(node, at, f"expected names with values, not {format_node(node)}")
+            actual = "an empty section" if node.value == {} else format_node(node)
+            notes.error(node, at, f"expected names with values, not {actual}")
             return INVALID
         for name, child in node.value.items():
             if self.pattern and not (

@@ -26,7 +26,7 @@ from ..sources.plugins import find_plugin_format
 from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
 from ..stores.urls import redact_urls
-from .build import END_TOKENS, build, build_schedule, collect_tokenizers, make_chat, resolve_token
+from .build import build, build_schedule, collect_tokenizers, make_chat, resolve_token
 from .check import parse_mixture
 from .footers import (
     RowGroupSizes,
@@ -35,7 +35,7 @@ from .footers import (
     read_footers,
     read_list_dtype,
 )
-from .model import Chatting, MixtureFile, SourceEntry
+from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry
 from .readers import ReaderRegistry
 from .reading import MixtureNode, Problem, ProblemLog, check_rights
 from .stages import build_stage_schedule

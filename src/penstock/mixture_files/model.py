@@ -21,6 +21,8 @@ from .reading import MixtureNode
 
 SHARE_KEYS = ("weight", "tokens", "epochs")
 _RUN_KEYS = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
+END_TOKENS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
+"""Options of `pack` that add a token before or after every document."""
 SplitPart: TypeAlias = Literal["train", "held_out"]
 SPLIT_PARTS: tuple[SplitPart, ...] = get_args(SplitPart)
 Selection = Mapping[str, Any]

@@ -138,7 +138,8 @@ def _split_pack(node: Step) -> tuple[Step, Mapping[str, Any] | None]:
         case _:
             return node, None
     default = cast("dict[str, Any]", Packing(packing.length).describe())
-    settings = cast("dict[str, Any]", packing.describe())
+    described = cast("dict[str, Any]", packing.describe())
+    settings = {**described, "long": packing.long}  # states spell a value of `long` otherwise
     changed = {name: value for name, value in settings.items() if value != default[name]}
     return below, {"length": packing.length, **changed}
 

@@ -5,6 +5,7 @@ A column has the narrowest type that fits its values in all files that are read 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import io
 import json
@@ -36,6 +37,11 @@ _CONVERSION_ERROR = re.compile(
     r"In CSV column #(\d+): .*?conversion error to (.+?): invalid value '(.*)'", re.DOTALL
 )
 
+_NOT_UTF8 = (
+    "contains bytes that are not UTF-8: convert the file, or write "
+    "ps.read(pandas.read_csv(path, encoding='latin-1')) with its encoding"
+)
+
 ColumnTypeNames = Mapping[str, str]
 """The Arrow type of each column, as text."""
 
@@ -63,6 +69,7 @@ def convert_csv(
         try:
             _convert_until_types_fit(origin, file, dict(types or {}))
         except (*list_content_errors(), UnicodeDecodeError) as error:
+            _require_known_form(origin)
             raise DataError(
                 f"the file is no readable CSV file: {error}", where=str(origin)
             ) from error
@@ -223,6 +230,25 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
     return large | negative if stream.has_hexadecimals else large
 
 
+def _require_known_form(origin: Path) -> None:
+    """Raise `DataError` for a file that is no CSV for a known reason: its encoding or separator."""
+    try:
+        with _CsvStream(origin) as stream:
+            header = re.split(rb"[\r\n]", stream.read(_PARSE_BYTES), maxsplit=1)[0]
+    except (*list_content_errors(), OSError):
+        return
+    if header.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise DataError(
+            "the file is UTF-16, not UTF-8: write ps.read(pandas.read_csv(path, encoding='utf-16'))",
+            where=str(origin),
+        )
+    try:
+        text = header.decode()
+    except UnicodeDecodeError:
+        raise DataError(f"its header {_NOT_UTF8}", where=str(origin)) from None
+    _require_commas(text.removeprefix("\ufeff").split(","), origin)
+
+
 def _require_commas(names: Sequence[str], origin: Path) -> None:
     """Raise `DataError` for a header whose only column holds tabs or semicolons.
 
@@ -234,8 +260,8 @@ def _require_commas(names: Sequence[str], origin: Path) -> None:
     if separator:
         raise DataError(
             f"the header {names[0][:80]!r} has no comma, so its values seem to be separated by "
-            f"{separator!r}: convert the file, as with pandas.read_csv(path, sep={separator!r})"
-            ".to_parquet(other), or read its lines with format='text'",
+            f"{separator!r}: write ps.read(pandas.read_csv(path, sep={separator!r})), or read its "
+            "lines with format='text'",
             where=str(origin),
         )
 
@@ -383,14 +409,14 @@ def _require_sound(schema: Any, origin: Path) -> Any:
     duplicates = {name for name, count in Counter[str](schema.names).items() if count > 1}
     if duplicates:
         raise DataError(
-            f"the header names {', '.join(sorted(duplicates))} twice: rename one column",
+            f"the header names {', '.join(sorted(duplicates))} twice: rename one column, "
+            "or write ps.read(pandas.read_csv(path)), which numbers them",
             where=str(origin),
         )
     for field in schema:
         if str(field.type) == "binary":
             raise DataError(
-                f"the column {field.name!r} contains bytes that are not UTF-8: convert the file to "
-                "UTF-8",
+                f"the column {field.name!r} {_NOT_UTF8}",
                 where=str(origin),
             )
     return schema

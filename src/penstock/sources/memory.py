@@ -396,6 +396,11 @@ class Iterable:
 
     def __init__(self, factory: Callable[[], Any], identity: str | int | None = None) -> None:
         if not callable(factory):
+            if isinstance(factory, list | tuple):
+                raise ConfigError(
+                    f"from_iterable: a {type(factory).__name__} is no function: write "
+                    "ps.from_sequence(samples), which has random access"
+                )
             raise ConfigError(
                 f"{_get_qualified_name(factory)} is no function: give one that makes a new iterator each time, "
                 "as in from_iterable(lambda: open_my_data())"

@@ -52,6 +52,13 @@ TokenType: TypeAlias = Literal[
 ]
 """Integer type that stores a token id."""
 
+_READ_BY_PANDAS = {
+    ".tsv": "read_csv(path, sep='\\t')",
+    ".tab": "read_csv(path, sep='\\t')",
+    ".xlsx": "read_excel(path)",
+    ".xls": "read_excel(path)",
+    ".xml": "read_xml(path)",
+}
 TOKEN_TYPES: tuple[TokenType, ...] = get_args(TokenType)
 
 FORMATS: dict[str, FormatName] = {
@@ -221,6 +228,10 @@ def require_one_format(paths: Sequence[Path], format: str | None) -> str:
                 raise ConfigError(
                     f"{path}: Penstock does not read MDS compressed as {path.suffix[1:]}: compress "
                     "it as zstd or gz, or not at all"
+                )
+            if (reader := _READ_BY_PANDAS.get(path.suffix.lower())) is not None:
+                raise ConfigError(
+                    f"{path}: Penstock does not read {path.suffix} files: write ps.read(pandas.{reader})"
                 )
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "

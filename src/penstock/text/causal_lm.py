@@ -18,7 +18,8 @@ Array: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 Field: TypeAlias = Literal[
-    "input_ids", "labels", "attention_mask", "position_ids", "segment_ids", "cu_seqlens", "max_seqlen",
+    "input_ids", "labels", "attention_mask", "position_ids", "segment_ids", "seq_idx", "cu_seqlens",
+    "max_seqlen",
     "cu_seqlens_q", "cu_seqlens_kv", "max_seqlen_q", "max_seqlen_kv",
     "cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "use_cache",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
@@ -55,6 +56,8 @@ class CausalLM:
     - `position_ids`: `[B, T]`, from 0 in every document, or in every row; 0 for padding in
       documents.
     - `segment_ids`: `[B, T]`, int32: 1, 2, ... for the documents of a row, 0 for padding.
+    - `seq_idx`: `[B, T]`, int32: 0, 1, ... for the documents of a row, or of the flattened batch, as
+      Mamba layers of hybrid models take them. Padding counts as a document.
     - `cu_seqlens`: int32, the starts of documents in the batch laid end to end, and its end, as
       flash-attn's varlen functions take it. Padding counts as a document. `max_seqlen` is the
       longest, an `int`.
@@ -248,6 +251,16 @@ class _Rows:
         positions[self.ids == 0] = 0
         return self.output(positions)
 
+    def sequence_numbers(self) -> Array:
+        """Return the number of the document of each token, within its row or the flattened batch."""
+        starts, sizes = self.documents
+        if self.config.flatten:
+            numbers = cast("Ints", np.cumsum(self.ids.reshape(-1)[starts] > 0) - 1)
+        else:
+            rows = starts // self.ids.shape[-1]
+            numbers = cast("Ints", np.arange(len(starts)) - np.searchsorted(rows, rows))
+        return self.output(np.repeat(numbers, sizes).reshape(self.ids.shape), "int32")
+
     def sizes(self) -> Ints:
         """Return the sizes of the documents laid end to end."""
         starts, sizes = self.documents
@@ -277,6 +290,7 @@ _MAKERS: dict[Field, Callable[[_Rows], Any]] = {
     "attention_mask": lambda rows: rows.output(rows.ids > 0),
     "position_ids": _Rows.positions,
     "segment_ids": lambda rows: rows.output(rows.ids, "int32"),
+    "seq_idx": _Rows.sequence_numbers,
     "use_cache": lambda rows: False,
     **dict.fromkeys(
         ("cu_seqlens", "cu_seq_lens_q", "cu_seq_lens_k", "cu_seqlens_q", "cu_seqlens_kv"),

@@ -34,7 +34,7 @@ class MarkDropped:
     """
 
     def __init__(self, chat: Chat) -> None:
-        self.chat = chat
+        self.chat = self.__wrapped__ = chat  # whose counts `loader.stats()` shows
         self.__qualname__ = f"MarkDropped({chat.__qualname__})"
 
     def __call__(self, sample: Any) -> dict[str, Any]:
