@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.changes.edits import Change, locate_mixture
+from penstock.engine.changes.edits import Change, Skipped, changed, locate_mixture
 from penstock.engine.mixing import SetWeights
 from penstock.engine.plan import Plan
 from penstock.engine.runtime.seal import seal
+from penstock.engine.steps.step import Builder
 from penstock.errors import ConfigError, StateError
 from trees import begun, delivered, documents, numbers, packable, trees
 
@@ -604,3 +605,19 @@ def test_a_pass_without_items_has_none_to_skip() -> None:
         plan.skip(range(4, 6))
     with pytest.raises(IndexError, match="of a plan of 0"):
         rows.plan.skip(range(2))
+
+
+@pytest.mark.parametrize("skipped", [range(3), range(2, 5), range(300)])
+def test_tokens_before_a_position_are_of_samples_that_are_not_skipped(skipped: range) -> None:
+    sizes = np.random.default_rng(0).integers(1, 20, 50)
+    ends = np.cumsum(sizes)
+    tokens = ps.from_tokens(np.arange(ends[-1]), np.concatenate([[0], ends]), name="a")
+    rows = tokens.shuffle().repeat().flow
+    step = changed(rows, [Skipped(skipped.start, len(skipped)), Skipped(7, 2)])
+    builder = Builder(step)
+    op, lengths = builder.op(step), builder.lengths
+    kept = sizes[op.locate(np.arange(60)).index]
+    for position in (0, 1, 2, 3, 5, 7, 8, 60):
+        out = np.zeros(1, np.int64)
+        op.tokens(position, lengths, out)
+        assert out.tolist() == [kept[:position].sum()]

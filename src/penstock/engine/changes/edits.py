@@ -151,14 +151,12 @@ def changed(tree: Step, edits: Sequence[Edit], epoch: int = 0) -> Step:
         tree = _with_changes(tree, changes, epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         tree = _without(tree, Builder(tree), excluded)
-    skips = Skips()
     for edit in edits:
         if isinstance(edit, Former):
             tree = change_rows(
                 tree, lambda rows, former=edit: FormerPasses(rows, former.sizes, former.until)
             )
-        if isinstance(edit, Skipped):
-            skips = skips.and_skip(edit.start, edit.count)
+    skips = Skips.of((edit.start, edit.count) for edit in edits if isinstance(edit, Skipped))
     return change_rows(tree, lambda rows: Reorder(rows, skips)) if skips.points else tree
 
 

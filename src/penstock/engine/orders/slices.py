@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -207,13 +209,20 @@ class Skips:
 
     points: tuple[tuple[int, int], ...] = ()
 
-    def and_skip(self, start: int, count: int) -> Skips:
-        """Return the order without `count` samples more, from position `start` on."""
-        points = [point for point in self.points if point[0] < start]
-        before = points[-1][1] if points else 0
-        within = [n for at, n in self.points if start <= at <= start + count]
-        points.append((start, max([before, *within]) + count))
-        points += [(at - count, n + count) for at, n in self.points if at > start + count]
+    @staticmethod
+    def of(skipped: Iterable[tuple[int, int]]) -> Skips:
+        """Return the order without these samples, one skip after the other.
+
+        Args:
+            skipped: start and number of each skip, as positions of the order without the earlier ones.
+        """
+        points = list[tuple[int, int]]()
+        for start, count in skipped:
+            i = bisect_left(points, (start,))
+            before, later = points[i - 1][1] if i else 0, points[i:]
+            within = [n for at, n in later if at <= start + count]
+            moved = [(at - count, n + count) for at, n in later if at > start + count]
+            points[i:] = [(start, max([before, *within]) + count), *moved]
         return Skips(tuple(points))
 
     def size(self, below: int | None, /) -> int | None:

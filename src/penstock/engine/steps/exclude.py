@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 
@@ -25,13 +25,14 @@ _FEW = 8  # and that are looked up one by one
 
 @dataclass
 class Gaps:
-    """An input with gaps: pairs of the position below from which on samples are left out, and where
-    these come up in a stretch of positions below. `period` is the length of a pass below.
+    """An input with gaps: the positions below from which on samples are left out, and the gaps in a
+    range of positions below. `period` is the length of a pass below.
     """
 
     name: str
     period: int
-    gaps: tuple[tuple[int, Callable[[int, int], Ints]], ...]
+    since: tuple[int, ...]
+    find: Callable[[int, int], Ints]
     _held: BoundedDict[int, Ints] = field(
         default_factory=lambda: BoundedDict[int, Ints](_CACHED_PASSES), repr=False
     )
@@ -86,9 +87,7 @@ class Gaps:
 
     def _between(self, first: int, last: int) -> Ints:
         """The positions below that are left out of some passes that follow each other, sorted."""
-        begin, end = first * self.period, last * self.period
-        found = [places(max(begin, since), end) for since, places in self.gaps if since < end]
-        return np.sort(np.concatenate([np.zeros(0, np.int64), *found]))
+        return self.find(first * self.period, last * self.period)
 
     def lost_before(self, below: int) -> Iterator[tuple[int, int, Ints]]:
         """Yield the exclusions before a position below: a pass, the number of equal passes, its
@@ -111,7 +110,7 @@ class Gaps:
     def _stretches(self) -> tuple[Ints, Ints, Ints]:
         """Stretches of passes that lack equally many: the first pass, the first draw, the samples
         kept in each pass."""
-        edges = sorted({0, *(since // self.period + i for since, _ in self.gaps for i in (0, 1))})
+        edges = sorted({0, *(since // self.period + i for since in self.since for i in (0, 1))})
         kept = [self.period - len(self.gaps_in(edge)) for edge in edges]
         if kept[-1] == 0:
             raise ConfigError(
@@ -164,7 +163,7 @@ class ExcludeSamplesOp(UnaryOp):
 
     @property
     def since(self) -> int:
-        return max(since for since, _ in self.gaps.gaps)
+        return max(self.gaps.since)
 
     @property
     def alike(self) -> bool:
@@ -205,11 +204,31 @@ class ExcludeSamples(OrderStep):
         leaf = builder.leaves[below.leaves[0]]
         if leaf.name in builder.rows:
             return below
-        gaps = (
-            (since, partial(below.find, leaf.number, np.asarray(indices, np.int64)))
-            for since, indices in zip(self.since, self.indices, strict=True)
-        )
-        return ExcludeSamplesOp(below, Gaps(leaf.name, below.period, tuple(gaps)))
+        index, since = _find_earliest(self.indices, self.since)
+        find = partial(_find_gaps, below, leaf.number, index, since)
+        return ExcludeSamplesOp(below, Gaps(leaf.name, below.period, self.since, find))
+
+
+def _find_earliest(indices: Sequence[Sequence[int]], since: Sequence[int]) -> tuple[Ints, Ints]:
+    """Return the excluded samples, sorted, and the position from which on each is left out."""
+    each = np.concatenate([np.asarray(some, np.int64) for some in indices])
+    froms = np.repeat(np.asarray(since, np.int64), [len(some) for some in indices])
+    order = np.lexsort((froms, each))
+    index, first = np.unique(each[order], return_index=True)
+    return index, froms[order][first]
+
+
+def _find_gaps(op: Op, leaf: int, index: Ints, since: Ints, low: int, high: int) -> Ints:
+    """Return the positions of a range that are left out: they hold a sample that is excluded by then."""
+    here = since < high
+    index, since = index[here], since[here]
+    found = op.find(leaf, index, low, high)
+    if not len(found) or (since <= low).all():
+        return found
+    rows = op.locate(found)
+    at = np.searchsorted(index, rows.index).clip(max=len(index) - 1)
+    begins = np.where(index[at] == rows.index, since[at], high)
+    return found[np.minimum.reduceat(begins, rows.firsts()[:-1]) <= found]
 
 
 def find_replanned_passes(root: Step) -> list[int]:

@@ -107,12 +107,14 @@ class SkipOp(OrderOp):
     def _down(self, position: int) -> int:
         return int(self.order.down(np.asarray([position]), None, 0)[0][0])
 
-    def _stretches(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield the positions below of a range, as ranges."""
-        inner = [at for at, _ in self.order.points if start < at < stop]
-        for first, last in pairwise([start, *inner, stop]):
-            below = self._down(first)
-            yield below, below + last - first
+    def _left_out(self, start: int, stop: int) -> list[range]:
+        """Return the positions below that are left out between the positions of a range."""
+        points = [(0, 0), *self.order.points]
+        return [
+            range(at + before, at + n)
+            for (_, before), (at, n) in pairwise(points)
+            if start < at < stop
+        ]
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         below = self.input.find(leaf, index, self._down(low), self._down(high - 1) + 1)
@@ -120,13 +122,14 @@ class SkipOp(OrderOp):
         return found[found >= 0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        for first, last in self._stretches(start, stop):
-            self.input.count(tally, first, last, times)
+        self.input.count(tally, self._down(start), self._down(stop - 1) + 1, times)
+        tally.ranges(self.input, self._left_out(start, stop), -times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        for first, last in self._stretches(0, position) if position else ():
-            self.input.tokens(last, lengths, out, times)
-            self.input.tokens(first, lengths, out, -times)
+        self.input.tokens(self._down(position - 1) + 1 if position else 0, lengths, out, times)
+        for gap in self._left_out(-1, position):
+            self.input.tokens(gap.stop, lengths, out, -times)
+            self.input.tokens(gap.start, lengths, out, times)
 
     def holding(self, token: int, lengths: Lengths) -> At:
         return holding(self, token, lengths)
