@@ -218,14 +218,14 @@ def _find_earliest(indices: Sequence[Sequence[int]], since: Sequence[int]) -> tu
     return index, froms[order][first]
 
 
-def _find_gaps(op: Op, leaf: int, index: Ints, since: Ints, low: int, high: int) -> Ints:
+def _find_gaps(input: Op, leaf: int, index: Ints, since: Ints, low: int, high: int) -> Ints:
     """Return the positions of a range that are left out: they hold a sample that is excluded by then."""
     here = since < high
     index, since = index[here], since[here]
-    found = op.find(leaf, index, low, high)
+    found = input.find(leaf, index, low, high)
     if not len(found) or (since <= low).all():
         return found
-    rows = op.locate(found)
+    rows = input.locate(found)
     at = np.searchsorted(index, rows.index).clip(max=len(index) - 1)
     begins = np.where(index[at] == rows.index, since[at], high)
     return found[np.minimum.reduceat(begins, rows.firsts()[:-1]) <= found]

@@ -17,6 +17,8 @@ from .seek import At, holding
 from .tally import Tally
 from .tokens import Lengths
 
+_FEW = 1 << 8  # skipped positions that are looked at as quickly as they are counted
+
 
 class GapOp(PassOp):
     """Each pass without some places in a row."""
@@ -123,7 +125,14 @@ class SkipOp(OrderOp):
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self.input.count(tally, self._down(start), self._down(stop - 1) + 1, times)
-        tally.ranges(self.input, self._left_out(start, stop), -times)
+        short = list[Ints]()
+        for gap in self._left_out(start, stop):
+            if len(gap) > _FEW:
+                self.input.count(tally, gap.start, gap.stop, -times)
+            else:
+                short.append(np.arange(gap.start, gap.stop))
+        if short:
+            tally.add(self.input.locate(np.concatenate(short)), -times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self.input.tokens(self._down(position - 1) + 1 if position else 0, lengths, out, times)

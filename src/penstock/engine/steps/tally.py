@@ -4,7 +4,7 @@ order mixes sources.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,7 +17,6 @@ from ..base.rows import ProvenanceRows
 from ..streams.compiled_step import CompiledStep
 
 _SCAN = 1 << 16  # positions looked at together where nothing can be counted ahead
-_FEW = 1 << 8  # positions that are looked at as quickly as they are counted
 _SHORT, _LONG = (
     1 << 12,
     1 << 17,
@@ -118,18 +117,6 @@ class Tally:
     def documents(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)` of an op of a single source."""
         raise NotImplementedError
-
-    def ranges(self, op: CompiledStep, ranges: Iterable[range], times: int) -> None:
-        """Add what lies in ranges of positions; short ones together, by looking at each position."""
-        short = [np.arange(0)]
-        for one in ranges:
-            if len(one) > _FEW:
-                op.count(self, one.start, one.stop, times)
-            else:
-                short.append(np.arange(one.start, one.stop))
-        positions = np.concatenate(short)
-        for at in range(0, len(positions), _SCAN):
-            self.add(op.locate(positions[at : at + _SCAN]), times)
 
     def one_by_one(self, op: CompiledStep, start: int, stop: int, times: int) -> None:
         """Add what lies at positions `[start, stop)`, by looking at each."""
