@@ -856,7 +856,7 @@ def test_the_end_of_a_pass_ends_an_epoch_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "dataset", [numbers(6).shuffle(seed=1), numbers(8).filter(lambda x: x not in (2, 5))]
+    "dataset", [numbers(12).shuffle(seed=1), numbers(14).filter(lambda x: x not in (2, 5))]
 )
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_no_epoch_is_empty_if_epochs_divide_a_pass(dataset: ps.Dataset, ranks: int) -> None:
