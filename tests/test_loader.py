@@ -855,6 +855,41 @@ def test_the_end_of_a_pass_ends_an_epoch_too() -> None:
     assert [list(loader) for _ in range(3)] == [[0, 1, 2, 3, 4], [5, 6], [0, 1, 2, 3, 4]]
 
 
+@pytest.mark.parametrize(
+    "dataset", [numbers(12).shuffle(seed=1), numbers(14).filter(lambda x: x not in (2, 5))]
+)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_no_epoch_is_empty_if_epochs_divide_a_pass(dataset: ps.Dataset, ranks: int) -> None:
+    options: dict[str, Any] = {"epoch_length": 2 * ranks, "remainder": "keep", "world_size": ranks}
+    options |= {} if dataset.flow.reason_not_indexed is None else {"lanes": 2}
+
+    def opened() -> list[ps.Loader]:
+        return [ps.Loader(dataset, rank=rank, **options) for rank in range(ranks)]
+
+    whole = [
+        list(ps.Loader(dataset, rank=rank, **{**options, "epoch_length": None}))
+        for rank in range(ranks)
+    ]
+    sizes = [min(2, size - at) for size in [len(whole[0])] for at in range(0, size, 2)]
+    first = opened()
+    for epoch in range(2 * len(sizes)):
+        again = opened()
+        states = through_json([loader.state_dict() for loader in first])
+        for loader in again:
+            loader.load_state_dict(states)
+        items = [list(loader) for loader in first]
+        assert [len(items_of_rank) for items_of_rank in items] == [
+            sizes[epoch % len(sizes)]
+        ] * ranks
+        assert [list(loader) for loader in again] == items
+
+
+@pytest.mark.parametrize("epoch_length", [1, 3])
+def test_an_empty_dataset_has_empty_epochs(epoch_length: int) -> None:
+    loader = ps.Loader(numbers(0), epoch_length=epoch_length)
+    assert [list(loader) for _ in range(3)] == [[], [], []]
+
+
 def test_a16_an_epoch_counts_the_items_of_all_ranks() -> None:
     dataset = numbers(100).repeat()
     ranks = dealt(dataset, 2, epoch_length=5)

@@ -363,6 +363,14 @@ class Loader(Shows):
         self._session.given = 0
         return True
 
+    def _begins_epoch_within_pass(self) -> bool:
+        """Return whether `epoch_length` items were delivered, and none of the next epoch yet."""
+        session = self._session
+        if self._epoch_length is None or session.given:
+            return False
+        cursor = session.out.cursor()
+        return bool(cursor["turn"] if isinstance(cursor, dict) else cursor)
+
     def _end(self) -> None:
         self._require_step()
         self._warn_of_omitted_rows()
@@ -842,6 +850,7 @@ class _PassIterator(Iterator[Any]):
     def __init__(self, loader: Loader, free: bool) -> None:
         self._loader, self._over, self.free = loader, False, free
         self._before = loader._session.ended  # pyright: ignore[reportPrivateUsage]
+        self._skips_empty_rest = loader._begins_epoch_within_pass()  # pyright: ignore[reportPrivateUsage]
 
     def __next__(self) -> Any:
         out = self._loader._session.out  # pyright: ignore[reportPrivateUsage]
@@ -884,6 +893,11 @@ class _PassIterator(Iterator[Any]):
         try:
             return loader._filled(loader._item)  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
+            if self._skips_empty_rest and loader._begins_epoch_within_pass():  # pyright: ignore[reportPrivateUsage]
+                # The last epoch ended with the pass. An interrupt may follow any of these lines.
+                self._before = loader._session.ended + 1  # pyright: ignore[reportPrivateUsage]
+                loader._end()  # pyright: ignore[reportPrivateUsage]
+                return self._peek(loader)
             loader._end()  # pyright: ignore[reportPrivateUsage]
             self._over = True
             raise

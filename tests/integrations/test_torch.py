@@ -203,6 +203,15 @@ def test_what_a_wrapper_cannot_do_is_refused() -> None:
         )
 
 
+def test_a_map_dataset_of_ranks_that_end_apart_is_an_error() -> None:
+    ds = ps.from_sequence(range(17)).batch(2)
+    remainder: Any = "keep"
+    with pytest.raises(
+        ps.ConfigError, match=r"MapDataset\(remainder='keep'\): choose 'drop' or 'pad'"
+    ):
+        MapDataset(ds, rank=1, world_size=2, remainder=remainder)
+
+
 def test_padding_of_a_map_style_dataset_is_marked() -> None:
     ds = ps.from_sequence([{"x": i} for i in range(7)]).batch(2)
     data = [MapDataset(ds, rank=rank, world_size=2, remainder="pad") for rank in range(2)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
-from ...arguments import check_int
+from ...arguments import check_choice, check_int
 from ...dataset import Dataset
 from ...engine.base.machine import get_pid
 from ...engine.runtime.run_options import resolve_rank
@@ -41,6 +41,7 @@ class MapDataset(_TorchDataset):
 
     Raises:
         IndexedError: for a dataset without positions (filter and similar) or without an end.
+        ConfigError: for `remainder="keep"`, as steps of all ranks have to be equal.
 
     >>> import penstock as ps
     >>> from penstock.integrations.torch import MapDataset
@@ -63,6 +64,7 @@ class MapDataset(_TorchDataset):
         )
         if not hasattr(dataset, "__len__"):
             raise IndexedError("MapDataset(ds) of an endless dataset; .limit(n) gives it an end")
+        check_choice(remainder, ("drop", "pad"), "MapDataset(remainder={})")
         self._dataset = dataset
         self._remainder: Remainder = remainder
         self._rank, self._world_size = resolve_rank(rank, world_size, mesh)
