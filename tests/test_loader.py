@@ -863,7 +863,7 @@ def test_no_epoch_is_empty_if_epochs_divide_a_pass(dataset: ps.Dataset, ranks: i
     options: dict[str, Any] = {"epoch_length": 2 * ranks, "remainder": "keep", "world_size": ranks}
     options |= {} if dataset.flow.reason_not_indexed is None else {"lanes": 2}
 
-    def opened() -> list[ps.Loader]:
+    def open_loaders() -> list[ps.Loader]:
         return [ps.Loader(dataset, rank=rank, **options) for rank in range(ranks)]
 
     whole = [
@@ -871,9 +871,9 @@ def test_no_epoch_is_empty_if_epochs_divide_a_pass(dataset: ps.Dataset, ranks: i
         for rank in range(ranks)
     ]
     sizes = [min(2, size - at) for size in [len(whole[0])] for at in range(0, size, 2)]
-    first = opened()
+    first = open_loaders()
     for epoch in range(2 * len(sizes)):
-        again = opened()
+        again = open_loaders()
         states = through_json([loader.state_dict() for loader in first])
         for loader in again:
             loader.load_state_dict(states)

@@ -1414,15 +1414,13 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
 
 def _require_one_share(held_out: Any, by: Any) -> None:
     """Raise `ConfigError` for the shares of several parts, as other libraries take them."""
-    shares: list[Any] = (
-        [held_out, by]
-        if isinstance(by, int | float)
-        else list(cast("Mapping[str, Any]", held_out).values())
-        if isinstance(held_out, Mapping)
-        else list(cast("Sequence[Any]", held_out))
-        if isinstance(held_out, list | tuple)
-        else []
-    )
+    shares = list[Any]()
+    if isinstance(by, int | float):
+        shares = [held_out, by]
+    elif isinstance(held_out, Mapping):
+        shares = list(cast("Mapping[str, Any]", held_out).values())
+    elif isinstance(held_out, list | tuple):
+        shares = list(cast("Sequence[Any]", held_out))
     if not shares:
         return
     lines = ["train, held_out = ds.split(0.2)"]

@@ -20,7 +20,7 @@ from ..steps.batch import rows_of_lanes, tail_of
 from ..steps.limit import FirstPass
 from ..steps.op import Op, last_samples
 from ..steps.packed import packed_before, window_ends
-from ..steps.reorder_op import leaves_repeated
+from ..steps.reorder_op import find_repeated_leaves
 from ..steps.step import Builder
 from ..steps.tally import Tally
 from ..streams.balance import CostBalance
@@ -205,9 +205,9 @@ class RankStream:
         return packed, []
 
 
-def sources_repeated(builder: Builder) -> set[str]:
+def find_repeated_sources(builder: Builder) -> set[str]:
     """Return the sources whose samples of the first pass come again in every pass of the run."""
-    leaves = leaves_repeated(builder.op(tail_of(builder.root).rows))
+    leaves = find_repeated_leaves(builder.op(tail_of(builder.root).rows))
     return {builder.leaves[leaf].name for leaf in leaves}
 
 

@@ -47,7 +47,7 @@ from .rank_stream import (
     open_lanes,
     open_positions,
     require_same_past,
-    sources_repeated,
+    find_repeated_sources,
 )
 from .run_options import RunOptions
 from .seal import seal
@@ -296,7 +296,7 @@ class Session:
         ]
         if not self.epoch or not excluded:
             return
-        if repeated := sources_repeated(self._run.builder).intersection(excluded):
+        if repeated := find_repeated_sources(self._run.builder).intersection(excluded):
             raise ConfigError(
                 f"the run excluded samples of {min(repeated)!r} from a position on, and a slice, a "
                 "limit or a shorter input beside it gives the same samples in every pass, so it "

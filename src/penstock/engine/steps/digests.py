@@ -24,9 +24,8 @@ def compared(
     adopt: bool,
 ) -> list[str]:
     """Compare the data with a state; return notes on harmless differences."""
-    return world.data.compare_sources(
-        saved, {leaf.name: leaf.source for leaf in leaves}, now, adopt
-    )
+    sources = {leaf.name: leaf.source for leaf in leaves}
+    return world.data.compare_sources(saved, sources, now, adopt)
 
 
 def unidentified(leaves: Sequence[Leaf]) -> list[str]:

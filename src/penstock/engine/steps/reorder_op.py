@@ -349,7 +349,7 @@ class PortionOp(RoundOp):
         return False
 
 
-def leaves_repeated(root: Op) -> tuple[int, ...]:
+def find_repeated_leaves(root: Op) -> tuple[int, ...]:
     """Return the leaves whose samples of the first pass come again in every pass of an op.
 
     They are below a slice or limit of several sources, or in an endless input of a mix that ends.
