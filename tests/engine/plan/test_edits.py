@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.changes.edits import Change, Skipped, changed, locate_mixture
+from penstock.engine.changes.edits import Change, Exclude, Skipped, changed, locate_mixture
 from penstock.engine.mixing import SetWeights
 from penstock.engine.plan import Plan
 from penstock.engine.runtime.seal import seal
 from penstock.engine.steps.step import Builder
+from penstock.engine.steps.tally import Tally
 from penstock.errors import ConfigError, StateError
 from trees import begun, delivered, documents, numbers, packable, trees
 
@@ -621,3 +622,27 @@ def test_tokens_before_a_position_are_of_samples_that_are_not_skipped(skipped: r
         out = np.zeros(1, np.int64)
         op.tokens(position, lengths, out)
         assert out.tolist() == [kept[:position].sum()]
+
+
+@pytest.mark.parametrize("length", [3, 300])
+def test_counts_are_of_what_is_left_between_skips(length: int) -> None:
+    mixture = ps.mix({name: numbers(50, name) for name in "ab"}, {"a": 3, "b": 1}, seed=1)
+    step = changed(mixture.flow, [Skipped(7, length), Skipped(20, 2)])
+    op = Builder(step).op(step)
+    for start, stop in ((0, 7), (0, 8), (7, 20), (6, 21), (0, 400)):
+        tally = Tally(2)
+        op.count(tally, start, stop)
+        given = np.bincount(op.locate(np.arange(start, stop)).leaf, minlength=2)
+        assert tally.samples.tolist() == given.tolist()
+
+
+def test_a_sample_that_is_excluded_again_stays_excluded() -> None:
+    """It is left out from the first exclusion on, whatever comes later."""
+    step = numbers(10, "a").repeat().flow
+    once, twice = (
+        changed(step, [Exclude("a", since, (4,)) for since in begins]) for begins in ([3], [3, 17])
+    )
+    positions = np.arange(40)
+    kept = Builder(once).op(once).locate(positions).index.tolist()
+    assert kept == [value for value in [*range(10)] * 5 if value != 4][:40]
+    assert Builder(twice).op(twice).locate(positions).index.tolist() == kept

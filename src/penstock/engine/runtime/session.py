@@ -43,11 +43,11 @@ from .delivery import Delivery
 from .rank_stream import (
     RankStream,
     compute_lane_share,
+    find_repeated_sources,
     open_items,
     open_lanes,
     open_positions,
     require_same_past,
-    find_repeated_sources,
 )
 from .run_options import RunOptions
 from .seal import seal
@@ -291,12 +291,14 @@ class Session:
 
     def require_pass(self) -> None:
         """Raise `ConfigError` if a limited run ended because samples were excluded during it."""
-        excluded = [
+        excluded = {
             each.source for each in self.changes if isinstance(each, Exclude) and each.since
-        ]
-        if not self.epoch or not excluded:
-            return
-        if repeated := find_repeated_sources(self._run.builder).intersection(excluded):
+        }
+        if (
+            self.epoch
+            and excluded
+            and (repeated := find_repeated_sources(self._run.builder) & excluded)
+        ):
             raise ConfigError(
                 f"the run excluded samples of {min(repeated)!r} from a position on, and a slice, a "
                 "limit or a shorter input beside it gives the same samples in every pass, so it "
