@@ -547,8 +547,8 @@ class SourceTree:
             module, name = following
         return None
 
-    def private_bases(self, path: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
-        """Yield the file and definition of all bases of a class, those of a protocol excepted.
+    def bases_of(self, path: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+        """Yield the file and the definition of each base of a class, except protocols.
 
         A method that `ps.Dataset` inherits is as public as one of its own.
 
@@ -564,7 +564,7 @@ class SourceTree:
                 bases = " ".join(ast.unparse(base) for base in resolved[1].bases)
                 if "Protocol" not in bases:
                     yield resolved[0], resolved[1]
-                    yield from self.private_bases(*resolved)
+                    yield from self.bases_of(resolved[0], resolved[1])
 
     def _follow(
         self, statement: ast.stmt, module: str, path: str, name: str
@@ -776,11 +776,11 @@ def check_public(tree: SourceTree) -> Iterator[Finding]:
             if (path, node.lineno) in checked:
                 continue
             checked.add((path, node.lineno))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            if not isinstance(node, ast.ClassDef):
                 yield from check_function(path, node, name)
                 continue
             yield from check_class(path, node, name, protocols)
-            for base_path, base in tree.private_bases(path, node):
+            for base_path, base in tree.bases_of(path, node):
                 if (base_path, base.lineno) not in checked:
                     checked.add((base_path, base.lineno))
                     yield from check_methods(base_path, base, name, protocols)
