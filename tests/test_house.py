@@ -10,6 +10,7 @@ import doctest
 import importlib.util
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -341,6 +342,23 @@ def test_the_pages_about_the_source_name_files_that_exist() -> None:
             for name in re.findall(r"`(?:src/penstock/)?([\w/]+\.py)`", text):
                 if name not in FILES and not (ROOT / name).is_file():
                     violations.append(f"docs/{page}:{line}: there is no {name}")
+    report(violations)
+
+
+NO_MEMBERS = {"penstock.formats", "penstock.items", "penstock.waited_seconds"}
+"""A group of entry points, and metrics."""
+
+
+def test_dotted_names_in_the_source_exist() -> None:
+    violations = list[str]()
+    for name, path in FILES.items():
+        for line, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            for dotted in re.findall(r"`(penstock(?:\.\w+)+)(?:\(.*?\))?`", text):
+                try:
+                    if dotted not in NO_MEMBERS:
+                        pkgutil.resolve_name(dotted)
+                except (ImportError, AttributeError):
+                    violations.append(f"{name}:{line}: there is no {dotted}")
     report(violations)
 
 

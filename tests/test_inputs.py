@@ -638,7 +638,17 @@ BAD_CALLS: list[tuple[str, Callable[[ps.Dataset], Any], list[str]]] = [
     ),
     ("pack(0)", lambda ds: ds.pack(0), ["pack", "length", "at least 1"]),
     ("pack by magic", lambda ds: cast(Any, ds).pack(4, "magic"), ["pack", "'magic'", "best_fit"]),
-    ("endless concat", lambda ds: len(ds.repeat().concat(ds)), ["concat", "endless", "limit it"]),
+    ("endless concat", lambda ds: ds.repeat().concat(ds), ["concat", "endless", "limit it"]),
+    (
+        "concat after an endless stream",
+        lambda ds: ds.filter(bool).repeat().concat(ds),
+        ["concat", "endless", "limit it"],
+    ),
+    (
+        "concat after a mixture that restarts",
+        lambda ds: ps.concat(ds, ps.mix({"a": ds}), ds),
+        ["concat", "endless", "limit it"],
+    ),
     ("concat a list", lambda ds: ds.concat(WRONG), ["list is not a dataset", "ps.from_sequence"]),
     ("zip a list", lambda ds: ds.zip(WRONG), ["list is not a dataset", "ps.from_sequence"]),
 ]

@@ -171,6 +171,40 @@ def test_what_makes_no_sense_is_refused_by_name(changes: dict[str, Any], message
         Schedule(**settings)
 
 
+@pytest.mark.parametrize(
+    "changes,message",
+    [
+        ({"points": 3}, "from_json.*to_json"),
+        ({"points": [[0]]}, "from_json.*to_json"),
+        ({"points": [["soon", {"a": 1}]]}, "from_json.*to_json"),
+        ({"points": [[0, 1]]}, "from_json.*to_json"),
+        ({"start": 3}, "from_json.*to_json"),
+        ({"stop": None}, "from_json.*to_json"),
+        ({"interpolation": 5}, "5.*'step', 'linear' or 'cosine'"),
+        ({"unit": "parsecs"}, "'parsecs'.*samples"),
+        ({"points": [[0, {"a": -1}]]}, "'a' is -1"),
+    ],
+)
+def test_json_of_no_schedule_is_refused(changes: dict[str, Any], message: str) -> None:
+    data: Any = {**Schedule([(0, {"a": 1})]).to_json(), **changes}
+    with pytest.raises(ConfigError, match=message):
+        Schedule.from_json(data)
+
+
+@pytest.mark.parametrize("key", [*Schedule([(0, {"a": 1})]).to_json()])
+def test_json_that_lacks_a_key_is_refused(key: str) -> None:
+    data = Schedule([(0, {"a": 1})]).to_json()
+    del data[key]
+    with pytest.raises(ConfigError, match=f"from_json.*{key}.*to_json"):
+        Schedule.from_json(data)
+
+
+@pytest.mark.parametrize("data", [None, [], "points", 7])
+def test_other_json_is_refused(data: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{type(data).__name__}.*to_json"):
+        Schedule.from_json(data)
+
+
 def test_an_interpolation_for_each_two_neighbours() -> None:
     points = [
         (0, {"a": 1, "b": 0}),

@@ -332,6 +332,22 @@ def test_a_method_of_a_documented_protocol_needs_no_section(
     assert public(tmp_path, code, **more) == messages
 
 
+def test_methods_that_a_public_class_inherits_are_public(tmp_path: Path) -> None:
+    base = (
+        "class Base(Generic[T]):\n"
+        "    def read(self, n: int) -> None:\n"
+        '        """Read it."""\n'
+        "    @abstractmethod\n"
+        "    def limit(self, n: int) -> None: ...\n"
+        "class Middle(Base[T]):\n"
+        "    def show(self, n: int) -> None:\n"
+        '        """Show it."""\n'
+    )
+    code = f"from .parts import Middle\n{GOOD.replace('class A:', 'class A(Middle[int]):')}"
+    found = public(tmp_path, code, **{"src/penstock/parts/__init__.py": base})
+    assert found == ["A.show lacks Args", "A.read lacks Args"]
+
+
 def test_errors_that_are_passed_on_need_no_section(tmp_path: Path) -> None:
     code = GOOD.replace("Raises:\n        ValueError: `x` is negative.\n", "").replace(
         "    if x < 0:\n        raise ValueError(x)\n",

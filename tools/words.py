@@ -547,6 +547,25 @@ class SourceTree:
             module, name = following
         return None
 
+    def bases_of(self, path: str, node: ast.ClassDef) -> Iterator[tuple[str, ast.ClassDef]]:
+        """Yield the file and the definition of each base of a class, except protocols.
+
+        A method that `ps.Dataset` inherits is as public as one of its own.
+
+        Args:
+            path: The file of the class.
+            node: Its definition.
+        """
+        module = ".".join(Path(path).relative_to("src").with_suffix("").parts)
+        for base in node.bases:
+            name = ast.unparse(base).partition("[")[0]
+            resolved = self.resolve(module.removesuffix(".__init__"), name)
+            if resolved is not None and isinstance(resolved[1], ast.ClassDef):
+                bases = " ".join(ast.unparse(base) for base in resolved[1].bases)
+                if "Protocol" not in bases:
+                    yield resolved[0], resolved[1]
+                    yield from self.bases_of(resolved[0], resolved[1])
+
     def _follow(
         self, statement: ast.stmt, module: str, path: str, name: str
     ) -> tuple[str, str] | None:
@@ -723,9 +742,25 @@ def check_class(
     if docstring and missing:
         parts = ", ".join(dict.fromkeys(missing))
         yield Finding(path, node.lineno, "public-sections", f"{name} lacks {parts}")
-    for method in methods:
+    yield from check_methods(path, node, name, protocols)
+
+
+def check_methods(
+    path: str, node: ast.ClassDef, name: str, protocols: Set[Signature] = frozenset()
+) -> Iterator[Finding]:
+    """Yield what the docstrings of the public methods of a class lack.
+
+    Args:
+        path: The file of the class.
+        node: The class that defines the methods.
+        name: The public name of the class that has them.
+        protocols: Methods of documented protocols, as in `check_function`.
+    """
+    for method in node.body:
+        if not isinstance(method, Function) or method.name.startswith("_"):
+            continue
         inherits = bool(node.bases) and docstring_of(method) is None  # the docstring of its base
-        if not method.name.startswith("_") and not inherits:
+        if not inherits and "abstractmethod" not in decorators_of(method):
             yield from check_function(path, method, f"{name}.{method.name}", node.name, protocols)
 
 
@@ -741,10 +776,14 @@ def check_public(tree: SourceTree) -> Iterator[Finding]:
             if (path, node.lineno) in checked:
                 continue
             checked.add((path, node.lineno))
-            if isinstance(node, ast.ClassDef):
-                yield from check_class(path, node, name, protocols)
-            else:
+            if not isinstance(node, ast.ClassDef):
                 yield from check_function(path, node, name)
+                continue
+            yield from check_class(path, node, name, protocols)
+            for base_path, base in tree.bases_of(path, node):
+                if (base_path, base.lineno) not in checked:
+                    checked.add((base_path, base.lineno))
+                    yield from check_methods(base_path, base, name, protocols)
 
 
 # ------------------------------------------------------------------------------ files and counts

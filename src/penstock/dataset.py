@@ -123,7 +123,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
 
     A dataset is a description: nothing is read until samples are requested. Every dataset can be
     iterated, any number of times. An indexed dataset also has `len(ds)`, `ds[i]` and slices. The
-    page "What every step means" has the exact semantics of each step.
+    specification, `docs/semantics.md`, has the exact semantics of each step.
 
     Args:
         flow: the tree of nodes. Users begin with `ps.read` and similar functions, which build it.
@@ -627,7 +627,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         >>> list(ps.from_sequence("ab").concat(ps.from_sequence("c")))
         ['a', 'b', 'c']
         """
-        return self._with(_mix_by_rule("concat", (self, *others), Chain()))
+        mix = _mix_by_rule("concat", (self, *others), Chain())
+        # The rule refuses an endless dataset before others; streams have no sizes to tell it later.
+        mix.rule.schedule([None if child.is_endless else 0 for child in mix.inputs])
+        return self._with(mix)
 
     def interleave(self, *others: Dataset, width: int = 16) -> Dataset:
         """Interleave datasets: one sample of each of `width` open datasets in turn.

@@ -331,7 +331,7 @@ def concat(*datasets: Dataset) -> Dataset:
         *datasets: the datasets, in order.
 
     Raises:
-        ConfigError: if an argument is no dataset.
+        ConfigError: if an argument is no dataset, or if any but the last dataset is endless.
 
     >>> import penstock as ps
     >>> list(ps.concat(ps.from_sequence("ab"), ps.from_sequence("c")))

@@ -760,7 +760,10 @@ class Loader(Shows):
         return {**stats, "functions": _function_counts(self._session.flow)}
 
     def metrics(self) -> dict[str, float]:
-        """Return `stats()` as a flat mapping of numbers, for TensorBoard, W&B and similar tools.
+        """Return the numbers of `stats()` as a flat mapping, for TensorBoard, W&B and similar tools.
+
+        `data/waited_seconds` leaves out the wait for the first item. Only `stats()` has the longest
+        wait and the counts of functions.
 
         >>> import penstock as ps
         >>> with ps.Loader(ps.from_sequence(range(6), name="web").batch(2)) as loader:

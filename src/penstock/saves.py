@@ -109,6 +109,9 @@ def save(
         keep: how many checkpoints to keep. Older ones are removed when this one is complete, never
             before. All are kept by default.
 
+    Returns:
+        The number of the checkpoint.
+
     Raises:
         ConfigError: the object has no state, the step is negative, or `keep` is 0.
         StateError: the folder holds the checkpoints of another pipeline or a later step, or items
@@ -149,6 +152,9 @@ def restore(
         step: the step to restore; by default the current one, usually the newest.
         on_mismatch: "error" refuses the state of another pipeline, "adopt" continues with this
             pipeline and keeps the position of every input.
+
+    Returns:
+        The step of the checkpoint, or None if no checkpoint is complete.
 
     Raises:
         ConfigError: the object has no state.

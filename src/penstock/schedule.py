@@ -331,10 +331,19 @@ class Schedule:
             data: the result of `to_json`.
 
         Raises:
-            ConfigError: if the schedule is invalid.
+            ConfigError: if the data is not the JSON of a schedule, or the schedule is invalid.
         """
-        points = [(int(step), weights) for step, weights in data["points"]]
-        return cls(points, data["interpolation"], data["unit"], data["start"], data["stop"])
+        try:
+            points = [(int(step), dict(weights)) for step, weights in data["points"]]
+            start, stop = dict(data["start"]), dict(data["stop"])
+            return cls(points, data["interpolation"], data["unit"], start, stop)
+        except (KeyError, TypeError, ValueError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            raise ConfigError(
+                f"Schedule.from_json: {type(data).__name__} is not the JSON of a schedule "
+                f"({error!r}); give the result of to_json()"
+            ) from error
 
     # ------------------------------------------------------------ inside
 

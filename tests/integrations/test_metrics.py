@@ -21,6 +21,8 @@ from penstock.stores.blocks import BlockCache
 from penstock.stores.client import ObjectInfo
 from penstock.stores.storage import LocalStore, override_world
 
+ROOT = Path(__file__).parents[2]
+
 
 def plain(x: int) -> int:
     return x + 1
@@ -52,6 +54,19 @@ def test_metrics_are_one_flat_mapping_of_numbers() -> None:
         for name, value in found.items()
     )
     assert 0 <= found["data/waited_seconds"] <= found["data/elapsed_seconds"]
+
+
+def test_the_page_names_the_statistics_that_are_not_exported() -> None:
+    loader = given()
+    exported = {name.split("/")[1] for name in loader.metrics()}
+    names = {"elapsed_s": "elapsed_seconds", "waited_s": "waited_seconds", "time": "step_seconds"}
+    rest = {name for name in loader.stats() if names.get(name, name) not in exported}
+    page = (ROOT / "docs" / "observe.md").read_text(encoding="utf-8")
+    section = page.partition("## Exporting metrics")[2].partition("```")[0]
+    assert rest == {"first_s", "longest_stall_s", "functions"}
+    assert all(f"`{name}`" in section for name in rest)
+    stats, metrics = loader.stats(), loader.metrics()
+    assert metrics["data/waited_seconds"] == stats["waited_s"] - stats["first_s"]
 
 
 def fails_at_three(x: int) -> int:

@@ -15,7 +15,7 @@ from PIL import Image
 import penstock as ps
 from helpers import pairwise_first
 from penstock.errors import ConfigError, DataError
-from penstock.media import images
+from penstock.media import Lazy, images
 from penstock.media.images import IMAGE_KINDS, Decode, decode_image, decode_part
 
 RNG = np.random.default_rng(5)
@@ -293,3 +293,11 @@ def test_pictures_are_turned_as_their_exif_says(form: str, orientation: int) -> 
     assert np.array_equal(np.asarray(decode_image(data, "pil", orient=True)), upright)
     assert np.array_equal(Decode("rgb8", orient=True)({form: data})[form], upright)
     assert np.array_equal(decode_image(data, "rgb8"), as_held)
+
+
+@pytest.mark.parametrize("sample", [b"png", 3, None, [b"png"], "a.png"])
+@pytest.mark.parametrize("step", [Decode("rgb8"), Lazy({"image": "image"})])
+def test_a_sample_that_is_no_mapping_is_refused(step: Any, sample: Any) -> None:
+    name, kind = type(step).__name__, type(sample).__name__
+    with pytest.raises(DataError, match=f"{name}: the sample is a {kind}, not a mapping"):
+        step(sample)

@@ -30,6 +30,15 @@ def test_a_stream_is_written_in_its_order(format: Any, tmp_path: Path) -> None:
         write_rows(ds, tmp_path / "out", format)
 
 
+@pytest.mark.parametrize("reads", [lambda ds: ds, lambda ds: ds.filter(bool)])
+def test_an_endless_dataset_is_refused(reads: Any, tmp_path: Path) -> None:
+    rows = reads(ps.from_sequence([{"x": 1}])).repeat()
+    with pytest.raises(ps.ConfigError, match="write_rows: the dataset is endless"):
+        write_rows(rows, tmp_path / "rows")
+    assert not (tmp_path / "rows").exists()
+    assert write_rows(rows.take(3), tmp_path / "rows")
+
+
 @pytest.mark.parametrize("how", ["kill", "error", "full"])
 def test_what_is_there_is_whole_whatever_fails(how: Any) -> None:
     rows = [{"x": i} for i in range(30)]

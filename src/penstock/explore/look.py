@@ -30,6 +30,9 @@ class Look(BaseDataset[D]):
         Args:
             n: maximum number of samples.
 
+        Returns:
+            The samples; fewer than `n` if a pass is shorter.
+
         Raises:
             ConfigError: if `n` is no integer of at least 0.
 
@@ -47,6 +50,9 @@ class Look(BaseDataset[D]):
 
         Args:
             n: maximum number of samples.
+
+        Returns:
+            The first samples, as a dataset.
 
         Raises:
             ConfigError: if `n` is no integer of at least 0.
@@ -66,6 +72,9 @@ class Look(BaseDataset[D]):
         Args:
             n: number of samples.
             seed: any integer.
+
+        Returns:
+            The selected samples, as a dataset.
 
         Raises:
             ConfigError: if the dataset is endless, or has fewer than `n` samples.
@@ -140,6 +149,9 @@ class Look(BaseDataset[D]):
 
         Args:
             limit: maximum number of samples to read.
+
+        Returns:
+            A summary with one entry per column.
 
         Raises:
             ConfigError: if `limit` is below 1.

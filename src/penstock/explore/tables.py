@@ -34,6 +34,9 @@ class Tables(BaseDataset[D]):
         Args:
             limit: maximum number of samples. Default: one pass.
 
+        Returns:
+            The `pyarrow.Table`.
+
         Raises:
             ConfigError: if the table would not fit into memory, or if the dataset is endless and
                 has no limit.
@@ -55,6 +58,9 @@ class Tables(BaseDataset[D]):
         Args:
             limit: maximum number of samples. Default: one pass.
 
+        Returns:
+            The `pandas.DataFrame`.
+
         Raises:
             ConfigError: if the frame would not fit into memory, or if the dataset is endless and
                 has no limit.
@@ -74,6 +80,9 @@ class Tables(BaseDataset[D]):
         Args:
             limit: maximum number of samples. Default: one pass.
 
+        Returns:
+            The `polars.DataFrame`.
+
         Raises:
             ConfigError: if the frame would not fit into memory, or if the dataset is endless and
                 has no limit.
@@ -91,6 +100,9 @@ class Tables(BaseDataset[D]):
 
         Args:
             limit: maximum number of samples. Default: one pass.
+
+        Returns:
+            The `datasets.Dataset`.
 
         Raises:
             ConfigError: if the table would not fit into memory, or if the dataset is endless and
@@ -112,6 +124,9 @@ class Tables(BaseDataset[D]):
 
         Args:
             limit: maximum number of samples. Default: one pass.
+
+        Returns:
+            The samples, in order.
 
         Raises:
             ConfigError: if the list would not fit into memory, or if the dataset is endless and has

@@ -19,7 +19,13 @@ from ..engine.base.machine import get_pid, make_lock
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
 from .claims import count_ogg_samples, find_last_ogg_page, require_claimed_bytes
-from .images import decode_image, decode_scaled_jpeg, open_image, parse_image_kind
+from .images import (
+    decode_image,
+    decode_scaled_jpeg,
+    open_image,
+    parse_image_kind,
+    require_mapping,
+)
 from .mp3 import SAMPLE_TOLERANCE, count_samples, has_length_mark
 from .video import Video
 
@@ -349,6 +355,7 @@ class Lazy:
             )
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        require_mapping(sample, "Lazy")
         key, out = str(sample.get("__key__", "")), dict(sample)
         for name, kind in self.fields.items():
             if name not in sample:

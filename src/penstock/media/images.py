@@ -202,6 +202,7 @@ class Decode:
             parse_image_kind(self.kind)
 
     def __call__(self, sample: Mapping[str, Any]) -> dict[str, Any]:
+        require_mapping(sample, "Decode")
         key = str(sample.get("__key__", ""))
         return {
             name: decode_part(name, value, self.kind, key=key, orient=self.orient)
@@ -209,6 +210,20 @@ class Decode:
             else value
             for name, value in sample.items()
         }
+
+
+def require_mapping(sample: Any, step: str) -> None:
+    """Raise `DataError` if a sample is not a mapping of fields.
+
+    Args:
+        sample: the sample that a class of this package gets.
+        step: the name of the class, for the message.
+    """
+    if not isinstance(sample, Mapping):
+        raise DataError(
+            f"{step}: the sample is a {type(sample).__name__}, not a mapping of fields; map it to "
+            "one before, such as {'image': sample}"
+        )
 
 
 def _read_transposition(data: bytes) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from glob import escape
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ..arrays.tables import (
     conform_to_schema,
@@ -22,6 +22,7 @@ from ..arrays.tables import (
 from ..engine.base.progress import Progress
 from ..engine.base.shown import counted
 from ..errors import ConfigError, DataError, convert_storage_errors
+from ..explore.base import BaseDataset
 from ..sources import derived_files
 from ..stores import storage
 from ..stores.storage import write_atomically
@@ -69,8 +70,8 @@ def write_rows(
         The files, in order.
 
     Raises:
-        ConfigError: for an unknown format or compression, and a folder with files of an earlier
-            save.
+        ConfigError: for an endless dataset, an unknown format or compression, and a folder with
+            files of an earlier save.
         DataError: if there are no rows, or a row does not fit the format.
 
     >>> import tempfile
@@ -85,6 +86,10 @@ def write_rows(
     if codec not in _CODECS_BY_FORMAT[format]:
         raise ConfigError(
             f"{format} has no compression {codec!r}: one of {', '.join(_CODECS_BY_FORMAT[format])}"
+        )
+    if _is_endless(rows):
+        raise ConfigError(
+            "write_rows: the dataset is endless; write its beginning: write_rows(ds.take(1_000), ...)"
         )
     with convert_storage_errors(folder):
         old_files = [
@@ -107,6 +112,14 @@ def write_rows(
     for old_file in {*old_files, *(Path(entry.path) for entry in indexes)} - set(files):
         storage.world.disk.unlink(old_file)
     return files
+
+
+def _is_endless(rows: Any) -> bool:
+    if not isinstance(rows, BaseDataset):
+        return False
+    dataset = cast("BaseDataset[Any]", rows)
+    is_indexed = dataset.flow.reason_not_indexed is None
+    return dataset.flow.is_endless or (is_indexed and dataset.compiled.size is None)
 
 
 def _write_file(folder: Path, number: int, suffix: str, data: bytes) -> Path:

@@ -95,5 +95,11 @@ class Base(ABC):
         return out
 
     def pipe(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        """Return `func(self, ...)`."""
+        """Return `func(self, ...)`.
+
+        Args:
+            func: function of a dataset.
+            *args: positional arguments after the dataset.
+            **kwargs: keyword arguments.
+        """
         return func(self, *args, **kwargs)

@@ -55,8 +55,8 @@ class PackOp(PackedOp):
     """Groups that a fold decides from lengths alone; each pass is planned when it is first asked
     for.
 
-    All passes hold as many groups as the first; as the first after a change of the run, which are
-    the `replanned`. See `penstock.engine.packing.fitted`.
+    All passes hold as many groups as the first pass, or as the first one after a change of the run
+    (`replanned`). `penstock.engine.packing.adjust_group_count` adds or removes groups of the others.
     """
 
     def __init__(
