@@ -58,7 +58,9 @@ def no_leaks() -> Iterator[None]:
     while (left := our_threads() - threads) and time.monotonic() < patience:
         gc.collect()  # does nothing while another thread collects, which may wait for a loader to close
         for thread in left:
-            thread.join(max(0.0, min(1.0 / len(left), patience - time.monotonic())))
+            if thread.is_alive():  # a thread that is about to start cannot be joined yet
+                thread.join(max(0.0, min(1.0 / len(left), patience - time.monotonic())))
+        time.sleep(0.001)
     assert our_threads() <= threads, f"threads left behind: {our_threads() - threads}\n{all_at()}"
     gc.collect()  # what the threads held as well
     opened = set(open_files()) - set(files)

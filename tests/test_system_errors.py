@@ -135,6 +135,11 @@ def test_a_memory_limit_with_workers_is_an_error_of_ours() -> None:
 
 
 @pytest.mark.slow
+def test_worker_processes_run_with_two_gigabytes_of_address_space() -> None:
+    assert limited("resource.setrlimit(resource.RLIMIT_AS, (2 << 30,) * 2)") == "400\n"
+
+
+@pytest.mark.slow
 def test_a_result_that_cannot_be_sent_names_its_sample() -> None:
     def locked(x: int) -> Any:
         return threading.Lock() if x == 7 else x

@@ -406,3 +406,11 @@ def test_tensors_that_do_not_join_are_errors() -> None:
             collate(samples)
     with pytest.raises(DataError, match="tensors beside arrays"):
         join_batches([torch.arange(1), np.arange(1)])
+
+
+def test_samples_that_are_nested_too_deeply_are_an_error_of_ours() -> None:
+    sample: Any = 1
+    for _ in range(2000):
+        sample = {"a": sample}
+    with pytest.raises(DataError, match="nested too deeply to be stacked: flatten them"):
+        collate([sample, sample])

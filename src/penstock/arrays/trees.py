@@ -224,18 +224,24 @@ def collate(samples: Sequence[Any]) -> Any:
     `find_common_dtype`.
 
     Raises:
-        DataError: if shapes, keys or types of a field differ, or if an integer would change.
+        DataError: if shapes, keys or types of a field differ, if an integer would change, or if
+            samples are nested too deeply.
 
     >>> collate([{"x": 1, "name": "a"}, {"x": 2, "name": "b"}])
     {'x': array([1, 2]), 'name': ['a', 'b']}
     """
     if not samples:
         raise DataError("no samples to collate")
-    return (
-        samples.collated(_collate_values)
-        if isinstance(samples, ColumnarSamples)
-        else _collate_values(samples, "")
-    )
+    try:
+        return (
+            samples.collated(_collate_values)
+            if isinstance(samples, ColumnarSamples)
+            else _collate_values(samples, "")
+        )
+    except RecursionError as error:
+        raise DataError(
+            "samples are nested too deeply to be stacked: flatten them in a map, or use collate=list"
+        ) from error
 
 
 def _collate_values(values: Sequence[Any], path: str) -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import itertools
 import logging
+import mmap
 import os
 import random
 import re
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -28,6 +32,8 @@ import penstock as ps
 from example_counts import examples, rounds
 from helpers import as_lists, slow_if
 from penstock.engine.runtime.executors import make_executor
+from penstock.engine.runtime.executors.connection import Connection
+from penstock.engine.runtime.executors.processes import SharedJob
 from penstock.engine.runtime.executors.shared_memory import Arena
 from penstock.errors import ConfigError
 
@@ -189,6 +195,72 @@ def test_memory_is_used_again() -> None:
             assert item[0] == item[-1] == x
         pids = [*workers_of(loader), os.getpid()]
         assert max(map(shared_by, pids)) - before < 12 << 20
+
+
+@pytest.mark.parametrize("successes", [0, 1, 2])
+def test_a_job_that_cannot_be_sent_is_an_error_and_no_endless_wait(
+    successes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first two calls send the job to both workers, the third to one that replaces a dead one."""
+    opened, calls = SharedJob.open, itertools.count()
+
+    def open_few(job: SharedJob) -> int:
+        if next(calls) >= successes:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return opened(job)
+
+    def die_once(x: int) -> int:
+        if x == 30 and not (tmp_path / "died").exists():
+            (tmp_path / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+    monkeypatch.setattr(SharedJob, "open", open_few)
+    errors = list[BaseException]()
+
+    def read() -> None:
+        data = ps.from_sequence(range(400)).map(die_once)
+        with ps.Loader(data, workers=2, executor="processes") as loader:
+            try:
+                list(loader)
+            except ps.PenstockError as error:
+                errors.append(error)
+
+    reading = threading.Thread(target=read, daemon=True)
+    reading.start()
+    reading.join(30)
+    assert not reading.is_alive(), "tasks of a failed dispatch never end"
+    assert [str(error).partition(": raise")[0] for error in errors] == [
+        "worker processes: Too many open files"
+    ]
+
+
+def test_a_descriptor_beyond_the_limit_is_an_error_of_the_system() -> None:
+    here, there = socket.socketpair()
+    sender, receiver = Connection(here), Connection(there)
+    sender.put(("arena", 1), os.dup(here.fileno()))
+    sender.send()
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError) as error:
+            receiver.read()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert error.value.errno == errno.EMFILE
+    sender.close()
+    receiver.close()
+
+
+@pytest.mark.parametrize("megabytes", [32, 3000, 1 << 30])
+def test_an_arena_takes_a_small_part_of_a_limited_address_space(
+    megabytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (megabytes << 20, -1))
+    arena = Arena(1 << 20)
+    assert mmap.PAGESIZE <= arena.size <= max(1 << 20, (megabytes << 20) // 32)
+    arena.memory.close()
+    os.close(arena.fd)
 
 
 @examples(6)  # each collects all garbage, which takes long beside other tests

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import socket
@@ -67,14 +68,20 @@ class Connection:
                 self._out[0] = frame[sent:], None
 
     def read(self) -> bool:
-        """Read what has arrived; return False if the other end is closed."""
+        """Read what has arrived; return False if the other end is closed.
+
+        Raises:
+            OSError: if a descriptor that was sent exceeds the limit of this process.
+        """
         try:
-            received, fds, *_ = socket.recv_fds(self.end, _READ_BYTES, _MAX_DESCRIPTORS)
+            received, fds, flags, _ = socket.recv_fds(self.end, _READ_BYTES, _MAX_DESCRIPTORS)
         except BlockingIOError:
             return True
         except ConnectionError:
             return False
         self._descriptors.extend(map(Descriptor, fds))
+        if flags & socket.MSG_CTRUNC:  # the system drops descriptors beyond the limit
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         self._in += received
         return bool(received)
 

@@ -332,16 +332,18 @@ class Dispatcher:
             same = (rows.leaf == leaf) & (rows.epoch == epoch) & (rows.index == index)
             if number == job and same.any():
                 return task.finish(None, self._deadly_sample(sample, how))
-        return self._give(task, min(self.workers, key=lambda worker: len(worker.tasks)))
+        return self._give(min(self.workers, key=lambda worker: len(worker.tasks)), task)
 
-    def _give(self, task: PoolTask, worker: Worker) -> None:
-        if task.job.number not in worker.known:
-            worker.learn(task.job)
-            worker.known.add(task.job.number)
+    def _give(self, worker: Worker, *tasks: PoolTask) -> None:
         if not worker.tasks:
             worker.since = time.monotonic()
-        worker.tasks[task.number] = task
-        worker.compute(task)
+        # `_fail` finds them even if sending one runs out of memory or descriptors.
+        worker.tasks.update((task.number, task) for task in tasks)
+        for task in tasks:
+            if task.job.number not in worker.known:
+                worker.learn(task.job)
+                worker.known.add(task.job.number)
+            worker.compute(task)
 
     def _cancel(self, task: PoolTask) -> None:
         for worker in self.workers:
@@ -401,9 +403,7 @@ class Dispatcher:
         new = self.workers[self.workers.index(worker)] = self._transport.start()
         if tasks and worker.ready:
             self._blame(tasks[0], how)
-        for task in tasks:
-            if not task.done():
-                self._give(task, new)
+        self._give(new, *(task for task in tasks if not task.done()))
 
     def _blame(self, task: PoolTask, how: str) -> None:
         """Count a worker that was lost over a task; fail the task if that tells something."""

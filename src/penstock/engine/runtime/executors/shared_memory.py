@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import resource
 import tempfile
 import weakref
 from bisect import bisect_right
@@ -16,6 +17,11 @@ import numpy as np
 
 ARENA_BYTES = 1 << 36
 """Address space of an arena; only pages that are written to take memory."""
+LIMITED_SHARE = 32
+"""An arena takes at most this fraction of an address space with a limit (`ulimit -v`).
+
+The parent maps the arenas of all workers, beside its own memory.
+"""
 IDLE_BYTES = 1 << 26
 """Unused bytes that an arena keeps for later results: these, or twice the recent use if more.
 
@@ -74,7 +80,9 @@ class Arena:
     """
 
     def __init__(self, idle: int) -> None:
-        size = ARENA_BYTES
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        size = ARENA_BYTES if limit < 0 else min(ARENA_BYTES, limit // LIMITED_SHARE)
+        size = -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
         while True:
             try:
                 self.memory, self.fd = create_shared_memory(size)

@@ -137,8 +137,9 @@ class WorkerProcess:
 
     def _open_arena(self) -> Arena:
         if self._arena is None:
-            self._arena = Arena(self._idle)
-            self._send("arena", self._arena.size, fd=os.dup(self._arena.fd))
+            arena = Arena(self._idle)
+            self._send("arena", arena.size, fd=os.dup(arena.fd))
+            self._arena = arena
         return self._arena
 
     def _shared_array(self, size: int) -> Any:
