@@ -122,6 +122,14 @@ ANSWERS = {
     ),
     "index": answer(files=named(INT)),
     "prepare": answer(out=TEXT, format=TEXT, samples=INT, files=many(TEXT), bytes=INT),
+    "tokenize": answer(
+        out=TEXT, mixture=TEXT, documents=INT, tokens=INT, trained=INT, files=INT, bytes=INT, dropped=named(INT),
+        sources=named(
+            record(
+                folder=TEXT, documents=INT, tokens=INT, trained=INT, dropped=named(INT), files=INT, bytes=INT
+            )
+        ),
+    ),
     "info": answer(
         name=TEXT, format=TEXT, files=INT, samples=INT, bytes=INT, columns=maybe(named(TEXT)), checksums=TEXT,
         written_by_penstock=FLAG, row_groups=maybe(record(rows=INT, bytes=INT)),

@@ -36,6 +36,7 @@ from .preview import preview
 from .replay import replay
 from .run import run
 from .seen import leaks, seen
+from .tokenize import tokenize
 from .verify import verify
 
 # Base class of the parser's errors (unknown options, missing files); click does not export it
@@ -233,7 +234,7 @@ COMMANDS_BY_HEADING: dict[str, tuple[Any, ...]] = {
     "Author": (lint, convert, plan.simulate, plan.diff, plan.report),
     "Inspect": (plan.plan, plan.at, find, audit, seen, leaks, blame, replay),
     "Run": (run, edit, demo),
-    "Data": (info, preview, index, prepare, verify),
+    "Data": (info, preview, index, prepare, tokenize, verify),
 }
 for heading, commands in COMMANDS_BY_HEADING.items():
     for command in commands:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
 from math import fsum
@@ -158,6 +158,29 @@ def _compute_relative_weights(
         [_compute_mean_tokens(name, datasets[name]) for name in model.names] if by_tokens else None
     )
     return compute_temperature_weights(model.names, sizes, model.temperature, lengths)
+
+
+def open_in_order(model: MixtureFile) -> Iterator[tuple[str, Dataset]]:
+    """Yield every source that makes tokens, with its full name, in the order of its rows.
+
+    A sample that a chat drops is a row with the reason.
+
+    Args:
+        model: The description.
+    """
+    yield from _open_in_order(model, _SharedResources({}, {}, read_excluded_rows(model)), "")
+
+
+def _open_in_order(
+    model: MixtureFile, shared: _SharedResources, above: str
+) -> Iterator[tuple[str, Dataset]]:
+    for source in model.sources:
+        if source.mixture is not None:
+            inner = source.mixture.inside(model)
+            yield from _open_in_order(inner, shared, f"{above}{source.name}/")
+        elif source.encoding(model) is not None:
+            in_order = replace(source, shuffle=Shuffling("none"))
+            yield above + source.name, _open_source(in_order, model, shared, above)
 
 
 def _drop_empty(

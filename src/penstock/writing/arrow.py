@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 import numpy as np
@@ -26,11 +27,12 @@ from ..arrays.lossless import (
     to_native_order,
 )
 from ..arrays.tables import decode_dictionaries, encode_table
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 from ..explore.base import BaseDataset
 from ..explore.schemas import find_stored_schema
 from ..sources.rows import to_numpy_dtype
 from ..sources.saved_dataset import KEYS_COLUMN
+from ..text.chat import find_drop_reason
 from ..types import Json
 
 _SCHEMA_SAMPLES = 64
@@ -69,20 +71,32 @@ class Columns:
 
 
 def infer_columns(dataset: BaseDataset[Any]) -> Columns:
-    """Return the columns of a dataset, inferred from its first samples.
+    """Return the columns of a dataset, inferred from its first samples that no chat dropped.
 
     Raises:
+        ConfigError: if a chat dropped all samples.
         DataError: if the samples do not fit into columns.
     """
-    first = dataset[np.arange(min(_SCHEMA_SAMPLES, len(dataset)))]
-    bare = None if isinstance(first[0], Mapping) else _BARE_COLUMN
-    rows = [_sample_to_row(sample, bare, position) for position, sample in enumerate(first)]
+    first = dict[int, Any]()
+    for start in range(0, len(dataset), _SCHEMA_SAMPLES):
+        positions = np.arange(start, min(start + _SCHEMA_SAMPLES, len(dataset)))
+        samples = zip(positions.tolist(), dataset[positions], strict=True)
+        first |= {i: sample for i, sample in samples if find_drop_reason(sample) is None}
+        if len(first) >= _SCHEMA_SAMPLES or len(first) == len(positions):
+            break
+    if not first:
+        raise ConfigError("write: the chat drops all samples: check its roles and max_length")
+    first = dict(islice(first.items(), _SCHEMA_SAMPLES))
+    bare = None if isinstance(next(iter(first.values())), Mapping) else _BARE_COLUMN
+    rows = [_sample_to_row(sample, bare, position) for position, sample in first.items()]
     names = list(dict.fromkeys(name for row in rows for name in row))
     pa: Any = import_arrow()
     fields = list[Any]()
     for name in names:
         values_by_position = {
-            index: row[name] for index, row in enumerate(rows) if row.get(name) is not None
+            index: row[name]
+            for index, row in zip(first, rows, strict=True)
+            if row.get(name) is not None
         }
         try:
             column_type = _infer_column_type([*values_by_position.values()])
@@ -160,7 +174,7 @@ class ArrowEncoder:
 
     def __init__(self, dataset: BaseDataset[Any], columns: Columns) -> None:
         self._dataset, self._columns = dataset, columns
-        self._first: int | None = None
+        self._positions = list[int]()
 
     def __call__(self, position: int, sample: Any) -> tuple[Mapping[str, Any], int]:
         """Return a row and its approximate size in bytes."""
@@ -174,16 +188,18 @@ class ArrowEncoder:
                 "samples the same fields",
                 where=f"sample {position}",
             )
-        self._first = position if self._first is None else self._first
+        self._positions.append(position)
         return row, sum(map(_estimate_bytes, row.values()))
 
     def file(self, pieces: Sequence[Any]) -> bytes:
         """Return the file of these rows."""
-        pa, schema, first = import_arrow(), self._columns.schema, self._first or 0
-        columns = [_build_column(_collect_values(pieces, field), field, first) for field in schema]
-        keys = _build_keys_column(self._dataset, first, first + len(pieces))
+        pa, schema, positions = import_arrow(), self._columns.schema, self._positions[: len(pieces)]
+        columns = [
+            _build_column(_collect_values(pieces, field), field, positions) for field in schema
+        ]
+        keys = _build_keys_column(self._dataset, positions)
         table = pa.table([*columns, keys], pa.schema([*schema, pa.field(KEYS_COLUMN, keys.type)]))
-        self._first = first + len(pieces)
+        self._positions = self._positions[len(pieces) :]
         return encode_table(table, "arrow", "none")
 
 
@@ -236,9 +252,11 @@ def _estimate_bytes(value: Any) -> int:
     )
 
 
-def _build_column(values: list[Any], field: Any, first: int) -> Any:
+def _build_column(values: list[Any], field: Any, positions: Sequence[int]) -> Any:
     """Return one column of a file; arrays of one dtype are copied without a step per number."""
     pa: Any = import_arrow()
+    if not values:
+        return pa.array([], field.type)
     if pa.types.is_list(field.type) and all(
         _is_plain_vector(v) and v.dtype.kind in "biufmM" for v in values
     ):
@@ -253,15 +271,15 @@ def _build_column(values: list[Any], field: Any, first: int) -> Any:
     try:
         return to_lossless_array(values, field.type)
     except list_arrow_errors():
-        for offset, value in enumerate(values):
-            _require_lossless_value(value, field, first + offset)
+        for position, value in zip(positions, values, strict=True):
+            _require_lossless_value(value, field, position)
     try:
         # Each value fits, though Arrow infers no common type.
         return pa.array(values, field.type)
     except list_arrow_errors() as error:
         raise DataError(
             f"the field {field.name!r} cannot be one column: {error}; {ONE_TYPE}",
-            where=f"samples from {first} on",
+            where=f"samples from {positions[0]} on",
         ) from error
 
 
@@ -283,18 +301,25 @@ def _require_lossless_value(value: Any, field: Any, position: int) -> None:
         ) from error
 
 
-def _build_keys_column(dataset: BaseDataset[Any], start: int, stop: int) -> Any:
+def _build_keys_column(dataset: BaseDataset[Any], rows: Sequence[int]) -> Any:
     """Return the keys of every row: source, epoch and index, and the token range of documents."""
     pa: Any = import_arrow()
+    start, stop = (rows[0], rows[-1] + 1) if rows else (0, 1)
     keys = dataset.plan.at(slice(start, stop))
+    used = np.isin(keys.position, rows)
     names = pa.DictionaryArray.from_arrays(
-        keys.source.astype(np.int32), pa.array(keys.names, pa.string())
+        keys.source[used].astype(np.int32), pa.array(keys.names, pa.string())
     )
-    columns = {"source": names.dictionary_decode(), "epoch": keys.epoch, "index": keys.index}
+    columns = {
+        "source": names.dictionary_decode(),
+        "epoch": keys.epoch[used],
+        "index": keys.index[used],
+    }
     if keys.start is not None and keys.stop is not None:
-        columns |= {"start": keys.start, "stop": keys.stop}
+        columns |= {"start": keys.start[used], "stop": keys.stop[used]}
     parts = pa.StructArray.from_arrays(
         [pa.array(column) for column in columns.values()], [*columns]
     )
-    offsets = np.searchsorted(keys.position, np.arange(start, stop + 1)).astype(np.int32)
+    ends = np.asarray([*rows, stop], np.int64)
+    offsets = np.searchsorted(keys.position[used], ends).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), parts)

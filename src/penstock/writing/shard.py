@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, TypedDict, get_args
+from typing import Any, Literal, NotRequired, Protocol, TypeAlias, TypedDict, cast, get_args
 
 import numpy as np
 
 from ..explore.base import BaseDataset
 from ..stores.storage import write_atomically
+from ..text.chat import find_drop_reason
 from .arrow import ArrowEncoder, Columns
 from .lines import LineEncoder
 from .tar import TarEncoder
@@ -37,6 +39,14 @@ class ShardEncoder(Protocol):
     def file(self, pieces: Sequence[Any], /) -> bytes: ...
 
 
+class TokenCounts(TypedDict):
+    """Counts of a file of tokens: its tokens, those that are learned, and dropped samples by reason."""
+
+    tokens: int
+    trained: int
+    dropped: dict[str, int]
+
+
 class WrittenFile(TypedDict):
     """Record of a written file: its name, samples, bytes, and the digest of the bytes."""
 
@@ -44,11 +54,15 @@ class WrittenFile(TypedDict):
     samples: int
     bytes: int
     digest: str
+    counts: NotRequired[TokenCounts]
 
 
 @dataclass(frozen=True)
 class ShardWriter:
-    """Writer of the shards of a dataset."""
+    """Writer of the shards of a dataset.
+
+    With `has_tokens`, samples that a chat dropped are left out, and tokens are counted.
+    """
 
     dataset: BaseDataset[Any]
     folder: Path
@@ -57,14 +71,24 @@ class ShardWriter:
     shard: int
     max_bytes: int
     columns: Columns | None
+    has_tokens: bool = False
 
     def __call__(self, number: int, /) -> list[WrittenFile]:
         """Write a shard; return the records of its files."""
         files = list[WrittenFile]()
-        for name, data, samples in self._files(number):
+        dropped = Counter[str]()
+        for name, data, samples, counts in self._files(number, dropped):
             write_atomically(self.folder / name, data)
             digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-            files.append({"file": name, "samples": samples, "bytes": len(data), "digest": digest})
+            file: WrittenFile = {
+                "file": name,
+                "samples": samples,
+                "bytes": len(data),
+                "digest": digest,
+            }
+            files.append({**file, "counts": counts} if self.has_tokens else file)
+        if self.has_tokens:
+            files[-1]["counts"] = {**counts_of(files[-1]), "dropped": dict(sorted(dropped.items()))}
         write_atomically(self.note(number), json.dumps(files).encode())
         return files
 
@@ -79,26 +103,38 @@ class ShardWriter:
     def _stem(self, number: int) -> str:
         return f"shard-{number:0{max(6, len(str(self.shards() - 1)))}d}"
 
-    def _files(self, number: int) -> Iterator[tuple[str, bytes, int]]:
-        """Yield the files of a shard: name, content, number of samples."""
+    def _files(
+        self, number: int, dropped: Counter[str]
+    ) -> Iterator[tuple[str, bytes, int, TokenCounts]]:
+        """Yield the files of a shard: name, content, number of samples, counts of tokens."""
         encoder = self._encoder()
         buffer, size, file_number = list[Any](), encoder.end, 0
+        tokens = trained = 0
 
-        def file() -> tuple[str, bytes, int]:
+        def file() -> tuple[str, bytes, int, TokenCounts]:
             piece = f"_{file_number:0{len(str(self.shard))}d}" if file_number else ""
             return (
                 f"{self._stem(number)}{piece}.{encoder.suffix}",
                 encoder.file(buffer),
                 len(buffer),
+                {"tokens": tokens, "trained": trained, "dropped": {}},
             )
 
         for position, sample in self._read(number):
+            reason = find_drop_reason(sample) if self.has_tokens else None
+            if reason is not None:
+                dropped[reason] += 1
+                continue
             data, added_bytes = encoder(position, sample)
             if buffer and size + added_bytes > self.max_bytes:
                 yield file()
                 buffer, size, file_number = list[Any](), encoder.end, file_number + 1
+                tokens = trained = 0
             buffer.append(data)
             size += added_bytes
+            if self.has_tokens:
+                added_tokens, added_trained = count_tokens(sample)
+                tokens, trained = tokens + added_tokens, trained + added_trained
         yield file()
 
     def _encoder(self) -> ShardEncoder:
@@ -111,3 +147,32 @@ class ShardWriter:
         for start in range(number * self.shard, stop, _READ_SIZE):
             positions = np.arange(start, min(stop, start + _READ_SIZE))
             yield from zip(positions.tolist(), self.dataset[positions], strict=True)
+
+
+def count_tokens(sample: Any) -> tuple[int, int]:
+    """Return the tokens of a sample, and how many of them are learned: all without a mask.
+
+    Args:
+        sample: tokens, or a mapping with tokens and maybe loss masks.
+
+    >>> count_tokens({"tokens": np.arange(3), "loss_mask": np.array([False, True, True])})
+    (3, 2)
+    """
+    if not isinstance(sample, Mapping):
+        return len(sample), len(sample)
+    fields, tokens, trained = cast("Mapping[str, Any]", sample), 0, 0
+    for prefix in ("", "chosen_", "rejected_"):
+        if (ids := fields.get(f"{prefix}tokens")) is not None:
+            mask = fields.get(f"{prefix}loss_mask")
+            tokens += len(ids)
+            trained += len(ids) if mask is None else int(np.count_nonzero(mask))
+    return tokens, trained
+
+
+def counts_of(file: WrittenFile) -> TokenCounts:
+    """Return the counts of a file; zero for files without tokens.
+
+    Args:
+        file: the record.
+    """
+    return file.get("counts", {"tokens": 0, "trained": 0, "dropped": {}})

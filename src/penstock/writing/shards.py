@@ -86,6 +86,38 @@ def write(
     """
     if not isinstance(dataset, BaseDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise make_not_dataset_error("write", dataset)
+    shards = write_shards(dataset, folder, format, shard, max_bytes, executor, workers)
+    return [require_local(folder).absolute() / file["file"] for files in shards for file in files]
+
+
+def write_shards(
+    dataset: BaseDataset[Any],
+    folder: str | Path,
+    format: ShardFormat = "arrow",
+    shard: int = 10_000,
+    max_bytes: int = 1 << 30,
+    executor: ExecutorName = "inline",
+    workers: int | None = None,
+    has_tokens: bool = False,
+) -> list[list[WrittenFile]]:
+    """Write shards, as `write` does, and return the records of the files of each.
+
+    Args:
+        dataset: indexed, with an end.
+        folder: the folder of the shards.
+        format: the format of the files.
+        shard: samples per shard, with those that are dropped.
+        max_bytes: the most bytes of a file.
+        executor: where shards are written.
+        workers: the number of workers.
+        has_tokens: samples are tokens: count them, and leave out those that a chat dropped.
+
+    Raises:
+        IndexedError: for a dataset that is not indexed, or has no end.
+        ConfigError: for a dataset without samples, and a folder that holds other shards.
+        DataError: for a sample that the format cannot hold.
+        StorageError: if the folder cannot be written.
+    """
     known = "format={}"
     if str(format) in ROW_FORMATS and str(format) not in SHARD_FORMATS:
         known += f" (penstock.writing.write_rows(ds, folder, {format!r}) writes it)"
@@ -115,6 +147,7 @@ def write(
         samples_per_shard,
         file_limit,
         columns,
+        has_tokens,
     )
     with convert_storage_errors(writer.folder):
         manifest = _read_or_begin_manifest(writer, _build_content_record(writer))
@@ -140,7 +173,7 @@ def write(
             json.dumps({**manifest, "shards": shards}, indent=1).encode(),
         )
     _delete_temporary_files(writer, ".shard-*.json")
-    return [writer.folder / file["file"] for files in shards for file in files]
+    return shards
 
 
 def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
@@ -157,6 +190,8 @@ def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
         "data": dataset.compiled.data,
         "code": dataset.compiled.code,
     }
+    if writer.has_tokens:
+        record["has_tokens"] = True
     return json.loads(json.dumps(record))
 
 

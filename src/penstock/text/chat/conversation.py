@@ -255,7 +255,9 @@ def _join_parts(content: Any, number: int, media: list[MediaPart] | None = None)
             texts.append(text if media is None else _MEDIA_MARK.sub("\ufffd", text))
         else:
             kind = kind or type(cast(object, part)).__name__
-            takers = ", or give Chat the processor of the model" if str(kind) in _MEDIA_TYPES else ""
+            takers = (
+                ", or give Chat the processor of the model" if str(kind) in _MEDIA_TYPES else ""
+            )
             raise DataError(
                 f"message {number} has a part of type {kind!r}: Chat encodes text; map such parts to "
                 f"text before{takers}"
