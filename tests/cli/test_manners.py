@@ -20,6 +20,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import penstock as ps
+from chat_cases import bpe
 from cli_world import MIXTURE, Penstock
 from penstock.cli.app import app
 
@@ -45,6 +46,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "convert": (("OLMO", "-o", "OUT.yaml"), 0),
     "index": (("LINES", "--rebuild"), 0),
     "prepare": (("LINES", "-o", "SHARDS"), 0),
+    "tokenize": (("TEXTS", "-o", "TOKENS"), 0),
     "info": (("LINES",), 0),
     "preview": (("LINES", "-n", "2"), 0),
     "verify": (("LINES",), 0),
@@ -84,6 +86,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "mixture.yaml").write_text(MIXTURE)
     (folder / "other.yaml").write_text(MIXTURE.replace("seed: 7", "seed: 8"))
     (folder / "wrong.yaml").write_text(MIXTURE.replace("weight: 0.5", "wieght: 0.5"))
+    bpe().save(str(folder / "tokenizer.json"))
+    (folder / "texts.yaml").write_text(
+        "tokenise: {tokenizer: tokenizer.json}\nsources: {math: {path: math.jsonl}}\n"
+    )
     (folder / "olmo.yaml").write_text(
         "sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n"
     )
@@ -106,7 +112,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "LINES": "text.jsonl",
         "OUT": "out",
     }
-    names |= {"SHARDS": "shards", "BLOCKS": "blocks"}
+    names |= {"SHARDS": "shards", "BLOCKS": "blocks", "TEXTS": "texts.yaml", "TOKENS": "tokens"}
     return {word: str(folder / name) for word, name in names.items()}
 
 
@@ -232,6 +238,7 @@ INSIDE = {
     "prepare": "penstock.writing.write",
     "info": "penstock.cli.outline.describe_files",
     "preview": "penstock.read",
+    "tokenize": "penstock.mixture_files.read_model",
     "verify": "penstock.writing.verify",
     "cache info": "penstock.stores.blocks.BlockCache",
     "cache clear": "penstock.stores.blocks.BlockCache",
