@@ -14,10 +14,12 @@ packed rows, with one document a row, so `CausalLM` takes both:
 
 from .causal_lm import TRANSFORMERS, CausalLM, Field
 from .chat import Chat
+from .fill_in_middle import FillInMiddle
 from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
 from .padding import Padded, pad_columns, pad_rows
 from .pairs import PaddedPairs, pair_length
 from .shown_tokens import ShownDocument, ShownTokens, show_tokens
+from .splitting import SplitText
 from .tokenise import Tokenise
 
 __all__ = [
@@ -25,10 +27,12 @@ __all__ = [
     "CausalLM",
     "Chat",
     "Field",
+    "FillInMiddle",
     "Padded",
     "PaddedPairs",
     "ShownDocument",
     "ShownTokens",
+    "SplitText",
     "Tokenise",
     "document_mask",
     "flash_varlen",
