@@ -24,6 +24,7 @@ from ..errors import (
 )
 from ..stores import display_path, is_remote, parse_location
 from ..stores.limits import TOKENIZER, read_within
+from .offset_tokenizers import TextEncoder, find_special_token
 
 TokenIds: TypeAlias = npt.NDArray[np.int32]
 
@@ -38,15 +39,17 @@ class Tokenise:
     pipeline's fingerprint contains the content of a local file, not its path.
 
     Args:
-        tokenizer: A `tokenizer.json`, by path or URL, is read with the package tokenizers. A folder
-            or a name on the hub is opened with transformers; code of a model never runs. An object
-            of either package, or a function from a list of texts to a list of lists of ids, is
-            called as it is.
+        tokenizer: A `tokenizer.json`, by path or URL, is read with the package tokenizers, and a
+            `.model` with sentencepiece. A folder or a name on the hub is opened with transformers;
+            code of a model never runs. An object of these packages or of tiktoken, or a function
+            from a list of texts to a list of lists of ids, is called as it is.
         field: the field with the text, if samples are mappings.
         special_tokens: add the special tokens of the tokenizer's template.
         bos: a token before every text, unless the template adds it.
         eos: a token after every text, unless the template adds it.
         keep: fields to keep: samples are then mappings with `tokens` and these.
+        allowed_special: special tokens that are tokens in texts too, or "all". Others, such as
+            `<|endoftext|>` in a page about tokenizers, are encoded as text.
 
     Raises:
         ConfigError: for a tokenizer that cannot be opened or that pads its results, and for invalid
@@ -70,11 +73,13 @@ class Tokenise:
         bos: int | None = None,
         eos: int | None = None,
         keep: Sequence[str] = (),
+        allowed_special: Sequence[str] | Literal["all"] = (),
     ) -> None:
-        if isinstance(keep, str):
-            raise ConfigError(
-                f"Tokenise(keep={keep!r}): give a tuple of names, such as ({keep!r},)"
-            )
+        for name, value in (("keep", keep), ("allowed_special", allowed_special)):
+            if isinstance(value, str) and (name, value) != ("allowed_special", "all"):
+                raise ConfigError(
+                    f"Tokenise({name}={value!r}): give a tuple of names, such as ({value!r},)"
+                )
         if not isinstance(field, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"Tokenise(field={field!r}): give the name of one field; join several fields in a map "
@@ -95,12 +100,16 @@ class Tokenise:
             eos,
             tuple(keep),
         )
+        self.allowed_special: tuple[str, ...] | Literal["all"] = (
+            "all" if allowed_special == "all" else tuple(allowed_special)
+        )
         self.version = getattr(tokenizer, "version", None)
         no_duplicates = special_tokens and (bos, eos) != (None, None)
         settings = {
             "special tokens" + no_duplicates * " once": special_tokens or None,
             "bos": bos,
             "eos": eos,
+            "special in texts": self.allowed_special or None,
         }
         described_settings = "".join(
             f", {name}" if value is True else f", {name} {value}"
@@ -116,7 +125,7 @@ class Tokenise:
         return {
             name: value
             for name, value in self.__dict__.items()
-            if name not in ("_loaded", "_bos_eos")
+            if name not in ("_loaded", "_bos_eos", "_template_ids", "_protected")
         }
 
     def __call__(self, sample: Any) -> Any:
@@ -166,7 +175,7 @@ class Tokenise:
     @property
     def lasting(self) -> bool:
         """Return whether a digest or a hub name identifies the tokenizer, not a function's name."""
-        return isinstance(self.tokenizer, str) or hasattr(_get_backend(self.tokenizer), "to_str")
+        return isinstance(self.tokenizer, str) or _read_content(self.tokenizer) is not None
 
     def token(self, token: str) -> int:
         """Return the id of a token.
@@ -181,8 +190,10 @@ class Tokenise:
         tokenizer = self._loaded
         if hasattr(tokenizer, "token_to_id"):
             token_id = tokenizer.token_to_id(token)
+        elif hasattr(tokenizer, "get_vocab"):
+            token_id = tokenizer.get_vocab().get(token)
         else:
-            token_id = tokenizer.get_vocab().get(token) if hasattr(tokenizer, "get_vocab") else None
+            token_id = find_special_token(tokenizer, token)
         if token_id is None:
             raise ConfigError(f"the tokenizer {self.tokenizer!r} has no token {token!r}")
         return int(token_id)
@@ -237,35 +248,62 @@ class Tokenise:
         return np.concatenate([before, typed, after]) if before.size or after.size else typed
 
     def _encode(self, texts: list[str], special: bool) -> list[Any]:
-        tokenizer = self._loaded
+        """Return the ids of texts, in which special tokens are text unless they are allowed."""
+        tokenizer, everything = self._loaded, self.allowed_special == "all"
+        package = type(tokenizer).__module__.partition(".")[0]
+        if package == "tiktoken":
+            allowed = "all" if everything else {*self.allowed_special}
+            return tokenizer.encode_batch(texts, allowed_special=allowed, disallowed_special=())
+        if package == "sentencepiece":  # special tokens in texts are always text
+            return tokenizer.encode(texts)
+        if not hasattr(_get_backend(tokenizer), "encode_batch"):
+            if not hasattr(tokenizer, "convert_tokens_to_ids"):
+                return list(tokenizer(texts))
+            options = {} if everything else {"split_special_tokens": True}
+            return tokenizer(texts, add_special_tokens=special, **options)["input_ids"]
+        has_special = [self._protected.contains(text) for text in texts]
+        plain = [text for text, found in zip(texts, has_special, strict=True) if not found]
         if hasattr(tokenizer, "encode_batch"):
-            return [
-                encoding.ids
-                for encoding in tokenizer.encode_batch(texts, add_special_tokens=special)
-            ]
-        if hasattr(tokenizer, "convert_tokens_to_ids"):
-            return tokenizer(texts, add_special_tokens=special)["input_ids"]
-        return list(tokenizer(texts))
+            results = iter(
+                [entry.ids for entry in tokenizer.encode_batch(plain, add_special_tokens=special)]
+            )
+        else:
+            results = iter(
+                tokenizer(plain, add_special_tokens=special)["input_ids"] if plain else []
+            )
+        before, after = self._template_ids if special and any(has_special) else ([], [])
+        return [
+            [*before, *self._protected.encode(text), *after] if found else next(results)
+            for text, found in zip(texts, has_special, strict=True)
+        ]
+
+    @cached_property
+    def _protected(self) -> TextEncoder:
+        """Return an encoder of special tokens in texts as text."""
+        return TextEncoder(self._loaded, self.allowed_special)
+
+    @cached_property
+    def _template_ids(self) -> tuple[list[int], list[int]]:
+        """Return the ids that the tokenizer's template adds before and after a text."""
+        bare, full = (list(self._encode([_PROBE_TEXT], special)[0]) for special in (False, True))
+        starts = range(len(full) - len(bare) + 1)
+        begin = next((start for start in starts if full[start : start + len(bare)] == bare), 0)
+        return full[:begin], full[begin + len(bare) :]
 
     @cached_property
     def _bos_eos(self) -> tuple[TokenIds, TokenIds]:
         """Return the tokens to add before and after every text, without those of the template."""
         bos, eos = self.bos, self.eos
         if self.special_tokens and (bos, eos) != (None, None):
-            bare, full = (
-                list(self._encode([_PROBE_TEXT], special)[0]) for special in (False, True)
-            )
-            starts = range(len(full) - len(bare) + 1)
-            begin = next((start for start in starts if full[start : start + len(bare)] == bare), 0)
-            bos = None if bos in full[:begin][:1] else bos
-            eos = None if eos in full[begin + len(bare) :][-1:] else eos
+            before, after = self._template_ids
+            bos, eos = None if bos in before[:1] else bos, None if eos in after[-1:] else eos
         before, after = (np.full(int(end is not None), end or 0, np.int32) for end in (bos, eos))
         return before, after
 
     @cached_property
     def _loaded(self) -> Any:
         tokenizer = open_tokenizer(self._origin)
-        if not callable(tokenizer) and not hasattr(tokenizer, "encode_batch"):
+        if not callable(tokenizer) and not hasattr(tokenizer, "encode"):
             raise ConfigError(
                 f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
                 "list of texts"
@@ -304,9 +342,9 @@ def identify_tokenizer(tokenizer: Any) -> str:
         ConfigError: if there is no file at the path.
     """
     if not isinstance(tokenizer, Path):
-        backend = _get_backend(tokenizer)
-        if hasattr(backend, "to_str"):
-            return _digest_bytes(backend.to_str().encode())
+        content = _read_content(tokenizer)
+        if content is not None:
+            return _digest_bytes(content)
         return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
     path, name = tokenizer, display_path(tokenizer)
     with convert_storage_errors(path):
@@ -381,6 +419,21 @@ def _failure_reason(texts: Sequence[str], error: BaseException) -> object:
                 "it out"
             )
     return error
+
+
+def _read_content(tokenizer: Any) -> bytes | None:
+    """Return the content of an object of a package; `None` for functions and Python tokenizers."""
+    backend, package = _get_backend(tokenizer), type(tokenizer).__module__.partition(".")[0]
+    if hasattr(backend, "to_str"):
+        return backend.to_str().encode()
+    if package == "sentencepiece":
+        return tokenizer.serialized_model_proto()
+    if package != "tiktoken":
+        return None
+    special = repr((tokenizer._pat_str, sorted(tokenizer._special_tokens.items())))
+    ranks: Mapping[bytes, int] = tokenizer._mergeable_ranks
+    lines = (b"%d %d " % (rank, len(token)) + token for token, rank in ranks.items())
+    return special.encode() + b"".join(lines)
 
 
 def _get_backend(tokenizer: Any) -> Any:

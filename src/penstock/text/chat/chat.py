@@ -18,7 +18,6 @@ from .compiled import CompiledChat
 from .conversation import Conversation, Example, Message, Segments
 from .counts import ChatStats, SampleCounter
 from .encoded_row import EncodedRow
-from .encoding import describe_tokenizer
 from .formats import FORMAT_NAMES, SampleReader
 from .media import describe_processor, is_processor
 from .rendering import LearnedText, SequenceRenderer, TrainOn
@@ -130,7 +129,7 @@ class Chat:
         self._counter = SampleCounter()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
-        digest = describe_tokenizer(loaded) or identify_tokenizer(self._origin)
+        digest = identify_tokenizer(self._origin)
         if is_processor(loaded):
             digest = f"{identify_tokenizer(loaded.tokenizer)}, {describe_processor(loaded)}"
         settings = {

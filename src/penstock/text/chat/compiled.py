@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from ...errors import ConfigError
+from ..offset_tokenizers import make_offset_tokenizer, swap_slash
 from .control_tokens import ControlTokens
-from .encoding import make_offset_tokenizer, swap_slash
 from .media import MediaProcessor, is_processor
 from .spans import MessageLocator
 from .templates import ChatTemplate, Family

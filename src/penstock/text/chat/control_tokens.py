@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
 
 from ...errors import DataError
+from ..offset_tokenizers import match_any
 from .conversation import Conversation, Message
 from .marks import DATA, NONCHARACTERS, Span
 
@@ -31,8 +31,8 @@ class ControlTokens:
     def __init__(self, tokens: Iterable[str], markup: Iterable[str] = ()) -> None:
         self.tokens = frozenset(tokens)
         self.markup = frozenset(markup) & self.tokens
-        self.pattern = _match_any(self.tokens)
-        self._answer_pattern = _match_any(self.tokens - self.markup)
+        self.pattern = match_any(self.tokens)
+        self._answer_pattern = match_any(self.tokens - self.markup)
         self._longest = max(map(len, self.tokens), default=0)
         self._heads = {token[:size] for token in self.tokens for size in range(1, len(token))}
         self._tails = {token[size:] for token in self.tokens for size in range(1, len(token))}
@@ -155,12 +155,6 @@ class ControlTokens:
         if isinstance(value, np.generic):
             return cast(Any, value).item()
         return value if isinstance(value, _PLAIN) else f"<{type(value).__name__}>"
-
-
-def _match_any(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern of texts, in which longer ones win; one that never matches for none."""
-    longest_first = sorted(tokens, key=lambda token: (-len(token), token))
-    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 def _collect_message(message: Message, texts: list[str]) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .encoding import Encoded, mask_tokens
+from ..offset_tokenizers import Encoded, mask_tokens
 from .rendering import LearnedText
 
 _IGNORED_LABEL = -100

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TypeAlias
 
-Span: TypeAlias = tuple[int, int]
+from ..offset_tokenizers import Span
 
 GENERATION_START, GENERATION_END, DATA = "\ufdd0", "\ufdd1", "\ufdd2"
 _PART_START, _PART_END = "\ufdd3", "\ufdd4"
 MEDIA_START, MEDIA_END = "\ufdd8", "\ufdd9"
 _MARKS = (GENERATION_START, GENERATION_END, DATA, _PART_START, _PART_END, MEDIA_START, MEDIA_END)
-CONTROL_PREFIX = "\ufdd5"
-"""Stands before the control tokens of a template in the text for a protected tokenizer."""
 
 PLACEHOLDER, OTHER_PLACEHOLDER = "\ufdd6" * 16, "\ufdd7" * 16
 """Stand for contents of messages in a rendering; even a part of one shows where that is."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
 from ...errors import DataError
+from ..offset_tokenizers import ChatText
 from .compiled import CompiledChat
 from .conversation import Conversation, Message, Segments
-from .encoding import ChatText
 from .marks import NONCHARACTERS, Span, read_marks
 from .media import ExpandedTemplate, Expansion
 from .spans import merge_spans, subtract_spans

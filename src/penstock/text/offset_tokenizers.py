@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import ConfigError
-from .marks import CONTROL_PREFIX, Span
+from ..errors import ConfigError
+
+Span: TypeAlias = tuple[int, int]
+CONTROL_PREFIX = "\ufdd5"
+"""Stands before the control tokens of a template in the text for a protected tokenizer."""
 
 
 class Encoded(Protocol):
@@ -84,19 +86,17 @@ def make_offset_tokenizer(tokenizer: Any) -> OffsetTokenizer:
     )
 
 
-def describe_tokenizer(tokenizer: Any) -> str | None:
-    """Return a digest of a tokenizer of tiktoken or sentencepiece; `None` for others."""
-    package = type(tokenizer).__module__.partition(".")[0]
-    if package == "tiktoken":
-        ranks: Mapping[bytes, int] = tokenizer._mergeable_ranks
-        content = repr((tokenizer._pat_str, sorted(tokenizer._special_tokens.items())))
-        digest = hashlib.blake2b(content.encode(), digest_size=8)
-        for token, rank in ranks.items():
-            digest.update(b"%d %d " % (rank, len(token)) + token)
-        return digest.hexdigest()
-    if package == "sentencepiece":
-        return hashlib.blake2b(tokenizer.serialized_model_proto(), digest_size=8).hexdigest()
-    return None
+def find_special_token(tokenizer: Any, token: str) -> int | None:
+    """Return the id of a special token of tiktoken or sentencepiece; `None` if there is none.
+
+    Args:
+        tokenizer: an object of a package, or a function.
+        token: the text of the token.
+    """
+    if type(tokenizer).__module__.partition(".")[0] not in ("tiktoken", "sentencepiece"):
+        return None
+    offset = make_offset_tokenizer(tokenizer)
+    return {**offset.added, **offset.special}.get(token)
 
 
 def mask_tokens(encoded: Encoded, text: str, spans: Sequence[Span]) -> npt.NDArray[np.bool_]:
@@ -179,6 +179,48 @@ class _Encoding:
         while index < count and encoding.token_to_chars(index)[0] < position:
             index += 1
         return index, start
+
+
+class TextEncoder:
+    """Encodes special tokens in texts as text.
+
+    Args:
+        tokenizer: an object of tokenizers, or a fast one of transformers.
+        allowed: special tokens that stay tokens, or "all".
+
+    Raises:
+        ConfigError: if the tokenizer lacks an allowed token.
+    """
+
+    def __init__(self, tokenizer: Any, allowed: Sequence[str]) -> None:
+        self._tokenizer = make_offset_tokenizer(tokenizer)
+        known = {*self._tokenizer.special, *self._tokenizer.added}
+        if allowed != "all" and (unknown := sorted({*allowed} - known)):
+            raise ConfigError(
+                f"Tokenise(allowed_special={tuple(allowed)}): the tokenizer has no special token "
+                f"{unknown[0]!r}; it has {', '.join(sorted(known)[:8]) or 'none'}"
+            )
+        special = () if allowed == "all" else {*self._tokenizer.special} - {*allowed}
+        self._tokenizer.protect(frozenset(special))
+        self._pattern = match_any(special)
+
+    def contains(self, text: str) -> bool:
+        """Return whether a text has a special token that is not allowed."""
+        return self._pattern.search(text) is not None
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text."""
+        return self._tokenizer.encode([ChatText(text.replace(CONTROL_PREFIX, "\ufffd"), [])])[0].ids
+
+
+def match_any(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern of texts, in which longer ones win; one that never matches for none.
+
+    Args:
+        tokens: the texts.
+    """
+    longest_first = sorted(tokens, key=lambda token: (-len(token), token))
+    return re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
 
 class _HuggingFaceTokenizer:
@@ -280,8 +322,7 @@ class _SplittingTokenizer:
 
     def protect(self, control: frozenset[str], /) -> None:
         self._control = control
-        tokens = sorted({*self.special, *self.added}, key=lambda token: (-len(token), token))
-        self._pattern = re.compile("|".join(map(re.escape, tokens)) or "(?!)")
+        self._pattern = match_any({*self.special, *self.added})
 
     def encode(self, texts: Sequence[ChatText], /) -> list[Encoded]:
         return [self._encode(entry.text, entry.owned) for entry in texts]
