@@ -87,7 +87,8 @@ soak: $(VENV)/.dev
 	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/test_found.py \
 	    tests/demo/test_story.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/mixing/test_mix.py tests/engine/changes/test_adopt.py tests/media/test_images.py \
-	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py tests/compat/test_grain_order.py
+	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py \
+	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from ...errors import DataError
 from .compiled import CompiledChat
-from .conversation import Conversation, Message, Segments
+from .conversation import Conversation, Message, Segments, write_arguments
 from .encoding import ChatText
 from .marks import NONCHARACTERS, Span, read_marks
 from .spans import merge_spans, subtract_spans
@@ -54,6 +55,9 @@ class SequenceRenderer:
     def _render_conversation(self, conversation: Conversation, counts: Counter[str]) -> LearnedText:
         compiled, messages = self._compiled, conversation.messages
         template, locator, control = compiled.require_template()
+        has_calls = any("tool_calls" in message for message in messages)
+        if has_calls and template.takes_text_arguments:
+            conversation = replace(conversation, messages=write_arguments(messages))
         protected, tools, is_marked = control.protect(conversation)
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         learned = self._choose_messages(conversation, answers)
