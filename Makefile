@@ -116,6 +116,7 @@ notebooks: $(VENV)/.dev
 trl: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py
+	SOAK=1 $(PYTEST) tests/text/chat/test_masks_of_public_templates.py
 	PYTHONPATH=src $(BIN)/python -W ignore -m bench.compare_chat_masks
 
 # The lower bounds of pyproject.toml on the oldest Python, in an environment of their own, without pandas. Tests of

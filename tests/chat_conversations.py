@@ -5,7 +5,12 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from tokenizers import AddedToken
+
+from chat_cases import CONTROL, MARKUP, NOT_SPECIAL, make_bpe
 
 Messages = list[dict[str, Any]]
 
@@ -34,6 +39,14 @@ TOOLS = [
 ]
 
 
+TOOL_TOKENS = (
+    "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "<|python_tag|>", "<|eom_id|>",
+    *(f"<｜tool▁{part}▁{edge}｜>" for part in ("call", "calls", "output", "outputs") for edge in ("begin", "end")),
+    "<｜tool▁sep｜>",
+)  # fmt: skip
+"""Control tokens of tools, in several families."""
+
+
 @dataclass(frozen=True)
 class Abilities:
     """The parts of conversations that a template accepts.
@@ -53,6 +66,38 @@ class Abilities:
     system: bool = True
     thinks: bool = True
     weights: bool = True
+
+
+ABILITIES = {
+    "chatml": Abilities(calls=3),
+    "qwen": Abilities(calls=3),
+    "llama3": Abilities(),
+    "llama3.1": Abilities(calls=1),
+    "mistral": Abilities(calls=3),
+    "mistral-v3": Abilities(),
+    "gemma": Abilities(),
+    "phi": Abilities(),
+    "phi4": Abilities(),
+    "deepseek": Abilities(calls=3),
+}
+"""The abilities of the built-in templates."""
+
+
+@cache
+def tool_bpe(pre: bool = True, control: bool = True) -> Any:
+    """Return a toy tokenizer that has the control tokens of tools too.
+
+    Args:
+        pre: whether words are split before merges.
+        control: whether it has control tokens.
+    """
+    tokenizer = make_bpe(False, pre)
+    if control:
+        tokenizer.add_special_tokens([*CONTROL, *TOOL_TOKENS])
+        tokenizer.add_tokens(
+            [AddedToken(token, normalized=False) for token in (*NOT_SPECIAL, *MARKUP)]
+        )
+    return tokenizer
 
 
 class ConversationMaker:
@@ -157,6 +202,7 @@ class ConversationMaker:
             parts *= rng.randint(100, 400)
         if rng.random() < 0.3 and not plain:
             tokens = self._control if is_answer else (*self._control, *self._markup)
+            tokens = tokens or ("END",)
             code = rng.choice(CODE)
             for _ in range(code.count("{}")):
                 code = code.replace("{}", rng.choice(tokens), 1)

@@ -4,59 +4,29 @@ from __future__ import annotations
 
 import random
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tokenizers import AddedToken
 
-from chat_cases import BOS, CONTROL, EOS, MARKUP, NOT_SPECIAL, make_bpe
-from chat_conversations import Abilities, ConversationMaker
+from chat_cases import BOS, CONTROL, EOS, MARKUP, NOT_SPECIAL
+from chat_conversations import ABILITIES, TOOL_TOKENS, ConversationMaker, tool_bpe
 from chat_reference import ANSWERS, Reference
 from example_counts import rounds
 from penstock.text import Chat, show_tokens
 from penstock.text.chat import templates
 
 SOURCES = Path(templates.__file__).with_name("families")
-TOOL_TOKENS = (
-    "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]", "<|python_tag|>", "<|eom_id|>",
-    *(f"<｜tool▁{part}▁{edge}｜>" for part in ("call", "calls", "output", "outputs") for edge in ("begin", "end")),
-    "<｜tool▁sep｜>",
-)  # fmt: skip
-ABILITIES = {
-    "chatml": Abilities(calls=3),
-    "qwen": Abilities(calls=3),
-    "llama3": Abilities(),
-    "llama3.1": Abilities(calls=1),
-    "mistral": Abilities(calls=3),
-    "mistral-v3": Abilities(),
-    "gemma": Abilities(),
-    "phi": Abilities(),
-    "phi4": Abilities(),
-    "deepseek": Abilities(calls=3),
-}
-
-
-@cache
-def bpe(pre: bool, control: bool = True) -> Any:
-    tokenizer = make_bpe(False, pre)
-    if control:
-        tokenizer.add_special_tokens([*CONTROL, *TOOL_TOKENS])
-        tokenizer.add_tokens(
-            [AddedToken(token, normalized=False) for token in (*NOT_SPECIAL, *MARKUP)]
-        )
-    return tokenizer
 
 
 def make_reference(family: str, source: str, pre: bool) -> Reference:
     def encode(text: str) -> list[tuple[int, tuple[int, int]]]:
-        encoding = bpe(pre, False).encode(text)
+        encoding = tool_bpe(pre, False).encode(text)
         return [*zip(encoding.ids, encoding.offsets, strict=True)]
 
     control = (*CONTROL, *TOOL_TOKENS, *(NOT_SPECIAL if family == "deepseek" else ()))
     return Reference(
-        source, ANSWERS[family], control, MARKUP, bpe(pre).token_to_id, encode,
+        source, ANSWERS[family], control, MARKUP, tool_bpe(pre).token_to_id, encode,
         bos_token=BOS.get(family, ""), eos_token=EOS[family],
     )  # fmt: skip
 
@@ -68,7 +38,9 @@ def make_samples(family: str, count: int) -> list[dict[str, Any]]:
 
 
 def show(ids: list[int], mask: list[bool], pre: bool) -> list[str]:
-    return [bpe(pre).id_to_token(i) + "*" * learned for i, learned in zip(ids, mask, strict=True)]
+    return [
+        tool_bpe(pre).id_to_token(i) + "*" * learned for i, learned in zip(ids, mask, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("pre", [True, False], ids=["words", "across"])
@@ -79,7 +51,7 @@ def test_conversations_equal_the_slow_reference(family: str, blocks: bool, pre: 
     source = source if blocks else without_blocks(family)
     reference = make_reference(family, source, pre)
     chat = Chat(
-        bpe(pre), template=family if blocks else source,
+        tool_bpe(pre), template=family if blocks else source,
         bos=BOS.get(family), eos=EOS[family], untrained="keep",
     )  # fmt: skip
     for sample in make_samples(family, rounds(24, 1000)):
@@ -92,7 +64,7 @@ def test_conversations_equal_the_slow_reference(family: str, blocks: bool, pre: 
 def test_the_last_answer_equals_the_slow_reference(family: str) -> None:
     source = (SOURCES / f"{family}.jinja").read_text(encoding="utf-8")
     reference = make_reference(family, source, True)
-    chat = Chat(bpe(True), template=family, train_on="last", untrained="keep")
+    chat = Chat(tool_bpe(True), template=family, train_on="last", untrained="keep")
     for sample in make_samples(family, rounds(5, 300)):
         answers = [message for message in sample["messages"] if message["role"] == "assistant"]
         row = chat({**sample})
@@ -103,9 +75,9 @@ def test_the_last_answer_equals_the_slow_reference(family: str) -> None:
 
 
 def shown(source: str, messages: list[dict[str, Any]], **options: Any) -> str:
-    chat = Chat(bpe(True), template=source, untrained="keep", **options)
+    chat = Chat(tool_bpe(True), template=source, untrained="keep", **options)
     row = chat({"messages": messages})
-    return str(show_tokens(row, bpe(True))).partition("\n")[2]
+    return str(show_tokens(row, tool_bpe(True))).partition("\n")[2]
 
 
 def without_blocks(family: str) -> str:

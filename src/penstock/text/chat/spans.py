@@ -221,7 +221,8 @@ class MessageLocator:
         ends = [right for left, right in owned if text[left:right] in self.ends]
         lowest_begin = max(ends, default=lowest)
         for header in self._answer_headers:
-            first = text.rfind(header, lowest, start)
+            # The template may write an empty reasoning of the data as the header ends.
+            first = text.rfind(header, lowest, start + len(header) - 1)
             while first >= 0 and any(first < i < first + len(header) for i in rendering.data):
                 first = text.rfind(header, lowest, first)  # a header in the data
             if first >= 0 and first + len(header) >= lowest_begin:
