@@ -21,7 +21,7 @@ from ..arrays.dtypes import (
 from ..arrays.trees import collate
 from ..engine.packing.options import DType, check_dtype
 from ..engine.packing.row import ADDED_COLUMNS
-from ..errors import DataError
+from ..errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]
 PadValues = float | Mapping[str, float]
@@ -41,6 +41,8 @@ class Padded:
         multiple: pad row lengths to a multiple of this, so that there are few shapes.
         dtype: the dtype of rows, as for `pack`: one, or {feature: dtype}; by default integers
             become int32.
+        join: features whose arrays are laid end to end, such as `pixel_values` of images. Documents
+            may lack them.
 
     Raises:
         ConfigError: for a `multiple` below 1, and a dtype that NumPy does not have.
@@ -57,7 +59,10 @@ class Padded:
         pad: float | dict[str, float] = 0,
         multiple: int = 1,
         dtype: DType | dict[str, DType] = None,
+        join: Sequence[str] = (),
     ) -> None:
+        if isinstance(join, str):
+            raise ConfigError(f"Padded(join={join!r}): give a tuple of names, such as ({join!r},)")
         check_padding(pad.values() if isinstance(pad, Mapping) else [pad], "Padded(pad={})")
         self.pad, self.multiple, self.dtype = (
             pad,
@@ -66,7 +71,9 @@ class Padded:
         )
         for feature_dtype in dtype.values() if isinstance(dtype, dict) else [dtype]:
             check_dtype(feature_dtype, "Padded")
-        self.__qualname__ = f"Padded({pad!r}, {multiple}{'' if dtype is None else f', {dtype}'})"
+        self.join = tuple(join)
+        rest = [f"{dtype}"] * (dtype is not None) + [f"join {self.join}"] * bool(join)
+        self.__qualname__ = f"Padded({', '.join([repr(pad), str(multiple), *rest])})"
 
     def __call__(self, documents: Sequence[Any]) -> dict[str, Any]:
         rows = [
@@ -78,6 +85,8 @@ class Padded:
                 f"Padded adds {' and '.join(sorted(conflicts))}, and the documents have it: rename or "
                 "drop it"
             )
+        joined = {name: [row[name] for row in rows if name in row] for name in self.join}
+        rows = [{name: row[name] for name in row if name not in joined} for row in rows]
         out = _pad_columns(rows, self.pad, self.multiple, self.dtype, TOKEN_DTYPE)
         first_padded = next(
             (name for name, value in rows[0].items() if _as_vector(value) is not None), None
@@ -94,7 +103,15 @@ class Padded:
             **out,
             "segment_ids": is_token.astype(np.int32),
             "positions": np.where(is_token, positions, np.int32(0)),
+            **{name: _join_arrays(name, arrays) for name, arrays in joined.items() if arrays},
         }
+
+
+def _join_arrays(name: str, arrays: list[Any]) -> Array:
+    try:
+        return concatenate([np.asarray(array) for array in arrays])
+    except ValueError as error:
+        raise DataError(f"Padded(join={name!r}): {error}") from None
 
 
 def pad_columns(

@@ -20,6 +20,7 @@ from .counts import ChatStats, SampleCounter
 from .encoded_row import EncodedRow
 from .encoding import describe_tokenizer
 from .formats import FORMAT_NAMES, SampleReader
+from .media import describe_processor, is_processor
 from .rendering import LearnedText, SequenceRenderer, TrainOn
 from .templates import find_template
 from .truncation import TRUNCATE, Truncate, drop_turns
@@ -39,7 +40,8 @@ class Chat:
 
     Args:
         tokenizer: an object of transformers, tokenizers, tiktoken or sentencepiece; a path or URL
-            of a `tokenizer.json` or a sentencepiece `.model`; or a folder or a name on the hub.
+            of a `tokenizer.json` or a sentencepiece `.model`; or a folder or a name on the hub. A
+            processor of transformers encodes images, audio and video in messages too.
         format: the form of samples: "messages", "sharegpt", "completion", "alpaca", "dolly",
             "text", "preference", "kto" or "stepwise". "auto" takes the first that fits.
         template: a built-in template by the name of its family, such as "chatml" or "llama3"; a
@@ -119,7 +121,7 @@ class Chat:
             "all" if allowed_special == "all" else tuple(allowed_special)
         )
         self.date = _read_date(date)
-        self._reader = SampleReader(format, fields or {}, roles or {})
+        self._reader = SampleReader(format, fields or {}, roles or {}, is_processor(tokenizer))
         self._variables, self._bos, self._eos = dict(variables or {}), bos, eos
         self.options: dict[str, Any] = {  # the other arguments, as they were given
             "template": template, "fields": fields, "roles": roles, "variables": variables,
@@ -129,6 +131,8 @@ class Chat:
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
         digest = describe_tokenizer(loaded) or identify_tokenizer(self._origin)
+        if is_processor(loaded):
+            digest = f"{identify_tokenizer(loaded.tokenizer)}, {describe_processor(loaded)}"
         settings = {
             "format": format,
             "template": _digest(self._source or ""),
@@ -248,7 +252,7 @@ class Chat:
                 f"the sample has {max(row.size for row in rows)} tokens, over max_length={limit}: "
                 "raise max_length, or choose truncate='turns'"
             )
-        if self.truncate in ("right", "left"):
+        if self.truncate in ("right", "left") and not any(row.has_media for row in rows):
             counts["shortened"] += 1
             return [row.cut(limit, self.truncate == "left") for row in rows]
         if self.truncate == "turns":

@@ -9,6 +9,7 @@ from typing import Any, cast
 from ...errors import ConfigError
 from .control_tokens import ControlTokens
 from .encoding import make_offset_tokenizer, swap_slash
+from .media import MediaProcessor, is_processor
 from .spans import MessageLocator
 from .templates import ChatTemplate, Family
 
@@ -17,7 +18,7 @@ class CompiledChat:
     """A tokenizer, a template, and the control tokens of both.
 
     Args:
-        tokenizer: an object of a package.
+        tokenizer: an object of a package, or a processor of transformers.
         source: the template, if there is one.
         family: the family of a built-in template.
         variables: values for the template.
@@ -41,6 +42,9 @@ class CompiledChat:
         eos: str | None,
         allowed: Sequence[str],
     ) -> None:
+        self.processor = MediaProcessor(tokenizer) if is_processor(tokenizer) else None
+        if self.processor is not None:
+            tokenizer = self.processor.tokenizer
         self.tokenizer = make_offset_tokenizer(tokenizer)
         known = {**self.tokenizer.added, **self.tokenizer.special}
         self.bos = bos or _name_token(tokenizer, "bos", family and family.bos, known)
@@ -76,7 +80,8 @@ class CompiledChat:
                     "give its text, such as Chat(..., eos='</s>')"
                 )
             given = {**_special_tokens(tokenizer), "bos_token": self.bos, "eos_token": self.eos}
-            template = ChatTemplate(source, {**given, **variables}, date)
+            takes_parts = self.processor is not None
+            template = ChatTemplate(source, {**given, **variables}, date, takes_parts)
             self._template = (
                 template, MessageLocator(template, self.control, self.eos), self.control
             )  # fmt: skip

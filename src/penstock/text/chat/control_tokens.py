@@ -64,7 +64,9 @@ class ControlTokens:
             return conversation.messages, conversation.tools, False
         messages = [
             {
-                key: value if key == "role" else self._mark(value, self._is_answer(message, key))
+                key: value
+                if key in ("role", "media")
+                else self._mark(value, self._is_answer(message, key))
                 for key, value in message.items()
             }
             for message in conversation.messages
@@ -168,7 +170,7 @@ def _collect_message(message: Message, texts: list[str]) -> bool:
         if type(value) is str:
             if key != "role":
                 texts.append(value)
-        else:
+        elif key != "media":
             plain = _collect(value, texts) and plain
     return plain
 

@@ -11,9 +11,13 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from ...errors import DataError
+from .marks import MEDIA_MARKS
 
 Message: TypeAlias = dict[str, Any]
-"""A message with "role" and "content", a text; maybe "reasoning_content", "tool_calls", "weight"."""
+"""A message with "role" and "content", a text; maybe "reasoning_content", "tool_calls", "weight".
+
+The content may have marks of media, which are in "media".
+"""
 
 ROLE_ALIASES = {
     **dict.fromkeys(("human", "prompter"), "user"),
@@ -21,6 +25,16 @@ ROLE_ALIASES = {
     **dict.fromkeys(("observation", "tool_response", "tool_results"), "tool"),
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
+
+_MEDIA_TYPES = {
+    **{kind: kind for kind in MEDIA_MARKS},
+    **{f"{kind}_url": kind for kind in MEDIA_MARKS},
+    "input_image": "image",
+    "input_audio": "audio",
+}
+"""Types of parts, with the kinds of their media."""
+_MEDIA_KEYS = ("url", "path", "base64", "bytes", "array", "data")
+_MEDIA_MARK = re.compile(f"[{''.join(MEDIA_MARKS.values())}]")
 
 _COMMON_ROLES = ("user", "assistant", "system")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
@@ -72,6 +86,25 @@ def write_arguments(messages: Sequence[Message]) -> list[Message]:
         else message
         for message in messages
     ]
+
+
+@dataclass(frozen=True, eq=False)
+class MediaPart:
+    """A part of a message that is no text.
+
+    Attributes:
+        kind: "image", "audio" or "video".
+        value: the media; `None` if a field of the sample has it.
+    """
+
+    kind: str
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MediaPart) and (
+            self.value is other.value
+            or (type(self.value) is type(other.value) and np.array_equal(self.value, other.value))
+        )
 
 
 @dataclass(frozen=True)
@@ -126,15 +159,17 @@ class MessageReader:
         role: the key of the role, if not "role" or "from".
         content: the key of the content, if not "content" or "value".
         roles: roles of the data by the name that the template knows.
+        takes_media: whether parts other than text are read.
     """
 
     role: str | None = None
     content: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
+    takes_media: bool = False
 
     @property
     def _is_standard(self) -> bool:
-        return self.role is None and self.content is None and not self.roles
+        return (self.role, self.content, self.takes_media) == (None, None, False) and not self.roles
 
     def read_messages(self, values: Any) -> list[Message]:
         """Return uniform messages.
@@ -184,8 +219,12 @@ class MessageReader:
                 f"message {number} has no content, only {_list_keys(given)}: name its key, such as "
                 "fields={'content': 'text'}"
             )
-        text = content if isinstance(content, str) else _join_parts(content, number)
-        return {"role": role, "content": text, **message}
+        if not self.takes_media:
+            text = content if isinstance(content, str) else _join_parts(content, number)
+            return {"role": role, "content": text, **message}
+        media = list[MediaPart]()
+        text = _join_parts([content] if isinstance(content, str) else content, number, media)
+        return {**message, "role": role, "content": text, "media": media}
 
 
 def read_tools(value: Any) -> list[Any] | None:
@@ -236,22 +275,40 @@ def _read_tool_call(call: Any) -> Any:
     return {**result, "function": function} if isinstance(inner, Mapping) else function
 
 
-def _join_parts(content: Any, number: int) -> str:
-    """Return the text of a content that is a list of typed parts."""
+def _join_parts(content: Any, number: int, media: list[MediaPart] | None = None) -> str:
+    """Return the text of a content that is a list of typed parts.
+
+    Args:
+        content: the parts.
+        number: the number of the message.
+        media: receives the media, for whose places the text has marks; `None` if there is no
+            processor for them.
+
+    Raises:
+        DataError: for parts of other types.
+    """
     if content is None:
         return ""
     parts: Sequence[Any] = content if is_list(content) else [content]
     texts = list[str]()
     for part in parts:
         fields = cast("Mapping[str, Any]", part) if isinstance(part, Mapping) else {"text": part}
-        text = fields.get("text")
-        if not isinstance(text, str):
-            kind = fields.get("type") or type(cast(object, part)).__name__
+        text, kind = fields.get("text"), fields.get("type")
+        if media is not None and (name := _MEDIA_TYPES.get(str(kind))) is not None:
+            values = (fields.get(key) for key in (str(kind), name, *_MEDIA_KEYS))
+            media.append(MediaPart(name, next((v for v in values if v is not None), None)))
+            texts.append(MEDIA_MARKS[name])
+        elif isinstance(text, str):
+            texts.append(text if media is None else _MEDIA_MARK.sub("\ufffd", text))
+        else:
+            kind = kind or type(cast(object, part)).__name__
+            takers = (
+                ", or give Chat the processor of the model" if str(kind) in _MEDIA_TYPES else ""
+            )
             raise DataError(
                 f"message {number} has a part of type {kind!r}: Chat encodes text; map such parts to "
-                "text before, or encode them with a processor"
+                f"text before{takers}"
             )
-        texts.append(text)
     return "".join(texts)
 
 

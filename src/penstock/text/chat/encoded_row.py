@@ -22,7 +22,7 @@ class EncodedRow:
     """
 
     def __init__(self, prepared: LearnedText, encoded: Encoded) -> None:
-        self.size = len(encoded.ids)
+        self.size, self._expansion = len(encoded.ids), prepared.expansion
         self._ids: npt.NDArray[np.int32] = np.array(encoded.ids, np.int32)
         text = prepared.encoder_input.text
         self.mask = mask_tokens(encoded, text, prepared.spans)
@@ -33,6 +33,11 @@ class EncodedRow:
                 token = mask_tokens(encoded, text, [(0, position + 1)]).sum() - 1
                 self._labels[token] = label
             self.mask = self._labels != _IGNORED_LABEL
+
+    @property
+    def has_media(self) -> bool:
+        """True if tokens stand for media, which cannot be cut."""
+        return self._expansion is not None and len(self._expansion.texts) > 0
 
     def cut(self, limit: int, is_left: bool) -> EncodedRow:
         """Keep the tokens at one end.
@@ -51,4 +56,8 @@ class EncodedRow:
     def features(self) -> dict[str, Any]:
         """Return the arrays by name."""
         arrays: dict[str, Any] = {"tokens": self._ids, "loss_mask": self.mask}
-        return arrays if self._labels is None else {**arrays, "labels": self._labels}
+        if self._labels is not None:
+            arrays["labels"] = self._labels
+        if self._expansion is not None:
+            arrays |= self._expansion.select_features(self._ids)
+        return arrays

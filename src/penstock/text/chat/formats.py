@@ -24,6 +24,7 @@ from .conversation import (
     is_list,
     read_tools,
 )
+from .media import place_media
 
 Fields = Mapping[str, Any]
 
@@ -232,12 +233,19 @@ class SampleReader:
         format: a name of `FORMAT_NAMES`.
         fields: names of the data by the names of the format, such as `{"messages": "dialog"}`.
         roles: names of templates by the roles of the data, such as `{"speaker": "assistant"}`.
+        takes_media: whether messages may have images, audio and video.
 
     Raises:
         ConfigError: if no format has a field.
     """
 
-    def __init__(self, format: str, fields: Mapping[str, str], roles: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        format: str,
+        fields: Mapping[str, str],
+        roles: Mapping[str, str],
+        takes_media: bool = False,
+    ) -> None:
         for name in fields:
             if name not in FIELD_NAMES:
                 raise ConfigError(
@@ -245,7 +253,9 @@ class SampleReader:
                     f"{', '.join(FIELD_NAMES)}, the values are the names in your data"
                 )
         self._fields = dict(fields)
-        self._messages = MessageReader(fields.get("role"), fields.get("content"), roles)
+        self._messages = MessageReader(
+            fields.get("role"), fields.get("content"), roles, takes_media
+        )
         self._formats = [entry for entry in FORMATS if format in ("auto", entry.name)]
 
     def read(self, sample: Any) -> Example:
@@ -262,7 +272,8 @@ class SampleReader:
         for entry in self._formats:
             reason = entry.find_mismatch(fields)
             if reason is None:
-                return entry.read(fields, self._messages)
+                example = entry.read(fields, self._messages)
+                return place_media(example, fields) if self._messages.takes_media else example
             reasons.append((entry.name, reason))
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons)
         keys = ", ".join(map(str, fields)) or "no keys"

@@ -14,7 +14,8 @@ Span: TypeAlias = tuple[int, int]
 
 GENERATION_START, GENERATION_END, DATA = "\ufdd0", "\ufdd1", "\ufdd2"
 _PART_START, _PART_END = "\ufdd3", "\ufdd4"
-_MARKS = (GENERATION_START, GENERATION_END, DATA, _PART_START, _PART_END)
+MEDIA_START, MEDIA_END = "\ufdd8", "\ufdd9"
+_MARKS = (GENERATION_START, GENERATION_END, DATA, _PART_START, _PART_END, MEDIA_START, MEDIA_END)
 CONTROL_PREFIX = "\ufdd5"
 """Stands before the control tokens of a template in the text for a protected tokenizer."""
 
@@ -22,7 +23,10 @@ PLACEHOLDER, OTHER_PLACEHOLDER = "\ufdd6" * 16, "\ufdd7" * 16
 """Stand for contents of messages in a rendering; even a part of one shows where that is."""
 
 NONCHARACTERS = re.compile("[\ufdd0-\ufdef]")
-_MARK = re.compile("([\ufdd0-\ufdd4])([\ufde0-\ufdef]*)")
+_MARK = re.compile("([\ufdd0-\ufdd4\ufdd8\ufdd9])([\ufde0-\ufdef]*)")
+MEDIA_KINDS = {"\U0001fffe": "image", "\U0002fffe": "audio", "\U0003fffe": "video"}
+"""Noncharacters that stand for media in the content of a message."""
+MEDIA_MARKS = {kind: mark for mark, kind in MEDIA_KINDS.items()}
 _DIGITS = str.maketrans("0123456789abcdef", "".join(map(chr, range(0xFDE0, 0xFDF0))))
 _NUMBERS = {char: digit for digit, char in _DIGITS.items()}
 _DIGIT_CHARS = "".join(map(chr, _NUMBERS))
@@ -65,21 +69,24 @@ class Rendering:
         generation: the spans of `{% generation %}` blocks.
         data: positions of marks in control tokens of the data.
         parts: the spans of marked parts, by the index of the message.
+        media: the spans of tokens of media.
     """
 
     text: str
     generation: list[Span] = field(default_factory=list[Span])
     data: list[int] = field(default_factory=list[int])
     parts: dict[int, list[Span]] = field(default_factory=dict[int, list[Span]])
+    media: list[Span] = field(default_factory=list[Span])
 
 
-def remove_marks(marked: str) -> str:
+def remove_marks(marked: str, except_for: str = "") -> str:
     """Return a rendering without its marks; placeholders stay.
 
     Args:
         marked: the output of a template.
+        except_for: a mark that stays.
     """
-    return _MARK.sub("", marked)
+    return _MARK.sub(lambda match: match[0] if match[1] == except_for else "", marked)
 
 
 def read_marks(marked: str) -> Rendering:
@@ -131,8 +138,10 @@ def _read_any_marks(marked: str) -> Rendering:
         kind, digits = match.groups()
         if kind == DATA:
             rendering.data.append(position)
-        elif kind in (GENERATION_START, _PART_START):
+        elif kind in (GENERATION_START, _PART_START, MEDIA_START):
             starts[kind + digits] = position
+        elif kind == MEDIA_END:
+            rendering.media.append((starts.pop(MEDIA_START, position), position))
         elif kind == GENERATION_END:
             rendering.generation.append((starts.pop(GENERATION_START, position), position))
         elif kind == _PART_END and (start := starts.pop(_PART_START + digits, None)) is not None:

@@ -12,17 +12,19 @@ from .compiled import CompiledChat
 from .conversation import Conversation, Message, Segments, write_arguments
 from .encoding import ChatText
 from .marks import NONCHARACTERS, Span, read_marks
+from .media import ExpandedTemplate, Expansion
 from .spans import merge_spans, subtract_spans
 
 TrainOn: TypeAlias = Literal["assistant", "last", "all"]
 
 
 class LearnedText(NamedTuple):
-    """A text to encode, the spans that are learned, and labels at positions."""
+    """A text to encode, the spans that are learned, labels at positions, and its media."""
 
     encoder_input: ChatText
     spans: list[Span]
     labels: list[tuple[int, int]] | None = None
+    expansion: Expansion | None = None
 
 
 class SequenceRenderer:
@@ -54,16 +56,18 @@ class SequenceRenderer:
 
     def _render_conversation(self, conversation: Conversation, counts: Counter[str]) -> LearnedText:
         compiled, messages = self._compiled, conversation.messages
-        template, locator, control = compiled.require_template()
-        has_calls = any("tool_calls" in message for message in messages)
-        if has_calls and template.takes_text_arguments:
+        own_template, locator, control = compiled.require_template()
+        template, processor = own_template, compiled.processor
+        if any("tool_calls" in message for message in messages) and template.takes_text_arguments:
             conversation = replace(conversation, messages=write_arguments(messages))
+        if processor is not None:
+            template = ExpandedTemplate(own_template, processor, conversation)
         protected, tools, is_marked = control.protect(conversation)
         answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
         learned = self._choose_messages(conversation, answers)
         if self._train_on == "all":
             excluded = [i for i, message in enumerate(messages) if _is_excluded(message)]
-            located = locator.locate(protected, tools, excluded)
+            located = locator.locate(protected, tools, excluded, template)
             rendering = located.rendering
             left_out = [span for spans in located.spans.values() for span in spans]
             spans = subtract_spans(len(rendering.text), left_out)
@@ -72,12 +76,15 @@ class SequenceRenderer:
             spans = rendering.generation
             counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
         else:
-            located = locator.locate(protected, tools, learned)
+            located = locator.locate(protected, tools, learned, template)
             rendering = located.rendering
             spans = [span for found in located.spans.values() for span in found]
             counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
         if self._train_on != "all":
             spans = locator.add_eos(rendering, spans)
+        if rendering.media:
+            left_out = subtract_spans(len(rendering.text), spans) + rendering.media
+            spans = subtract_spans(len(rendering.text), left_out)
         owned = None
         if is_marked:
             owned, has_others = control.find_owned(rendering.text, rendering.data)
@@ -85,7 +92,11 @@ class SequenceRenderer:
                 counts["control_tokens"] += 1
             else:
                 owned = None
-        return LearnedText(ChatText(rendering.text, owned), merge_spans(spans))
+        return LearnedText(
+            ChatText(rendering.text, owned),
+            merge_spans(spans),
+            expansion=template.expansion if isinstance(template, ExpandedTemplate) else None,
+        )
 
     def _render_segments(self, segments: Segments, counts: Counter[str]) -> LearnedText:
         compiled = self._compiled

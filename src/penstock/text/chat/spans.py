@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from logging import getLogger
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from ...errors import DataError
 from .control_tokens import ControlTokens
@@ -30,6 +30,15 @@ from .marks import (
 from .templates import ChatTemplate
 
 _THINK_START, _THINK_END = "<think>", "</think>"
+
+
+class ConversationTemplate(Protocol):
+    """A template, or one with the media of a conversation."""
+
+    @property
+    def has_generation(self) -> bool: ...
+
+    def render(self, messages: list[Message], tools: list[Any] | None, /) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -61,7 +70,11 @@ class MessageLocator:
         self._probe()
 
     def locate(
-        self, messages: list[Message], tools: list[Any] | None, wanted: Sequence[int]
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        wanted: Sequence[int],
+        template: ConversationTemplate,
     ) -> Located:
         """Return one rendering of a conversation, and the spans of messages in it.
 
@@ -69,22 +82,23 @@ class MessageLocator:
             messages: messages whose control tokens are marked.
             tools: schemas of tools.
             wanted: the messages to find.
+            template: renders the conversation.
 
         Raises:
             DataError: if a message cannot be found.
         """
-        rendering = read_marks(self._template.render(messages, tools))
+        rendering = read_marks(template.render(messages, tools))
         if not wanted:
             return Located(rendering, {})
-        if self._template.has_generation:
+        if template.has_generation:
             answers = [i for i, message in enumerate(messages) if message["role"] == "assistant"]
             if len(answers) == len(rendering.generation) and {*wanted} <= {*answers}:
                 blocks = dict(zip(answers, rendering.generation, strict=True))
                 return Located(rendering, {i: [blocks[i]] for i in wanted})
-        spans = self._find_by_marks(messages, tools, wanted, rendering)
+        spans = self._find_by_marks(messages, tools, wanted, rendering, template)
         if spans is None:
-            spans = self._find_by_replacing(messages, tools, wanted, rendering)
-        if self._template.has_generation:
+            spans = self._find_by_replacing(messages, tools, wanted, rendering, template)
+        if template.has_generation:
             spans = {
                 number: self._use_blocks(found, rendering.generation)
                 if messages[number]["role"] == "assistant"
@@ -107,10 +121,11 @@ class MessageLocator:
         tools: list[Any] | None,
         wanted: Sequence[int],
         rendering: Rendering,
+        template: ConversationTemplate,
     ) -> dict[int, list[Span]] | None:
         """Return spans from a second rendering with marks; `None` if marks change the text."""
         marked = [_mark_message(message, i) for i, message in enumerate(messages)]
-        parts = self._render_parts(marked, tools, rendering.text)
+        parts = _render_parts(template, marked, tools, rendering.text)
         for mark_content in _CAREFUL_MARKS:
             missing = [
                 i
@@ -123,7 +138,7 @@ class MessageLocator:
             for i in missing:
                 content = mark_content(messages[i]["content"], i)
                 careful[i] = {**marked[i], "content": content}
-            if (found := self._render_parts(careful, tools, rendering.text)) is not None:
+            if (found := _render_parts(template, careful, tools, rendering.text)) is not None:
                 marked, parts = careful, found
         if parts is None:
             return None
@@ -144,22 +159,13 @@ class MessageLocator:
                 spans[number] = [span]
         return spans
 
-    def _render_parts(
-        self, marked: list[Message], tools: list[Any] | None, text: str
-    ) -> dict[int, list[Span]] | None:
-        """Return the parts in a rendering with marks; `None` if it differs from the one without."""
-        try:
-            rendering = read_marks(self._template.render(marked, tools))
-        except DataError:
-            return None
-        return rendering.parts if rendering.text == text else None
-
     def _find_by_replacing(
         self,
         messages: list[Message],
         tools: list[Any] | None,
         wanted: Sequence[int],
         rendering: Rendering,
+        template: ConversationTemplate,
     ) -> dict[int, list[Span]]:
         """Return spans as the text that changes if the content of a message is replaced."""
         text, spans = rendering.text, dict[int, list[Span]]()
@@ -168,7 +174,7 @@ class MessageLocator:
                 {"role": message["role"], "content": PLACEHOLDER} if i == number else message
                 for i, message in enumerate(messages)
             ]
-            second = remove_marks(self._template.render(changed, tools))
+            second = remove_marks(template.render(changed, tools))
             if PLACEHOLDER[0] not in second:
                 continue  # the template drops the message
             head, _, rest = second.partition(PLACEHOLDER[0])
@@ -324,6 +330,17 @@ class MessageLocator:
     def _owned_after(self, text: str, position: int) -> list[Span]:
         owned, _ = self._control.find_owned(text, [])
         return [span for span in owned if span[0] >= position]
+
+
+def _render_parts(
+    template: ConversationTemplate, marked: list[Message], tools: list[Any] | None, text: str
+) -> dict[int, list[Span]] | None:
+    """Return the parts in a rendering with marks; `None` if it differs from the one without."""
+    try:
+        rendering = read_marks(template.render(marked, tools))
+    except DataError:
+        return None
+    return rendering.parts if rendering.text == text else None
 
 
 def merge_spans(spans: Sequence[Span]) -> list[Span]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -22,7 +23,9 @@ from ...errors import (
 from ...stores import display_path, parse_location
 from ...stores.limits import MIXTURE_FILE, read_within
 from .conversation import Message
-from .marks import GENERATION_END, GENERATION_START
+from .marks import GENERATION_END, GENERATION_START, MEDIA_KINDS
+
+_MEDIA_MARK = re.compile(f"([{''.join(MEDIA_KINDS)}])")
 
 
 @dataclass(frozen=True)
@@ -124,15 +127,20 @@ class ChatTemplate:
         source: the template.
         variables: values for the template, such as `bos_token` or `enable_thinking`.
         date: the date for `strftime_now` and `date_string`.
+        takes_parts: whether the template takes contents as lists of typed parts.
 
     Raises:
         ConfigError: if the template is not valid Jinja.
     """
 
     def __init__(
-        self, source: str, variables: Mapping[str, Any], date: datetime.date | None
+        self,
+        source: str,
+        variables: Mapping[str, Any],
+        date: datetime.date | None,
+        takes_parts: bool = False,
     ) -> None:
-        self.source, self._date = source, date
+        self.source, self._date, self._takes_parts = source, date, takes_parts
         self.has_generation = "endgeneration" in source
         self._compiled = _compile(source)
         self._variables = {**variables, "strftime_now": self._strftime_now}
@@ -180,7 +188,7 @@ class ChatTemplate:
         """
         try:
             return self._compiled.render(
-                messages=messages,
+                messages=[*map(_split_parts, messages)] if self._takes_parts else messages,
                 tools=tools,
                 documents=None,
                 add_generation_prompt=add_generation_prompt,
@@ -195,6 +203,16 @@ class ChatTemplate:
                 + ", ".join(str(message["role"]) for message in messages[:8])
                 + ", ..." * (len(messages) > 8)
             ) from error
+
+
+def _split_parts(message: Message) -> Message:
+    """Return a message whose content is a list of parts: texts, and places for media."""
+    pieces = [piece for piece in _MEDIA_MARK.split(message["content"]) if piece]
+    parts = [
+        {"type": MEDIA_KINDS[piece]} if piece in MEDIA_KINDS else {"type": "text", "text": piece}
+        for piece in pieces or [""]
+    ]
+    return {**{key: value for key, value in message.items() if key != "media"}, "content": parts}
 
 
 @cache
