@@ -344,7 +344,8 @@ def is_empty_answer(i: int, learned: list[bool], texts: list[str]) -> bool:
         texts: the texts of tokens.
     """
     if texts[i] in ANSWER_ENDS:
-        before = next((j for j in range(i - 1, -1, -1) if texts[j].strip()), 0)
+        blank = ("", "<think>", "</think>")
+        before = next((j for j in range(i - 1, -1, -1) if texts[j].strip() not in blank), 0)
         return not learned[before] or texts[before] in ANSWER_ENDS
     return any(
         texts[j : j + 2] == ["<think>", "</think>"] and texts[j + 2] in ANSWER_ENDS

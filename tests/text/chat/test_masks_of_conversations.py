@@ -103,6 +103,17 @@ def test_the_end_of_an_empty_answer_is_learned_without_blocks(answer: str) -> No
     assert shown(without_blocks("chatml"), messages, eos="<|im_end|>") == expected
 
 
+def test_empty_answers_that_a_template_trims_at_different_ends_are_found() -> None:
+    source = (
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' }}"
+        "{{ m.content.lstrip('\n') if loop.last else m.content.rstrip('\n') }}"
+        "{{ '<|im_end|>\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    text = shown(source, dialog("a", "\n", "b", "\n"), eos="<|im_end|>")
+    assert text.count("<|im_start|>assistant\n[[<|im_end|>]]\n") == 2
+
+
 @pytest.mark.parametrize("answer", ["<think>\nr\n</think>", "<think>\nr\n</think>\n\n\n"])
 def test_an_answer_of_reasoning_alone_is_learned_without_blocks(answer: str) -> None:
     text = shown(without_blocks("qwen"), dialog("a", answer), eos="<|im_end|>")

@@ -124,7 +124,7 @@ class MessageLocator:
         template: ConversationTemplate,
     ) -> dict[int, list[Span]] | None:
         """Return spans from a second rendering with marks; `None` if marks change the text."""
-        marked = [_mark_message(message, i) for i, message in enumerate(messages)]
+        marked: list[Message] = [_mark_message(message, i) for i, message in enumerate(messages)]
         parts = _render_parts(template, marked, tools, rendering.text)
         for mark_content in _CAREFUL_MARKS:
             missing = [
@@ -134,12 +134,19 @@ class MessageLocator:
             ]
             if not missing:
                 break
-            careful = [*marked]
-            for i in missing:
-                content = mark_content(messages[i]["content"], i)
-                careful[i] = {**marked[i], "content": content}
-            if (found := _render_parts(template, careful, tools, rendering.text)) is not None:
-                marked, parts = careful, found
+            groups = [missing]
+            if parts is not None and len(missing) > 1:  # if that changes the text, one by one
+                groups += [[i] for i in missing]
+            for group in groups:
+                careful: list[Message] = [*marked]
+                for i in group:
+                    content = mark_content(messages[i]["content"], i)
+                    careful[i] = {**marked[i], "content": content}
+                found = _render_parts(template, careful, tools, rendering.text)
+                if found is not None:
+                    marked, parts = careful, found
+                    if group == missing:
+                        break
         if parts is None:
             return None
         spans = dict[int, list[Span]]()
