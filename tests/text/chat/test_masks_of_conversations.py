@@ -122,6 +122,17 @@ def test_an_answer_of_reasoning_alone_is_learned_without_blocks(answer: str) -> 
     assert "assistant\n[[<|im_end|>]]\n" in text
 
 
+def test_the_end_of_reasoning_without_an_answer_is_learned_with_any_tag() -> None:
+    source = without_blocks("chatml").replace(
+        "{{- message.content }}",
+        "{{- 'thought:' + (message.reasoning_content or '') + '<channel|>' + message.content }}",
+    )
+    messages = dialog("a", "")
+    messages[1]["reasoning_content"] = "r"
+    text = shown(source, messages, eos="<|im_end|>")
+    assert text.endswith("<|im_start|>assistant\n[[thought:r<channel|><|im_end|>]]\n")
+
+
 def test_white_space_before_an_answer_to_tools_is_learned_without_blocks() -> None:
     messages = [*dialog("a", "b"), {"role": "tool", "content": "1"}]
     messages.append({"role": "assistant", "content": "\n\nc"})

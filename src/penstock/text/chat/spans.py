@@ -212,8 +212,9 @@ class MessageLocator:
             start = self._find_start(rendering, bounds[0], start)
         for first, last in self._owned_between(rendering, stop, bounds[1]):
             if text[first:last] in self.ends:
-                between = text[stop:first].replace(_THINK_END, "", 1)  # an empty answer
-                if message.get("tool_calls") or not between.strip():
+                # Behind calls and reasoning without an answer, the template may write more.
+                is_open = message.get("tool_calls") or _is_empty(message)
+                if is_open or not text[stop:first].strip():
                     return start, last
                 break
         for end in self.ends:
@@ -398,6 +399,11 @@ def _needs_care(message: Message) -> bool:
     """Return whether marks around the whole content may be lost, or change the rendering."""
     content: str = message["content"]
     return _THINK_END in content or not content.strip()
+
+
+def _is_empty(message: Message) -> bool:
+    """Return whether a message has no text behind its reasoning."""
+    return not message["content"].rpartition(_THINK_END)[2].strip()
 
 
 def _mark_reasoning(text: str, number: int) -> str:
