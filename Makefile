@@ -87,7 +87,8 @@ soak: $(VENV)/.dev
 	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/test_found.py \
 	    tests/demo/test_story.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/mixing/test_mix.py tests/engine/changes/test_adopt.py tests/media/test_images.py \
-	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py tests/compat/test_grain_order.py
+	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py \
+	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \
@@ -115,6 +116,7 @@ notebooks: $(VENV)/.dev
 trl: $(VENV)/.dev
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
 	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py
+	SOAK=1 $(PYTEST) tests/text/chat/test_masks_of_public_templates.py
 	PYTHONPATH=src $(BIN)/python -W ignore -m bench.compare_chat_masks
 
 # The lower bounds of pyproject.toml on the oldest Python, in an environment of their own, without pandas. Tests of

@@ -12,6 +12,7 @@ Differences without an explanation in `EXPLAINED` make the exit status 1.
 from __future__ import annotations
 
 import argparse
+import copy
 import datetime
 import logging
 import random
@@ -20,6 +21,7 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -30,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from tokenizers import AddedToken
 
-from chat_cases import BOS, CONTROL, EOS, FAMILIES, NOT_SPECIAL, bpe, make_bpe, random_conversation
+from chat_cases import BOS, EOS, FAMILIES, make_bpe
+from chat_conversations import ABILITIES, TOOLS, Abilities, ConversationMaker, tool_bpe
 from penstock.text import Chat
 from penstock.text.chat import templates
 
@@ -45,6 +48,12 @@ EXPLAINED = {
     "follows this prompt",
     "white space": "white space that the template writes behind the end of an answer: a model that "
     "stops there never writes it",
+    "earlier rendering": "the template writes an answer in another way if messages follow, such as "
+    "without its reasoning: axolotl finds its place in the conversation up to it, and learns other "
+    "tokens; TRL ends a prompt where it differs from the whole, and learns the last answers of the prompt",
+    "brackets": "brackets at the ends of an answer: axolotl compares it with [[dummy_message]]",
+    "empty answer": "the token that ends an empty answer: axolotl does not learn it, and Chat does, "
+    "unless the template trims white space together with the answer",
     "opening": "what the template writes between the prompt of a generation and the content, such as "
     "an empty reasoning: the model writes it, and axolotl looks for the content alone",
     "end of text": "the end-of-text token behind the one that ends the last answer: Chat learns it, "
@@ -67,6 +76,7 @@ ENDS = (
     "<|END_OF_TURN_TOKEN|>", "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<｜end▁of▁sentence｜>",
     "<turn|>",
 )  # fmt: skip
+ANSWER_ENDS = (*ENDS, "</s>", "<eos>")
 
 
 class Row(NamedTuple):
@@ -76,7 +86,7 @@ class Row(NamedTuple):
     mask: list[bool]
 
 
-Messages = list[dict[str, Any]]
+Sample = dict[str, Any]
 Encode = Callable[[list[dict[str, Any]]], list[Row]]
 
 
@@ -87,7 +97,7 @@ def make_tokenizer(family: str) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     tokenizer: Any = PreTrainedTokenizerFast(
-        tokenizer_object=bpe(), eos_token=EOS[family], bos_token=BOS.get(family)
+        tokenizer_object=tool_bpe(), eos_token=EOS[family], bos_token=BOS.get(family)
     )
     tokenizer.chat_template = (SOURCES / f"{family}.jinja").read_text(encoding="utf-8")
     return tokenizer
@@ -171,7 +181,7 @@ def encode_by_axolotl(tokenizer: Any, end: str) -> Encode:
     )  # fmt: skip
 
     def encode(samples: list[dict[str, Any]]) -> list[Row]:
-        rows = [strategy.tokenize_prompt(sample) for sample in samples]
+        rows = [strategy.tokenize_prompt(copy.deepcopy(sample)) for sample in samples]
         return [Row([*row["input_ids"]], [x != -100 for x in row["labels"]]) for row in rows]
 
     return encode
@@ -181,25 +191,57 @@ def encode_by_axolotl(tokenizer: Any, end: str) -> Encode:
 
 
 @cache
-def conversations(family: str, count: int, think: bool = True) -> list[Messages]:
-    rng, out = random.Random(family), list[Messages]()
-    control = (*CONTROL, *NOT_SPECIAL)
-    for number in range(count):
-        out.append(
-            random_conversation(rng, False, number % 2 == 1, think and number % 3 == 0, control)
-        )
-    return out
+def conversations(family: str, count: int, abilities: Abilities | None = None) -> list[Sample]:
+    """Return realistic conversations, in a form that Arrow tables can store.
+
+    TRL prepares Arrow tables. So contents are texts, and arguments of tools are mappings. Messages
+    hold no control tokens, which the other libraries encode as tokens.
+    """
+    abilities = replace(abilities or ABILITIES[family], weights=False)
+    maker = ConversationMaker(random.Random(family), abilities, (), ())
+    return [store(maker.conversation()) for _ in range(count)]
 
 
-def as_completions(family: str, count: int) -> list[dict[str, Any]]:
-    return [{"prompt": m[:-1], "completion": m[-1:]} for m in conversations(family, count)]
+def store(sample: Sample) -> Sample:
+    """Return a conversation in a form that Arrow tables can store."""
+    messages = list[Sample]()
+    for message in sample["messages"]:
+        content = message["content"] or ""
+        text = content if isinstance(content, str) else "".join(part["text"] for part in content)
+        stored: Sample = {"role": message["role"], "content": text}
+        for name in ("reasoning_content", "reasoning", "thinking"):
+            if name in message:
+                stored["reasoning_content"] = message[name]
+        if calls := message.get("tool_calls"):
+            functions = [{"name": c["function"]["name"], "arguments": {"q": "ö"}} for c in calls]
+            stored["tool_calls"] = [{"type": "function", "function": f} for f in functions]
+        messages.append(stored)
+    # A table has the columns of its first row.
+    return {"messages": messages, "tools": TOOLS if "tools" in sample else None}
 
 
-def as_pairs(family: str, count: int) -> list[dict[str, Any]]:
-    given = conversations(family, count)
+def as_completions(family: str, count: int) -> list[Sample]:
+    """Return prompts with their completions."""
     return [
-        {"prompt": m[:-1], "chosen": m[-1:], "rejected": other[-1:]}
-        for m, other in zip(given, given[1:] + given[:1], strict=True)
+        {"prompt": sample["messages"][:-1], "completion": sample["messages"][-1:]}
+        for sample in conversations(family, count)
+    ]
+
+
+def as_pairs(family: str, count: int) -> list[Sample]:
+    """Return prompts with two answers."""
+    given = [
+        sample
+        for sample in conversations(family, count)
+        if sample["messages"][-1]["content"].strip()
+    ]
+    return [
+        {
+            "prompt": sample["messages"][:-1],
+            "chosen": sample["messages"][-1:],
+            "rejected": other["messages"][-1:],
+        }
+        for sample, other in zip(given, given[1:] + given[:1], strict=True)
     ]
 
 
@@ -217,12 +259,28 @@ class Result(NamedTuple):
 
 
 def compare(
-    tokenizer: Any, ours: list[Row], theirs: list[Row], other_template: bool = False
+    tokenizer: Any,
+    ours: list[Row],
+    theirs: list[Row],
+    other_template: bool = False,
+    earlier: list[bool] | None = None,
 ) -> Result:
+    """Return which rows are equal, and why the others are not.
+
+    Args:
+        tokenizer: the tokenizer, for the texts of tokens.
+        ours: rows of `Chat`.
+        theirs: rows of the other library.
+        other_template: whether the other library has another template.
+        earlier: for each row, whether earlier answers change with later messages.
+    """
     equal, other_tokens, kinds, unexplained = 0, 0, Counter[str](), list[str]()
-    for own, other in zip(ours, theirs, strict=True):
+    for number, (own, other) in enumerate(zip(ours, theirs, strict=True)):
         if own == other:
             equal += 1
+            continue
+        if earlier and earlier[number] and own.ids == other.ids:
+            kinds["earlier rendering (conversations)"] += 1
             continue
         if own.ids != other.ids:
             other_tokens += 1
@@ -237,6 +295,8 @@ def compare(
             if mine == their:
                 continue
             kind = classify(i, own, other, texts)
+            if kind is None and earlier and not texts[i].strip("[]"):
+                kind = "brackets"
             who = "Chat" if mine else "other"
             kinds[f"{who}: {kind or repr(texts[i])}"] += 1
             if kind is None:
@@ -255,6 +315,8 @@ def compare(
 def classify(i: int, ours: Row, theirs: Row, texts: list[str]) -> str | None:
     """Return the explanation of a token that only one side learns; `None` if there is none."""
     size = len(ours.ids)
+    if is_empty_answer(i, (theirs, ours)[ours.mask[i]].mask, texts):
+        return "empty answer"
     if ours.mask[i]:
         if i == size - 1 and ours.mask[i] and not theirs.mask[i] and texts[i - 1] == "\n":
             return "end of text"
@@ -265,10 +327,43 @@ def classify(i: int, ours: Row, theirs: Row, texts: list[str]) -> str | None:
         return "white space"
     following = next((j for j in range(i, size) if ours.mask[j] or not theirs.mask[j]), size)
     if following < size and ours.mask[following]:
+        if any(text in ANSWER_ENDS for text in texts[i:following]):
+            return "earlier rendering"
         if following == i + 1 and not theirs.mask[i - 1] and texts[i][:1] not in "<[":
             return "begins before" if texts[i].strip() else "header"
         return "header"
     return None
+
+
+def is_empty_answer(i: int, learned: list[bool], texts: list[str]) -> bool:
+    """Return whether a token belongs to an answer without text, or ends it.
+
+    Args:
+        i: the index of the token.
+        learned: which tokens the side learns that learns this one.
+        texts: the texts of tokens.
+    """
+    if texts[i] in ANSWER_ENDS:
+        blank = ("", "<think>", "</think>")
+        before = next((j for j in range(i - 1, -1, -1) if texts[j].strip() not in blank), 0)
+        return not learned[before] or texts[before] in ANSWER_ENDS
+    return any(
+        texts[j : j + 2] == ["<think>", "</think>"] and texts[j + 2] in ANSWER_ENDS
+        for j in range(max(0, i - 3), min(i + 1, len(texts) - 2))
+    )
+
+
+def has_earlier_rendering(tokenizer: Any, sample: Sample) -> bool:
+    """Return whether a conversation up to an answer is rendered otherwise than in the whole."""
+    messages, tools = sample["messages"], sample["tools"]
+    whole = tokenizer.apply_chat_template(messages, tools=tools, tokenize=False)
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            until = messages[: number + 1]
+            text = tokenizer.apply_chat_template(until, tools=tools, tokenize=False)
+            if not whole.startswith(text.removesuffix(tokenizer.eos_token)):
+                return True
+    return False
 
 
 def make_other_tokenizer(source: str) -> Any:
@@ -297,10 +392,8 @@ def run_templates(count: int, names: tuple[str, ...] = TEXTS) -> Iterator[tuple[
             (folder / f"{name}{end}.jinja").read_text(encoding="utf-8") for end in ("", "_training")
         )
         tokenizer = make_other_tokenizer(source)
-        given = conversations(name, count)
-        if "System role not supported" in source:
-            given = [messages[messages[0]["role"] == "system" :] for messages in given]
-        rows = [{"messages": messages} for messages in given]
+        has_system = "System role not supported" not in source
+        rows = conversations(name, count, Abilities(repeats=False, system=has_system))
         ours = encode_by_chat(tokenizer, date=today)(rows)
         sft = encode_by_sft(
             tokenizer, assistant_only_loss=True, completion_only_loss=False, template=training
@@ -314,13 +407,15 @@ def run(
     for family in families:
         tokenizer, end = make_tokenizer(family), END[family]
         chat = encode_by_chat(tokenizer)
-        messages = [{"messages": m} for m in conversations(family, count)]
+        messages = conversations(family, count)
         ours = chat(messages)
         sft = encode_by_sft(tokenizer, assistant_only_loss=True, completion_only_loss=False)
         yield family, "TRL assistant_only_loss", compare(tokenizer, ours, sft(messages))
         if axolotl:
             other = encode_by_axolotl(tokenizer, end)(messages)
-            yield family, "axolotl chat_template", compare(tokenizer, ours, other)
+            earlier = [has_earlier_rendering(tokenizer, sample) for sample in messages]
+            result = compare(tokenizer, ours, other, earlier=earlier)
+            yield family, "axolotl chat_template", result
         completions = as_completions(family, count)
         other = encode_by_sft(tokenizer, completion_only_loss=True)(completions)
         yield family, "TRL completion_only_loss", compare(tokenizer, chat(completions), other)

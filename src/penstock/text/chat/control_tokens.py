@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import DataError
 from ..offset_tokenizers import match_any
-from .conversation import Conversation, Message
+from .conversation import Conversation, Message, ToolArguments
 from .marks import DATA, NONCHARACTERS, Span
 
 _KNOWN_ROLES = {"system", "developer", "user", "assistant", "tool", "function", "ipython"}
@@ -175,8 +175,8 @@ def _collect(value: Any, texts: list[str]) -> bool:
     if kind is str:
         texts.append(value)
         return True
-    if kind is dict or kind is list:
-        items = [part for item in value.items() for part in item] if kind is dict else value
+    if kind is dict or kind is list or kind is ToolArguments:
+        items = value if kind is list else [part for item in value.items() for part in item]
         plain = True
         for item in items:
             plain = _collect(item, texts) and plain

@@ -41,6 +41,53 @@ _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
 
 
+class ToolArguments(dict[str, Any]):
+    """Arguments of a tool call that were given as JSON text.
+
+    Args:
+        arguments: the arguments.
+        text: their JSON text.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any], text: str) -> None:
+        super().__init__(arguments)
+        self._text = text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ToolArguments, (dict(self), self._text)
+
+    def as_text(self) -> str:
+        """Return the JSON text."""
+        return self._text
+
+
+def write_arguments(messages: Sequence[Message]) -> list[Message]:
+    """Return messages whose tool calls have their arguments as JSON text, not as mappings.
+
+    Args:
+        messages: uniform messages.
+    """
+
+    def write(call: Any) -> Any:
+        if not isinstance(call, dict):
+            return call
+        written = {**cast("dict[str, Any]", call)}
+        if "function" in written:
+            return {**written, "function": write(written["function"])}
+        if isinstance(arguments := written.get("arguments"), ToolArguments):
+            written["arguments"] = arguments.as_text()
+        elif isinstance(arguments, dict):
+            written["arguments"] = json.dumps(arguments, ensure_ascii=False)
+        return written
+
+    return [
+        {**message, "tool_calls": [write(call) for call in message["tool_calls"]]}
+        if message.get("tool_calls")
+        else message
+        for message in messages
+    ]
+
+
 @dataclass(frozen=True, eq=False)
 class MediaPart:
     """A part of a message that is no text.
@@ -224,7 +271,7 @@ def _read_tool_call(call: Any) -> Any:
         except ValueError:
             parsed = None
         if isinstance(parsed, dict):
-            function["arguments"] = parsed
+            function["arguments"] = ToolArguments(cast("dict[str, Any]", parsed), arguments)
     return {**result, "function": function} if isinstance(inner, Mapping) else function
 
 

@@ -47,6 +47,16 @@ def mark_part(text: str, message: int) -> str:
     return f"{text[:start]}{_PART_START}{number}{core}{_PART_END}{number}{text[end:]}"
 
 
+def mark_empty(message: int) -> str:
+    """Return the two marks of a part of a message without characters.
+
+    Args:
+        message: the index of the message.
+    """
+    number = format(message, "x").translate(_DIGITS)
+    return f"{_PART_START}{number}{_PART_END}{number}"
+
+
 @dataclass
 class Rendering:
     """A rendered conversation without its marks.

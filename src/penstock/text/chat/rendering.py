@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal, NamedTuple, TypeAlias
 
 from ...errors import DataError
 from ..offset_tokenizers import ChatText
 from .compiled import CompiledChat
-from .conversation import Conversation, Message, Segments
+from .conversation import Conversation, Message, Segments, write_arguments
 from .marks import NONCHARACTERS, Span, read_marks
 from .media import ExpandedTemplate, Expansion
 from .spans import merge_spans, subtract_spans
@@ -57,6 +58,8 @@ class SequenceRenderer:
         compiled, messages = self._compiled, conversation.messages
         own_template, locator, control = compiled.require_template()
         template, processor = own_template, compiled.processor
+        if any("tool_calls" in message for message in messages) and template.takes_text_arguments:
+            conversation = replace(conversation, messages=write_arguments(messages))
         if processor is not None:
             template = ExpandedTemplate(own_template, processor, conversation)
         protected, tools, is_marked = control.protect(conversation)

@@ -22,6 +22,7 @@ from .marks import (
     PLACEHOLDER,
     Rendering,
     Span,
+    mark_empty,
     mark_part,
     read_marks,
     remove_marks,
@@ -65,7 +66,7 @@ class MessageLocator:
     def __init__(self, template: ChatTemplate, control: ControlTokens, eos: str) -> None:
         self._template, self._control = template, control
         self._eos = (eos,) if eos else ()
-        self._answer_header, self.ends = "", self._eos
+        self._answer_headers, self.ends = list[str](), self._eos
         self._probe()
 
     def locate(
@@ -123,17 +124,31 @@ class MessageLocator:
         template: ConversationTemplate,
     ) -> dict[int, list[Span]] | None:
         """Return spans from a second rendering with marks; `None` if marks change the text."""
-        marked = [_mark_message(message, i) for i, message in enumerate(messages)]
+        marked: list[Message] = [_mark_message(message, i) for i, message in enumerate(messages)]
         parts = _render_parts(template, marked, tools, rendering.text)
+        for mark_content in _CAREFUL_MARKS:
+            missing = [
+                i
+                for i, message in enumerate(messages)
+                if (parts is None or (i in wanted and i not in parts)) and _needs_care(message)
+            ]
+            if not missing:
+                break
+            groups = [missing]
+            if parts is not None and len(missing) > 1:  # if that changes the text, one by one
+                groups += [[i] for i in missing]
+            for group in groups:
+                careful: list[Message] = [*marked]
+                for i in group:
+                    content = mark_content(messages[i]["content"], i)
+                    careful[i] = {**marked[i], "content": content}
+                found = _render_parts(template, careful, tools, rendering.text)
+                if found is not None:
+                    marked, parts = careful, found
+                    if group == missing:
+                        break
         if parts is None:
             return None
-        if changed := [i for i in wanted if i not in parts and _has_reasoning(messages[i])]:
-            # The template drops or moves the reasoning: mark it apart from the rest.
-            for i in changed:
-                marked[i] = {**marked[i], "content": _mark_reasoning(messages[i]["content"], i)}
-            parts = _render_parts(template, marked, tools, rendering.text)
-            if parts is None:
-                return None
         spans = dict[int, list[Span]]()
         ordered = sorted(parts.items(), key=lambda entry: min(entry[1]))
         edges = [(min(found)[0], max(stop for _, stop in found)) for _, found in ordered]
@@ -179,7 +194,7 @@ class MessageLocator:
                     "answers in the template, or use a built-in one, such as template='chatml'"
                 )
             spans[number] = [
-                self._extend(messages[number], rendering, (start, stop), (start, len(text)))
+                self._extend(messages[number], rendering, (start, stop), (0, len(text)))
             ]
         return spans
 
@@ -193,23 +208,45 @@ class MessageLocator:
             bounds: the end of the message before it and the start of the one after it.
         """
         text, (start, stop) = rendering.text, span
-        before = text[bounds[0] : start]
         if message["role"] == "assistant":
-            header = before.rfind(self._answer_header) if self._answer_header else -1
-            first = bounds[0] + header + len(self._answer_header)
-            if header >= 0:  # the model writes everything behind the prompt of a generation
-                start = first
-            elif before.rstrip().endswith(_THINK_START):
-                start = bounds[0] + len(before.rstrip()) - len(_THINK_START)
+            start = self._find_start(rendering, bounds[0], start)
         for first, last in self._owned_between(rendering, stop, bounds[1]):
             if text[first:last] in self.ends:
-                if message.get("tool_calls") or not text[stop:first].strip():
+                # Behind calls and reasoning without an answer, the template may write more.
+                is_open = message.get("tool_calls") or _is_empty(message)
+                if is_open or not text[stop:first].strip():
                     return start, last
                 break
         for end in self.ends:
             if text.startswith(end, stop):
                 return start, stop + len(end)
         return start, stop
+
+    def _find_start(self, rendering: Rendering, lowest: int, start: int) -> int:
+        """Return where an answer begins, before its first marked character.
+
+        Args:
+            rendering: the rendering.
+            lowest: the end of the message before it.
+            start: its first marked character.
+        """
+        text = rendering.text
+        owned = [*self._owned_between(rendering, lowest, start)]
+        ends = [right for left, right in owned if text[left:right] in self.ends]
+        lowest_begin = max(ends, default=lowest)
+        for header in self._answer_headers:
+            # The template may write an empty reasoning of the data as the header ends.
+            first = text.rfind(header, lowest, start + len(header) - 1)
+            while first >= 0 and any(first < i < first + len(header) for i in rendering.data):
+                first = text.rfind(header, lowest, first)  # a header in the data
+            if first >= 0 and first + len(header) >= lowest_begin:
+                return first + len(header)  # the model writes what follows the prompt
+        before = text[lowest:start].rstrip()
+        if before.endswith(_THINK_START):
+            return lowest + len(before) - len(_THINK_START)
+        if self._answer_headers and owned and text[owned[-1][1] : start].isspace():
+            return owned[-1][1]  # behind another header, such as the results of tools
+        return start
 
     def _owned_between(self, rendering: Rendering, start: int, stop: int) -> Iterator[Span]:
         """Yield the control tokens of the template that begin between two positions."""
@@ -269,11 +306,34 @@ class MessageLocator:
                 "does not learn to end its answers: move {%% endgeneration %%} behind it",
                 next(end for end in self.ends for tail in tails if tail.startswith(end)),
             )
+        self._answer_headers = self._find_headers(text, prompt)
+
+    def _find_headers(self, text: str, prompt: str) -> list[str]:
+        """Return the headers of answers: what the prompt of a generation ends with, and parts of it.
+
+        In earlier answers, a template may leave out the end of it, such as `<think>`.
+
+        Args:
+            text: a conversation of placeholders.
+            prompt: a question, and the prompt of a generation.
+        """
         start = prompt.rfind(PLACEHOLDER[0]) + 1
         after = [
-            last for first, last in self._owned_after(prompt, start) if prompt[first:last] in ends
+            last
+            for first, last in self._owned_after(prompt, start)
+            if prompt[first:last] in self.ends
         ]
-        self._answer_header = prompt[after[0] if after else start :].lstrip("\n")
+        header = prompt[after[0] if after else start :].lstrip("\n")
+        if not header:
+            return []
+        headers = [header]
+        between = f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}"
+        for written in re.findall(between, text):
+            sizes = range(len(header), 0, -1)
+            size = next((size for size in sizes if written.endswith(header[:size])), len(header))
+            if header[:size] not in headers:
+                headers.append(header[:size])
+        return headers
 
     def _owned_after(self, text: str, position: int) -> list[Span]:
         owned, _ = self._control.find_owned(text, [])
@@ -335,16 +395,47 @@ def _mark_message(message: Message, number: int) -> Message:
     return marked
 
 
-def _has_reasoning(message: Message) -> bool:
-    return _THINK_END in message["content"]
+def _needs_care(message: Message) -> bool:
+    """Return whether marks around the whole content may be lost, or change the rendering."""
+    content: str = message["content"]
+    return _THINK_END in content or not content.strip()
+
+
+def _is_empty(message: Message) -> bool:
+    """Return whether a message has no text behind its reasoning."""
+    return not message["content"].rpartition(_THINK_END)[2].strip()
 
 
 def _mark_reasoning(text: str, number: int) -> str:
-    """Return a content with marks around the reasoning and around the rest."""
+    """Return a content with marks around the reasoning and around the rest.
+
+    A template may drop, move or trim the reasoning.
+    """
     before, end, after = text.rpartition(_THINK_END)
-    head, start, reasoning = before.partition(_THINK_START)
-    marked = f"{mark_part(head, number)}{start}{mark_part(reasoning, number)}"
-    return f"{marked}{end}{mark_part(after, number)}"
+    return f"{_mark_before(before, number)}{end}{mark_part(after, number)}"
+
+
+def _mark_empty_start(text: str, number: int) -> str:
+    """Return a content with marks as `_mark_reasoning` does, and at the start of an empty answer."""
+    before, end, after = text.rpartition(_THINK_END)
+    marked = mark_part(after, number) if after.strip() else f"{mark_empty(number)}{after}"
+    return f"{_mark_before(before, number)}{end}{marked}"
+
+
+def _mark_empty_end(text: str, number: int) -> str:
+    """Return a content with marks as `_mark_reasoning` does, and at the end of an empty answer."""
+    before, end, after = text.rpartition(_THINK_END)
+    marked = mark_part(after, number) if after.strip() else f"{after}{mark_empty(number)}"
+    return f"{_mark_before(before, number)}{end}{marked}"
+
+
+def _mark_before(text: str, number: int) -> str:
+    """Return the part of a content before the end of the reasoning, with marks."""
+    head, start, reasoning = text.partition(_THINK_START)
+    return f"{mark_part(head, number)}{start}{mark_part(reasoning, number)}"
+
+
+_CAREFUL_MARKS = (_mark_reasoning, _mark_empty_start, _mark_empty_end)
 
 
 def _mark_call(call: Any, number: int) -> Any:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,23 @@ class ChatTemplate:
         self._variables = {**variables, "strftime_now": self._strftime_now}
         if date is not None:
             self._variables.setdefault("date_string", date.strftime("%d %b %Y"))
+
+    @cached_property
+    def takes_text_arguments(self) -> bool:
+        """True if the template joins the arguments of tool calls as text, as that of DeepSeek V3."""
+
+        def is_refused(arguments: Any) -> bool:
+            function = {"name": "f", "arguments": arguments}
+            call = {"id": "call00000", "type": "function", "function": function}
+            question: Message = {"role": "user", "content": "a"}
+            answer: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
+            try:
+                self.render([question, answer], None)
+            except DataError:
+                return True
+            return False
+
+        return is_refused({"a": 1}) and not is_refused('{"a": 1}')
 
     def _strftime_now(self, format: str) -> str:
         if self._date is None:
