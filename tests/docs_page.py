@@ -4,8 +4,9 @@
     PYTHONPATH=src python tests/docs_page.py --write docs/quickstart.md    replace the outputs that differ
 
 A comment after a bare expression is its value. A block `output` is what the `python` block before it prints. A block
-with a title is a file. On pages that make their own data (`SELF_CONTAINED`), commands of `penstock` run too, and every
-printed line is shown. In an output, `...` stands for any text; such outputs are never replaced.
+with a title is a file. Commands of `penstock` run too: what a page shows of them is compared, and the exit code of
+others is 0 or 1. On pages that make their own data (`SELF_CONTAINED`), every printed line is shown. In an output, `...` stands
+for any text; such outputs are never replaced.
 """
 
 from __future__ import annotations
@@ -101,9 +102,9 @@ def require_equal_output(shown: str, printed: str, where: str) -> None:
     assert is_shown(shown, printed), f"{where}: the page shows\n{shown}\nit is\n{printed}"
 
 
-def run_command(command: str) -> str:
-    """Run a command of `penstock`, and return what it prints."""
-    return subprocess.run(
+def run_command(command: str) -> tuple[str, int]:
+    """Run a command of `penstock`; return what it prints, and its exit code."""
+    ended = subprocess.run(
         [sys.executable, "-m", "penstock", *shlex.split(command, comments=True)[1:]],
         env={
             **os.environ,
@@ -114,7 +115,8 @@ def run_command(command: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    ).stdout
+    )
+    return ended.stdout, ended.returncode
 
 
 def run_page(page: Path, write: bool = False) -> None:
@@ -144,10 +146,12 @@ def run_page(page: Path, write: bool = False) -> None:
             with contextlib.redirect_stdout(io.StringIO()) as output:
                 run(code, names, page.name, first)
             printed = output.getvalue()
-        elif language == "console" and page in SELF_CONTAINED:
+        elif language == "console":
             for command, shown in COMMAND.findall(code):
-                text = run_command(command)
-                if not is_shown(shown, text):
+                text, exit_code = run_command(command)
+                if page not in SELF_CONTAINED and not shown:
+                    assert exit_code in (0, 1), f"{where}: {command} fails:\n{text}"
+                elif not is_shown(shown, text):
                     before = f"$ {command}\n"
                     actual = actual.replace(before + shown, before + without_trailing_space(text))
         if actual != code and (not write or "..." in code):

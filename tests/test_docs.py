@@ -1,6 +1,7 @@
 """The code in the README and in the docs runs, page by page, and shows what it gives: see `docs_page.py`.
 
-Pages that do not make their own data run in a folder with a little data in `data/`:
+Commands of `docs/command-line.md` run beside the files of `command_pages.py`. Other pages that do not
+make their own data run in a folder with a little data in `data/`:
 
 - `data/code/*.parquet`: 2 files, 60 rows of `text` and `path`
 - `data/text/*.jsonl.gz`: 2 files, 90 rows of `text`
@@ -32,11 +33,13 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from command_pages import make_command_data
 from docs_page import DOCS, ROOT, SELF_CONTAINED, blocks, require_equal_output, run, run_page
 from foreign_formats import write_mds
 from helpers import imports_a_framework, slow_if
 
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+COMMAND_LINE = DOCS / "command-line.md"
 RAY = 'executor="ray"'  # such a page runs in a process of its own: a cluster forks, and leaves threads
 
 
@@ -85,10 +88,11 @@ def make_data(folder: Path) -> None:
 
 
 def case(page: Path) -> Any:
-    """A page, marked slow if it imports a framework or begins a cluster."""
+    """A page, marked slow if it imports a framework, begins a cluster, or has many commands."""
     code = code_of(page)
     name = page.relative_to(DOCS).with_suffix("").as_posix() if DOCS in page.parents else page.stem
-    return pytest.param(page, id=name, marks=slow_if(imports_a_framework(code) or RAY in code))
+    slow = imports_a_framework(code) or RAY in code or page == COMMAND_LINE
+    return pytest.param(page, id=name, marks=slow_if(slow))
 
 
 @pytest.mark.parametrize("page", [case(page) for page in PAGES])
@@ -105,7 +109,9 @@ def test_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         )
         assert ended.returncode == 0, ended.stderr
         return
-    if page not in SELF_CONTAINED:
+    if page == COMMAND_LINE:
+        make_command_data(tmp_path)
+    elif page not in SELF_CONTAINED:
         make_data(tmp_path)
     run_page(page)
 
@@ -120,6 +126,19 @@ def test_a_wrong_output_is_found() -> None:
     require_equal_output("a\n...\nd", "a\nb\nc\nd\n", "here")
     with pytest.raises(AssertionError, match="here: the page shows"):
         require_equal_output("a", "b", "here")
+
+
+def test_commands_that_fail_or_print_something_else_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ penstock plan missing.yaml\n```\n")
+    with pytest.raises(AssertionError, match=r"line 2: penstock plan missing.yaml fails:"):
+        run_page(page)
+    page.write_text("```console\n$ penstock --version\npenstock 0\n```\n")
+    with pytest.raises(AssertionError, match="line 2: the page shows"):
+        run_page(page)
 
 
 def test_promises_name_tests_that_exist() -> None:
