@@ -483,7 +483,11 @@ class JoinedFiles:
         return self._digest
 
     def stat_companions(self, paths: Iterable[Path]) -> list[Stat]:
-        """Return the versions of the files that describe the rows of these parts, each file once."""
+        """Return the versions of the files that describe the rows of parts, each file once.
+
+        Args:
+            paths: Paths of the parts.
+        """
         if (list_companions := self._list_companions) is None:
             return []
         companions = dict.fromkeys(beside for path in paths for beside in list_companions(path))

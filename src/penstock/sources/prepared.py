@@ -86,7 +86,9 @@ class PreparedFolder:
 
     def _describe_exclusions(self, shards: Sequence[str]) -> str:
         """Return the excluded samples of some shards as text; empty without any."""
-        excluded = {shard: sorted(self.excluded[shard]) for shard in shards if shard in self.excluded}
+        excluded = {
+            shard: sorted(self.excluded[shard]) for shard in shards if shard in self.excluded
+        }
         return json.dumps(excluded, sort_keys=True) if excluded else ""
 
     def _shard(
