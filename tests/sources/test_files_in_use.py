@@ -25,6 +25,7 @@ import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 import pytest
 
+import energon_folders
 import foreign_formats
 import penstock as ps
 from archives import write as write_tar
@@ -606,6 +607,62 @@ def test_states_know_documents_whose_ends_alone_were_written_again(
     write_ends(name, tmp_path, [lengths[0], *lengths[:0:-1]])  # the delivered document is the same
     with pytest.raises(ps.StateError, match="'s': other rows"):
         ps.Loader(open_with_ends(name, tmp_path)).load_state_dict(state)
+
+
+# ---------------------------------------------------------------- descriptions of rows
+
+
+def exclude_another_sample(folder: Path) -> None:
+    """Exclude another sample of a folder that Energon prepared; its archives stay as they are."""
+    split = folder / ".nv-meta" / "split.yaml"
+    excluded = "train-000.tar/train/8" if split.stat().st_mtime == TIME else "train-000.tar/train/3"
+    content = json.loads(split.read_text())
+    split.write_text(json.dumps({**content, "exclude": [excluded]}))
+
+
+def swap_names(folder: Path) -> None:
+    """Swap the names of two columns in the index of LitData; its chunks stay as they are."""
+    index = folder / "index.json"
+    content = json.loads(index.read_text())
+    spec = json.loads(content["config"]["data_spec"])
+    spec[1]["context"] = json.dumps(json.loads(spec[1]["context"])[::-1])
+    content["config"]["data_spec"] = json.dumps(spec)
+    index.write_text(json.dumps(content))
+
+
+def write_energon_folder(folder: Path) -> None:
+    energon_folders.folder(folder, {"train": energon_folders.texts(0, 20)})
+    exclude_another_sample(folder)
+    os.utime(folder / ".nv-meta" / "split.yaml", (TIME, TIME))
+
+
+def write_two_texts(folder: Path) -> None:
+    rows = [{"a": f"a{number}", "b": f"b{number}"} for number in range(20)]
+    foreign_formats.write_litdata(folder, rows, {"a": "str", "b": "str"})
+
+
+@pytest.mark.parametrize(
+    ("write", "change"),
+    [(write_energon_folder, exclude_another_sample), (write_two_texts, swap_names)],
+)
+def test_states_know_rows_whose_description_alone_was_written_again(
+    write: Callable[[Path], None], change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    write(tmp_path / "data")
+    loader = ps.Loader(ps.read(tmp_path / "data").shuffle(seed=1))
+    next(iter(loader))
+    state = loader.state_dict()
+    change(tmp_path / "data")
+    with pytest.raises(ps.StateError, match="'data': other rows"):
+        ps.Loader(ps.read(tmp_path / "data").shuffle(seed=1)).load_state_dict(state)
+
+
+def test_selected_rows_follow_the_description_of_the_rows(tmp_path: Path) -> None:
+    write_two_texts(tmp_path / "data")
+    assert ps.read(tmp_path / "data", where={"a": ["a3"]})[0] == {"a": "a3", "b": "b3"}
+    swap_names(tmp_path / "data")
+    assert ps.read(tmp_path / "data", where={"a": ["b4"]})[0] == {"b": "a4", "a": "b4"}
+    assert len(ps.read(tmp_path / "data", where={"a": ["a3"]})) == 0
 
 
 # ---------------------------------------------------------------- beside others

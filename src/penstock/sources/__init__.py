@@ -30,6 +30,8 @@ from . import (
     file_versions,
     folders,
     lines,
+    litdata,
+    mds_index,
     prepared,
 )
 from .arrow_table import ArrowTable
@@ -96,6 +98,13 @@ _SELF_INDEXED_FORMATS = (
     "lance",
     "vortex",
 )
+_COMPANIONS: Mapping[str, Callable[[Path], Iterables[Path]]] = {
+    "litdata": litdata.list_companions,
+    "mds": mds_index.list_companions,
+    "tokens": list_companions,
+}
+"""Functions that list the files that describe the rows of another file, for each format."""
+
 _MAX_MAPPED_FILES = 128  # mapped files per source
 DECODED_CACHE_BYTES = 192 << 20
 """Bytes of decoded row groups and of tar indexes that a source caches."""
@@ -303,7 +312,7 @@ def _open_own_format(
         lengths=find_lengths,
         column=column,
         counts=counts,
-        list_companions=list_companions if format_name == "tokens" else None,
+        list_companions=_COMPANIONS.get(format_name),
     )
     if where is None:
         return chain

@@ -253,7 +253,8 @@ class JoinedFiles:
         lengths: Computes the lengths of all rows on first use; `None` if they are unknown.
         column: Column whose lengths `lengths` returns.
         counts: Token counter whose counts `lengths` returns.
-        list_companions: Lists the files beside a part that say where its rows begin and end.
+        list_companions: Lists the files beside or above a part that describe its rows.
+        selection: Identifies the rows if the parts hold more; facts about the rows are cached by it.
 
     Attributes:
         as_columns: Pass batches to functions as columns.
@@ -279,12 +280,13 @@ class JoinedFiles:
         lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
         counts: TokenCounter | None = None,
-        list_companions: Callable[[Path], list[Path]] | None = None,
+        list_companions: Callable[[Path], Iterable[Path]] | None = None,
+        selection: str = "",
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
-        self._list_companions = list_companions
+        self._list_companions, self._selection = list_companions, selection
         self.open_arguments: OpenArguments | None = None
         self.reopen: Callable[..., Source] | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
@@ -476,24 +478,26 @@ class JoinedFiles:
                 len(self),
                 self._describe_reading(),
                 self.cache,
-                self._stat_companions(),
+                self.stat_companions(self.paths),
             )
         return self._digest
 
-    def _stat_companions(self) -> list[Stat]:
-        """Return the versions of the files beside the parts, on which the rows depend too."""
-        if self._list_companions is None:
+    def stat_companions(self, paths: Iterable[Path]) -> list[Stat]:
+        """Return the versions of the files that describe the rows of parts, each file once.
+
+        Args:
+            paths: Paths of the parts.
+        """
+        if (list_companions := self._list_companions) is None:
             return []
-        return [
-            file_versions.stat_file(companion)
-            for path in self.paths
-            for companion in self._list_companions(path)
-        ]
+        companions = dict.fromkeys(beside for path in paths for beside in list_companions(path))
+        return [file_versions.stat_file(companion) for companion in companions]
 
     def _describe_reading(self) -> str:
         """Return a text that differs if other rows are read from the same files."""
         options = self.open_arguments and (self.open_arguments.dtype, self.open_arguments.eos)
-        return json.dumps([self.describe(), options], default=str)
+        spelled = json.dumps([self.describe(), options], default=str)
+        return f"{spelled} {self._selection}" if self._selection else spelled
 
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first rows."""

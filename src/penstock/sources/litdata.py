@@ -96,6 +96,11 @@ def open_litdata(request: OpenRequest, /) -> RecordFile:
     )
 
 
+def list_companions(path: Path) -> list[Path]:
+    """Return the index of a chunk, which describes its rows."""
+    return [path.with_name("index.json")]
+
+
 def _read_chunk_offsets(data: ChecksummedFile, rows: int) -> tuple[int, Any]:
     offsets = read_offsets(data, rows)
     return offsets.nbytes, offsets

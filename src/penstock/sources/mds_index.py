@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -44,6 +45,11 @@ def find_indexes(shard: Path) -> Iterator[tuple[Path, str]]:
         if folder == folder.parent:
             return
         index, name = folder.with_name("index.json"), f"{folder.name}/{name}"
+
+
+def list_companions(shard: Path) -> list[Path]:
+    """Return the nearest index of a shard, which describes its rows."""
+    return [index for index, _ in itertools.islice(find_indexes(shard), 1)]
 
 
 def parse_shards(content: Any, path: Path) -> list[ShardEntry]:

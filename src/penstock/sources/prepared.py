@@ -5,6 +5,7 @@ A shard is named by its path below the folder.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -80,7 +81,15 @@ class PreparedFolder:
             name=name,
             paths=paths,
             cache=cache,
+            selection=self._describe_exclusions(shards),
         )
+
+    def _describe_exclusions(self, shards: Sequence[str]) -> str:
+        """Return the excluded samples of some shards as text; empty without any."""
+        excluded = {
+            shard: sorted(self.excluded[shard]) for shard in shards if shard in self.excluded
+        }
+        return json.dumps(excluded, sort_keys=True) if excluded else ""
 
     def _shard(
         self,

@@ -23,6 +23,7 @@ from ..arrays.columnar import import_arrow, list_content_errors
 from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
+from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
 from . import derived_files
 from .cached_integers import load_or_make_integers
@@ -135,7 +136,13 @@ class SelectedRows:
             chain = self.chain
             spelled = f"{digest_memory(self._rows)}{json.dumps(self.describe(), default=str)}"
             self._digest = digest_files(
-                chain.paths, chain.stats, self.read, len(self), spelled, chain.cache
+                chain.paths,
+                chain.stats,
+                self.read,
+                len(self),
+                spelled,
+                chain.cache,
+                chain.stat_companions(chain.paths),
             )
         return self._digest
 
@@ -234,7 +241,9 @@ def select(
     conditions = normalize_selection(where)
     offset, rows_with_column = 0, np.zeros(len(conditions), np.int64)
     for path, file in zip(paths, files, strict=True):
-        counts, matches = _find_selected_rows(file, path, chain.format, conditions, cache)
+        counts, matches = _find_selected_rows(
+            file, path, chain.format, conditions, cache, chain.stat_companions([path])
+        )
         rows.append(matches + offset)
         offset, rows_with_column = offset + len(file), rows_with_column + counts
     if offset and not rows_with_column.all():
@@ -256,19 +265,26 @@ def _raise_missing_column(
 
 
 def _find_selected_rows(
-    file: IndexedFile, path: Path, format: str, where: Selection, cache: str | Path | None
+    file: IndexedFile,
+    path: Path,
+    format: str,
+    where: Selection,
+    cache: str | Path | None,
+    companions: Sequence[Stat],
 ) -> tuple[Ints, Ints]:
     """Return how many rows of a file have each column (by name), and the matching rows; cached.
 
     The cache key contains the format, because a file of JSON lines can be read as text. It contains
-    the types of the columns, because files that are read together may change them.
+    the types of the columns, because files that are read together may change them, and the versions
+    of the files that describe the rows.
     """
     types = (
         {column: str(file.types.get(column)) for column in where}
         if isinstance(file, TypedFile)
         else None
     )
-    key = json.dumps([_VERSION, format, where, types], sort_keys=True, default=str)
+    parts = [_VERSION, format, where, types, *([[*companions]] if companions else [])]
+    key = json.dumps(parts, sort_keys=True, default=str)
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
     place = derived_files.cache_path(path, cache, f".{path.name}.{digest}.penstock-rows")
 

@@ -173,4 +173,5 @@ def _count_file_tokens(store: JoinedFiles | Tokens, pieces: Sequence[Any]) -> li
     if not isinstance(store, JoinedFiles):
         return compute()
     what = json.dumps(["joined tokens", store.describe(), store.open_arguments])
-    return derived_files.load_fact(store.paths, store.stats, what, compute, store.cache)
+    stats = [*store.stats, *store.stat_companions(store.paths)]
+    return derived_files.load_fact(store.paths, stats, what, compute, store.cache)
