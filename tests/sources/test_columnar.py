@@ -501,7 +501,31 @@ def test_a_lack_of_memory_is_not_the_fault_of_a_row(
         with pytest.raises(MemoryError, match="malloc") as caught:
             next(iter(loader))
         assert not loader.journal
-    assert any(str(tmp_path) in note for note in caught.value.__notes__)
+    (note,) = [
+        note for note in caught.value.__notes__ if str(tmp_path) in note and ": raise" in note
+    ]
+    assert note.endswith("or write smaller row groups or record batches")
+
+
+@pytest.mark.parametrize("kind", ["file", "stream"])
+@pytest.mark.parametrize("on_error", ["raise", "quarantine"])
+def test_a_file_that_cannot_be_mapped_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, on_error: Any
+) -> None:
+    path = write(tmp_path, kind, table())
+    ds = ps.read(path)
+
+    def fail(_: Any) -> Any:
+        raise OSError("Memory mapping file failed: Cannot allocate memory")  # as Arrow, no number
+
+    monkeypatch.setattr(world.sched, "sleep", lambda _: None)
+    monkeypatch.setattr(pa, "memory_map", fail)
+    with pytest.raises(StorageError, match="Cannot allocate memory: raise the memory limit"):
+        ps.read(path)
+    with ps.Loader(pickle.loads(pickle.dumps(ds)), on_error=on_error) as loader:
+        with pytest.raises(StorageError, match="raise the memory limit"):
+            next(iter(loader))
+        assert not loader.journal
 
 
 def test_errors_of_values_are_not_those_of_memory() -> None:

@@ -26,9 +26,9 @@ from ..errors import (
     ConfigError,
     DataError,
     PenstockError,
-    StorageError,
     is_panic,
     make_missing_extra_error,
+    make_storage_error,
 )
 from ..stores.storage import Stat
 from ..types import Ints
@@ -387,7 +387,7 @@ def convert_package_errors(path: Path, name: str = "") -> Generator[None]:
         raise
     except OSError as error:
         if error.errno is not None:
-            raise StorageError(f"{path}: {error}") from error
+            raise make_storage_error(error, path) from error
         raise DataError(
             f"cannot be read: {error}", where=f"{path}{name and f', {name}'}"
         ) from error

@@ -15,7 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays.columnar import import_arrow
-from ..errors import ConfigError, DataError, PenstockError, StorageError, convert_storage_errors
+from ..errors import (
+    ConfigError,
+    DataError,
+    PenstockError,
+    convert_storage_errors,
+    make_storage_error,
+)
 from ..stores import ByteRange, is_remote, storage
 from ..types import Ints
 from . import file_versions
@@ -465,7 +471,10 @@ def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[
     except PenstockError:
         raise
     except MemoryError as error:  # an error of Arrow too; the file is not at fault
-        error.add_note(f"penstock: while reading {_name_rows(path, indices)}")
+        error.add_note(
+            f"penstock: while reading {_name_rows(path, indices)}: raise the memory limit, use fewer "
+            "workers, or write smaller row groups or record batches"
+        )
         raise
     except (
         import_arrow().ArrowException,
@@ -476,7 +485,7 @@ def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[
         IndexError,
     ) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise StorageError(f"{path}: {error}") from error
+            raise make_storage_error(error, path) from error
         raise DataError(f"cannot be read: {error}", where=_name_rows(path, indices)) from error
 
 

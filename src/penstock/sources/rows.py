@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -22,10 +23,22 @@ def map_file(path: Path) -> Any:
     """Return the bytes of a file as a memory-mapped buffer.
 
     Unlike `mmap`, the buffer keeps no file handle, so there may be many of them.
+
+    Raises:
+        OSError: The file cannot be opened or mapped; the error has a number, unlike Arrow's.
     """
     if is_remote(path):
         return import_arrow().py_buffer(storage.world.store.read(str(path)))
-    return import_arrow().memory_map(encode_path(path)).read_buffer()
+    try:
+        return import_arrow().memory_map(encode_path(path)).read_buffer()
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # Arrow gives no number if the mapping fails. Without one the error would count as damage
+        # of the file, and quarantine would drop good samples.
+        reason = str(error).rpartition(": ")[2]
+        number = errno.ENOMEM if "memory" in reason else errno.EIO
+        raise OSError(number, reason, str(path)) from error
 
 
 def open_for_arrow(path: Path) -> Any:
