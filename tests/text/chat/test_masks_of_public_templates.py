@@ -40,8 +40,9 @@ GEMMA = Public(ANSWERS["gemma"], Abilities(repeats=False), "<eos>", "<bos>")
 PHI = Public(ANSWERS["phi"], Abilities(), "<|endoftext|>")
 R1 = r"(?:(?<=<｜Assistant｜>)(?:<think>\n)?|(?<=<｜tool▁outputs▁end｜>))(.*?<｜end▁of▁sentence｜>)"
 EOS, BOS = "<｜end▁of▁sentence｜>", "<｜begin▁of▁sentence｜>"
-# The template of V3 leaves out the headers of answers behind the first call of tools.
-DEEPSEEK = Public(ANSWERS["deepseek"], Abilities(calls=1, episodes=1, repeats=False), EOS, BOS)
+# The template of V3 leaves out the headers of answers behind the first call of tools. Its prompt of a
+# generation opens the reasoning, as that of R1.
+DEEPSEEK = Public(R1, Abilities(calls=1, episodes=1, repeats=False), EOS, BOS)
 TEMPLATES = {
     "qwen2_5": QWEN,
     "qwen3": QWEN,
