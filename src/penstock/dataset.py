@@ -475,7 +475,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
 
         With `column`, a hash of that column's value decides: equal values (the pages of a site, the
         copies of a text, also in other sources) stay on one side. For several columns, the values
-        together decide. The share then applies to distinct values, approximately. Directly after
+        together decide. The share then applies to distinct values, approximately. A part can be
+        split again by the same column. Directly after
         `ps.read` of files this reads one column. Else, and for several columns, it reads every
         sample once, and reports progress.
 
@@ -510,8 +511,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             flows = _split_files(self.flow, share, columns)
             if flows is None:
                 self._require_indexed("split(column=...)", _SPLIT_REMEDY)
-                held = self._values_below(share, columns)
-                return self.select(np.flatnonzero(~held)), self.select(np.flatnonzero(held))
+                first, second = map(self._fixed_set, self._split_by_columns(share, columns))
+                return first, second
         else:
             self._require_indexed("split()", _SPLIT_REMEDY)
             if self._size is None:

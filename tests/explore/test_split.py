@@ -133,3 +133,56 @@ def test_equal_values_of_two_types_are_on_one_side(tmp_path: Path, left: Any, ri
     if left.type != pa.timestamp("ms"):  # rows with nanoseconds have no common column with others
         both = ps.concat(*read).split("50%", column="x")
         assert sides(both, "i") == [trained, tested]
+
+
+NESTED = {
+    "files": lambda ds: ds,
+    "a function between": lambda ds: ds.map(dict),
+    "a shuffle between": lambda ds: ds.shuffle(seed=1),
+    "a selection between": lambda ds: ds[: len(ds) // 2],
+    "a concat between": lambda ds: ds[: len(ds) // 2].concat(ds[len(ds) // 2 :]),
+}
+
+
+@pytest.mark.parametrize("between", NESTED)
+@pytest.mark.parametrize("form", ["files", "rows"])
+@pytest.mark.parametrize("columns", ["site", ["site", "day"]])
+def test_parts_are_split_again_by_the_same_column(
+    tmp_path: Path, between: str, form: str, columns: str | list[str]
+) -> None:
+    rows = make_rows(20_000, 4_000)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    ds = ps.read(tmp_path / "a.parquet") if form == "files" else ps.from_sequence(rows)
+    rest, held = ds.split("20%", column=columns)
+    for part, share in ((rest, 0.25), (held, 0.5)):
+        part = NESTED[between](part)
+        first, second = part.split(share, column=columns)
+        names = [columns] if isinstance(columns, str) else columns
+        left, right = sides((first, second), *names)
+        assert not left & right and len(first) + len(second) == len(part)
+        assert abs(len(second) / len(part) - share) < 0.05
+        third = second.split("50%", column=columns)
+        assert abs(len(third[1]) / len(second) - 0.5) < 0.1
+    assert not sides((rest,), *names)[0] & sides((held,), *names)[0]
+
+
+def test_parts_are_split_by_another_column_and_by_changed_values() -> None:
+    rows = make_rows(20_000, 4_000)
+    rest, _ = ps.from_sequence(rows).split("20%", column="site")
+    other = rest.map(lambda row: {**row, "user": row["i"] % 1_000})
+    first, second = other.split("25%", column="user")
+    assert abs(len(second) / len(other) - 0.25) < 0.05
+    again, held = first.split("25%", column="site")
+    assert abs(len(held) / len(first) - 0.25) < 0.05
+    changed = again.map(lambda row: {**row, "site": f"{row['site']}!"})
+    assert abs(len(changed.split("30%", column="site")[1]) / len(changed) - 0.3) < 0.05
+
+
+def test_files_and_rows_are_split_again_alike(tmp_path: Path) -> None:
+    rows = make_rows(5_000, 1_000)
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    found = [
+        sides(ds.split("30%", column="site")[0].split(0.15, column="site"), "site")
+        for ds in (ps.read(tmp_path / "a.parquet"), ps.from_sequence(rows))
+    ]
+    assert found[0] == found[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +11,56 @@ import numpy.typing as npt
 from ..arguments import join_first, suggest_names
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
+from ..engine.orders import Pick
+from ..engine.steps.read import Read
+from ..engine.steps.reorder import Reorder
+from ..engine.steps.step import Step
 from ..errors import ConfigError
-from ..sources.select import hash_values, spell_values
+from ..sources.chain import divide_hashes
+from ..sources.select import hash_values, scale_hash, spell_values
 from .rows import Columns, to_columns
+
+
+def find_hash_range(step: Step, columns: Sequence[str]) -> tuple[float, float]:
+    """Return the range of hashes, from 0 to 1, that earlier splits by the same columns left.
+
+    Args:
+        step: the last step of the dataset.
+        columns: the names of the columns.
+    """
+    order = step.order if isinstance(step, Reorder) else None
+    if isinstance(order, Pick) and order.hashes is not None and [*order.hashes[0]] == [*columns]:
+        return order.hashes[1:]
+    if isinstance(step, Read):
+        arguments: Any = getattr(step.source, "open_arguments", None)
+        where: Mapping[str, Any] = (arguments and arguments.where) or {}
+        condition: Any = where.get(columns[0]) if len(columns) == 1 else None
+        if not isinstance(condition, dict):
+            return 0, 1
+        low, high = cast("dict[str, Any]", condition).get("hash", (0, 1))
+        return low, high
+    ranges = {find_hash_range(each, columns) for each in step.children}
+    return ranges.pop() if len(ranges) == 1 else (0, 1)
+
+
+def split_hashes(
+    hashes: npt.NDArray[np.uint64], share: float, low: float, high: float
+) -> tuple[npt.NDArray[np.bool_], tuple[float, float, float]]:
+    """Return which hashes are held out, and the ends of both ranges: from low to middle, to high.
+
+    Args:
+        hashes: the hashes of samples.
+        share: the share to hold out.
+        low: the start of the range that earlier splits left.
+        high: the end of it. A step behind the splits may have changed the values, so that hashes
+            are outside: then the range is from 0 to 1.
+    """
+    if len(hashes) and not scale_hash(low) <= int(hashes.min()) <= int(hashes.max()) < scale_hash(
+        high
+    ):
+        low, high = 0, 1
+    middle = divide_hashes(share, low, high)
+    return hashes < np.uint64(min(scale_hash(middle), (1 << 64) - 1)), (low, middle, high)
 
 
 def hash_columns(

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from ..engine.base.progress import Progress
+from ..engine.orders import Pick
 from ..errors import ConfigError
 from .base import BaseDataset
 
@@ -145,20 +145,24 @@ class Tables(BaseDataset[D]):
         total = count if self._is_indexed else None  # a stream may end before its limit
         return Conversion(call, self.flow, total, self._read_blocks(call, count))
 
-    def _values_below(self, share: float, columns: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Return which samples have values in some columns whose hash is below a share.
+    def _split_by_columns(self, share: float, columns: Sequence[str]) -> tuple[Pick, Pick]:
+        """Return the samples to train on, and those whose values have the lowest hashes.
 
         Raises:
             ConfigError: if the dataset is endless, if no sample has one of the columns, or if its
                 values have no text.
         """
-        from .column_hashes import hash_columns
+        from .column_hashes import find_hash_range, hash_columns, split_hashes
 
         if self.compiled.size is None:
             raise ConfigError("split(): the dataset is endless; split it before .repeat() or mix")
         call = f"split(column={columns[0] if len(columns) == 1 else list(columns)!r})"
         hashes = hash_columns(self._read_blocks(call, self.compiled.size), columns, call)
-        return hashes < np.uint64(min(int(share * (1 << 64)), (1 << 64) - 1))
+        held, (low, middle, high) = split_hashes(
+            hashes, share, *find_hash_range(self.flow, columns)
+        )
+        first, second = np.flatnonzero(~held), np.flatnonzero(held)
+        return Pick(first, (columns, middle, high)), Pick(second, (columns, low, middle))
 
     def _read_blocks(self, call: str, count: int | None) -> Iterator[Sequence[Any]]:
         """Yield the samples in blocks, a small one first, and report progress."""

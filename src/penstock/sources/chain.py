@@ -202,11 +202,18 @@ def reopen_as_halves(
             "another column"
         )
     bounds = cast("dict[str, Any]", condition)
+    low, high = bounds.get("hash", (0, 1))
+    middle = divide_hashes(share, low, high)
     first, second = (
         source.reopen(where={**where, column: {**bounds, "hash": part}})
-        for part in ([share, 1], [0, share])
+        for part in ([middle, high], [low, middle])
     )
     return first, second
+
+
+def divide_hashes(share: float, low: float, high: float) -> float:
+    """Return the end of a share of a range of hashes, so that splits can be split again."""
+    return share if (low, high) == (0, 1) else low + share * (high - low)
 
 
 def read_in_file_order(

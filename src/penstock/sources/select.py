@@ -458,6 +458,11 @@ def _compute_hash_bounds(bounds: Any) -> tuple[int, int]:
     return int(low * (1 << 64)), int(high * (1 << 64))
 
 
+def scale_hash(bound: float) -> int:
+    """Return the 64-bit hash at a number from 0 to 1."""
+    return int(Fraction(repr(float(bound))) * (1 << 64))
+
+
 def spell_values(values: Any) -> Any:
     """Return the text of each value of an Arrow array: one text for equal values of all types.
 

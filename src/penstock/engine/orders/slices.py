@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
@@ -46,9 +46,15 @@ class Slice(FixedSet):
 
 @dataclass(frozen=True)
 class Pick(FixedSet):
-    """Fixed set of samples by index, in the given order; indices may repeat."""
+    """Fixed set of samples by index, in the given order; indices may repeat.
+
+    `hashes` are the columns and the range of their hashes that a split by column chose.
+    """
 
     indices: Ints = field(repr=False, compare=False)
+    hashes: tuple[Sequence[str], float, float] | None = field(
+        default=None, repr=False, compare=False
+    )
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +63,7 @@ class Pick(FixedSet):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Pick, (self.indices,)
+        return Pick, (self.indices, self.hashes)
 
     def size(self, below: int | None, /) -> int | None:
         return len(self.indices)
