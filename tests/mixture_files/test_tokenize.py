@@ -128,6 +128,25 @@ def test_packing_over_the_store_is_planned_and_knows_its_end_token(chats: Path) 
     assert len(ds) > 10 and ds[0]["loss_mask"].shape == (2, 64)
 
 
+@pytest.mark.parametrize(("method", "kept"), [("best_fit", True), ("best_fit, rows: 4", False)])
+def test_packed_chats_stay_whole(chats: Path, method: str, kept: bool) -> None:
+    chats.write_text(MIXTURE.replace("first_fit", method))
+    write(chats, "store")
+    made = (chats.parent / "store" / "mixture.yaml").read_text()
+    assert ("overflow: never" in made) == kept
+    lengths = {len(row["tokens"]) for row in ps.read(chats.parent / "store" / "a")}
+    text = MIXTURE[: MIXTURE.index("  more:")] + MIXTURE[MIXTURE.index("pack:") :]
+    chats.write_text(text.replace("first_fit", method).replace(", eos: <|im_end|>", ""))
+    write(chats, "chats")
+    rows = ps.load(chats.parent / "chats" / "mixture.yaml")
+    documents = [
+        np.bincount(row)[1:].tolist()
+        for batch, _ in zip(rows, range(20), strict=False)
+        for row in batch["segment_ids"]
+    ]
+    assert ({size for sizes in documents for size in sizes} <= lengths) == kept
+
+
 @pytest.mark.parametrize(
     ("executor", "workers"),
     [("threads", 2), *[pytest.param("processes", n, marks=pytest.mark.slow) for n in (1, 2, 3)]],

@@ -16,7 +16,7 @@ from ..stores.urls import require_local
 from ..writing.shard import WrittenFile, counts_of
 from ..writing.shards import write_shards
 from .build import END_TOKENS, open_in_order, resolve_token
-from .model import SPLIT_PARTS, MixtureFile, SourceEntry, SplitPart
+from .model import SPLIT_PARTS, Chatting, MixtureFile, SourceEntry, SplitPart
 from .write import write
 
 MIXTURE_NAME = "mixture.yaml"
@@ -136,8 +136,21 @@ def _describe_store(model: MixtureFile, store: Path, above: str) -> MixtureFile:
     for option in END_TOKENS if pack else ():
         if option in pack:
             pack[option] = resolve_token(pack[option], model, option)
+    if pack and pack.get("method") == "best_fit" and _has_chats(model):
+        # Rows of known lengths would be packed in windows, which cut some chats.
+        if not {"overflow", "rows"} & pack.keys():
+            pack["overflow"] = "never"
     settings: dict[str, Any] = dict.fromkeys(("tokenise", "chat", "split", "exclude"))
     return replace(model, sources=tuple(sources), pack=pack, **settings)
+
+
+def _has_chats(model: MixtureFile) -> bool:
+    return any(
+        _has_chats(source.mixture.inside(model))
+        if source.mixture is not None
+        else isinstance(source.encoding(model), Chatting)
+        for source in model.sources
+    )
 
 
 def _describe_source(
