@@ -1248,7 +1248,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         `penstock.writing.write_rows` have more options for folders, such as workers.
 
         Tables have one schema. If a later sample has a new column or a wider type, the dataset is
-        read twice.
+        read twice. CSV keeps no types: a null text is read as an empty one.
 
         Args:
             path: the file or folder.

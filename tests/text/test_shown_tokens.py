@@ -131,3 +131,29 @@ def test_rows_without_tokens_are_refused() -> None:
     assert show_tokens([], bpe()).documents[0].ids == []
     assert len(show_tokens([[1, 2], [3]], bpe()).documents) == 2
     assert CONTROL[0] in repr(show_tokens([bpe().token_to_id(CONTROL[0])], bpe()))
+
+
+def test_documents_of_model_batches_are_apart_and_without_padding() -> None:
+    encode = Chat(bpe(), template="chatml")
+    chats = [
+        {
+            "messages": [
+                {"role": "user", "content": f"is it {i}"},
+                {"role": "assistant", "content": "yes"},
+            ]
+        }
+        for i in range(5)
+    ]
+    rows = ps.from_sequence(chats).map(encode).pack(80, "first_fit").batch(2)
+    (before,), (after,) = (
+        [show_tokens(batch, bpe()) for batch in ds]
+        for ds in (rows, rows.map(CausalLM(TRANSFORMERS)))
+    )
+    assert [part.ids for part in before.documents] == [part.ids for part in after.documents]
+    assert [part.mask for part in before.documents] == [part.mask for part in after.documents]
+    assert len(after.documents) == 5 and all(any(part.mask or []) for part in after.documents)
+
+
+def test_completion_masks_are_shown() -> None:
+    shown = show_tokens({"input_ids": [5, 6, 7], "completion_mask": [0, 0, 1]}, bpe())
+    assert shown.documents[0].mask == [False, False, True]

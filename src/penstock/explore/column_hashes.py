@@ -12,8 +12,6 @@ from ..arguments import join_first, suggest_names
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
 from ..engine.orders import Pick
-from ..engine.steps.read import Read
-from ..engine.steps.reorder import Reorder
 from ..engine.steps.step import Step
 from ..errors import ConfigError
 from ..sources.chain import divide_hashes
@@ -28,11 +26,11 @@ def find_hash_range(step: Step, columns: Sequence[str]) -> tuple[float, float]:
         step: the last step of the dataset.
         columns: the names of the columns.
     """
-    order = step.order if isinstance(step, Reorder) else None
+    order = getattr(step, "order", None)
     if isinstance(order, Pick) and order.hashes is not None and [*order.hashes[0]] == [*columns]:
         return order.hashes[1:]
-    if isinstance(step, Read):
-        arguments: Any = getattr(step.source, "open_arguments", None)
+    if not step.children:
+        arguments: Any = getattr(getattr(step, "source", None), "open_arguments", None)
         where: Mapping[str, Any] = (arguments and arguments.where) or {}
         condition: Any = where.get(columns[0]) if len(columns) == 1 else None
         if not isinstance(condition, dict):

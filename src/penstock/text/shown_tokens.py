@@ -84,9 +84,10 @@ def show_tokens(row: Any, tokenizer: Any) -> ShownTokens:
     """Return the tokens of a row as text, to see what a model learns.
 
     Args:
-        row: tokens; or a mapping with `tokens` or `input_ids`, and maybe `loss_mask` or `labels`. The
-            documents of a packed row are shown one by one, without padding. A preference pair and
-            a batch are shown too. Labels belong to the same token (`shift=False`).
+        row: tokens; or a mapping with `tokens` or `input_ids`, and maybe `loss_mask`,
+            `completion_mask` or `labels`. The documents of a packed row are shown one by one, without
+            padding: by `segment_ids`, or by `position_ids` that restart. A preference pair and a
+            batch are shown too. Labels belong to the same token (`shift=False`).
         tokenizer: an object of transformers, tokenizers, tiktoken or sentencepiece; a path or URL;
             or a folder or a name on the hub.
 
@@ -181,8 +182,9 @@ def _require_ids(value: Any) -> list[int]:
 
 
 def _find_mask(fields: Mapping[str, Any], prefix: str, tokens: str) -> npt.NDArray[np.bool_] | None:
-    if (mask := fields.get(f"{prefix}loss_mask")) is not None:
-        return np.asarray(mask).astype(np.bool_)
+    for name in ("loss_mask", "completion_mask"):
+        if (mask := fields.get(f"{prefix}{name}")) is not None:
+            return np.asarray(mask).astype(np.bool_)
     labels = fields.get(f"{prefix}labels")
     return None if labels is None or tokens == "tokens" else np.asarray(labels) != _IGNORED_LABEL
 
@@ -192,6 +194,8 @@ def _split_documents(
 ) -> Iterator[tuple[str, npt.NDArray[np.intp]]]:
     """Yield the name and the positions of each document, without padding."""
     side, segments = prefix.rstrip("_"), fields.get(f"{prefix}segment_ids")
+    if segments is None and fields.get("position_ids") is not None:
+        segments = _number_documents(np.asarray(fields["position_ids"]))
     if segments is None:
         used = fields.get(f"{prefix}attention_mask", np.ones(size, np.int64))
         yield side, np.flatnonzero(np.asarray(used))
@@ -200,6 +204,17 @@ def _split_documents(
     for segment in np.unique(numbers[numbers > 0]).tolist():
         name = f"document {segment}"
         yield f"{side}, {name}" if side else name, np.flatnonzero(numbers == segment)
+
+
+def _number_documents(positions: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
+    """Return the number of the document of each token, from 1, for positions that restart.
+
+    Positions 0 at the end are padding.
+    """
+    numbers = np.cumsum(positions == 0)
+    padding = len(positions) - 1 - np.flatnonzero(positions).max(initial=-1)
+    numbers[len(numbers) - padding :] = 0
+    return numbers
 
 
 def _take(value: Any, number: int, rows: int) -> Any:

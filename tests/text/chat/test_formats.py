@@ -339,3 +339,60 @@ def test_a_named_format_is_the_only_one_that_is_tried() -> None:
         chat(format="text")(alpaca(0))
     assert {entry.name for entry in FORMATS} | {"auto"} == {*FORMAT_NAMES}
     assert SampleReader("messages", {}, {}).read([say("user", "a")]).sequences[""] is not None
+
+
+def learned_and_rest(row: dict[str, Any], side: str) -> tuple[str, str]:
+    ids, mask = row[f"{side}tokens"], row[f"{side}loss_mask"]
+    parts = [bpe().decode(ids[each].tolist(), skip_special_tokens=False) for each in (mask, ~mask)]
+    return parts[0], parts[1]
+
+
+PAIRS: dict[str, dict[str, Any]] = {
+    "Intel/orca_dpo_pairs": {"system": "s!", "question": "q?", "chosen": "yes", "rejected": "no"},
+    "argilla/distilabel-intel-orca": {"system": "s!", "input": "q?", "chosen": "yes", "rejected": "no"},
+    "alpaca pairs": {"system": "s!", "instruction": "q?", "input": "", "chosen": "yes", "rejected": "no"},
+    "text prompt": {"system": "s!", "prompt": "q?", "chosen": "yes", "rejected": "no"},
+    "message prompt": {
+        "system": "s!", "prompt": [say("user", "q?")],
+        "chosen": [say("assistant", "yes")], "rejected": [say("assistant", "no")],
+    },
+    "conversations": {
+        "system": "s!", "conversations": [{"from": "human", "value": "q?"}],
+        "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"},
+    },
+    "whole sides": {
+        "system": "s!", "chosen": [say("user", "q?"), say("assistant", "yes")],
+        "rejected": [say("user", "q?"), say("assistant", "no")],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs_have_the_system_message_and_the_question(name: str) -> None:
+    row = chat()(PAIRS[name])
+    for side, answer in (("chosen_", "yes"), ("rejected_", "no")):
+        learned, rest = learned_and_rest(row, side)
+        assert learned == f"{answer}<|im_end|>"
+        assert rest.startswith("<|im_start|>system\ns!<|im_end|>\n<|im_start|>user\nq?<|im_end|>")
+
+
+def test_a_completion_has_the_system_message() -> None:
+    for prompt, completion in (("q?", "yes"), ([say("user", "q?")], [say("assistant", "yes")])):
+        row = chat()({"system": "s!", "prompt": prompt, "completion": completion})
+        learned, rest = learned_and_rest(row, "")
+        assert learned == "yes<|im_end|>" and rest.startswith("<|im_start|>system\ns!<|im_end|>")
+
+
+def test_a_dialogue_that_ends_with_a_question_is_an_error() -> None:
+    whole, cut = "\n\nHuman: a\n\nAssistant: b", "\n\nHuman: a\n\nAssistant: c\n\nHuman: d"
+    with pytest.raises(DataError, match="ends with a turn of the human"):
+        chat()({"chosen": whole, "rejected": cut})
+
+
+def test_tools_that_the_template_does_not_write_are_counted() -> None:
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
+    sample = {"messages": [say("user", "q"), say("assistant", "a")], "tools": tools}
+    encoders = chat(), Chat(bpe(), template="qwen")
+    for encoder in encoders:
+        encoder(sample)
+    assert [encoder.stats.dropped_tools for encoder in encoders] == [1, 0]

@@ -17,6 +17,7 @@ _REPORTS = {
     "untrained": "samples in which no token carries loss",
     "changed_answers": "answers that the chat template changed or dropped; the loss covers what is "
     "left of them",
+    "dropped_tools": "samples with schemas of tools, which the chat template does not write",
     "control_tokens": "samples with control tokens in their text, which are encoded as text; "
     "allowed_special= would make them tokens",
 }
@@ -34,6 +35,7 @@ class ChatStats(NamedTuple):
         untrained: samples in which no token carries loss, dropped or not.
         changed_answers: answers that the template dropped or changed in part.
         control_tokens: samples with control tokens in the data, encoded as text.
+        dropped_tools: samples with schemas of tools, which the template does not write.
     """
 
     samples: int = 0
@@ -42,6 +44,7 @@ class ChatStats(NamedTuple):
     untrained: int = 0
     changed_answers: int = 0
     control_tokens: int = 0
+    dropped_tools: int = 0
 
 
 class SampleCounter:

@@ -87,6 +87,9 @@ KINDS: Mapping[str, Callable[[Any], bool]] = {
     "a list of texts": _are_texts,
     "a list of messages": _are_messages,
     "a text or a list of messages": lambda value: _is_text(value) or _are_messages(value),
+    "a text, a message or a list of messages": lambda value: (
+        _is_text(value) or _are_messages(value) or isinstance(value, Mapping)
+    ),
     "a flag": _is_flag,
     "a list of flags": _are_flags,
 }
@@ -140,7 +143,8 @@ def _read_stepwise(fields: Fields, reader: MessageReader) -> Example:
 
 
 def _read_preference(fields: Fields, reader: MessageReader) -> Example:
-    prompt, answers = fields.get("prompt"), [fields["chosen"], fields["rejected"]]
+    answers = [_list_messages(fields[name]) for name in ("chosen", "rejected")]
+    prompt = _find_prompt(fields, answers)
     if prompt is None and all(map(_is_text, answers)):
         dialogues = [_split_dialogue(answer) for answer in answers]
         if all(dialogues):
@@ -153,13 +157,32 @@ def _read_preference(fields: Fields, reader: MessageReader) -> Example:
     if prompt is not None:
         chosen, rejected = (_join(prompt, answer, fields, reader) for answer in answers)
     else:
-        sides = [reader.read_messages(answer) for answer in answers]
+        sides = [_with_system(fields, reader.read_messages(answer)) for answer in answers]
         pairs = zip(*sides, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         common = min(common, len(sides[0]) - 1, len(sides[1]) - 1)
         tools = read_tools(fields.get("tools"))
         chosen, rejected = (Conversation(side, tools, common) for side in sides)
     return Example({"chosen_": chosen, "rejected_": rejected})
+
+
+def _list_messages(answer: Any) -> Any:
+    return [answer] if isinstance(answer, Mapping) else answer
+
+
+def _find_prompt(fields: Fields, answers: list[Any]) -> Any:
+    """Return the prompt of a preference pair, as data sets name it; `None` if the answers have it."""
+    if fields.get("prompt") is not None:
+        return fields["prompt"]
+    if all(map(_is_text, answers)):
+        names = ("instruction", "question", "input")
+        texts = [fields[name] for name in names if _is_text(fields.get(name)) and fields[name]]
+        return [_message("user", "\n\n".join(texts))] if texts else None
+    if all(len(answer) == 1 for answer in answers):
+        return next(
+            (fields[name] for name in ("messages", "conversations") if name in fields), None
+        )
+    return None
 
 
 FORMATS: tuple[ChatFormat, ...] = (
@@ -171,8 +194,8 @@ FORMATS: tuple[ChatFormat, ...] = (
     ChatFormat(
         "preference",
         {
-            "chosen": "a text or a list of messages",
-            "rejected": "a text or a list of messages",
+            "chosen": "a text, a message or a list of messages",
+            "rejected": "a text, a message or a list of messages",
         },
         _read_preference,
     ),
@@ -320,7 +343,7 @@ def _join(
     prompt: Any, answer: Any, fields: Fields, reader: MessageReader
 ) -> Conversation | Segments:
     """Return a prompt and its answer, each a text or messages."""
-    if _is_text(prompt) and _is_text(answer):
+    if _is_text(prompt) and _is_text(answer) and not fields.get("system"):
         return Segments([prompt, answer], [False, True])
     before = [_message("user", prompt)] if _is_text(prompt) else reader.read_messages(prompt)
     after = [_message("assistant", answer)] if _is_text(answer) else reader.read_messages(answer)
@@ -330,6 +353,7 @@ def _join(
         # The answer is the conversation itself, and the prompt only names its last question.
         before = list(takewhile(lambda message: message is not after[-1], after))
         after = after[-1:]
+    before = _with_system(fields, before) if before else before
     return Conversation(before + after, read_tools(fields.get("tools")), len(before))
 
 
@@ -337,10 +361,19 @@ _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 
 
 def _split_dialogue(text: str) -> list[Message]:
-    """Return the messages of a dialogue in the text form of hh-rlhf; empty for other texts."""
+    """Return the messages of a dialogue in the text form of hh-rlhf; empty for other texts.
+
+    Raises:
+        DataError: if it ends with a question.
+    """
     before, *pieces = _SPEAKER.split(text)
-    if before.strip() or not pieces or pieces[0] != "Human" or pieces[-2] != "Assistant":
+    if before.strip() or not pieces or pieces[0] != "Human" or "Assistant" not in pieces[::2]:
         return []
+    if pieces[-2] != "Assistant":
+        raise DataError(
+            "the dialogue ends with a turn of the human, so there is no answer to learn: cut it off in a "
+            "map, or filter such samples out"
+        )
     roles = {"Human": "user", "Assistant": "assistant"}
     pairs = zip(pieces[::2], pieces[1::2], strict=True)
     return [_message(roles[speaker], body.strip()) for speaker, body in pairs]

@@ -60,6 +60,8 @@ class SequenceRenderer:
         template, processor = own_template, compiled.processor
         if any("tool_calls" in message for message in messages) and template.takes_text_arguments:
             conversation = replace(conversation, messages=write_arguments(messages))
+        if conversation.tools and "tools" not in own_template.source:
+            counts["dropped_tools"] += 1
         if processor is not None:
             template = ExpandedTemplate(own_template, processor, conversation)
         protected, tools, is_marked = control.protect(conversation)
