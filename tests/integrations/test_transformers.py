@@ -22,6 +22,7 @@ from transformers import Trainer, TrainingArguments
 
 from penstock.integrations.torch import IterableDataset, MapDataset
 from penstock.integrations.transformers import FromLoader, _weigh_batch, hf_dataset
+from penstock.text import PaddedPairs
 
 pytestmark = [
     pytest.mark.slow,
@@ -186,10 +187,84 @@ def test_auto_takes_the_latest_complete_checkpoint_or_begins(tmp_path: Path) -> 
 
 def test_a_batch_is_weighed_by_its_learned_tokens_or_its_rows() -> None:
     labels = torch.tensor([[5, -100, 7], [8, 9, 1]])
-    fields, weight = _weigh_batch({"labels": labels, "valid": np.array([True, False])})
+    marked = {"labels": labels, "valid": np.array([True, False])}
+    fields, weight = _weigh_batch(marked, "tokens")
     assert weight == 1 and fields["labels"].tolist() == [[5, -100, 7], [-100] * 3]
     assert labels[1, 0] == 8 and [*fields] == ["labels"]
-    assert _weigh_batch({"labels": labels})[1] == 3
-    assert _weigh_batch({"x": torch.ones(4), "name": ["a"]})[1] == 4
-    assert _weigh_batch({"x": torch.ones(4), "valid": torch.tensor([True, False] * 2)})[1] == 2
-    assert _weigh_batch(5) == (5, 1)
+    assert _weigh_batch(marked, "rows")[1] == 1
+    pairs = {"labels": labels.repeat(2, 1), "valid": marked["valid"]}
+    assert _weigh_batch(pairs, "tokens")[1] == 2 and _weigh_batch(pairs, "rows")[1] == 1
+    assert _weigh_batch({"labels": labels}, "tokens")[1] == 3
+    assert _weigh_batch({"labels": labels}, "rows")[1] == 2
+    assert _weigh_batch({"x": torch.ones(4), "name": ["a"]}, "tokens")[1] == 4
+    valid = torch.tensor([True, False] * 2)
+    assert _weigh_batch({"x": torch.ones(4), "valid": valid}, "rows")[1] == 2
+    assert _weigh_batch(5, "rows") == (5, 1)
+
+
+class Scorer(torch.nn.Module):
+    """A language model with one weight a token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scores = torch.nn.Embedding.from_pretrained(torch.linspace(-2, 2, 16)[:, None])
+
+    def forward(self, input_ids: Any, attention_mask: Any = None, labels: Any = None) -> Any:
+        return {"loss": input_ids.sum() * 0.0, "logits": self.scores(input_ids)[..., 0]}
+
+
+class ByPairs(FromLoader, Trainer):
+    """A DPO loss by hand: the mean over pairs."""
+
+    eval_loss_over = "rows"
+
+    def compute_loss(
+        self, model: Any, inputs: Any, return_outputs: bool = False, *args: Any, **kwargs: Any
+    ) -> Any:
+        outputs = model(**inputs)
+        sums = (outputs["logits"] * (inputs["labels"] != -100)).sum(1)
+        chosen, rejected = sums.chunk(2)
+        loss = -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+        return (loss, outputs) if return_outputs else loss
+
+
+class Undecided(ByPairs):
+    """A trainer that does not say which elements its loss is the mean of."""
+
+    eval_loss_over = None
+
+
+def pair(i: int) -> dict[str, Any]:
+    chosen, rejected = [1] * (i % 5 + 1) + [i % 16], [2] * (i % 3 + 1) + [15]
+    return {
+        "chosen_tokens": chosen, "chosen_loss_mask": [0] + [1] * (len(chosen) - 1),
+        "rejected_tokens": rejected, "rejected_loss_mask": [0] + [1] * (len(rejected) - 1),
+    }  # fmt: skip
+
+
+def pairs_in_batches(size: int) -> ps.Dataset:
+    fields: Any = ("input_ids", "attention_mask", "labels")
+    return ps.from_sequence(range(15)).map(pair).batch(size, collate=PaddedPairs(fields))
+
+
+def test_a_loss_of_pairs_with_labels_depends_on_no_batch_size(tmp_path: Path) -> None:
+    losses = [
+        ByPairs(
+            Scorer(), arguments(tmp_path), eval_loader=ps.Loader(pairs_in_batches(size), to="torch")
+        ).evaluate()["eval_loss"]
+        for size in (1, 4, 8, 15)
+    ]
+    assert losses == pytest.approx([losses[-1]] * 4, rel=1e-5)
+
+
+def test_a_loss_by_hand_of_batches_with_labels_must_name_its_mean(tmp_path: Path) -> None:
+    loader = ps.Loader(pairs_in_batches(4), to="torch")
+    trainer = Undecided(Scorer(), arguments(tmp_path, eval_strategy="steps"), eval_loader=loader)
+    for start in (trainer.evaluate, trainer.train):  # the training before its first step
+        with pytest.raises(ps.ConfigError, match=r'ByPairs.compute_loss.* set Undecided.*= "rows"'):
+            start()
+    trainer.eval_loss_over = cast("Any", "row")
+    with pytest.raises(ps.ConfigError, match="eval_loss_over='row'.*did you mean 'rows'"):
+        trainer.evaluate()
+    trainer.eval_loss_over = "tokens"
+    assert "eval_loss" in trainer.evaluate()

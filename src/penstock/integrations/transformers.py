@@ -9,13 +9,13 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from ..arguments import make_not_dataset_error
+from ..arguments import check_choice, make_not_dataset_error
 from ..dataset import Dataset as Samples
 from ..engine.runtime.run_options import RunOptions
 from ..engine.runtime.session import Session
-from ..errors import DataError, StateError, make_missing_extra_error
+from ..errors import ConfigError, DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
 from .trainers import (
@@ -44,6 +44,9 @@ _Trainer = cast(Any, object)  # a mixin: the Trainer is another base of the subc
 FILE = "penstock.json"
 """Name of the file in a checkpoint folder that stores the states of all ranks."""
 
+_LIBRARIES = ("transformers", "trl")
+"""Packages whose losses of batches with `labels` of `[B, T]` are means over tokens."""
+
 
 class FromLoader(_Trainer):
     """Mixin that makes a Trainer train and evaluate on loaders.
@@ -54,8 +57,12 @@ class FromLoader(_Trainer):
     trained data again. Any number of processes with the same global batch can resume.
 
     The loss of an evaluation is the mean over all learned tokens, or over all rows if batches have
-    no `labels`. So it depends on no batch size and no number of processes. Rows that
+    no `labels` of `[B, T]`. So it depends on no batch size and no number of processes. Rows that
     `remainder="pad"` adds do not count.
+
+    A class with a `compute_loss` of its own, and such labels, must set the attribute
+    `eval_loss_over`: "tokens" if its loss is the mean over the learned tokens of a batch, "rows" if
+    it is the mean over rows or pairs, as in DPO.
 
     Args:
         args: arguments of the Trainer.
@@ -68,7 +75,7 @@ class FromLoader(_Trainer):
 
     Raises:
         ConfigError: for loaders made before the ranks were known, for endless evaluations, and for
-            objects that are no loaders.
+            objects that are no loaders. In `train` and `evaluate`, for a missing `eval_loss_over`.
 
     >>> import penstock as ps
     >>> from transformers import Trainer
@@ -77,6 +84,9 @@ class FromLoader(_Trainer):
     >>> trainer = MyTrainer(model, args, train_loader=loader)  # doctest: +SKIP
     >>> trainer.train(resume_from_checkpoint="auto")  # doctest: +SKIP
     """
+
+    eval_loss_over: Literal["tokens", "rows"] | None = None
+    """Elements of a batch that the loss of an evaluation is the mean of; None for the rule above."""
 
     def __init__(
         self,
@@ -171,7 +181,7 @@ class FromLoader(_Trainer):
     def prediction_step(
         self, model: Any, inputs: Any, prediction_loss_only: bool, *args: Any, **kwargs: Any
     ) -> Any:
-        """Evaluate a batch, and record its loss with the number of tokens that it is the mean of.
+        """Evaluate a batch, and record its loss with the number of tokens or rows of its mean.
 
         Args:
             model: the model.
@@ -186,7 +196,7 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         if self._eval_losses is None:
             return trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
-        inputs, weight = _weigh_batch(inputs)
+        inputs, weight = _weigh_batch(inputs, self._get_loss_unit(inputs))
         result = trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
         if result[0] is not None and weight:  # a batch without learned tokens has no mean
             self._eval_losses.append((float(result[0]), weight))
@@ -223,6 +233,35 @@ class FromLoader(_Trainer):
             self._eval_losses = None
         return output
 
+    def _get_loss_unit(self, batch: Any) -> Literal["tokens", "rows"]:
+        """Return the elements of an evaluation's batch that its loss is the mean of."""
+        if self.eval_loss_over is not None:
+            check_choice(self.eval_loss_over, ("tokens", "rows"), "eval_loss_over={}")
+            return self.eval_loss_over
+        if not _has_token_labels(batch):
+            return "rows"
+        owner = next(kind for kind in type(self).__mro__[:-1] if _overrides_loss(kind))
+        if owner.__module__.partition(".")[0] not in _LIBRARIES:
+            raise ConfigError(
+                f"{owner.__name__}.compute_loss makes a loss of its own, and batches of the "
+                "evaluation have labels for each token, so the loss may be a mean over tokens or "
+                f'over rows: set {type(self).__name__}.eval_loss_over = "rows" (DPO and other losses '
+                'of rows or pairs) or "tokens"'
+            )
+        return "tokens"
+
+    def _check_loss_unit(self) -> None:
+        """Check the first batch of every evaluation, so that none fails in the middle of a run."""
+        data = self.eval_dataset
+        if self.args.eval_strategy == "no":
+            return
+        parts = cast("Mapping[str, Any]", data).values() if isinstance(data, Mapping) else [data]
+        for part in parts:
+            if isinstance(part, EvalLoader):
+                for batch in part:
+                    self._get_loss_unit(batch)
+                    break
+
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -239,7 +278,9 @@ class FromLoader(_Trainer):
 
         Raises:
             StateError: for a checkpoint without the states of the loader.
+            ConfigError: if an evaluation would need `eval_loss_over`.
         """
+        self._check_loss_unit()
         if resume_from_checkpoint == "auto":
             resume_from_checkpoint = _find_complete_checkpoint(Path(self.args.output_dir))
         if resume_from_checkpoint is True:
@@ -347,20 +388,30 @@ def _make_placeholder() -> Any:
     return cast("Any", datasets.Dataset).from_dict({"input_ids": [[0]], "labels": [[0]]})
 
 
-def _weigh_batch(batch: Any) -> tuple[Any, int]:
+def _has_token_labels(batch: Any) -> bool:
+    labels = cast("Mapping[str, Any]", batch).get("labels") if isinstance(batch, Mapping) else None
+    return getattr(labels, "ndim", 0) > 1
+
+
+def _overrides_loss(kind: type) -> bool:
+    return kind is not FromLoader and "compute_loss" in vars(kind)
+
+
+def _weigh_batch(batch: Any, unit: Literal["tokens", "rows"]) -> tuple[Any, int]:
     """Return a batch for evaluation, with the number of its learned tokens, or of its rows.
 
-    The labels of rows that `remainder="pad"` added are ignored.
+    With tokens, the labels of rows that `remainder="pad"` added are ignored.
     """
     if not isinstance(batch, Mapping):
         return batch, 1
     fields = {**cast("Mapping[str, Any]", batch)}
     valid = fields.pop("valid", None)
     valid = None if valid is None else _torch.as_tensor(valid)
-    labels = fields.get("labels")
-    if labels is not None and labels.ndim > 1:
+    if unit == "tokens" and _has_token_labels(fields):
+        labels = fields["labels"]
         if valid is not None and not valid.all():
-            fields["labels"] = labels = labels.masked_fill(~valid.to(labels.device)[:, None], -100)
+            marks = valid.to(labels.device).repeat(len(labels) // len(valid))  # both rows of pairs
+            fields["labels"] = labels = labels.masked_fill(~marks[:, None], -100)
         return fields, int((labels[:, 1:] != -100).sum())
     if valid is not None:
         return fields, int(valid.sum())
