@@ -144,6 +144,23 @@ def test_a_dataset_is_no_loader(name: str, tmp_path: Path) -> None:
         OnLoaders(Model(), arguments(tmp_path), eval_loader={"a": options[name]})
 
 
+def test_a_dataset_without_a_length_is_answered_with_a_loader(tmp_path: Path) -> None:
+    stream: Any = batches(mixture("all_exhausted").filter(lambda sample: sample["x"] % 2 == 0))
+    for name in ("train_dataset", "eval_dataset"):
+        with pytest.raises(
+            ps.ConfigError, match=f"{name}: Dataset is not a loader; give ps.Loader"
+        ):
+            OnLoaders(Model(), arguments(tmp_path), **{name: stream})
+    with pytest.raises(ps.ConfigError, match="eval_dataset, a: Dataset is not a loader"):
+        OnLoaders(Model(), arguments(tmp_path), eval_dataset={"a": stream})
+    trainer = OnLoaders(
+        Model(), arguments(tmp_path), train_dataset=cast("Any", mixture("all_exhausted"))
+    )
+    for evaluate, name in ((trainer.evaluate, "eval_dataset"), (trainer.predict, "test_dataset")):
+        with pytest.raises(ps.ConfigError, match=f"{name}: Dataset is not a loader"):
+            evaluate(stream)
+
+
 def test_samples_without_names_and_loaders_are_refused_as_hf_datasets() -> None:
     with pytest.raises(ps.DataError, match="sample 0 is of type int"):
         next(iter(hf_dataset(ps.from_sequence([1]))))

@@ -97,6 +97,8 @@ class FromLoader(_Trainer):
     ) -> None:
         if isinstance(kwargs.get("train_dataset"), Loader):
             train_loader = kwargs.pop("train_dataset")
+        _require_length(kwargs.get("train_dataset"), "train_dataset")
+        _require_length(kwargs.get("eval_dataset"), "eval_dataset")
         data = kwargs.get("eval_dataset") if eval_loader is None else eval_loader
         if eval_loader is not None and not isinstance(eval_loader, Mapping | EvalLoader):
             require_loader(eval_loader, "eval_loader")
@@ -146,6 +148,7 @@ class FromLoader(_Trainer):
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(data, str):
             data = self.eval_dataset[data]
+        _require_length(data, "eval_dataset")
         data = _wrap_for_eval(data)
         if not isinstance(data, EvalLoader):
             trainer: Any = super()
@@ -161,6 +164,7 @@ class FromLoader(_Trainer):
         """
         if isinstance(test_dataset, Loader | EvalLoader):
             return self.get_eval_dataloader(test_dataset)
+        _require_length(test_dataset, "test_dataset")
         trainer: Any = super()
         return trainer.get_test_dataloader(test_dataset)
 
@@ -432,6 +436,14 @@ def _load_saved_states(folder: Path) -> list[dict[str, Any]]:
         raise StateError(
             f"{file}: not a complete JSON file ({error}): use an older checkpoint"
         ) from error
+
+
+def _require_length(data: Any, name: str) -> None:
+    """Raise for a dataset without a length, which the Trainer cannot sample; a loader can."""
+    for key, part in cast("Mapping[str, Any]", data).items() if isinstance(data, Mapping) else ():
+        _require_length(part, f"{name}, {key}")
+    if isinstance(data, Samples) and not hasattr(data, "__len__"):
+        require_loader(data, name)
 
 
 def _wrap_for_eval(data: Any) -> Any:
