@@ -18,11 +18,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("datasets")
 
 import torch
-from transformers import Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 from penstock.integrations.torch import IterableDataset, MapDataset
 from penstock.integrations.transformers import FromLoader, _weigh_batch, hf_dataset
-from penstock.text import PaddedPairs
+from penstock.text import TRANSFORMERS, CausalLM, PaddedPairs
 
 pytestmark = [
     pytest.mark.slow,
@@ -166,6 +166,21 @@ def test_samples_without_names_and_loaders_are_refused_as_hf_datasets() -> None:
         next(iter(hf_dataset(ps.from_sequence([1]))))
     with pytest.raises(ps.ConfigError, match="Loader is not a dataset"):
         hf_dataset(ps.Loader(mixture()))  # pyright: ignore[reportArgumentType]
+
+
+def test_packed_rows_as_an_hf_dataset_have_no_fields_of_a_whole_batch(tmp_path: Path) -> None:
+    rows = ps.from_sequence([[i + 1] * (i % 5 + 1) for i in range(40)]).pack(8)
+    sizes: Any = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32}
+    config = LlamaConfig(**sizes, num_hidden_layers=1, num_attention_heads=2, use_cache=False)
+
+    def train(fields: Any) -> Any:
+        data, model = hf_dataset(rows.map(CausalLM(fields))), LlamaForCausalLM(config)
+        return Trainer(model, arguments(tmp_path, max_steps=2), train_dataset=data).train()
+
+    match = r"sample 0 has cu_seq_lens_k, .*use_cache.*CausalLM\(.*use_cache = False, or train"
+    with pytest.raises(ps.DataError, match=match):
+        train(TRANSFORMERS)
+    assert train(("input_ids", "labels", "position_ids")).global_step == 2
 
 
 @pytest.mark.parametrize("wrap", [IterableDataset, MapDataset])

@@ -18,6 +18,7 @@ from ..engine.runtime.session import Session
 from ..errors import ConfigError, DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
+from ..text.causal_lm import TRANSFORMERS
 from .trainers import (
     EvalLoader,
     gather_objects,
@@ -46,6 +47,8 @@ FILE = "penstock.json"
 
 _LIBRARIES = ("transformers", "trl")
 """Packages whose losses of batches with `labels` of `[B, T]` are means over tokens."""
+
+_BATCH_FIELDS = frozenset(TRANSFORMERS) - {"input_ids", "labels", "position_ids"}
 
 
 class FromLoader(_Trainer):
@@ -311,7 +314,8 @@ def hf_dataset(dataset: Samples) -> Any:
 
     Raises:
         ConfigError: for an object that is not a dataset, such as a loader.
-        DataError: during iteration, for samples that are not mappings.
+        DataError: during iteration, for samples that are not mappings, and for the fields of
+            `CausalLM` that describe a whole batch, such as `use_cache`.
 
     >>> import penstock as ps
     >>> texts = {"a": ps.from_sequence([{"text": "x"}]), "b": ps.from_sequence([{"text": "y"}])}
@@ -355,6 +359,13 @@ class _PassSamples:
                 raise DataError(
                     f"hf_dataset(ds): sample {number} is of type {type(sample).__name__}, but `datasets` "
                     "stores mappings: name the fields with .map(...)"
+                )
+            if fields := _BATCH_FIELDS & sample.keys():
+                raise DataError(
+                    f"hf_dataset(ds): sample {number} has {', '.join(sorted(fields))}, which "
+                    "describe a whole batch, and the Trainer makes the batches: take "
+                    'CausalLM(("input_ids", "labels", "position_ids")) and set '
+                    "model.config.use_cache = False, or train on a loader of batches with FromLoader"
                 )
             yield number, dict(cast("Mapping[str, Any]", sample))
         self._completed += 1
