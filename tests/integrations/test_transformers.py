@@ -161,6 +161,25 @@ def test_a_dataset_without_a_length_is_answered_with_a_loader(tmp_path: Path) ->
             evaluate(stream)
 
 
+def test_batches_of_numpy_are_answered_with_to_torch(tmp_path: Path) -> None:
+    arrays = ps.Loader(mixture("all_exhausted").batch(4))
+    trainer = OnLoaders(Model(), arguments(tmp_path), train_loader=arrays)
+    for start in (trainer.train, lambda: trainer.evaluate(cast("Any", arrays))):
+        with pytest.raises(ps.ConfigError, match=r'NumPy.*ps.Loader\(ds, to="torch"\)'):
+            start()
+
+
+def test_a_trainer_before_the_mixin_is_an_error() -> None:
+    class Plain(Trainer): ...
+
+    for base in (Trainer, Plain):
+        match = rf"write class Swapped\(FromLoader, {base.__name__}\)"
+        with pytest.raises(ps.ConfigError, match=match):
+            type("Swapped", (base, FromLoader), {})
+    assert type("Right", (FromLoader, Plain), {}).get_train_dataloader  # and its subclasses
+    assert type("Deeper", (OnLoaders,), {"get_train_dataloader": lambda self: None})
+
+
 def test_samples_without_names_and_loaders_are_refused_as_hf_datasets() -> None:
     with pytest.raises(ps.DataError, match="sample 0 is of type int"):
         next(iter(hf_dataset(ps.from_sequence([1]))))

@@ -11,6 +11,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from ..arguments import check_choice, make_not_dataset_error
 from ..dataset import Dataset as Samples
 from ..engine.runtime.run_options import RunOptions
@@ -64,8 +66,8 @@ class FromLoader(_Trainer):
     `remainder="pad"` adds do not count.
 
     A class with a `compute_loss` of its own, and such labels, must set the attribute
-    `eval_loss_over`: "tokens" if its loss is the mean over the learned tokens of a batch, "rows" if
-    it is the mean over rows or pairs, as in DPO.
+    `eval_loss_over`. It is "tokens" if the loss of a batch is the mean over its learned tokens, and
+    "rows" if it is the mean over rows or pairs, as in DPO.
 
     Args:
         args: arguments of the Trainer.
@@ -78,7 +80,8 @@ class FromLoader(_Trainer):
 
     Raises:
         ConfigError: for loaders made before the ranks were known, for endless evaluations, and for
-            objects that are no loaders. In `train` and `evaluate`, for a missing `eval_loss_over`.
+            objects that are no loaders. In `train` and `evaluate`, for a missing `eval_loss_over`, and
+            for batches of NumPy arrays. In a `class` statement, for a Trainer before the mixin.
 
     >>> import penstock as ps
     >>> from transformers import Trainer
@@ -90,6 +93,16 @@ class FromLoader(_Trainer):
 
     eval_loss_over: Literal["tokens", "rows"] | None = None
     """Elements of a batch that the loss of an evaluation is the mean of; None for the rule above."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
+        for kind in cls.__mro__[: cls.__mro__.index(FromLoader)]:
+            if not issubclass(kind, FromLoader) and "get_train_dataloader" in vars(kind):
+                base = next(base.__name__ for base in cls.__bases__ if issubclass(base, kind))
+                raise ConfigError(
+                    f"class {cls.__name__}: {base} comes before FromLoader and hides its methods; "
+                    f"write class {cls.__name__}(FromLoader, {base})"
+                )
 
     def __init__(
         self,
@@ -499,7 +512,20 @@ class _BatchDataset(Dataset[Any]):
     def __getitems__(self, steps: Sequence[int]) -> Any:
         if self._items is None or steps[0] == 0:
             self._items = iter_rest_or_next(self._loader)
-        return next(self._items)
+        batch = next(self._items)
+        _require_tensors(batch)
+        return batch
+
+
+def _require_tensors(batch: Any) -> None:
+    """Raise for a batch of NumPy arrays without any tensor, which no model of torch takes."""
+    values = cast("Mapping[str, Any]", batch).values() if isinstance(batch, Mapping) else [batch]
+    arrays = [isinstance(value, np.ndarray) for value in values]
+    if any(arrays) and not any(isinstance(value, _torch.Tensor) for value in values):
+        raise ConfigError(
+            "the batches of the loader are NumPy arrays, and the Trainer takes tensors: "
+            'make it with ps.Loader(ds, to="torch")'
+        )
 
 
 def _return_batch(batch: Any) -> Any:
