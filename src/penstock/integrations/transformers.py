@@ -9,15 +9,18 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
-from ..arguments import make_not_dataset_error
+import numpy as np
+
+from ..arguments import check_choice, make_not_dataset_error
 from ..dataset import Dataset as Samples
 from ..engine.runtime.run_options import RunOptions
 from ..engine.runtime.session import Session
-from ..errors import DataError, StateError, make_missing_extra_error
+from ..errors import ConfigError, DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
+from ..text.causal_lm import TRANSFORMERS
 from .trainers import (
     EvalLoader,
     gather_objects,
@@ -44,6 +47,11 @@ _Trainer = cast(Any, object)  # a mixin: the Trainer is another base of the subc
 FILE = "penstock.json"
 """Name of the file in a checkpoint folder that stores the states of all ranks."""
 
+_LIBRARIES = ("transformers", "trl")
+"""Packages whose losses of batches with `labels` of `[B, T]` are means over tokens."""
+
+_BATCH_FIELDS = frozenset(TRANSFORMERS) - {"input_ids", "labels", "position_ids"}
+
 
 class FromLoader(_Trainer):
     """Mixin that makes a Trainer train and evaluate on loaders.
@@ -54,8 +62,12 @@ class FromLoader(_Trainer):
     trained data again. Any number of processes with the same global batch can resume.
 
     The loss of an evaluation is the mean over all learned tokens, or over all rows if batches have
-    no `labels`. So it depends on no batch size and no number of processes. Rows that
+    no `labels` of `[B, T]`. So it depends on no batch size and no number of processes. Rows that
     `remainder="pad"` adds do not count.
+
+    A class with a `compute_loss` of its own, and such labels, must set the attribute
+    `eval_loss_over`. It is "tokens" if the loss of a batch is the mean over its learned tokens, and
+    "rows" if it is the mean over rows or pairs, as in DPO.
 
     Args:
         args: arguments of the Trainer.
@@ -68,7 +80,8 @@ class FromLoader(_Trainer):
 
     Raises:
         ConfigError: for loaders made before the ranks were known, for endless evaluations, and for
-            objects that are no loaders.
+            objects that are no loaders. In `train` and `evaluate`, for a missing `eval_loss_over`, and
+            for batches of NumPy arrays. In a `class` statement, for a Trainer before the mixin.
 
     >>> import penstock as ps
     >>> from transformers import Trainer
@@ -77,6 +90,19 @@ class FromLoader(_Trainer):
     >>> trainer = MyTrainer(model, args, train_loader=loader)  # doctest: +SKIP
     >>> trainer.train(resume_from_checkpoint="auto")  # doctest: +SKIP
     """
+
+    eval_loss_over: Literal["tokens", "rows"] | None = None
+    """Elements of a batch that the loss of an evaluation is the mean of; None for the rule above."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # pyright: ignore[reportUnknownMemberType]
+        for kind in cls.__mro__[: cls.__mro__.index(FromLoader)]:
+            if not issubclass(kind, FromLoader) and "get_train_dataloader" in vars(kind):
+                base = next(base.__name__ for base in cls.__bases__ if issubclass(base, kind))
+                raise ConfigError(
+                    f"class {cls.__name__}: {base} comes before FromLoader and hides its methods; "
+                    f"write class {cls.__name__}(FromLoader, {base})"
+                )
 
     def __init__(
         self,
@@ -87,6 +113,8 @@ class FromLoader(_Trainer):
     ) -> None:
         if isinstance(kwargs.get("train_dataset"), Loader):
             train_loader = kwargs.pop("train_dataset")
+        _require_length(kwargs.get("train_dataset"), "train_dataset")
+        _require_length(kwargs.get("eval_dataset"), "eval_dataset")
         data = kwargs.get("eval_dataset") if eval_loader is None else eval_loader
         if eval_loader is not None and not isinstance(eval_loader, Mapping | EvalLoader):
             require_loader(eval_loader, "eval_loader")
@@ -136,6 +164,7 @@ class FromLoader(_Trainer):
         data = self.eval_dataset if eval_dataset is None else eval_dataset
         if isinstance(data, str):
             data = self.eval_dataset[data]
+        _require_length(data, "eval_dataset")
         data = _wrap_for_eval(data)
         if not isinstance(data, EvalLoader):
             trainer: Any = super()
@@ -151,6 +180,7 @@ class FromLoader(_Trainer):
         """
         if isinstance(test_dataset, Loader | EvalLoader):
             return self.get_eval_dataloader(test_dataset)
+        _require_length(test_dataset, "test_dataset")
         trainer: Any = super()
         return trainer.get_test_dataloader(test_dataset)
 
@@ -171,7 +201,7 @@ class FromLoader(_Trainer):
     def prediction_step(
         self, model: Any, inputs: Any, prediction_loss_only: bool, *args: Any, **kwargs: Any
     ) -> Any:
-        """Evaluate a batch, and record its loss with the number of tokens that it is the mean of.
+        """Evaluate a batch, and record its loss with the number of tokens or rows of its mean.
 
         Args:
             model: the model.
@@ -186,7 +216,7 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         if self._eval_losses is None:
             return trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
-        inputs, weight = _weigh_batch(inputs)
+        inputs, weight = _weigh_batch(inputs, self._get_loss_unit(inputs))
         result = trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
         if result[0] is not None and weight:  # a batch without learned tokens has no mean
             self._eval_losses.append((float(result[0]), weight))
@@ -223,6 +253,35 @@ class FromLoader(_Trainer):
             self._eval_losses = None
         return output
 
+    def _get_loss_unit(self, batch: Any) -> Literal["tokens", "rows"]:
+        """Return the elements of an evaluation's batch that its loss is the mean of."""
+        if self.eval_loss_over is not None:
+            check_choice(self.eval_loss_over, ("tokens", "rows"), "eval_loss_over={}")
+            return self.eval_loss_over
+        if not _has_token_labels(batch):
+            return "rows"
+        owner = next(kind for kind in type(self).__mro__[:-1] if _overrides_loss(kind))
+        if owner.__module__.partition(".")[0] not in _LIBRARIES:
+            raise ConfigError(
+                f"{owner.__name__}.compute_loss makes a loss of its own, and batches of the "
+                "evaluation have labels for each token, so the loss may be a mean over tokens or "
+                f'over rows: set {type(self).__name__}.eval_loss_over = "rows" (DPO and other losses '
+                'of rows or pairs) or "tokens"'
+            )
+        return "tokens"
+
+    def _check_loss_unit(self) -> None:
+        """Check the first batch of every evaluation, so that none fails in the middle of a run."""
+        data = self.eval_dataset
+        if self.args.eval_strategy == "no":
+            return
+        parts = cast("Mapping[str, Any]", data).values() if isinstance(data, Mapping) else [data]
+        for part in parts:
+            if isinstance(part, EvalLoader):
+                for batch in part:
+                    self._get_loss_unit(batch)
+                    break
+
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
@@ -239,7 +298,9 @@ class FromLoader(_Trainer):
 
         Raises:
             StateError: for a checkpoint without the states of the loader.
+            ConfigError: if an evaluation would need `eval_loss_over`.
         """
+        self._check_loss_unit()
         if resume_from_checkpoint == "auto":
             resume_from_checkpoint = _find_complete_checkpoint(Path(self.args.output_dir))
         if resume_from_checkpoint is True:
@@ -266,7 +327,8 @@ def hf_dataset(dataset: Samples) -> Any:
 
     Raises:
         ConfigError: for an object that is not a dataset, such as a loader.
-        DataError: during iteration, for samples that are not mappings.
+        DataError: during iteration, for samples that are not mappings, and for the fields of
+            `CausalLM` that describe a whole batch, such as `use_cache`.
 
     >>> import penstock as ps
     >>> texts = {"a": ps.from_sequence([{"text": "x"}]), "b": ps.from_sequence([{"text": "y"}])}
@@ -311,6 +373,13 @@ class _PassSamples:
                     f"hf_dataset(ds): sample {number} is of type {type(sample).__name__}, but `datasets` "
                     "stores mappings: name the fields with .map(...)"
                 )
+            if fields := _BATCH_FIELDS & sample.keys():
+                raise DataError(
+                    f"hf_dataset(ds): sample {number} has {', '.join(sorted(fields))}, which "
+                    "describe a whole batch, and the Trainer makes the batches: take "
+                    'CausalLM(("input_ids", "labels", "position_ids")) and set '
+                    "model.config.use_cache = False, or train on a loader of batches with FromLoader"
+                )
             yield number, dict(cast("Mapping[str, Any]", sample))
         self._completed += 1
 
@@ -347,20 +416,30 @@ def _make_placeholder() -> Any:
     return cast("Any", datasets.Dataset).from_dict({"input_ids": [[0]], "labels": [[0]]})
 
 
-def _weigh_batch(batch: Any) -> tuple[Any, int]:
+def _has_token_labels(batch: Any) -> bool:
+    labels = cast("Mapping[str, Any]", batch).get("labels") if isinstance(batch, Mapping) else None
+    return getattr(labels, "ndim", 0) > 1
+
+
+def _overrides_loss(kind: type) -> bool:
+    return kind is not FromLoader and "compute_loss" in vars(kind)
+
+
+def _weigh_batch(batch: Any, unit: Literal["tokens", "rows"]) -> tuple[Any, int]:
     """Return a batch for evaluation, with the number of its learned tokens, or of its rows.
 
-    The labels of rows that `remainder="pad"` added are ignored.
+    With tokens, the labels of rows that `remainder="pad"` added are ignored.
     """
     if not isinstance(batch, Mapping):
         return batch, 1
     fields = {**cast("Mapping[str, Any]", batch)}
     valid = fields.pop("valid", None)
     valid = None if valid is None else _torch.as_tensor(valid)
-    labels = fields.get("labels")
-    if labels is not None and labels.ndim > 1:
+    if unit == "tokens" and _has_token_labels(fields):
+        labels = fields["labels"]
         if valid is not None and not valid.all():
-            fields["labels"] = labels = labels.masked_fill(~valid.to(labels.device)[:, None], -100)
+            marks = valid.to(labels.device).repeat(len(labels) // len(valid))  # both rows of pairs
+            fields["labels"] = labels = labels.masked_fill(~marks[:, None], -100)
         return fields, int((labels[:, 1:] != -100).sum())
     if valid is not None:
         return fields, int(valid.sum())
@@ -381,6 +460,14 @@ def _load_saved_states(folder: Path) -> list[dict[str, Any]]:
         raise StateError(
             f"{file}: not a complete JSON file ({error}): use an older checkpoint"
         ) from error
+
+
+def _require_length(data: Any, name: str) -> None:
+    """Raise for a dataset without a length, which the Trainer cannot sample; a loader can."""
+    for key, part in cast("Mapping[str, Any]", data).items() if isinstance(data, Mapping) else ():
+        _require_length(part, f"{name}, {key}")
+    if isinstance(data, Samples) and not hasattr(data, "__len__"):
+        require_loader(data, name)
 
 
 def _wrap_for_eval(data: Any) -> Any:
@@ -425,7 +512,20 @@ class _BatchDataset(Dataset[Any]):
     def __getitems__(self, steps: Sequence[int]) -> Any:
         if self._items is None or steps[0] == 0:
             self._items = iter_rest_or_next(self._loader)
-        return next(self._items)
+        batch = next(self._items)
+        _require_tensors(batch)
+        return batch
+
+
+def _require_tensors(batch: Any) -> None:
+    """Raise for a batch of NumPy arrays without any tensor, which no model of torch takes."""
+    values = cast("Mapping[str, Any]", batch).values() if isinstance(batch, Mapping) else [batch]
+    arrays = [isinstance(value, np.ndarray) for value in values]
+    if any(arrays) and not any(isinstance(value, _torch.Tensor) for value in values):
+        raise ConfigError(
+            "the batches of the loader are NumPy arrays, and the Trainer takes tensors: "
+            'make it with ps.Loader(ds, to="torch")'
+        )
 
 
 def _return_batch(batch: Any) -> Any:
