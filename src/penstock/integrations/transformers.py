@@ -20,7 +20,6 @@ from ..engine.runtime.session import Session
 from ..errors import ConfigError, DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
-from ..text.causal_lm import TRANSFORMERS
 from .trainers import (
     EvalLoader,
     gather_objects,
@@ -50,7 +49,10 @@ FILE = "penstock.json"
 _LIBRARIES = ("transformers", "trl")
 """Packages whose losses of batches with `labels` of `[B, T]` are means over tokens."""
 
-_BATCH_FIELDS = frozenset(TRANSFORMERS) - {"input_ids", "labels", "position_ids"}
+_BATCH_FIELDS = frozenset(
+    ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "use_cache")
+)
+"""Fields of `penstock.text.TRANSFORMERS` that describe a whole batch."""
 
 
 class FromLoader(_Trainer):
