@@ -13,7 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from ..engine.base.canonical_json import list_differences
@@ -258,9 +258,8 @@ def _digest_file_versions(dataset: BaseDataset[Any]) -> dict[str, str]:
 
 def _list_changed_sources(manifest: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
     """Return the names of the sources whose files have other times than in a manifest."""
-    saved = manifest.get("files")
-    if not isinstance(saved, dict):
-        return []
+    given = manifest.get("files")
+    saved = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     return [name for name, digest in record["files"].items() if saved.get(name, digest) != digest]
 
 
