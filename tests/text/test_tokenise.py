@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
-from penstock.text import Tokenise
+from penstock.text import Chat, Tokenise
 
 TEXTS = ["to be or not", "to be", "", "that is the question to be or not to be"]
 WORDS = {"<unk>": 0, "to": 1, "be": 2, "or": 3, "not": 4, "<s>": 5}
@@ -318,3 +318,14 @@ def test_invalid_settings_of_a_folder_are_an_error(words: Any, tmp_path: Path) -
     (tmp_path / "tokenizer_config.json").write_text("[1")
     with pytest.raises(ConfigError, match="tokenizer_config.json: it is no description"):
         Tokenise(tmp_path)
+
+
+@pytest.mark.parametrize("step", [Tokenise, Chat])
+def test_workers_do_not_open_another_tokenizer(words: Any, step: Any, tmp_path: Path) -> None:
+    words.save(str(tmp_path / "tokenizer.json"))
+    sent = pickle.dumps(step(tmp_path / "tokenizer.json"))
+    copy = pickle.loads(sent)
+    copy.many([])
+    (tmp_path / "tokenizer.json").write_text(words.to_str())
+    with pytest.raises(ConfigError, match="is another one than when the pipeline was made"):
+        pickle.loads(sent).many([])

@@ -132,7 +132,8 @@ class Tokenise:
             for name, value in settings.items()
             if value is not None
         )
-        self.counted = f"{identify_tokenizer(self._origin)}, {field}{described_settings}"
+        self._identity = identify_tokenizer(self._origin)
+        self.counted = f"{self._identity}, {field}{described_settings}"
         self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._loaded  # noqa: B018 - read its settings now, not in several threads at once
@@ -318,7 +319,7 @@ class Tokenise:
 
     @cached_property
     def _loaded(self) -> Any:
-        tokenizer = open_tokenizer(self._origin)
+        tokenizer = open_tokenizer(self._origin, self._identity)
         if not callable(tokenizer) and not hasattr(tokenizer, "encode"):
             raise ConfigError(
                 f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
@@ -375,7 +376,7 @@ def identify_tokenizer(tokenizer: Any) -> str:
     return name
 
 
-def open_tokenizer(tokenizer: Any) -> Any:
+def open_tokenizer(tokenizer: Any, identity: str | None = None) -> Any:
     """Open the tokenizer at a path, and return any other as it is.
 
     A file is opened with tokenizers, or with sentencepiece if it ends in `.model`; a folder or a
@@ -383,12 +384,21 @@ def open_tokenizer(tokenizer: Any) -> Any:
 
     Args:
         tokenizer: what `locate_tokenizer` returned.
+        identity: what `identify_tokenizer` returned when the pipeline was made.
 
     Raises:
-        ConfigError: if the tokenizer cannot be opened.
+        ConfigError: if the tokenizer cannot be opened, or its files changed since.
         ImportError: if the package that opens it is not installed.
     """
-    return _load_tokenizer(tokenizer) if isinstance(tokenizer, Path) else tokenizer
+    if not isinstance(tokenizer, Path):
+        return tokenizer
+    loaded = _load_tokenizer(tokenizer)
+    if identity is not None and identify_tokenizer(tokenizer) != identity:
+        raise ConfigError(
+            f"the tokenizer {display_path(tokenizer)!r} is another one than when the pipeline was "
+            "made: make the pipeline again, and keep the same files on all machines during a run"
+        )
+    return loaded
 
 
 def _read_folder(folder: Path) -> bytes | None:

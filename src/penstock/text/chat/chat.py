@@ -129,7 +129,7 @@ class Chat:
         self._counter = SampleCounter()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
-        digest = identify_tokenizer(self._origin)
+        digest = self._identity = identify_tokenizer(self._origin)
         if is_processor(loaded):
             digest = f"{identify_tokenizer(loaded.tokenizer)}, {describe_processor(loaded)}"
         self._compiled = self._compile(loaded)
@@ -161,7 +161,7 @@ class Chat:
     @cached_property
     def _compiled(self) -> CompiledChat:
         """Return what is built once in each process."""
-        return self._compile(open_tokenizer(self._origin))
+        return self._compile(open_tokenizer(self._origin, self._identity))
 
     def _compile(self, tokenizer: Any) -> CompiledChat:
         return CompiledChat(
