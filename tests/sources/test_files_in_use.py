@@ -33,6 +33,7 @@ from damage import Careless
 from penstock.errors import ConfigError, DataError, PenstockError, StorageError
 from penstock.sources import metadata, open_files
 from penstock.stores import storage
+from penstock.text import Tokenise
 
 OLD, SAME_SIZE, LONGER = range(100, 112), range(200, 212), range(100, 130)
 TIME = 1_700_000_000
@@ -663,6 +664,45 @@ def test_selected_rows_follow_the_description_of_the_rows(tmp_path: Path) -> Non
     swap_names(tmp_path / "data")
     assert ps.read(tmp_path / "data", where={"a": ["b4"]})[0] == {"b": "a4", "a": "b4"}
     assert len(ps.read(tmp_path / "data", where={"a": ["a3"]})) == 0
+
+
+def test_token_counts_follow_the_description_of_the_rows(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models
+
+    letters = {"<unk>": 0, "a": 1, "b": 2}
+    letter = Tokenizer(models.BPE(letters, [], unk_token="<unk>"))
+    rows = [{"a": "a" * (number + 1), "b": "bb"} for number in range(8)]
+    foreign_formats.write_litdata(tmp_path / "data", rows, {"a": "str", "b": "str"})
+    tokenise = Tokenise(letter, "a")
+
+    def count_tokens() -> int:
+        packed = ps.read(tmp_path / "data", lengths=tokenise).map(tokenise).pack(4, "concat_split")
+        return 4 * len(packed)
+
+    assert count_tokens() == 36
+    swap_names(tmp_path / "data")
+    assert count_tokens() == 16
+
+
+def open_with_labels(path: Path) -> list[tuple[str, str]]:
+    """Open a custom format, whose labels lie in another file."""
+    labels = path.with_suffix(".labels").read_text().split()
+    return list(zip(path.read_text().split(), labels, strict=True))
+
+
+def test_states_know_other_files_that_a_custom_format_reads(tmp_path: Path) -> None:
+    def load() -> ps.Loader[Any]:
+        return ps.Loader(ps.read(tmp_path / "a.words", format=open_with_labels).shuffle(seed=1))
+
+    (tmp_path / "a.words").write_text("one two three four")
+    (tmp_path / "a.labels").write_text("1 2 3 4")
+    loader = load()
+    next(iter(loader))
+    state = loader.state_dict()
+    load().load_state_dict(state)
+    (tmp_path / "a.labels").write_text("1 2 4 3")
+    with pytest.raises(ps.StateError, match="'a': other rows"):
+        load().load_state_dict(state)
 
 
 # ---------------------------------------------------------------- beside others

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
-from penstock.text import Tokenise
+from penstock.text import Chat, Tokenise
 
 TEXTS = ["to be or not", "to be", "", "that is the question to be or not to be"]
 WORDS = {"<unk>": 0, "to": 1, "be": 2, "or": 3, "not": 4, "<s>": 5}
@@ -268,3 +270,62 @@ def test_no_end_comes_twice_where_a_template_adds_it(template: str, expected: li
         Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3
     )  # another token than the template's
     assert pickle.loads(pickle.dumps(both))("a a").tolist() == expected
+
+
+def set_of_config(**settings: Any) -> Callable[[Path], None]:
+    """Return a function that changes settings of a folder's tokenizer."""
+
+    def change(folder: Path) -> None:
+        file = folder / "tokenizer_config.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+
+    return change
+
+
+def write_other_merges(folder: Path) -> None:
+    (folder / "merges.txt").write_text("#version: 0.2\nt o\n")
+
+
+@pytest.mark.parametrize(
+    ("form", "change"),
+    [
+        ("fast", set_of_config(added_tokens_decoder={"9": {"content": "to be"}})),
+        ("fast", set_of_config(add_prefix_space=True)),
+        ("vocabulary", set_of_config(do_lower_case=True)),
+        ("vocabulary", write_other_merges),
+    ],
+)
+def test_the_files_of_a_folder_identify_its_tokenizer(
+    words: Any, form: str, change: Callable[[Path], None], tmp_path: Path
+) -> None:
+    if form == "fast":
+        words.save(str(tmp_path / "tokenizer.json"))
+    else:
+        (tmp_path / "vocab.json").write_text(json.dumps({"t": 0, "o": 1, "to": 2}))
+        (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
+    before = Tokenise(tmp_path)
+    copy = shutil.copytree(tmp_path, tmp_path / "copy")
+    set_of_config(chat_template="{{ messages }}", model_max_length=8)(copy)
+    assert Tokenise(copy).__qualname__ == before.__qualname__
+    change(tmp_path)
+    assert Tokenise(tmp_path).__qualname__ != before.__qualname__
+    assert Tokenise(tmp_path).counted != before.counted
+
+
+def test_invalid_settings_of_a_folder_are_an_error(words: Any, tmp_path: Path) -> None:
+    words.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text("[1")
+    with pytest.raises(ConfigError, match="tokenizer_config.json: it is no description"):
+        Tokenise(tmp_path)
+
+
+@pytest.mark.parametrize("step", [Tokenise, Chat])
+def test_workers_do_not_open_another_tokenizer(words: Any, step: Any, tmp_path: Path) -> None:
+    words.save(str(tmp_path / "tokenizer.json"))
+    sent = pickle.dumps(step(tmp_path / "tokenizer.json"))
+    copy = pickle.loads(sent)
+    copy.many([])
+    (tmp_path / "tokenizer.json").write_text(words.to_str())
+    with pytest.raises(ConfigError, match="is another one than when the pipeline was made"):
+        pickle.loads(sent).many([])

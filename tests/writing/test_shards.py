@@ -136,6 +136,21 @@ def test_shards_of_something_else_are_refused(other: Any, tmp_path: Path) -> Non
     assert held(tmp_path) == before
 
 
+def test_a_row_that_no_digest_samples_and_that_changed_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "data.jsonl"
+    lines = [f'{{"text": "{number:060d}"}}\n' for number in range(4_000)]
+    data.write_text("".join(lines))
+    write(ps.read(data), tmp_path / "out", shard=1_000)
+    write(ps.read(data), tmp_path / "out", shard=1_000)
+    assert "written again" not in caplog.text
+    lines[1_777] = lines[1_777].replace("0", "1")
+    data.write_text("".join(lines))
+    write(ps.read(data), tmp_path / "out", shard=1_000)
+    assert "the files of data were written again since" in caplog.text
+
+
 def test_functions_that_are_others_by_now_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

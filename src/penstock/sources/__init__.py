@@ -30,8 +30,6 @@ from . import (
     file_versions,
     folders,
     lines,
-    litdata,
-    mds_index,
     prepared,
 )
 from .arrow_table import ArrowTable
@@ -50,7 +48,7 @@ from .lines import Offsets
 from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import choose_source_name
-from .opener import CHECKSUMMED_FORMATS, Opener, require_same_columns
+from .opener import CHECKSUMMED_FORMATS, COMPANIONS, Opener, require_same_columns
 from .paths import TABLE_FORMATS, TokenType, find, prefetch_stats, require_one_format
 from .plugins import find_plugin_format
 from .saved_dataset import find_token_column, is_saved_dataset, read_saved
@@ -59,7 +57,6 @@ from .sizes import load_lengths
 from .tokens import (
     TokenIdOptions,
     is_cache,
-    list_companions,
     open_cache,
     read_file_lengths,
     require_same_dtype,
@@ -98,13 +95,6 @@ _SELF_INDEXED_FORMATS = (
     "lance",
     "vortex",
 )
-_COMPANIONS: Mapping[str, Callable[[Path], Iterables[Path]]] = {
-    "litdata": litdata.list_companions,
-    "mds": mds_index.list_companions,
-    "tokens": list_companions,
-}
-"""Functions that list the files that describe the rows of another file, for each format."""
-
 _MAX_MAPPED_FILES = 128  # mapped files per source
 DECODED_CACHE_BYTES = 192 << 20
 """Bytes of decoded row groups and of tar indexes that a source caches."""
@@ -288,7 +278,15 @@ def _open_own_format(
     find_lengths = (
         None
         if lengths is None
-        else partial(load_lengths, files, lengths, cache, paths=files_found, format=format_name)
+        else partial(
+            load_lengths,
+            files,
+            lengths,
+            cache,
+            paths=files_found,
+            format=format_name,
+            list_companions=COMPANIONS.get(format_name),
+        )
     )
     if format_name == "tokens":
         find_lengths = partial(read_file_lengths, files)
@@ -312,7 +310,7 @@ def _open_own_format(
         lengths=find_lengths,
         column=column,
         counts=counts,
-        list_companions=_COMPANIONS.get(format_name),
+        list_companions=COMPANIONS.get(format_name),
     )
     if where is None:
         return chain

@@ -262,6 +262,8 @@ class JoinedFiles:
         counts: Token counter whose counts `lengths` returns.
         list_companions: Lists the files beside or above a part that describe its rows.
         selection: Identifies the rows if the parts hold more; facts about the rows are cached by it.
+        is_custom: A function of the user opens the parts. It may change, or read other files, so no
+            facts about the rows are cached.
 
     Attributes:
         as_columns: Pass batches to functions as columns.
@@ -289,11 +291,13 @@ class JoinedFiles:
         counts: TokenCounter | None = None,
         list_companions: Callable[[Path], Iterable[Path]] | None = None,
         selection: str = "",
+        is_custom: bool = False,
     ) -> None:
         self.name, self.paths, self.stats, self.cache = name, list(paths), outline.stats, cache
         self.as_columns = False
         self._digest: Digest | None = None
         self._list_companions, self._selection = list_companions, selection
+        self._is_custom = is_custom
         self.open_arguments: OpenArguments | None = None
         self.reopen: Callable[..., Source] | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
@@ -486,6 +490,7 @@ class JoinedFiles:
                 self._describe_reading(),
                 self.cache,
                 self.stat_companions(self.paths),
+                stored=not self._is_custom,
             )
         return self._digest
 

@@ -92,6 +92,7 @@ def open_custom(
         paths=found_paths,
         cache=cache,
         lengths=lengths,
+        is_custom=True,
     )
 
 

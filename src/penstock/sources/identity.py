@@ -58,6 +58,7 @@ def digest_files(
     reading: str,
     cache: str | Path | None,
     companions: Sequence[storage.Stat] = (),
+    stored: bool = True,
 ) -> Digest:
     """Return digests of files: of their blocks (`files`) and of their rows (`rows`).
 
@@ -69,11 +70,14 @@ def digest_files(
         reading: Text that identifies how rows are read.
         cache: Cache folder.
         companions: Versions of the files beside them, on which the rows depend too.
+        stored: Store the digests; false if more than these files decides about the rows.
     """
 
     def compute() -> Digest:
         return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
 
+    if not stored:
+        return compute()
     return derived_files.load_fact(
         paths, [*stats, *companions], f"digest {_VERSION} {rows} {reading}", compute, cache
     )

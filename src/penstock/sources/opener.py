@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import ConfigError, DataError
 from ..stores import ByteRange, CompositeStore, is_remote, storage
-from . import catalog, checksummed, convert, csv, file_versions, formats, lines, tar_file
+from . import (
+    catalog,
+    checksummed,
+    convert,
+    csv,
+    file_versions,
+    formats,
+    lines,
+    litdata,
+    mds_index,
+    tar_file,
+)
 from .chain import IndexedFile, TokenCounter
 from .columnar import Arrow, Parquet
 from .derived_files import Kind
@@ -19,7 +30,7 @@ from .mds_index import find_indexes
 from .paths import TABLE_FORMATS
 from .single_column import SingleColumn
 from .sizes import load_lengths
-from .tokens import TokenIdOptions, open_tokens
+from .tokens import TokenIdOptions, list_companions, open_tokens
 
 _LOCAL_FORMATS = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
 _SIGNED_FORMATS = ("parquet", "arrow")  # a reader fails unless a file has the signature
@@ -27,6 +38,13 @@ _HEADER_FORMATS = ("mds", "litdata")  # formats whose offsets are at the beginni
 _FOLDER_FORMATS = ("zarr", "lance")
 CHECKSUMMED_FORMATS = ("parquet", "arrow", "tar", "mds", "litdata", "hdf5", "vortex")
 """Formats whose files are compared with optional checksums, besides tokens and JSON arrays."""
+
+COMPANIONS: Mapping[str, Callable[[Path], Iterable[Path]]] = {
+    "litdata": litdata.list_companions,
+    "mds": mds_index.list_companions,
+    "tokens": list_companions,
+}
+"""Functions that list the files that describe the rows of another file, for each format."""
 
 
 class Opener(NamedTuple):
@@ -82,7 +100,15 @@ class Opener(NamedTuple):
         """Build everything that opening a file needs, and its lengths."""
         file = self(path)
         if self.measured is not None:
-            load_lengths([file], self.measured, self.cache, self.rebuild, [path], self.kind)
+            load_lengths(
+                [file],
+                self.measured,
+                self.cache,
+                self.rebuild,
+                [path],
+                self.kind,
+                COMPANIONS.get(self.kind),
+            )
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> IndexedFile:
         if offsets is not None or is_remote(path) or not path.is_file():

@@ -6,7 +6,7 @@ They are the lengths of the lists of a column, or a tokenizer's counts of texts,
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -18,7 +18,7 @@ from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError, StorageError
 from ..stores import storage
 from ..types import Ints
-from . import derived_files
+from . import derived_files, file_versions
 from .chain import IndexedFile, TokenCounter
 from .derived_files import Kind
 
@@ -45,6 +45,7 @@ def load_lengths(
     rebuild: bool = False,
     paths: Sequence[Path] = (),
     format: str = "",
+    list_companions: Callable[[Path], Iterable[Path]] | None = None,
 ) -> Ints:
     """Return the number of list elements, or of tokens, of every row: int64[rows].
 
@@ -57,6 +58,7 @@ def load_lengths(
         rebuild: Compute the lengths again.
         paths: Paths of the files, needed for a token counter.
         format: Format of the files; one file has other texts as text than as JSON lines.
+        list_companions: Lists the files that describe the rows of a file.
 
     Raises:
         ConfigError: The format has no list lengths, or the column has no lists.
@@ -66,12 +68,24 @@ def load_lengths(
     if not isinstance(column, str):
         numbered = enumerate(zip(files, paths, strict=True))
         announcing = _Announcement(paths, column)
+        descriptions = [
+            "".join(f" {file_versions.stat_file(beside)}" for beside in list_companions(path))
+            if list_companions
+            else ""
+            for path in paths
+        ]
         return np.concatenate(
             [
                 *lengths,
                 *(
                     _count_file_tokens(
-                        file, path, format, column, cache, rebuild, announcing.of(number)
+                        file,
+                        path,
+                        f"{format}{descriptions[number]}",
+                        column,
+                        cache,
+                        rebuild,
+                        announcing.of(number),
                     )
                     for number, (file, path) in numbered
                 ),
@@ -149,7 +163,7 @@ class _Announcement:
 def _count_file_tokens(
     file: IndexedFile,
     path: Path,
-    format: str,
+    reading: str,
     tokens: TokenCounter,
     cache: str | Path | None,
     rebuild: bool,
@@ -170,7 +184,7 @@ def _count_file_tokens(
     return _load_or_count_lengths(
         file,
         path,
-        hashlib.blake2b(f"{format} {tokens.counted}".encode(), digest_size=8).hexdigest(),
+        hashlib.blake2b(f"{reading} {tokens.counted}".encode(), digest_size=8).hexdigest(),
         count,
         cache,
         rebuild,

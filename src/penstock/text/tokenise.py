@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -15,6 +17,7 @@ import numpy.typing as npt
 from ..arguments import check_int
 from ..arrays.dtypes import TOKEN_DTYPE, cast_array, make_exact_array
 from ..errors import (
+    MALFORMED_INPUT_ERRORS,
     ConfigError,
     DataError,
     PenstockError,
@@ -28,6 +31,19 @@ from .offset_tokenizers import TextEncoder, find_special_token
 
 TokenIds: TypeAlias = npt.NDArray[np.int32]
 
+_FAST_NAME, _CONFIG_NAME = "tokenizer.json", "tokenizer_config.json"
+_match_vocabulary_name = re.compile(
+    r".*\.(model|vocab|tiktoken|bpe)|(vocab|merges|encoder|added_tokens|special_tokens_map)"
+    r"[\w.-]*\.(json|txt)"
+).fullmatch
+_SETTINGS = frozenset(
+    "tokenizer_class add_prefix_space add_bos_token add_eos_token bos_token eos_token unk_token "
+    "additional_special_tokens extra_special_tokens added_tokens_decoder do_lower_case "
+    "do_basic_tokenize strip_accents keep_accents tokenize_chinese_chars normalize remove_space "
+    "split_special_tokens legacy sp_model_kwargs src_lang tgt_lang language task".split()
+)
+"""Settings of `tokenizer_config.json` that change tokens; templates and lengths do not."""
+
 _PROBE_TEXT = "a"  # encoded to find the tokens that a template adds
 
 
@@ -36,7 +52,7 @@ class Tokenise:
 
     `ps.read(files, lengths=Tokenise(...))` counts the tokens of every row once, so that rows are
     packed by plan. A named tokenizer is opened at the first text, once in every worker. The
-    pipeline's fingerprint contains the content of a local file, not its path.
+    pipeline's fingerprint contains the content of a local file or folder, not its path.
 
     Args:
         tokenizer: A `tokenizer.json`, by path or URL, is read with the package tokenizers, and a
@@ -116,7 +132,8 @@ class Tokenise:
             for name, value in settings.items()
             if value is not None
         )
-        self.counted = f"{identify_tokenizer(self._origin)}, {field}{described_settings}"
+        self._identity = identify_tokenizer(self._origin)
+        self.counted = f"{self._identity}, {field}{described_settings}"
         self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._loaded  # noqa: B018 - read its settings now, not in several threads at once
@@ -302,7 +319,7 @@ class Tokenise:
 
     @cached_property
     def _loaded(self) -> Any:
-        tokenizer = open_tokenizer(self._origin)
+        tokenizer = open_tokenizer(self._origin, self._identity)
         if not callable(tokenizer) and not hasattr(tokenizer, "encode"):
             raise ConfigError(
                 f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
@@ -348,16 +365,18 @@ def identify_tokenizer(tokenizer: Any) -> str:
         return str(getattr(tokenizer, "__qualname__", None) or type(tokenizer).__qualname__)
     path, name = tokenizer, display_path(tokenizer)
     with convert_storage_errors(path):
-        file = path / "tokenizer.json" if not is_remote(path) and path.is_dir() else path
-        exists = file.is_file()
+        content = _read_folder(path) if not is_remote(path) and path.is_dir() else None
+        exists = content is None and path.is_file()
     if exists:
-        return _digest_bytes(_read_file(file))
+        content = _read_file(path)
+    if content is not None:
+        return _digest_bytes(content)
     if _names_file(path):
         raise ConfigError(f"there is no tokenizer {name!r}")
     return name
 
 
-def open_tokenizer(tokenizer: Any) -> Any:
+def open_tokenizer(tokenizer: Any, identity: str | None = None) -> Any:
     """Open the tokenizer at a path, and return any other as it is.
 
     A file is opened with tokenizers, or with sentencepiece if it ends in `.model`; a folder or a
@@ -365,12 +384,49 @@ def open_tokenizer(tokenizer: Any) -> Any:
 
     Args:
         tokenizer: what `locate_tokenizer` returned.
+        identity: what `identify_tokenizer` returned when the pipeline was made.
 
     Raises:
-        ConfigError: if the tokenizer cannot be opened.
+        ConfigError: if the tokenizer cannot be opened, or its files changed since.
         ImportError: if the package that opens it is not installed.
     """
-    return _load_tokenizer(tokenizer) if isinstance(tokenizer, Path) else tokenizer
+    if not isinstance(tokenizer, Path):
+        return tokenizer
+    loaded = _load_tokenizer(tokenizer)
+    if identity is not None and identify_tokenizer(tokenizer) != identity:
+        raise ConfigError(
+            f"the tokenizer {display_path(tokenizer)!r} is another one than when the pipeline was "
+            "made: make the pipeline again, and keep the same files on all machines during a run"
+        )
+    return loaded
+
+
+def _read_folder(folder: Path) -> bytes | None:
+    """Return the content of a folder that decides which tokens its tokenizer makes.
+
+    Returns:
+        The content of `tokenizer.json`, or else of the vocabulary files; and the settings in
+        `tokenizer_config.json`. `None` without such files.
+
+    Raises:
+        ConfigError: if the settings are invalid.
+    """
+    file = folder / _FAST_NAME
+    if file.is_file():
+        parts = [_read_file(file)]
+    else:
+        files = sorted(path for path in folder.iterdir() if _match_vocabulary_name(path.name))
+        parts = [path.name.encode() + b"\0" + _read_file(path) for path in files if path.is_file()]
+    if (config := folder / _CONFIG_NAME).is_file() and parts:
+        try:
+            content = json.loads(_read_file(config))
+            settings = {name: content[name] for name in sorted(_SETTINGS & {*content})}
+        except MALFORMED_INPUT_ERRORS as error:
+            raise ConfigError(
+                f"{config}: it is no description of a tokenizer: {error!r}"
+            ) from error
+        parts += [json.dumps(settings, sort_keys=True).encode()] if settings else []
+    return b"\0".join(parts) if parts else None
 
 
 def _names_file(path: Path) -> bool:

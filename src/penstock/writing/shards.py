@@ -7,12 +7,13 @@ done, are written atomically. After a crash, writing resumes and ends with the s
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
 from glob import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..arguments import check_choice, check_int, make_not_dataset_error, validate_arguments
 from ..engine.base.canonical_json import list_differences
@@ -28,7 +29,9 @@ from ..errors import (
     convert_storage_errors,
 )
 from ..explore.base import BaseDataset
+from ..sources.chain import JoinedFiles
 from ..sources.saved_dataset import MANIFEST_NAME
+from ..sources.select import SelectedRows
 from ..stores import storage
 from ..stores.storage import write_atomically
 from ..stores.urls import require_local
@@ -177,7 +180,11 @@ def write_shards(
 
 
 def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
-    """Return the content of the shards as JSON: equal records mean equal bytes."""
+    """Return the content of the shards as JSON.
+
+    Equal records mean equal bytes, apart from rows that the digests of `data` do not sample. The
+    versions of the files tell when such rows may differ.
+    """
     dataset = writer.dataset
     record: dict[str, Any] = {
         "version": _VERSION,
@@ -189,6 +196,7 @@ def _build_content_record(writer: ShardWriter) -> dict[str, Any]:
         "dataset": dataset.flow.description(),
         "data": dataset.compiled.data,
         "code": dataset.compiled.code,
+        "files": _digest_file_versions(dataset),
     }
     if writer.has_tokens:
         record["has_tokens"] = True
@@ -211,7 +219,7 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
     except ValueError as error:
         raise _make_corrupted_error(path, error) from error
     before, after = (
-        {name: content.get(name) for name in record if name != "code"}
+        {name: content.get(name) for name in record if name not in ("code", "files")}
         for content in (manifest, record)
     )
     if lines := list_differences(before, after):
@@ -225,7 +233,34 @@ def _read_or_begin_manifest(writer: ShardWriter, record: dict[str, Any]) -> dict
         raise _make_corrupted_error(path, error) from error
     for note in notes:
         logging.getLogger("penstock").warning("%s was begun earlier: %s", writer.folder, note)
+    if changed := _list_changed_sources(manifest, record):
+        logging.getLogger("penstock").warning(
+            "%s was begun earlier, and the files of %s were written again since; their sizes and "
+            "sampled rows are equal, so finished shards stay as they are: delete the folder if any "
+            "row changed",
+            writer.folder, ", ".join(changed),
+        )  # fmt: skip
     return manifest
+
+
+def _digest_file_versions(dataset: BaseDataset[Any]) -> dict[str, str]:
+    """Return a digest of the sizes and times of the files of each source that has files."""
+    digests = dict[str, str]()
+    for leaf in dataset.compiled.builder.leaves:
+        source = leaf.source
+        files = source.chain if isinstance(source, SelectedRows) else source
+        if isinstance(files, JoinedFiles):
+            versions = [stat[:2] for stat in (*files.stats, *files.stat_companions(files.paths))]
+            text = json.dumps(versions).encode()
+            digests[leaf.name] = hashlib.blake2b(text, digest_size=8).hexdigest()
+    return digests
+
+
+def _list_changed_sources(manifest: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
+    """Return the names of the sources whose files have other times than in a manifest."""
+    given = manifest.get("files")
+    saved = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
+    return [name for name, digest in record["files"].items() if saved.get(name, digest) != digest]
 
 
 def _make_corrupted_error(path: Path, error: Exception) -> DataError:

@@ -546,3 +546,21 @@ def test_a_tokenizer_without_offsets_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="no offsets.*fast tokenizer"):
         Chat(function, template="chatml")
+
+
+def test_states_know_the_special_tokens_that_a_template_writes() -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    template = "{% for m in messages %}{{ m.role }}{{ m.content }}{{ eos_token }}{% endfor %}"
+
+    def load(eos: str) -> ps.Loader[Any]:
+        tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe(), eos_token=eos)
+        return ps.Loader(
+            ps.from_sequence([TWO] * 4, name="chats").map(Chat(tokenizer, template=template))
+        )
+
+    before = load("<|im_end|>")
+    next(iter(before))
+    load("<|im_end|>").load_state_dict(before.state_dict())
+    with pytest.raises(ps.StateError, match="another pipeline"):
+        load("<|im_start|>").load_state_dict(before.state_dict())

@@ -129,9 +129,10 @@ class Chat:
         self._counter = SampleCounter()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
-        digest = identify_tokenizer(self._origin)
+        digest = self._identity = identify_tokenizer(self._origin)
         if is_processor(loaded):
             digest = f"{identify_tokenizer(loaded.tokenizer)}, {describe_processor(loaded)}"
+        self._compiled = self._compile(loaded)
         settings = {
             "format": format,
             "template": _digest(self._source or ""),
@@ -148,10 +149,10 @@ class Chat:
             "date": self.date and self.date.isoformat(),
             "bos": bos,
             "eos": eos,
+            "tokens": self._compiled.named_tokens,
         }
         shown = [f"{name} {value}" for name, value in settings.items() if value]
         self.__qualname__ = f"Chat({', '.join([digest, *shown])})"
-        self._compiled = self._compile(loaded)
 
     def __getstate__(self) -> dict[str, Any]:
         left_out = ("_compiled", "_renderer")
@@ -160,7 +161,7 @@ class Chat:
     @cached_property
     def _compiled(self) -> CompiledChat:
         """Return what is built once in each process."""
-        return self._compile(open_tokenizer(self._origin))
+        return self._compile(open_tokenizer(self._origin, self._identity))
 
     def _compile(self, tokenizer: Any) -> CompiledChat:
         return CompiledChat(

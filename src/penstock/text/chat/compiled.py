@@ -27,6 +27,10 @@ class CompiledChat:
         eos: the text of the token that ends a sample, if the user names it.
         allowed: control tokens that are tokens in the data too, or "all".
 
+    Attributes:
+        named_tokens: texts of the special tokens that the tokenizer names, such as `eos_token`, and
+            that samples depend on.
+
     Raises:
         ConfigError: if the tokenizer lacks tokens of the template.
     """
@@ -72,6 +76,18 @@ class CompiledChat:
         self.control = ControlTokens(control, markup)
         self.tokenizer.protect(self.control.tokens)
         self.text_prefix = bos or self.tokenizer.prefix
+        special = _special_tokens(tokenizer)
+        defaults = {
+            "bos_token": bos or (family and family.bos),
+            "eos_token": eos or (family and family.eos),
+        }
+        named = {**special, "bos_token": self.bos, "eos_token": self.eos}
+        self.named_tokens = {
+            name: token
+            for name, token in named.items()
+            if (name in defaults or name in (source or ""))
+            and token not in ("", defaults.get(name))
+        }
         self._template: tuple[ChatTemplate, MessageLocator, ControlTokens] | None = None
         if source is not None:
             if "eos_token" in source and not self.eos:
@@ -79,9 +95,8 @@ class CompiledChat:
                     "the chat template writes eos_token, and the tokenizer does not name its token: "
                     "give its text, such as Chat(..., eos='</s>')"
                 )
-            given = {**_special_tokens(tokenizer), "bos_token": self.bos, "eos_token": self.eos}
             takes_parts = self.processor is not None
-            template = ChatTemplate(source, {**given, **variables}, date, takes_parts)
+            template = ChatTemplate(source, {**named, **variables}, date, takes_parts)
             self._template = (
                 template, MessageLocator(template, self.control, self.eos), self.control
             )  # fmt: skip
