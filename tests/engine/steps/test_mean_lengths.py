@@ -168,3 +168,12 @@ def test_tokens_of_samples() -> None:
     assert mean_length("x", store([0, 0]).flow) == 1.0
     assert ps.from_sequence("ab").flow.mean_tokens() is None
     assert store(EVEN).zip(ps.from_sequence("abc")).flow.mean_tokens() is None
+
+
+def test_a_function_that_fails_on_a_measured_sample_raises_its_error() -> None:
+    def fail(x: int) -> int:
+        raise ValueError(f"no {x}")
+
+    with pytest.raises(ValueError, match="no 1") as error:
+        ps.mix({"a": ps.from_sequence([1, 2]).map(fail)}, unit="tokens")[0]
+    assert error.value.__notes__ == ["penstock: mix: while the lengths of 'a' are measured"]

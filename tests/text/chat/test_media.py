@@ -339,6 +339,8 @@ def test_the_description_names_the_settings_of_the_processor() -> None:
     ("sample", "message"),
     [
         (chat("<image>Which?", images=[WHITE, BLACK]), "has 2 of 'image'.* places for 1: a place"),
+        (chat("<image><image>hi", images=[WHITE]), "a message has <image>, and the sample has no more in images"),
+        (chat("<image>hi", images=[None]), "a medium in images or image is null"),
         (chat([{"type": "image"}]), "part of type 'image' without content.*images or image"),
         (chat("Which?", images=[b"GIF89a"]), r"is a bytes: decode it before, .*Lazy\(\{'images': 'image'\}"),
         (chat([{"type": "image_url", "image_url": {"url": "x"}}]), "type 'image' is a dict: decode"),
@@ -361,6 +363,13 @@ def test_sounds_of_another_rate_are_an_error() -> None:
 def test_media_without_a_processor_and_a_processor_without_placeholders() -> None:
     with pytest.raises(DataError, match="part of type 'image'.*or give Chat the processor"):
         Chat(make_tokenizer(), template="chatml")(chat([{"type": "image"}]))
+    for media in ({"images": [b"x"]}, {"audio": SOUND}, {"image": {"bytes": b"x", "path": None}}):
+        with pytest.raises(
+            DataError, match="has media in .* which a tokenizer cannot encode: give"
+        ):
+            Chat(make_tokenizer(), template="chatml")(chat("Which?", **media))
+    for empty in ({"images": []}, {"image": None}):
+        assert Chat(make_tokenizer(), template="chatml")(chat("Which?", **empty))["loss_mask"].any()
     processor = llava()
     processor.image_token = None
     with pytest.raises(ConfigError, match="names no placeholder, such as image_token"):

@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import NoTokensError
 from ...schedule import Schedule
 from ..mixing.rules import Weighted
+from ..streams.function_call import SampleFailure
 from .mix import Mix
 from .step import Builder, Step
 
@@ -54,7 +55,11 @@ def _measure(name: str, step: Step, seed: int) -> float:
         return 0.0
     count = _MEASURED if size is None else min(_MEASURED, size)
     positions = np.arange(count) * ((size or count) // max(count, 1))
-    values = op.values(op.locate(positions))
+    try:
+        values = op.values(op.locate(positions))
+    except SampleFailure as failure:
+        failure.cause.add_note(f"penstock: mix: while the lengths of {name!r} are measured")
+        raise failure.cause from None
     mean = sum(tokens_of(value, name) for value in values) / max(1, count)
     _LOG.warning(
         "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each "

@@ -24,7 +24,7 @@ from .conversation import (
     is_list,
     read_tools,
 )
-from .media import place_media
+from .media import place_media, require_no_media
 
 Fields = Mapping[str, Any]
 
@@ -291,6 +291,8 @@ class SampleReader:
             DataError: if the sample has none of the formats.
         """
         fields = self._fields_of(sample)
+        if not self._messages.takes_media:
+            require_no_media(fields)
         reasons = list[tuple[str, str]]()
         for entry in self._formats:
             reason = entry.find_mismatch(fields)

@@ -56,7 +56,7 @@ def place_media(example: Example, fields: Mapping[str, Any]) -> Example:
     Raises:
         DataError: if the sample has more or fewer media than places for them, or no messages.
     """
-    given = {kind: _list_media(fields, names) for kind, names in _FIELDS.items()}
+    given = {kind: _list_media(fields, kind) for kind in _FIELDS}
     sequences = dict(example.sequences)
     for prefix, sequence in sequences.items():
         if isinstance(sequence, Conversation):
@@ -66,17 +66,43 @@ def place_media(example: Example, fields: Mapping[str, Any]) -> Example:
     return Example(sequences, example.features)
 
 
-def _list_media(fields: Mapping[str, Any], names: tuple[str, ...]) -> list[Any]:
+def require_no_media(fields: Mapping[str, Any]) -> None:
+    """Raise for a sample with media in its fields, which a tokenizer alone cannot encode.
+
+    Args:
+        fields: the sample.
+
+    Raises:
+        DataError: if a field such as `images` is not empty.
+    """
+    for kind, names in _FIELDS.items():
+        if any(fields.get(name) is not None for name in names) and _list_media(fields, kind):
+            raise DataError(
+                f"the sample has media in {' or '.join(names)}, which a tokenizer cannot encode: give "
+                "Chat the processor of the model, or leave the field out in a map before"
+            )
+
+
+def _list_media(fields: Mapping[str, Any], kind: str) -> list[Any]:
+    names = _FIELDS[kind]
     value: Any = next((fields[name] for name in names if fields.get(name) is not None), ())
     is_sequence = isinstance(value, list | tuple) or getattr(value, "dtype", None) == np.object_
-    return list(cast("Sequence[Any]", value)) if is_sequence else [value]
+    media: list[Any] = list(cast("Sequence[Any]", value)) if is_sequence else [value]
+    if any(part is None for part in media):
+        raise DataError(f"a medium in {' or '.join(names)} is null: filter such samples out")
+    return media
 
 
 def _place_in_conversation(
     conversation: Conversation, given: Mapping[str, list[Any]]
 ) -> Conversation:
     unused = {kind: iter(values) for kind, values in given.items()}
-    messages = [_place_in_message(message, unused) for message in conversation.messages]
+    parts: list[MediaPart] = [
+        part for message in conversation.messages for part in message.get("media", ())
+    ]
+    # Where messages have parts, <image> in a text is text.
+    in_text = {kind for kind in given if given[kind]} - {part.kind for part in parts}
+    messages = [_place_in_message(message, unused, in_text) for message in conversation.messages]
     for kind, values in given.items():
         left = list(unused[kind])
         if left and len(left) == len(values):  # the messages have no place at all
@@ -95,25 +121,34 @@ def _place_in_conversation(
     return Conversation(messages, conversation.tools, conversation.prompt_length)
 
 
-def _place_in_message(message: Message, unused: Mapping[str, Iterator[Any]]) -> Message:
-    """Return a message with media in its places, which are taken from those of the sample."""
+def _place_in_message(
+    message: Message, unused: Mapping[str, Iterator[Any]], in_text: set[str]
+) -> Message:
+    """Return a message with media in its places, which are taken from those of the sample.
+
+    Args:
+        message: the message.
+        unused: the media of the sample that have no place yet.
+        in_text: the kinds of media whose places are in texts.
+    """
     media, own = list[MediaPart](), iter(cast("list[MediaPart]", message.get("media", [])))
 
     def place(match: re.Match[str]) -> str:
         part = MediaPart(match[1], None) if match[1] else next(own, None)
         if part is None:
             return "\ufffd"  # a noncharacter of the data
+        if match[1] and part.kind not in in_text:
+            return match[0]
         if part.value is None:
             part = MediaPart(part.kind, next(unused[part.kind], None))
-        if part.value is not None:
-            media.append(part)
-            return MEDIA_MARKS[part.kind]
-        if match[1]:
-            return match[0]  # a text
-        raise DataError(
-            f"a message has a part of type {part.kind!r} without content, and the sample has no more "
-            f"in {' or '.join(_FIELDS[part.kind])}"
-        )
+        if part.value is None:
+            name = match[0] if match[1] else f"a part of type {part.kind!r} without content"
+            raise DataError(
+                f"a message has {name}, and the sample has no more in "
+                f"{' or '.join(_FIELDS[part.kind])}"
+            )
+        media.append(part)
+        return MEDIA_MARKS[part.kind]
 
     return {**message, "content": _MEDIA_PLACE.sub(place, message["content"]), "media": media}
 
