@@ -138,7 +138,15 @@ CASES = {
     "packed whole": Case(
         lambda inputs: mixed(inputs, documents).pack(24, method="best_fit", rows=5),
         lambda inputs: WindowRows(mixture_model(inputs), 24, 5, sizes_of(inputs)),
-        ("skip rows", "skip next rows", "exclude", "weights", "adopt weights", "adopt grown", "adopt added"),
+        (
+            "skip rows",
+            "skip next rows",
+            "exclude",
+            "weights",
+            "adopt weights",
+            "adopt grown",
+            "adopt added",
+        ),
         packed=True,
     ),
 }
