@@ -303,8 +303,15 @@ class Judge:
 
 @st.composite
 def changed_runs(draw: Any) -> tuple[str, list[Segment]]:
+    """Draw a run, half of the time with a skip and another change at one row before its end."""
     name = draw(st.sampled_from(sorted(CASES)))
-    return name, draw(draw_segments(CASES[name].changes, back=False))
+    changes = CASES[name].changes
+    segments: list[Segment] = draw(draw_segments(changes, back=False))
+    if draw(st.booleans()):
+        skip = replace(segments[-1], change="skip next rows")
+        then = replace(skip, steps=0, jump=0, change=draw(st.sampled_from(changes)))
+        segments = [*segments[:-1], skip, then, replace(skip, steps=5, jump=0, change="")]
+    return name, segments
 
 
 @examples(200)
