@@ -324,17 +324,13 @@ class Mix(Step):
         ]
 
 
-def _count_draws(schedule: Drawing) -> Ints:
+def _count_draws(schedule: Drawing, length: int = _LONG_RUN) -> Ints:
     """Count the draws of each input in a pass, or in a long run of an endless mixture."""
-    if schedule.size is not None:
-        return schedule.counts(schedule.size)
-    length = _LONG_RUN
-    while True:
-        try:
-            with Tally(0, most=_ADDED_UP).limited():
-                return schedule.counts(length)
-        except Uncountable:  # the passes of an input differ: a shorter run has similar shares
-            length >>= 4
+    try:
+        with Tally(0, most=_ADDED_UP if schedule.size is None else None).limited():
+            return schedule.counts(length if schedule.size is None else schedule.size)
+    except Uncountable:  # the passes of an input differ: a shorter run has similar shares
+        return _count_draws(schedule, length >> 4)
 
 
 def _format_share(first: float, last: float) -> str:
