@@ -1,8 +1,9 @@
 """Random runs: several segments, each with its ranks, batches and `remainder`, and a change after it.
 
-A segment may seek another step. Between two segments the state passes through JSON, and steps are
-skipped, samples excluded, weights set, or another pipeline is adopted. The delivered items are the
-reference for every answer; `oracle.py` has a model of what is delivered.
+A segment may seek another step, or have no step, so that two changes are made at one row. Between
+two segments the state passes through JSON, and steps are skipped, samples excluded, weights set, or
+another pipeline is adopted. The delivered items are the reference for every answer; `oracle.py` has
+a model of what is delivered.
 """
 
 from __future__ import annotations
@@ -24,7 +25,14 @@ Key: TypeAlias = tuple[str, int, int]
 Step: TypeAlias = list[list[Key] | None]
 """The keys of the item that each rank received; None for a rank that received none."""
 
-CHANGES = ("skip positions", "skip the rest", "skip next", "skip steps", "exclude", "weights")
+CHANGES = (
+    "skip positions",
+    "skip the rest",
+    "skip steps",
+    "skip next rows",
+    "exclude",
+    "weights",
+)
 ADOPTIONS = ("adopt weights", "adopt grown", "adopt shuffled grown", "adopt added")
 
 
@@ -57,7 +65,7 @@ def draw_segments(changes: tuple[str, ...] = CHANGES, back: bool = True) -> Any:
         batch=st.integers(1, 4),
         drop=st.booleans(),
         remainder=st.sampled_from(("drop", "pad", "keep")),
-        steps=st.integers(1, 7),
+        steps=st.integers(0, 7),
         change=st.sampled_from(("", "", "", *changes)),
         jump_after=st.integers(0, 7),
         jump=st.sampled_from(jumps),
@@ -316,11 +324,12 @@ class Run:
                 return plan.skip(range(plan.position + 1, plan.position + 3))
             case "skip the rest" if (passes := plan.compiled.op.passes) is not None:
                 return plan.skip(range(plan.position + 1, passes.at(plan.position).stop))
-            case "skip the rest" | "skip next":
-                return plan.skip(range(plan.position, plan.position + 2))
             case "skip rows":
                 rows = self.rows.plan.for_state(self.states)
                 return rows.skip(range(rows.position + 1, rows.position + 3))
+            case "skip next rows":
+                rows = self.rows.plan.for_state(self.states)
+                return rows.skip(range(rows.position, rows.position + 2))
             case "skip steps":
                 return plan.skip(steps=range(made + 1, made + 2))
             case _:

@@ -89,33 +89,33 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
 
-MIXED = ("skip rows", "exclude", "weights", *ADOPTIONS, "adopt removed")
+MIXED = ("skip rows", "skip next rows", "exclude", "weights", *ADOPTIONS, "adopt removed")
 CASES = {
     "one": Case(
         lambda _: numbers("x", 13).shuffle(),
         lambda _: SampleRows(one_source("all_exhausted")),
-        ("exclude", "skip rows"),
+        ("exclude", "skip rows", "skip next rows"),
     ),
     "endless": Case(
         lambda _: numbers("x", 13).shuffle().repeat(),
         lambda _: SampleRows(one_source("restart")),
-        ("exclude", "skip rows"),
+        ("exclude", "skip rows", "skip next rows"),
     ),
     "mixed": Case(mixed, lambda inputs: SampleRows(mixture_model(inputs)), MIXED),
     "exhausted": Case(
         lambda inputs: mixed(inputs, stop="all_exhausted"),
         lambda inputs: SampleRows(mixture_model(inputs, "all_exhausted")),
-        ("exclude", "skip rows", "weights", "adopt weights"),
+        ("exclude", "skip rows", "skip next rows", "weights", "adopt weights"),
     ),
     "ends": Case(
         lambda inputs: mixed(inputs, stop="first_exhausted"),
         lambda inputs: SampleRows(mixture_model(inputs, "first_exhausted")),
-        ("exclude", "skip rows", "weights", "adopt weights"),
+        ("exclude", "skip rows", "skip next rows", "weights", "adopt weights"),
     ),
     "capped": Case(
         lambda inputs: mixed(inputs, max_epochs=CAPS),
         lambda inputs: SampleRows(mixture_model(inputs, caps=CAPS)),
-        ("exclude", "skip rows", "weights", "adopt weights"),
+        ("exclude", "skip rows", "skip next rows", "weights", "adopt weights"),
     ),
     "some bad": Case(
         lambda inputs: mixed(inputs, some_bad),
@@ -132,13 +132,21 @@ CASES = {
     "packed passes": Case(
         lambda inputs: mixed(inputs, documents, stop="all_exhausted").pack(16),
         lambda inputs: ConcatRows(mixture_model(inputs, "all_exhausted"), 16, sizes_of(inputs)),
-        ("skip rows", "weights"),
+        ("skip rows", "skip next rows", "weights"),
         packed=True,
     ),
     "packed whole": Case(
         lambda inputs: mixed(inputs, documents).pack(24, method="best_fit", rows=5),
         lambda inputs: WindowRows(mixture_model(inputs), 24, 5, sizes_of(inputs)),
-        ("skip rows", "exclude", "weights", "adopt weights", "adopt grown", "adopt added"),
+        (
+            "skip rows",
+            "skip next rows",
+            "exclude",
+            "weights",
+            "adopt weights",
+            "adopt grown",
+            "adopt added",
+        ),
         packed=True,
     ),
 }
@@ -249,15 +257,21 @@ class Judge:
 
     def change(self, change: str) -> None:
         run, model = self.run, self.model
-        if change == "skip rows":
-            assume(not self.skipped[1])
+        assume(not change or not self.skipped[0])  # the rows of a later skip would be others
+        if change.startswith("skip"):
+            self.check_skipped()
             rows = rows_ahead(run, self.case.packed)
             three = [next(rows) for _ in range(3)]
             rows.close()
             assume(END not in three)
             if run.change(change):
-                self.skipped = (1, [parts for _, parts in three[1:]])
+                ahead = 0 if change == "skip next rows" else 1
+                self.skipped = (ahead, [parts for _, parts in three[ahead : ahead + 2]])
+                if not ahead:
+                    self.check_skipped()
             return
+        if change:
+            self.check_skipped()
         excluded = self.coming() if change == "exclude" else []
         if not run.change(change):
             return
@@ -289,8 +303,15 @@ class Judge:
 
 @st.composite
 def changed_runs(draw: Any) -> tuple[str, list[Segment]]:
+    """Draw a run, half of the time with a skip and another change at one row before its end."""
     name = draw(st.sampled_from(sorted(CASES)))
-    return name, draw(draw_segments(CASES[name].changes, back=False))
+    changes = CASES[name].changes
+    segments: list[Segment] = draw(draw_segments(changes, back=False))
+    if draw(st.booleans()):
+        skip = replace(segments[-1], change="skip next rows")
+        then = replace(skip, steps=0, jump=0, change=draw(st.sampled_from(changes)))
+        segments = [*segments[:-1], skip, then, replace(skip, steps=5, jump=0, change="")]
+    return name, segments
 
 
 @examples(200)

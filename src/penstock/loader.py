@@ -681,8 +681,8 @@ class Loader(Shows):
 
         Args:
             weights: name -> relative weight, for all sources of one mixture; or a `Schedule`.
-            at: position in the mixture. Default: the first sample not drawn yet, which is the same
-                on every rank at the same step.
+            at: position in the mixture. Default: the first sample not drawn or skipped yet, which
+                is the same on every rank at the same step.
 
         Returns:
             The position at which the change takes effect.

@@ -21,7 +21,7 @@ def make_rows(count: int, sites: int) -> list[dict[str, Any]]:
     ]
 
 
-def sides(parts: tuple[ps.Dataset, ps.Dataset], *names: str) -> list[set[Any]]:
+def sides(parts: tuple[ps.Dataset, ...], *names: str) -> list[set[Any]]:
     return [{tuple(row[name] for name in names) for row in part} for part in parts]
 
 

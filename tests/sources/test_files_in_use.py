@@ -691,7 +691,7 @@ def open_with_labels(path: Path) -> list[tuple[str, str]]:
 
 
 def test_states_know_other_files_that_a_custom_format_reads(tmp_path: Path) -> None:
-    def load() -> ps.Loader[Any]:
+    def load() -> ps.Loader:
         return ps.Loader(ps.read(tmp_path / "a.words", format=open_with_labels).shuffle(seed=1))
 
     (tmp_path / "a.words").write_text("one two three four")

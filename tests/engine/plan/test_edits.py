@@ -286,6 +286,31 @@ def test_weights_are_set_at_the_right_place_after_a_skip() -> None:
         assert {key[0] for _ in range(5) if next(run) is not None for key in loader.keys()} == {"b"}
 
 
+@pytest.mark.parametrize("change", ["weights", "exclude", "adopt"])
+def test_a_change_at_the_row_of_a_skip_leaves_the_skipped_samples_out(change: str) -> None:
+    def mixture(weights: dict[str, int]) -> ps.Dataset:
+        return ps.mix({"a": numbers(100, "a"), "b": numbers(100, "b")}, weights, seed=4)
+
+    ds = mixture({"a": 1, "b": 1})
+    plan = ds.plan.for_state(states(ds, 4))
+    past = [key for keys in told(plan, 0, 8) for key in keys]  # given, and skipped
+    plan = plan.skip(range(4, 8))
+    kept = {"a": [*range(100)], "b": [*range(100)]}
+    if change == "exclude":
+        plan, kept["a"] = plan.exclude([("a", 5)]), [i for i in range(100) if i != 5]
+    then = mixture({"a": 1, "b": 9}) if change == "adopt" else ds
+    with ps.Loader(then) as loader:
+        loader.load_state_dict(plan.state, on_mismatch="adopt" if change == "adopt" else "error")
+        if change == "weights":
+            assert loader.set_weights({"a": 1, "b": 9}) == 8
+        run = iter(loader)
+        coming = [key for _ in range(30) if next(run) is not None for key in loader.keys()]
+    for name in "ab":
+        first = sum(source == name for source, *_ in past)
+        delivered = [index for source, _, index in coming if source == name]
+        assert delivered == kept[name][first : first + len(delivered)]
+
+
 def test_a_plan_of_a_run_in_a_later_pass() -> None:
     ds = numbers(10, "a").shuffle(seed=1).batch(3)
     with ps.Loader(ds) as loader:

@@ -553,7 +553,7 @@ def test_states_know_the_special_tokens_that_a_template_writes() -> None:
 
     template = "{% for m in messages %}{{ m.role }}{{ m.content }}{{ eos_token }}{% endfor %}"
 
-    def load(eos: str) -> ps.Loader[Any]:
+    def load(eos: str) -> ps.Loader:
         tokenizer = PreTrainedTokenizerFast(tokenizer_object=bpe(), eos_token=eos)
         return ps.Loader(
             ps.from_sequence([TWO] * 4, name="chats").map(Chat(tokenizer, template=template))

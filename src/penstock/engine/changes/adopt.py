@@ -24,6 +24,7 @@ from ..steps.mix import Mix, bind_mixtures, find_histories, find_mixtures
 from ..steps.mix_history import FURTHEST, History, bound, moved_draws
 from ..steps.op import Op, stands_below
 from ..steps.paths import format_path
+from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Builder, Step
 from .edits import Change, ChangedDraws, Edit, Exclude, changed, events_from_json, with_former
 
@@ -348,7 +349,8 @@ def standing(tree: Step, epoch: int, at: int) -> dict[Path, Stand]:
     """Return the positions of the mixtures of an indexed tree at a row of a pass."""
     builder = Builder(tree)
     op = builder.op(tail_of(tree).rows)
-    found = stands_below(op, at + (0 if op.passes is None else op.passes.start(epoch)))
+    row = at + (0 if op.passes is None else op.passes.start(epoch))
+    found = stands_below(*pass_over_skips(op, row))
     places = {
         path: found[id(mix)] for path, mix in bind_mixtures(builder).items() if id(mix) in found
     }

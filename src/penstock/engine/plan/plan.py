@@ -25,6 +25,7 @@ from ..steps.digests import compared
 from ..steps.mix import find_histories
 from ..steps.packed import packed_before, replanned_passes
 from ..steps.reorder import Reorder
+from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..streams.journal import journal_from_json, journal_to_json
 from .edit import find_source_position, group_by_source
@@ -332,7 +333,7 @@ class Plan(Questions, Generic[D]):
         'acdefacd'
         """
         sizes = {name: self._rows(self._leaf(name)) for name in self.sources}
-        edits = list[Edit]()
+        edits, (rows, row) = list[Edit](), pass_over_skips(self._rows_op, self._row)
         for source, indices in group_by_source(keys, sizes).items():
             gone = {
                 index
@@ -341,10 +342,8 @@ class Plan(Questions, Generic[D]):
                 for index in edit.indices
             }
             if left := sorted(set(indices) - gone):
-                since = find_source_position(self._rows_op, self._leaf(source), source, self._row)
-                edits.append(
-                    Exclude(source, since, tuple(left), replanned_passes(self._rows_op, self._row))
-                )
+                since = find_source_position(rows, self._leaf(source), source, row)
+                edits.append(Exclude(source, since, tuple(left), replanned_passes(rows, row)))
         found = self._edited(*edits)
         if edits and not self._has_the_past_of(found):
             excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))

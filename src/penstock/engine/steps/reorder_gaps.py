@@ -108,7 +108,8 @@ class SkipOp(OrderOp):
     def size(self) -> int | None:
         return None if self._passes is None else self._passes.sizes[0]
 
-    def _down(self, position: int) -> int:
+    def down(self, position: int) -> int:
+        """Return the position below of the item at a position."""
         return int(self.order.down(np.asarray([position]), None, 0)[0][0])
 
     def _left_out(self, start: int, stop: int) -> list[range]:
@@ -121,12 +122,12 @@ class SkipOp(OrderOp):
         ]
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        below = self.input.find(leaf, index, self._down(low), self._down(high - 1) + 1)
+        below = self.input.find(leaf, index, self.down(low), self.down(high - 1) + 1)
         found = self.order.up(below, None, 0)
         return found[found >= 0]
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
-        self.input.count(tally, self._down(start), self._down(stop - 1) + 1, times)
+        self.input.count(tally, self.down(start), self.down(stop - 1) + 1, times)
         short = list[Ints]()
         for gap in self._left_out(start, stop):
             if len(gap) > _FEW:
@@ -137,7 +138,7 @@ class SkipOp(OrderOp):
             tally.add(self.input.locate(np.concatenate(short)), -times)
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
-        self.input.tokens(self._down(position - 1) + 1 if position else 0, lengths, out, times)
+        self.input.tokens(self.down(position - 1) + 1 if position else 0, lengths, out, times)
         for gap in self._left_out(-1, position):
             self.input.tokens(gap.stop, lengths, out, -times)
             self.input.tokens(gap.start, lengths, out, times)
@@ -146,7 +147,7 @@ class SkipOp(OrderOp):
         return holding(self, token, lengths)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
-        yield Before(self.input, self._down(position - 1) + 1 if position else 0, ahead)
+        yield Before(self.input, self.down(position - 1) + 1 if position else 0, ahead)
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
@@ -159,3 +160,12 @@ class SkipOp(OrderOp):
     @property
     def leaf(self) -> int | None:
         return None
+
+
+def pass_over_skips(rows: Op, position: int) -> tuple[Op, int]:
+    """Return the input of the skips of a run, and the position in it of the next row to deliver.
+
+    A change at a row comes after the skips that end there: it must not change the rows that these
+    leave out. `before` stops in front of them, after the last delivered row.
+    """
+    return (rows.input, rows.down(position)) if isinstance(rows, SkipOp) else (rows, position)
