@@ -25,7 +25,14 @@ Key: TypeAlias = tuple[str, int, int]
 Step: TypeAlias = list[list[Key] | None]
 """The keys of the item that each rank received; None for a rank that received none."""
 
-CHANGES = ("skip positions", "skip steps", "skip next rows", "exclude", "weights")
+CHANGES = (
+    "skip positions",
+    "skip the rest",
+    "skip steps",
+    "skip next rows",
+    "exclude",
+    "weights",
+)
 ADOPTIONS = ("adopt weights", "adopt grown", "adopt shuffled grown", "adopt added")
 
 
@@ -315,6 +322,8 @@ class Run:
         match change:
             case "skip positions":
                 return plan.skip(range(plan.position + 1, plan.position + 3))
+            case "skip the rest" if (passes := plan.compiled.op.passes) is not None:
+                return plan.skip(range(plan.position + 1, passes.at(plan.position).stop))
             case "skip rows":
                 rows = self.rows.plan.for_state(self.states)
                 return rows.skip(range(rows.position + 1, rows.position + 3))

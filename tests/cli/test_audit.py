@@ -11,6 +11,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -136,6 +138,34 @@ def test_steps_beyond_all_positions_of_an_endless_run(
     mixture.write_text(endless)
     refused = penstock(command, mixture, "--steps", f"0:{10**20}")
     assert refused.exit_code == 2 and "counted up to 2^60" in refused.output, refused.output
+
+
+def test_endless_runs_that_are_counted_one_by_one(penstock: Penstock, tmp_path: Path) -> None:
+    """Before, commands whose steps were named asked for an argument of a function."""
+    for name, documents in (("a", 30), ("b", 50), ("c", 60_000)):
+        sizes = np.random.default_rng(documents).integers(1, 25, documents)
+        tokens = [[0] * size for size in sizes.tolist()]
+        pq.write_table(pa.table({"tokens": tokens}), tmp_path / f"{name}.parquet")
+    path = tmp_path / "mixture.yaml"
+    path.write_text(
+        "sources:\n  i: {mixture: {stop: first_exhausted, sources: {a: {path: a.parquet, lengths: "
+        "tokens}, b: {path: b.parquet, lengths: tokens}}}, weight: 1}\n"
+        "  c: {path: c.parquet, lengths: tokens, weight: 1}\n"
+        "pack: {length: 64}\nbatch: {size: 2}\n"
+    )
+    for words in (
+        ("audit", path, "--steps", "0:3"),
+        ("replay", path, "--steps", "0:3"),
+        ("plan", path, "--steps", 20, "-o", tmp_path / "plan.svg"),
+        ("report", path, "--steps", 20, "-o", tmp_path / "plan.html"),
+    ):
+        answer = penstock(*words)
+        assert answer.exit_code == 0, answer.output
+    plan = json.loads(penstock("plan", path, "--steps", 100, "--json").output)
+    assert [row["source"] for row in plan["sources"] if row["first_repeat"]] == ["i/a", "i/b"]
+    for words in (("plan", path), ("find", path, "c", 0), ("audit", path)):
+        refused = penstock(*words)
+        assert refused.exit_code == 2 and "add a horizon to the file" in refused.output
 
 
 @pytest.mark.slow  # interrupts a process

@@ -402,11 +402,12 @@ def test_the_tokenizers_own_end(data: Path, write: Any, tokenizer: Path) -> None
     (data / "folder" / "tokenizer.json").write_text(tokenizer.read_text())
     own = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<end>"}
     (data / "folder" / "tokenizer_config.json").write_text(json.dumps(own))
-    same(
-        ps.load(write(text % "folder")),
-        ps.load(write((text % "tokenizer.json").replace("true", "<end>"))),
-        20,
+    own_end, named = (
+        ps.load(write(text % "folder")).head(20),
+        ps.load(write((text % "tokenizer.json").replace("true", "<end>"))).head(20),
     )
+    for row, other in zip(own_end, named, strict=True):
+        assert row["tokens"].tolist() == other["tokens"].tolist()
     both = (text % "folder").replace(
         "eos: true", "eos: true, bos: true"
     )  # it has no token for a beginning

@@ -112,15 +112,14 @@ def open_run(
 
 def parse_steps(target: Target, text: str | None) -> range:
     """Parse `FIRST:STOP`; a missing end is the first or the last step of the run."""
-    last = target.horizon(None)
     first, colon, stop = (text or ":").partition(":")
     if not colon or not all(not end or end.isdecimal() for end in (first, stop)):
         raise ConfigError(
             f"--steps {text}: write FIRST:STOP, the first step and the step to stop before"
         )
-    steps = range(int(first or 0), int(stop or last))
+    steps = range(int(first or 0), int(stop) if stop else target.horizon(None))
     if not steps:
-        raise ConfigError(f"--steps {text}: the range is empty; the run has {last:,}")
+        raise ConfigError(f"--steps {text}: the range is empty; give a later STOP")
     if target.last is not None and steps.stop > max(target.last, target.rows.next_step):
         raise ConfigError(f"--steps {text}: the run ends after {target.last:,} {target.unit}s")
     from penstock.arguments import check_position

@@ -44,9 +44,10 @@ def rows(target: Target, steps: int) -> list[Row]:
     if target.packed:
         epochs = {name: tokens[name] / max(1, target.all_tokens[name]) for name in counts}
     total = max(1, sum(amounts.values()))
+    exhaustions = target.exhaustion_within(steps)
     result = list[Row]()
     for name, count in counts.items():
-        exhaustion = target.exhaustion.get(name)
+        exhaustion = exhaustions.get(name)
         repeats, last = (exhaustion.repeats, exhaustion.ends) if exhaustion else (None, None)
         ends = _find_end_step(target, last, steps)
         result.append(
@@ -220,7 +221,7 @@ def collect_run_events(target: Target, steps: int, names: Sequence[str]) -> Even
     """Return stages, first repeats and ends of sources, for a picture."""
     from penstock.explore.svg import EventStrip
 
-    counts, found = target.rows.counts(step=steps), target.exhaustion
+    counts, found = target.rows.counts(step=steps), target.exhaustion_within(steps)
     repeats = [
         _find_step(target, found[name].repeats, steps) if name in found else None for name in names
     ]
@@ -243,12 +244,13 @@ def count_by_step(target: Target, steps: int) -> RunCounts:
     unit = "tokens" if target.by_tokens else "samples"
     counts = [list(target.rows.counts(step=int(step), unit=unit).values()) for step in grid]
     marks = list[tuple[int, str]]()
-    for name, one in target.exhaustion.items():
+    exhaustions = target.exhaustion_within(steps)
+    for name, one in exhaustions.items():
         if (ends := _find_end_step(target, one.ends, steps)) is not None:
             if target.spent(name, target.rows.counts(step=steps)[name]):
                 marks.append((ends, f"{name} used up"))
         elif (repeat_step := _find_step(target, one.repeats, steps)) is not None and len(
-            target.exhaustion
+            exhaustions
         ) <= 12:
             marks.append((repeat_step, f"{name} repeats"))
     names = list(target.plan.sources)

@@ -117,7 +117,15 @@ class Target:
             return steps if last is None else min(steps, last)
         if last is not None:
             return last
-        seen = [one.repeats for one in self.exhaustion.values() if one.repeats is not None]
+        try:
+            exhaustions = self.exhaustion
+        except ConfigError as error:  # the mixture can only be counted one by one
+            raise ConfigError(
+                f"{self.path}: the run has no end, and when each source was seen once cannot be "
+                "computed; name the steps (--steps, --to or --before), or add a horizon to the "
+                "file, such as 'horizon: {steps: 1000}'"
+            ) from error
+        seen = [one.repeats for one in exhaustions.values() if one.repeats is not None]
         return self.step(min(max(max(seen, default=_MIN_HORIZON), _MIN_HORIZON), _MAX_HORIZON))
 
     @cached_property
@@ -171,6 +179,16 @@ class Target:
             name: Exhaustion(exhaustion.repeats, None if name in continuing else exhaustion.ends)
             for name, exhaustion in exhaustions.items()
         }
+
+    def exhaustion_within(self, steps: int) -> dict[str, Exhaustion]:
+        """Return the first repeat and the end of each source, in rows of a run of so many steps.
+
+        Repeats and ends after the run are included if arithmetic can count so far.
+        """
+        try:
+            return self.exhaustion
+        except ConfigError:  # the mixture can only be counted one by one
+            return self.rows.exhaustion(self.row(steps))
 
     def _continuing(self, end: int) -> set[str]:
         """Return the sources that a longer run would continue to draw from."""

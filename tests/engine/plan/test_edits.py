@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -164,6 +165,32 @@ def test_a_skip_leaves_out_the_steps_and_nothing_else() -> None:
     del want[25:26]
     assert told(edited, 0, 150) == want[:150]
     assert told(edited, 20, 150) == delivered(ds, 130, edited.state)
+
+
+@pytest.mark.parametrize("drained", [False, True])
+@pytest.mark.parametrize("later_first", [False, True])
+def test_two_skips_meet_at_the_end_of_a_pass(drained: bool, later_first: bool) -> None:
+    """Before, both shortened the first pass, and the run repeated its last steps."""
+    ds = ps.from_sequence(range(36), name="x").batch(4, collate=list)
+    want = [[*range(4 * n, 4 * n + 4)] for n in (*range(8), *range(2, 9))]
+    with ps.Loader(ds) as loader:
+        given = list(islice(loader, 4))
+        plan = ds.plan.for_state(loader.state_dict())
+        if later_first:
+            loader.load_state_dict(plan.skip(steps=range(9, 11)).skip(steps=range(8, 9)).state)
+        else:
+            loader.load_state_dict(plan.skip(steps=range(8, 9)).state)
+        given += loader if drained else islice(loader, 4)
+        if not later_first:
+            plan = ds.plan.for_state(loader.state_dict()).skip(steps=range(8, 10))
+            assert plan.next_step == plan.position == 8
+            loader.load_state_dict(plan.state)
+        given += loader
+        given += loader if len(given) == 8 else ()
+        assert given == want
+        plan = ds.plan.for_state(loader.state_dict())
+    assert [[sample.index for sample in plan.at(step=n)] for n in range(15)] == want
+    assert plan.next_step == 15 and plan.seen().samples == {"x": 60}
 
 
 @given(

@@ -154,6 +154,22 @@ def test_schedules_may_count_tokens_also_when_set_in_a_run() -> None:
         assert ds.plan.for_state(loader.state_dict()).counts(1_100) == {"a": 1_000, "b": 100}
 
 
+@pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted_oversample"])
+def test_means_of_mixtures_whose_passes_differ(stop: Any) -> None:
+    """Before, the passes of 2^40 draws were added up one by one, without end."""
+    flows = {"a": store(SIZES[:30], "a").shuffle(), "b": store(SIZES[:50], "b").shuffle()}
+    ending = ps.mix(flows, {"a": 2, "b": 1}, stop=stop)
+    inner = ps.mix({"ending": ending, "c": store(EVEN, "c")}, {"ending": 1, "c": 1}, unit="tokens")
+    mean = inner.flow.mean_tokens()
+    assert mean is not None
+    totals = inner.plan.counts(20_000)
+    drawn = {"ending/a": SIZES[:30].mean(), "ending/b": SIZES[:50].mean(), "c": 7}
+    expected = sum(totals[name] * length for name, length in drawn.items()) / 20_000
+    assert mean == pytest.approx(expected, rel=0.05)
+    outer = ps.mix({"inner": inner, "d": store(EVEN, "d")}, {"inner": 1, "d": 1}, unit="tokens")
+    assert len(outer.plan.at(5)) == 1
+
+
 def test_tokens_of_samples() -> None:
     assert (
         tokens_of([1, 2, 3], "x")

@@ -96,7 +96,7 @@ class DueTokens:
     def times(self, source: int, tokens: Ints) -> Floats:
         """Return when so many tokens of a source are due; infinity if never."""
         due, shares, edges = self.due[source], self.shares[source], self.edges
-        if len(edges) == 1:
+        if len(edges) == 1 and shares[0]:
             return tokens / shares[0]
         s = np.maximum(np.searchsorted(due, tokens, side="right") - 1, 0)
         out = np.full(len(tokens), np.inf)

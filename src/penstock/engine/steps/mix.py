@@ -10,13 +10,14 @@ from operator import is_
 from typing import Any, Self, cast
 
 from ...errors import ConfigError
-from ...types import Json, Path
+from ...types import Ints, Json, Path
 from ..base.cursors import parse_cursor_int, parse_cursor_list
 from ..base.shown import Shown, attempt, counted, format_call, format_percent, shorten_name
 from ..mixing import Exhausted, event_from_json
 from ..mixing.rules import (
     By,
     ByWeight,
+    Drawing,
     Draws,
     Rule,
     Weighted,
@@ -31,8 +32,10 @@ from .paths import Migration
 from .read import is_counter
 from .seek import BlockMeter
 from .step import Builder, ShowTree, Step, first_reason, iter_steps
+from .tally import Tally, Uncountable
 
 _LONG_RUN = 1 << 40  # draws after which the shares of an endless mixture are close to their limits
+_ADDED_UP = 1 << 22  # samples of passes that are added up one by one to count these draws
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ class Mix(Step):
         sizes = tuple(op.size for op in self._bind_inputs(builder, 0, ()))
         mixture = self.history(builder, ()).present if self.weighted else None
         schedule = mixture or self.rule.schedule(sizes)
-        draws = schedule.counts(_LONG_RUN if schedule.size is None else schedule.size).tolist()
+        draws = _count_draws(schedule).tolist()
         tokens = list[float]()
         for child, count in zip(self.inputs, draws, strict=True):
             mean = child.mean_tokens() if count else 0.0
@@ -319,6 +322,15 @@ class Mix(Step):
             bool(over) and not added,
             [event.to_json() for event in log],
         ]
+
+
+def _count_draws(schedule: Drawing, length: int = _LONG_RUN) -> Ints:
+    """Count the draws of each input in a pass, or in a long run of an endless mixture."""
+    try:
+        with Tally(0, most=_ADDED_UP if schedule.size is None else None).limited():
+            return schedule.counts(length if schedule.size is None else schedule.size)
+    except Uncountable:  # the passes of an input differ: a shorter run has similar shares
+        return _count_draws(schedule, length >> 4)
 
 
 def _format_share(first: float, last: float) -> str:

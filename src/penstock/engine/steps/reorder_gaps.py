@@ -94,8 +94,10 @@ class SkipOp(OrderOp):
             return None
         before = 0
         for start, left_out in self.order.points:
-            epoch = below.at(start + before).epoch
-            lost[epoch] = lost.get(epoch, 0) + left_out - before
+            first, stop = start + before, start + left_out
+            for one in below.within(first, stop):  # two skips may meet at the end of a pass
+                count = min(stop, one.stop) - max(first, one.start)
+                lost[one.epoch] = lost.get(one.epoch, 0) + count
             before = left_out
         epochs = sorted({*below.epochs, *(at for epoch in lost for at in (epoch, epoch + 1))})
         return Passes.of(
