@@ -698,3 +698,53 @@ def test_a_sample_that_is_excluded_again_stays_excluded() -> None:
     kept = Builder(once).op(once).locate(positions).index.tolist()
     assert kept == [value for value in [*range(10)] * 5 if value != 4][:40]
     assert Builder(twice).op(twice).locate(positions).index.tolist() == kept
+
+
+# ---------------------------------------------------------------- states of a pipeline with more maps
+
+
+def map_samples(ds: ps.Dataset) -> ps.Dataset:
+    maps = ds.random_map(lambda x, rng: x).map_with_index(lambda i, x: x)
+    return maps.with_source(lambda x, source, epoch, index: x)
+
+
+@pytest.mark.parametrize(
+    "ds,above",
+    [
+        (long_run(), map_samples(long_run())),
+        (long_run().batch(16, collate=list), long_run().batch(16, collate=list).map(len).map(str)),
+        (
+            long_run().batch(global_batch_size=16, collate=list),
+            long_run().batch(global_batch_size=16, collate=list).map(len),
+        ),
+    ],
+    ids=["samples", "batches", "global batches"],
+)
+def test_a_state_of_a_pipeline_with_more_maps_is_answered_and_changed(
+    ds: ps.Dataset, above: ps.Dataset
+) -> None:
+    with ps.Loader(above) as loader:
+        run = iter(loader)
+        for _ in range(20):
+            next(run)
+        loader.set_weights({"code": 1, "text": 5, "math": 1})
+        for _ in range(20):
+            next(run)
+        state = through_json(loader.state_dict())
+    plan, own = ds.plan.for_state(state), above.plan.for_state(state)
+    assert told(plan, 0, 80) == told(own, 0, 80)
+    assert plan.counts(80) == own.counts(80) and plan.position == own.position
+    edited = plan.skip(range(45, 50))
+    assert told(edited, 40, 60) == delivered(above, 20, edited.state)
+    assert told(edited, 45, 46) == told(plan, 50, 51) != told(plan, 45, 46)
+
+
+def test_other_steps_above_are_named_one_by_one() -> None:
+    ds = ps.from_sequence(range(100), name="a").batch(4, collate=list)
+    with ps.Loader(ds.map(sum).repeat(2)) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with pytest.raises(ps.StateError) as caught:
+        ds.plan.for_state(state)
+    lines = [line for line in str(caught.value).splitlines() if line.startswith("  ")]
+    assert [line.split(":")[0].strip() for line in lines] == ["order", "epochs", "map"], lines

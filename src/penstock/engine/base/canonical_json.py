@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from difflib import SequenceMatcher
+from itertools import zip_longest
 from typing import Any, cast
 
 import numpy as np
@@ -50,26 +52,35 @@ def normalize_json(tree: Any) -> Json:
 
 def list_differences(saved: Json, now: Json, where: str = "") -> list[str]:
     """Return the differences of two descriptions of pipelines, one line for each place."""
-    if isinstance(saved, Mapping) and isinstance(now, Mapping):
-        lines = list[str]()
-        if not where and "read" in saved and saved["read"] == now.get("read"):
-            where = str(
-                saved["read"] or "data"
-            )  # the only source; those of a mixture have its names
-        for name in [*saved, *(name for name in now if name not in saved)]:
-            place = where if name == "of" else f"{where}.{name}" if where else str(name)
-            if name not in saved:
-                lines.append(f"{place or 'input'}: new, {_shorten(now[name])}")
-            elif name not in now:
-                lines.append(f"{place or 'input'}: removed, was {_shorten(saved[name])}")
-            else:
-                lines += list_differences(saved[name], now[name], place)
-        return lines
-    return (
-        []
-        if encode_canonical_json(saved) == encode_canonical_json(now)
-        else [f"{where or 'pipeline'}: saved {_shorten(saved)}, now {_shorten(now)}"]
-    )
+    if not (isinstance(saved, Mapping) and isinstance(now, Mapping)):
+        same = encode_canonical_json(saved) == encode_canonical_json(now)
+        change = f"{where or 'pipeline'}: saved {_shorten(saved)}, now {_shorten(now)}"
+        return [] if same else [change]
+    lines, empty = list[str](), dict[str, Json]()
+    was, new = _split_steps(saved), _split_steps(now)
+    kinds = [[*(",".join(sorted(step)) for step in steps[:-1]), "last"] for steps in (was, new)]
+    for _, i, j, k, m in SequenceMatcher(None, *kinds, autojunk=False).get_opcodes():
+        for old, other in zip_longest(was[i:j], new[k:m], fillvalue=empty):
+            if not where and "read" in old and old["read"] == other.get("read"):
+                where = str(old["read"] or "data")  # the only source
+            for name in [*old, *(name for name in other if name not in old)]:
+                place = f"{where}.{name}" if where else str(name)
+                if name not in old:
+                    lines.append(f"{place}: new, {_shorten(other[name])}")
+                elif name not in other:
+                    lines.append(f"{place}: removed, was {_shorten(old[name])}")
+                else:
+                    lines += list_differences(old[name], other[name], place)
+    return lines
+
+
+def _split_steps(description: Mapping[str, Json]) -> list[dict[str, Json]]:
+    """Split a description into its steps, from the last one up to its source or its inputs."""
+    steps, below = list[dict[str, Json]](), description
+    while isinstance(below, Mapping):
+        steps.append({name: value for name, value in below.items() if name != "of"})
+        below = below.get("of")
+    return steps
 
 
 def _shorten(value: Json) -> str:

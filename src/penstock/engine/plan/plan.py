@@ -22,17 +22,23 @@ from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, re
 from ..steps.batch import change_rows, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import compared
+from ..steps.map import Map
+from ..steps.map_with_index import MapWithIndex
 from ..steps.mix import find_histories
 from ..steps.packed import packed_before, replanned_passes
+from ..steps.random_map import RandomMap
 from ..steps.reorder import Reorder
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
+from ..steps.with_source import WithSource
 from ..streams.journal import journal_from_json, journal_to_json
 from .edit import find_source_position, group_by_source
 from .questions import Questions
 from .records import Sample
 
 D = TypeVar("D")
+
+_MAPS = {Map.KEY, MapWithIndex.KEY, RandomMap.KEY, WithSource.KEY}  # steps that move no sample
 
 
 @validate_arguments
@@ -97,11 +103,15 @@ class Plan(Questions, Generic[D]):
     def _for_states(self, states: Sequence[Mapping[str, Any]]) -> Self:
         """Return the plan of the run that saved states, one of each rank, with its changes."""
         body, _ = merge_states([decode_state(state) for state in states], self._section)
-        base = self._base.remembered(body.pipeline)
-        if body.pipeline != base.description:
-            lines = "\n".join(
-                f"  {line}" for line in list_differences(body.pipeline, base.description)[:20]
-            )
+        pipeline = body.pipeline
+        base = self._base.remembered(pipeline)
+        while pipeline != base.description and isinstance(pipeline, dict) and _MAPS & {*pipeline}:
+            pipeline = pipeline.get("of")
+            base = self._base.remembered(pipeline)
+        if pipeline != base.description:
+            now = (base.description, base.flow.description())  # without sizes of batches, and with
+            differences = min((list_differences(body.pipeline, one) for one in now), key=len)
+            lines = "\n".join(f"  {line}" for line in differences[:20])
             asked = "use the plan of the pipeline that saved it"
             if not tail_of(base.flow).batches and body.records is not None:
                 rows = records_from_json(body.records)[-1].rows
