@@ -36,6 +36,7 @@ from penstock.mixture_files.keys import (
 from penstock.mixture_files.kinds import (
     FlagKind,
     ListKind,
+    NoneKind,
     NumberKind,
     PlainKind,
     RawKind,
@@ -264,6 +265,8 @@ def draw_value(kind: Any) -> st.SearchStrategy[Any]:
             parts = st.floats(least, most, exclude_min=kind.above is not None)
             number = whole if kind.integer else whole | parts
             return number | st.none() if kind.null else number
+        case NoneKind():
+            return st.sampled_from(["none", None])
         case TokenKind():
             return st.integers(0, 99) | st.just("<s>") | st.just(True)
         case SliceBoundKind():

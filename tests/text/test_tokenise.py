@@ -155,7 +155,9 @@ def test_a_padding_tokenizer_is_refused_and_a_file_that_pads_or_cuts_does_not(
     [
         (len_of, {"body": "x"}, "the field 'text' holds no text; the sample has body"),
         (len_of, {"text": 7}, "the field 'text' holds no text; the sample has text"),
-        (len_of, 7, "the sample has no fields"),
+        (len_of, 7, "the sample is 7, not a text"),
+        (len_of, np.arange(3), "the sample is an array, not a text.*'tokenise: none'"),
+        (len_of, {"text": b"\xff"}, "'text' holds bytes that are no UTF-8"),
         (lambda texts: [], "x", "0 results for 1 texts"),
         (lambda texts: [[0.5] for _ in texts], "x", r"float64\[1\] for a text, not a list of ids"),
         (lambda texts: [[[1]] for _ in texts], "x", r"int64\[1, 1\] for a text"),

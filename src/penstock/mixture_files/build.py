@@ -372,4 +372,4 @@ def collect_tokenizers(model: MixtureFile) -> set[str]:
     """Return the tokenizers of a mixture and its sources."""
     users = [model, *(source for _, source in model.iter_sources())]
     encodings = [how for user in users for how in (user.tokenise, user.chat)]
-    return {how.tokenizer for how in encodings if how is not None}
+    return {how.tokenizer for how in encodings if isinstance(how, Tokenising | Chatting)}

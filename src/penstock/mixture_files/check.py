@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from ..arguments import suggest_names
 from ..engine.packing import Packing
@@ -297,7 +297,9 @@ class _MixtureChecker:
         absolute = resolve_beside(node.file, path)
         return absolute if self.notes.permits_path(absolute, node, "exclude") else None
 
-    def tokenise(self, given: Any, node: MixtureNode | None) -> Tokenising | None:
+    def tokenise(self, given: Any, node: MixtureNode | None) -> Tokenising | Literal["none"] | None:
+        if given == "none":
+            return "none"
         if not given or node is None or "tokenizer" not in given:
             return None
         tokenizer = self.tokenizer(given["tokenizer"], node, "tokenise.tokenizer")

@@ -26,6 +26,7 @@ from .kinds import (
     INVALID,
     FlagKind,
     ListKind,
+    NoneKind,
     NumberKind,
     PlainKind,
     RawKind,
@@ -226,6 +227,7 @@ TOKENISE_SECTION = Section(
         ),
     ),
     needed=("tokenizer",),
+    short=NoneKind("settings by name, such as {tokenizer: tokenizer.json}"),
 )
 CHAT_FIELDS_SECTION = Section(
     "chat_fields",
@@ -495,7 +497,9 @@ SOURCE_SECTION = Section(
             "Rows [start, stop, step] as in Python; bounds may be percentages.",
         ),
         SectionKey("shuffle", SHUFFLE_SECTION, "Order of the rows; default: as in the mixture."),
-        SectionKey("tokenise", TOKENISE_SECTION, "Tokenisation; default: as in the mixture."),
+        SectionKey(
+            "tokenise", TOKENISE_SECTION, "Tokenisation, or none; default: as in the mixture."
+        ),
         SectionKey("chat", CHAT_SECTION, "Conversations to tokens, instead of tokenise."),
         SectionKey(
             "label",

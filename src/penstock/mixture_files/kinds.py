@@ -151,6 +151,22 @@ class FlagKind:
 
 
 @dataclass(frozen=True)
+class NoneKind:
+    """The word none, which leaves out what the mixture would do; null stands for it."""
+
+    expected: str
+
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        if node.value in (None, "none"):
+            return "none"
+        notes.error(node, at, f"expected {self.expected}, or none, not {format_node(node)}")
+        return INVALID
+
+    def schema(self) -> Schema:
+        return {"enum": ["none", None]}
+
+
+@dataclass(frozen=True)
 class ScalarKind:
     """A single value: text, number, true, false or null."""
 

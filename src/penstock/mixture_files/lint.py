@@ -35,7 +35,7 @@ from .footers import (
     read_footers,
     read_list_dtype,
 )
-from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry
+from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Tokenising
 from .readers import ReaderRegistry
 from .reading import MixtureNode, Problem, ProblemLog, check_rights
 from .stages import build_stage_schedule
@@ -139,12 +139,17 @@ class _MixtureLinter:
                     run if source_share else None,
                 )
                 continue
+            self.stored.pop(source.name, None)
             rows = self.check_files(source, model, key)
             self.outlined &= rows is not None
             if rows is not None and source_share is not None and samples is not None:
                 self.check_epochs(source, model, key, source_share * samples, rows)
             self.check_tokenizer(source, model, key)
-            if source.encoding(model) is not None:
+            if (encoding := source.encoding(model)) is not None:
+                if source.name in self.stored:
+                    how = "chat" if isinstance(encoding, Chatting) else "tokenise"
+                    message = f"the source stores tokens, which {how} would encode: add 'tokenise: none' to it"
+                    self.notes.error(_get_node(source, how), f"{key}.{how}", message)
                 self.stored[source.name] = str(TOKEN_DTYPE)
 
     # ------------------------------------------------------------ weights
@@ -409,6 +414,8 @@ class _MixtureLinter:
         split = source.splitting(model)
         asked += [("split", split.column)] if split is not None and split.column else []
         asked += [("lengths", source.lengths)] if source.lengths and not perhaps else []
+        encoding = source.encoding(model)
+        asked += [("tokenise", encoding.field)] if isinstance(encoding, Tokenising) else []
         note = self.notes.warn if perhaps else self.notes.error
         form = perhaps or "there is no column {column!r}{near}; the columns are {has}"
         for key, column in asked:
@@ -416,6 +423,10 @@ class _MixtureLinter:
                 message = form.format(
                     column=column, near=suggest_names(column, has), has=", ".join(has[:20])
                 )
+                if key == "tokenise":
+                    message += (
+                        "; name the one with the text by tokenise.field, or add 'tokenise: none'"
+                    )
                 note(_get_node(source, key), f"{at}.{key}", message)
 
     def check_tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:

@@ -151,7 +151,7 @@ class SourceEntry:
     slice: tuple[int | str | None, ...] | None = None
     """Bounds as in Python, or percentages such as `80%`."""
     shuffle: Shuffling | None = None
-    tokenise: Tokenising | None = None
+    tokenise: Tokenising | Literal["none"] | None = None
     chat: Chatting | None = None
     label: str | None = None
     mixture: MixtureFile | None = None
@@ -178,7 +178,8 @@ class SourceEntry:
 
     def encoding(self, mixture: MixtureFile) -> Tokenising | Chatting | None:
         """Return how the samples become tokens: a setting of the source, or else of the mixture."""
-        return self.tokenise or self.chat or mixture.tokenise or mixture.chat
+        how = self.tokenise or self.chat or mixture.tokenise or mixture.chat
+        return None if how == "none" else how
 
     def rows(self, size: int) -> tuple[int | None, ...]:
         """Return the slice as row numbers of `size` rows; percentages are rounded down.
@@ -220,7 +221,7 @@ class MixtureFile:
     stages: tuple[Stage, ...] = ()
     schedule: Scheduling | None = None
     shuffle: Shuffling | None = None
-    tokenise: Tokenising | None = None
+    tokenise: Tokenising | Literal["none"] | None = None
     chat: Chatting | None = None
     split: Splitting | None = None
     horizon: tuple[str, float] | None = None

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import make_missing_extra_error
 from ..stores.outputs import open_output
@@ -132,7 +132,11 @@ def _convert_split(how: Splitting) -> PlainTree:
     return _select_changed(how, Splitting(how.held_out), "held_out")
 
 
-def _convert_tokenise(how: Tokenising, folder: Path) -> PlainTree:
+def _convert_tokenise(
+    how: Tokenising | Literal["none"], folder: Path
+) -> PlainTree | Literal["none"]:
+    if isinstance(how, str):
+        return how
     tokenizer = _convert_existing_path(how.tokenizer, folder)
     return {"tokenizer": tokenizer, **_select_changed(how, Tokenising(how.tokenizer))}
 

@@ -278,6 +278,17 @@ class Target:
     def all_tokens(self) -> dict[str, int]:
         """Tokens of each source with known lengths, including those that packing adds."""
         known = self._pack.lengths if self._pack else self.plan.compiled.builder.lengths
+        return self._count_tokens(known)
+
+    @cached_property
+    def weighted_tokens(self) -> dict[str, int]:
+        """Tokens of each source as its weight counts them: packing adds some if samples are drawn."""
+        by_tokens = self.model.unit == "tokens"
+        return (
+            self._count_tokens(self.plan.compiled.builder.lengths) if by_tokens else self.all_tokens
+        )
+
+    def _count_tokens(self, known: Lengths) -> dict[str, int]:
         out = dict[str, int]()
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):

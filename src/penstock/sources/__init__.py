@@ -51,7 +51,7 @@ from .names import choose_source_name
 from .opener import CHECKSUMMED_FORMATS, COMPANIONS, Opener, require_same_columns
 from .paths import TABLE_FORMATS, TokenType, find, prefetch_stats, require_one_format
 from .plugins import find_plugin_format
-from .saved_dataset import find_token_column, is_saved_dataset, read_saved
+from .saved_dataset import find_token_column, read_saved
 from .select import SelectedRows, Selection, select
 from .sizes import load_lengths
 from .tokens import (
@@ -441,13 +441,13 @@ def lists_own_files(path: str | Path) -> bool:
     """Return whether a folder lists its own data files, so that reading takes it as one source.
 
     Args:
-        path: A path. Folders that Energon prepared, token caches and saved datasets list their
-            files; other folders, files and missing paths do not.
+        path: A path. Folders that Energon prepared and token caches list their files; other
+            folders, files and missing paths do not.
 
     >>> lists_own_files("no/such/folder")
     False
     """
-    return prepared.is_prepared(path) or is_cache(path) or is_saved_dataset(path)
+    return prepared.is_prepared(path) or is_cache(path)
 
 
 def index_and_count_rows(

@@ -153,7 +153,7 @@ class Tokenise:
         """Return the tokens of each sample, from one call of the tokenizer.
 
         Args:
-            samples: texts, or mappings whose `field` holds a text.
+            samples: texts, or mappings whose `field` holds a text, also as UTF-8 bytes.
 
         Returns:
             int32 vectors; with `keep`, mappings of "tokens" and the kept fields.
@@ -238,6 +238,19 @@ class Tokenise:
         text = sample if fields is None else fields.get(self.field)
         if isinstance(text, str):
             return text
+        if isinstance(text, bytes):  # a member of an archive
+            try:
+                return text.decode()
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"tokenise: the field {self.field!r} holds bytes that are no UTF-8: {error}"
+                ) from None
+        if fields is None:
+            found = "is an array" if isinstance(sample, np.ndarray) else f"is {sample!r:.60}"
+            raise DataError(
+                f"tokenise: the sample {found}, not a text; sources of tokens need no tokenise "
+                "('tokenise: none' in a mixture file)"
+            )
         raise DataError(
             f"tokenise: the field {self.field!r} holds no text; the sample has {_list_fields(fields)}"
         )

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -27,6 +29,8 @@ from ...types import Ints, Part
 from ..base.spans import DocumentSpans, are_alike
 from ..grouping.concat_split import Piece
 from .plan import PlannedPieces
+
+_LOG = logging.getLogger("penstock")
 
 Array: TypeAlias = npt.NDArray[Any]
 Span: TypeAlias = tuple[int, int]
@@ -339,6 +343,16 @@ def _check_sizes(lengths: Ints, pieces: Pieces, form: RowFormat) -> None:
         )
 
 
+@cache
+def _warn_of_two_ends(eos: int) -> None:
+    _LOG.warning(
+        "pack(eos=%d): a document ends with the token %d already, and gets another one; "
+        "remove eos from pack, or from the tokens",
+        eos,
+        eos,
+    )
+
+
 def _build_feature(
     name: str,
     values: Sequence[Any],
@@ -375,6 +389,9 @@ def _build_feature(
         if eos is not None:
             end = np.full((1, *shape), cast_scalar(eos, kind), kind)
             ended = there & (pieces.stops > lengths + (bos is not None))
+            if is_lead and ended.any() and (last := arrays[int(ended.argmax())]).ndim == 1:
+                if len(last) and last[-1] == eos:
+                    _warn_of_two_ends(int(eos))
             inserts += [(2 * i + 1, end) for i in np.flatnonzero(ended).tolist()]
         if tails.any():
             padding = np.full((int(tails.max()), *shape), cast_scalar(pad, kind), kind)

@@ -397,7 +397,8 @@ def step_of_rank(
     if world_size > 1:
         raise ConfigError(
             f"the ranks would end at different steps: {reason}, so the end of a pass on each of "
-            f"{world_size} ranks is unknown beforehand; repeat() the dataset, give "
-            "Loader(epoch_length=n), or accept different ends with Loader(remainder='keep')"
+            f"{world_size} ranks is unknown beforehand; keep every sample (no filter or may_skip), "
+            "repeat() the dataset, give Loader(epoch_length=n), or accept different ends with "
+            "Loader(remainder='keep')"
         )
     return step

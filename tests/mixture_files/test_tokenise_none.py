@@ -1,0 +1,130 @@
+"""Sources that opt out of the tokenisation of a mixture file, and texts in archives."""
+
+from __future__ import annotations
+
+import io
+import logging
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import penstock as ps
+from penstock.mixture_files import lint, read_model
+from penstock.mixture_files.tokenize import tokenize
+from penstock.report.shares import rows
+from penstock.report.target import open_target
+
+WORDS = {"[UNK]": 0, "one": 1, "two": 2, "end": 3}
+COUNTED = "{tokenizer: t.json, counted: true}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tokenizer = Tokenizer(models.WordLevel(WORDS, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "t.json"))
+    ps.write(
+        ps.from_sequence([{"text": "one two " * (i % 4 + 1)} for i in range(40)]),
+        tmp_path / "texts",
+    )
+    with tarfile.open(tmp_path / "t.tar", "w") as tar:
+        for i in range(30):
+            data = b"two " * (i % 3 + 1)
+            member = tarfile.TarInfo(f"{i:03}.txt")
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    write(tmp_path, "alone", "sources: {s: {path: texts}}")
+    return tmp_path
+
+
+def write(folder: Path, name: str, text: str, tokenise: str = "{tokenizer: t.json}") -> Path:
+    file = folder / f"{name}.yaml"
+    file.write_text(f"tokenise: {tokenise}\n{text}\n")
+    return file
+
+
+STORE = """
+unit: tokens
+horizon: {tokens: 400}
+sources:
+  texts: {path: texts, weight: 1}
+  tar: {path: t.tar, weight: 1, tokenise: {tokenizer: t.json, field: txt, counted: true}}
+  store: {path: store/s, weight: 2, tokenise: none}
+pack: {length: 16}
+"""
+
+
+def make_store(folder: Path) -> None:
+    model, _ = read_model(folder / "alone.yaml")
+    assert model is not None
+    tokenize(model, folder / "store")
+
+
+def test_a_store_stands_beside_texts_and_archives(folder: Path) -> None:
+    make_store(folder)
+    file = write(folder, "all", STORE, COUNTED)
+    assert not [problem for problem in lint(file) if problem.severity == "error"]
+    ds = ps.load(file)
+    assert ds.plan.counts(step=20, unit="tokens").keys() == {"texts", "tar", "store"}
+    read = {number for row in ds for number in row["tokens"].tolist()}
+    assert read == {1, 2}
+    ps.dump(ds, folder / "again.yaml")
+    assert list(map(str, ps.load(folder / "again.yaml"))) == list(map(str, ds))
+
+
+@pytest.mark.parametrize("word", ["none", "null", "~"])
+def test_nested_mixtures_opt_out_as_a_whole(folder: Path, word: str) -> None:
+    make_store(folder)
+    inner = f"{{tokenise: {word}, sources: {{store: {{path: store/s}}}}}}"
+    file = write(
+        folder, "nested", f"sources: {{texts: {{path: texts}}, inner: {{mixture: {inner}}}}}"
+    )
+    rows = list(ps.load(file).slice(0, 20))
+    assert all(isinstance(row, np.ndarray) and set(row.tolist()) <= {1, 2} for row in rows)
+
+
+def test_a_store_that_would_be_encoded_is_an_error_that_says_what_to_write(folder: Path) -> None:
+    make_store(folder)
+    file = write(folder, "wrong", "sources:\n  texts: {path: texts}\n  store: {path: store/s}")
+    (problem,) = [each for each in lint(file) if each.severity == "error"]
+    assert problem.key == "sources.store.tokenise" and problem.line == 4
+    assert "tokenise: none" in problem.message
+    with pytest.raises(ps.DataError, match="the sample is an array, not a text.*tokenise: none"):
+        list(ps.load(file).slice(0, 40))
+
+
+def test_other_short_forms_are_errors(folder: Path) -> None:
+    file = write(folder, "short", "sources: {texts: {path: texts}}", "t.json")
+    with pytest.raises(ps.ConfigError, match="such as {tokenizer: tokenizer.json}, or none"):
+        ps.load(file)
+
+
+def test_requested_shares_leave_out_the_tokens_that_packing_adds(folder: Path) -> None:
+    ps.write(ps.from_sequence([{"text": "one two " * 9} for _ in range(40)]), folder / "long")
+    text = "unit: tokens\nsources: {texts: {path: texts, weight: 70}, long: {path: long, weight: 30}}\n"
+    file = write(
+        folder, "eos", f"{text}horizon: {{tokens: 4000}}\npack: {{length: 16, eos: 3}}", COUNTED
+    )
+    target = open_target(file)
+    shares = {row.source: row for row in rows(target, target.horizon(None))}
+    assert shares["texts"].requested == pytest.approx(0.7)
+    assert shares["texts"].share > 0.72  # short documents get an end token more often
+
+
+def test_a_second_end_token_is_logged_once(folder: Path, caplog: Any) -> None:
+    from penstock.engine.packing.row import (
+        _warn_of_two_ends,  # pyright: ignore[reportPrivateUsage]
+    )
+
+    _warn_of_two_ends.cache_clear()
+    ended = ps.from_sequence([np.array([1, 2, 3]), np.array([1, 3])] * 8)
+    for ds, warnings in ((ended.pack(4, eos=2), 0), (ended.pack(4, eos=3), 1)):
+        with caplog.at_level(logging.WARNING):
+            list(ds)
+        assert len([each for each in caplog.records if "ends with the token" in each.message]) == (
+            warnings
+        )
