@@ -380,9 +380,7 @@ class ExecutionLoop(UnaryStream):
 class Pace:
     """The number of items to compute at a time.
 
-    It grows as long as that makes an item cheaper, up to a few milliseconds.
-
-    It grows as long as that makes an item cheaper, up to a few milliseconds.
+    It grows as long as that makes an item cheaper, up to several milliseconds.
 
     Only the speed depends on it, never an item or a cursor.
     """
@@ -394,8 +392,8 @@ class Pace:
     def learn(self, items: int, seconds: float) -> None:
         """Adapt the size to the seconds that some items took."""
         per_item = seconds / max(items, 1)
-        if seconds < 0.002 or (seconds < 0.004 and per_item < 0.9 * self._per_item):
+        if seconds < 0.002 or (seconds < 0.008 and per_item < 0.95 * self._per_item):
             self.size = min(self.size * 2, self._most)
-        elif seconds > 0.008:
+        elif seconds > 0.016:
             self.size = max(1, self.size // 2)
         self._per_item = per_item
