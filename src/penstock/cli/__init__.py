@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import TextIO
 
 from penstock.errors import make_missing_extra_error
 
@@ -27,11 +28,11 @@ def main() -> None:
     if isinstance(stdout, io.TextIOWrapper):
         if stdout.errors == "strict":
             stdout.reconfigure(errors="backslashreplace")
-        sys.stdout = _add_buffer(stdout)
+        sys.stdout = _add_buffer(sys.stdout)
     app()
 
 
-def _add_buffer(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+def _add_buffer(stream: TextIO) -> TextIO:
     """Return the stream with a buffer below it, which `PYTHONUNBUFFERED` leaves out.
 
     Without one, Python ignores that a full disk or a closed pipe took only a part of a write.
