@@ -291,6 +291,26 @@ def test_a_closed_pipe_is_no_answer(command: str, world: dict[str, str]) -> None
     assert (done.returncode, done.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("command", ["audit", "at", "replay"])
+def test_output_that_a_full_disk_cuts_off_is_an_error(
+    command: str, unbuffered: str, world: dict[str, str], tmp_path: Path
+) -> None:
+    ready = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONUNBUFFERED": unbuffered,
+    }
+    spans = {"audit": [], "at": ["0", "--to", "40"], "replay": ["--steps", "0:40"]}
+    words = ["bash", "-c", 'ulimit -f 1; exec "$@"', "-"]  # a file takes 1,024 bytes
+    words += [sys.executable, "-m", "penstock", command, world["FILE"], *spans[command]]
+    with open(tmp_path / "out", "wb") as out:
+        done = subprocess.run(words, env=ready, stdout=out, stderr=subprocess.PIPE, timeout=600)
+    lines = done.stderr.decode().splitlines()
+    assert (done.returncode, len(lines)) == (2, 1) and "File too large" in lines[0], lines
+    assert (tmp_path / "out").stat().st_size == 1024
+
+
 COMPLETED: dict[str, tuple[dict[str, str], Callable[[str], str]]] = {
     "bash": ({"COMP_WORDS": "penstock si", "COMP_CWORD": "1"}, str),
     "zsh": ({"_TYPER_COMPLETE_ARGS": "penstock si"}, str),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from typing import TextIO
 
 from penstock.errors import make_missing_extra_error
 
@@ -24,9 +25,24 @@ def main() -> None:
         sys.exit(f"penstock: {make_missing_extra_error(error.name, 'cli', 'the command line')}")
     # Names of files and sources may hold what the encoding of the terminal lacks.
     stdout: object = sys.stdout
-    if isinstance(stdout, io.TextIOWrapper) and stdout.errors == "strict":
-        stdout.reconfigure(errors="backslashreplace")
+    if isinstance(stdout, io.TextIOWrapper):
+        if stdout.errors == "strict":
+            stdout.reconfigure(errors="backslashreplace")
+        sys.stdout = _add_buffer(sys.stdout)
     app()
+
+
+def _add_buffer(stream: TextIO) -> TextIO:
+    """Return the stream with a buffer below it, which `PYTHONUNBUFFERED` leaves out.
+
+    Without one, Python ignores that a full disk or a closed pipe took only a part of a write.
+    """
+    raw: object = stream.buffer
+    if not isinstance(raw, io.FileIO):
+        return stream
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True
+    )
 
 
 def _open_closed_streams() -> None:

@@ -226,6 +226,11 @@ def report_error(message: str, code: int, kind: str, as_json: bool) -> typer.Exi
     return typer.Exit(code)
 
 
+def _discard_output() -> None:
+    """Discard what stdout did not take: Python would flush it at exit, and exit with 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Wrap a command: errors become a message and exit code 2, Ctrl-C exit code 130."""
 
@@ -235,15 +240,17 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
             command(*args, **kwargs)
             sys.stdout.flush()  # here, where an error is reported
         except BrokenPipeError:
-            # The reader closed the pipe (as `head` does): discard what Python flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()  # the reader closed the pipe, as `head` does
             raise typer.Exit(141) from None
         except (PenstockError, OSError, IndexError, ImportError) as error:
             if isinstance(error, OSError) and not isinstance(error, PenstockError) and error.errno:
                 error = make_storage_error(error, error.filename or command.__name__)
-            raise report_error(
-                str(error), 2, type(error).__name__, bool(kwargs.get("as_json"))
-            ) from None
+            end = report_error(str(error), 2, type(error).__name__, bool(kwargs.get("as_json")))
+            try:
+                sys.stdout.flush()
+            except OSError:  # such as a full disk
+                _discard_output()
+            raise end from None
         except KeyboardInterrupt:
             raise report_error(
                 "stopped", 130, "KeyboardInterrupt", bool(kwargs.get("as_json"))
