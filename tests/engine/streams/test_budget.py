@@ -104,7 +104,7 @@ def test_the_pace_grows_while_that_makes_items_cheaper_and_shrinks_where_they_ar
         assert pace.size == size
     pace.learn(16, 0.003)  # 0.19 ms each
     assert pace.size == 16
-    pace.learn(16, 0.009)
+    pace.learn(16, 0.018)
     assert pace.size == 8
     pace.learn(8, 0.003)  # cheaper than it was
     assert pace.size == 16
