@@ -1393,6 +1393,11 @@ def _require_callable(fn: Any, step: str) -> Callable[..., Any]:
     if not callable(fn):
         example = ", as in ds.filter(lambda row: row['year'] > 2000)" if step == "filter" else ""
         raise ConfigError(f"{step}({fn!r}): give a function, not a {type(fn).__name__}{example}")
+    if isinstance(fn, type) and any("__call__" in vars(base) for base in fn.__mro__[:-1]):
+        name = fn.__name__
+        raise ConfigError(
+            f"{step}({name}) is given a class, whose objects are functions: {name}(...)"
+        )
     return fn
 
 

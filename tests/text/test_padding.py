@@ -127,3 +127,22 @@ def test_padding_that_rows_do_not_have_is_refused() -> None:
 def test_parts_of_it() -> None:
     assert pad_rows(["a"]) is None and pad_rows([[1], [[2]]]) is None and pad_rows([1, 2]) is None
     assert pad_columns([{"x": np.ones((2, 2))}] * 3)["x"].shape == (3, 2, 2)
+
+
+def test_a_class_in_place_of_its_object_is_an_error_that_says_so() -> None:
+    ds = ps.from_sequence([{"tokens": [1, 2]}, {"tokens": [3]}])
+    with pytest.raises(ps.ConfigError, match=r"collate\(Padded\) is given a class.*: Padded\("):
+        ds.batch(2, collate=Padded)
+    with pytest.raises(ps.ConfigError, match=r"map\(CausalLM\) is given a class"):
+        ds.map(CausalLM)
+    assert ds.batch(2, collate=tuple)[0] == ({"tokens": [1, 2]}, {"tokens": [3]})
+
+
+@pytest.mark.parametrize("shape,remedy", [((1,), r"collate=ps.pad\(\)"), ((1, 2), "a map before")])
+def test_fields_that_do_not_stack_say_what_lays_them_together(
+    shape: tuple[int, ...], remedy: str
+) -> None:
+    values = [np.zeros(shape), np.zeros((2, *shape[1:]))]
+    ds = ps.from_sequence([{"x": value} for value in values])
+    with pytest.raises(ps.DataError, match=rf"pad them with {remedy}.*Padded\(join=\)"):
+        next(iter(ds.batch(2)))

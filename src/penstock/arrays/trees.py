@@ -457,9 +457,11 @@ def _compute_shape(value: Any) -> tuple[int, ...]:
 def _make_ragged_error(path: str, shapes: list[tuple[int, ...]]) -> DataError:
     different = list(dict.fromkeys(shapes))
     shown = ", ".join(map(str, different[:4])) + (", ..." if len(different) > 4 else "")
+    pad = "collate=ps.pad()" if all(len(shape) == 1 for shape in shapes) else "a map before"
     return DataError(
-        f"{_describe_field(path)} has shapes {shown}, which do not stack: pad them in a map before, "
-        "use pack() for documents of tokens, or collate=list to get a list"
+        f"{_describe_field(path)} has shapes {shown}, which do not stack: pad them with {pad}, use "
+        "pack() for documents of tokens, Padded(join=) to lay them end to end, or collate=list to get "
+        "a list"
     )
 
 
