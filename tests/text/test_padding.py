@@ -132,7 +132,7 @@ def test_parts_of_it() -> None:
 def test_a_class_in_place_of_its_object_is_an_error_that_says_so() -> None:
     ds = ps.from_sequence([{"tokens": [1, 2]}, {"tokens": [3]}])
     with pytest.raises(ps.ConfigError, match=r"collate\(Padded\) is given a class.*: Padded\("):
-        ds.batch(2, collate=Padded)
+        ds.batch(2, collate=Padded)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ps.ConfigError, match=r"map\(CausalLM\) is given a class"):
         ds.map(CausalLM)
     assert ds.batch(2, collate=tuple)[0] == ({"tokens": [1, 2]}, {"tokens": [3]})
