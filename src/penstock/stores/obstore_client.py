@@ -7,6 +7,7 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from os.path import expanduser, isfile
 from typing import Any
 
@@ -21,6 +22,7 @@ from .client import (
     UnsupportedName,
     VersionMismatch,
     error_for_status,
+    get_timeout_seconds,
 )
 from .urls import get_scheme
 
@@ -87,6 +89,7 @@ class ObstoreClient:
         client: dict[str, Any] = {
             "timeout": timedelta(seconds=60),
             "connect_timeout": timedelta(seconds=10),
+            "read_timeout": timedelta(seconds=get_timeout_seconds()),
         }
         settings: dict[str, Any] = {}
         if scheme.lower() in ("s3", "s3a"):
@@ -111,9 +114,12 @@ class ObstoreClient:
             lambda match: {"s3a": "s3", "gcs": "gs", "azure": "az"}[match[0]],
             self._root,
         )
-        self._store: Any = self._module.store.from_url(
-            root, client_options=client, retry_config=retries, **settings
-        )
+        create: Any = partial(self._module.store.from_url, root, retry_config=retries, **settings)
+        try:
+            self._store: Any = create(client_options=client)
+        except ValueError:  # an older obstore has no read_timeout
+            del client["read_timeout"]
+            self._store = create(client_options=client)
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         folder, _, name_prefix = prefix.removeprefix(self._root).rpartition("/")
