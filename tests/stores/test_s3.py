@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import threading
@@ -216,6 +217,35 @@ def test_an_answer_of_a_bucket_that_stops_half_way_is_asked_for_again(
     finally:
         over.set()
         storage.world.store.close()  # type: ignore[attr-defined]
+
+
+def test_an_answer_of_a_bucket_without_an_end_is_not_taken(by: str, bucket: servers.Site) -> None:
+    if by == "fsspec":
+        pytest.skip("s3fs reads the whole answer")
+    sent = 0
+
+    def flood(handler: servers.Handler) -> bool:
+        nonlocal sent
+        code, body, headers = handler.asked_upstream()
+        handler.send_response(code)
+        for name, value in {**headers, "Content-Length": str(1 << 30)}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.close_connection = True
+        with contextlib.suppress(OSError):
+            handler.wfile.write(body)
+            for _ in range(1023):
+                handler.wfile.write(bytes(1 << 20))
+                sent += 1
+        return True
+
+    url = "s3://bucket/web/0.jsonl"
+    ps.read(url)
+    expected = storage.world.store.read(url, 5, 40)
+    storage.world.store.close()  # type: ignore[attr-defined]
+    bucket.faults = [flood]
+    assert storage.world.store.read(url, 5, 40) == expected
+    assert not bucket.faults and sent < 200  # MiB
 
 
 def test_a_failing_bucket_is_given_up_in_time(

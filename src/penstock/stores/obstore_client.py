@@ -36,6 +36,7 @@ _ERROR_CODE_PATTERN = re.compile(
     r"RequestTimeout|ServiceUnavailable|SignatureDoesNotMatch|SlowDown|TemporaryRedirect)</Code>"
 )
 _UNRESOLVED_HOST_PATTERN = re.compile(r"dns error|failed to lookup address")
+_CHUNK_BYTES = 10 << 20  # per read of an answer; most answers are smaller
 _first_process: list[int] = []
 
 
@@ -162,7 +163,14 @@ class ObstoreClient:
                 raise RetryableError(
                     "the store answered with a different byte range than requested"
                 )
-            return StoreAnswer(result.bytes().to_bytes(), int(meta["size"]), meta.get("e_tag"))
+            chunks, remaining = list[bytes](), stop - start
+            for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
+                chunks.append(bytes(chunk))
+                remaining -= len(chunks[-1])
+                if remaining < 0:  # endless, or longer than its header says
+                    raise RetryableError("the server answered with more bytes than requested")
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return StoreAnswer(data, int(meta["size"]), meta.get("e_tag"))
         except (RetryableError, VersionMismatch):
             raise
         except Exception as error:
