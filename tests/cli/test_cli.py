@@ -235,6 +235,14 @@ def test_the_demo_without_tokenizers_names_its_extra(
     assert "pip install 'penstock-data[demo]'" in done.output
 
 
+def test_the_demo_in_a_folder_that_cannot_be_written_names_it(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    out = tmp_path / "file" / "demo"
+    done = RUNNER.invoke(app, ["demo", "--out", str(out)])
+    assert done.exit_code == 1
+    assert f"{out}: Not a directory: check which part of the path" in done.output
+
+
 def test_help_groups_the_commands_with_one_plain_line_each() -> None:
     group: Any = get_command(app)
     panels: dict[str, list[str]] = {}

@@ -485,6 +485,21 @@ def test_files_of_any_name_are_read(tmp_path: Path, name: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("time", [-1 << 40, 1 << 62, 9_223_372_037 * 10**9, 15 * 10**18])
+def test_files_of_any_time_are_indexed(tmp_path: Path, time: int) -> None:
+    path = write_tar(tmp_path / "x.tar", [("1.txt", b"abc")])
+    (lines := tmp_path / "x.jsonl").write_text('{"x": 1}\n')
+    for file in (path, lines):
+        try:
+            os.utime(file, ns=(0, time))
+        except OverflowError:
+            pytest.skip("the file system has no such time")
+        assert index_and_count_rows(file) == 1
+        before = storage.world.store.stat(str(file))
+        assert len(open_files(file)) == 1
+        assert storage.world.store.stat(str(file)) == before
+
+
 def test_a_killed_writer_without_nameless_files_is_swept_away(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -341,6 +341,11 @@ def test_an_index_of_energon_serves(tmp_path: Path) -> None:
     assert samples(path) == expected(LONG, "x.tar")
 
 
+def test_an_archive_whose_name_leaves_no_room_for_an_index_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / f"{'x' * 251}.tar", LONG)
+    assert samples(path) == expected(LONG, path.name)
+
+
 @pytest.mark.parametrize(
     "change",
     [

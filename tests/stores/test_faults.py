@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import penstock as ps
 from penstock.cli.app import app
 from penstock.errors import ConfigError, StorageError
-from penstock.stores import fsspec_client, network, obstore_client, storage
+from penstock.stores import client, fsspec_client, network, obstore_client, storage
 from penstock.stores import http_client as module
 from penstock.stores.client import UnresolvedHost
 
@@ -345,7 +345,7 @@ def test_an_answer_has_a_time_as_a_whole(clock: Clock, monkeypatch: pytest.Monke
 
     def read(at_once: int, seconds: float, of: bytes = whole) -> int:
         connection: Any = Slow(of, at_once, seconds, clock)
-        answer = module._TimedResponse(clock.now() + module._get_timeout_seconds(), connection)
+        answer = module._TimedResponse(clock.now() + client.get_timeout_seconds(), connection)
         answer.begin()
         return len(answer.read(2_000_001))
 
@@ -401,7 +401,7 @@ def test_a_mixture_file_that_cannot_be_reached_is_asked_for_once(
 def test_an_answer_that_stops_half_way_is_given_up(
     site: servers.Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.1)
     monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "1")
     over = threading.Event()
 

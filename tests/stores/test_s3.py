@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,11 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine.base import seams
 from penstock.errors import StorageError
 from penstock.sources.paths import find
 from penstock.stores import CompositeStore, obstore_client, storage
+from penstock.stores import client as client_module
 from penstock.stores.client import NotFound, RetryableError
 
 from . import servers
@@ -173,6 +178,88 @@ def test_failures_of_a_bucket(by: str, bucket: servers.Site, clock: Clock) -> No
     with pytest.raises(StorageError, match="s3://bucket/web/0.jsonl: .*credentials") as caught:
         storage.world.store.read("s3://bucket/web/0.jsonl", 1, 10)
     assert "kanarie" not in str(caught.value)
+
+
+def test_an_answer_of_a_bucket_that_stops_half_way_is_asked_for_again(
+    by: str, bucket: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "8")
+    storage.world.store.close()  # type: ignore[attr-defined]  # clients keep their timeouts
+    over = threading.Event()
+
+    def stall(handler: servers.Handler) -> bool:
+        code, body, headers = handler.asked_upstream()
+        handler.send_response(code)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.wfile.write(body[: len(body) // 2])
+        handler.wfile.flush()
+        over.wait(60)
+        handler.close_connection = True
+        return True
+
+    url = "s3://bucket/web/0.jsonl"
+    ps.read(url)
+    monkeypatch.setattr(seams.world, "sched", seams.LocalSched())
+    try:
+        expected = storage.world.store.read(url, 5, 40)
+        storage.world.store.close()  # type: ignore[attr-defined]
+        bucket.faults = [stall]
+        start = time.monotonic()
+        assert storage.world.store.read(url, 5, 40) == expected
+        assert not bucket.faults
+        bucket.always = stall
+        with pytest.raises(StorageError, match=r"tried \d+ times within .*STORE_SECONDS=8"):
+            storage.world.store.read(url, 5, 40)
+        assert time.monotonic() - start < 20
+    finally:
+        over.set()
+        storage.world.store.close()  # type: ignore[attr-defined]
+
+
+def test_an_answer_of_a_bucket_without_an_end_is_not_taken(by: str, bucket: servers.Site) -> None:
+    if by == "fsspec":
+        pytest.skip("s3fs reads the whole answer")
+    sent = 0
+
+    def flood(handler: servers.Handler) -> bool:
+        nonlocal sent
+        code, body, headers = handler.asked_upstream()
+        handler.send_response(code)
+        for name, value in {**headers, "Content-Length": str(1 << 30)}.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        handler.close_connection = True
+        with contextlib.suppress(OSError):
+            handler.wfile.write(body)
+            for _ in range(1023):
+                handler.wfile.write(bytes(1 << 20))
+                sent += 1
+        return True
+
+    url = "s3://bucket/web/0.jsonl"
+    ps.read(url)
+    expected = storage.world.store.read(url, 5, 40)
+    storage.world.store.close()  # type: ignore[attr-defined]
+    bucket.faults = [flood]
+    assert storage.world.store.read(url, 5, 40) == expected
+    assert not bucket.faults and sent < 200  # MiB
+
+
+def test_a_failing_bucket_is_given_up_in_time(
+    by: str, bucket: servers.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_STORE_SECONDS", "2")
+    url = "s3://bucket/web/0.jsonl"
+    ps.read(url)
+    monkeypatch.setattr(seams.world, "sched", seams.LocalSched())
+    bucket.always = servers.status(503)
+    start = time.monotonic()
+    with pytest.raises(StorageError, match=r"503 .*tried \d+ times within [0-2] s"):
+        storage.world.store.read(url, 5, 40)
+    assert time.monotonic() - start < 4
 
 
 def test_a_bucket_that_changes(by: str, bucket: servers.Site) -> None:

@@ -12,7 +12,12 @@ import typer
 from typer.core import TyperGroup
 
 from penstock import __version__
-from penstock.errors import ConfigError, PenstockError, make_missing_extra_error
+from penstock.errors import (
+    ConfigError,
+    PenstockError,
+    convert_storage_errors,
+    make_missing_extra_error,
+)
 
 from . import plan
 from .audit import audit
@@ -93,6 +98,7 @@ def penstock(
     """Penstock: mix, pack and deliver training data in an order known before the run starts."""
 
 
+@handle_errors
 def demo(
     out: Annotated[
         Path,
@@ -124,7 +130,8 @@ def demo(
         ) from None
     console = Console(quiet=as_json)
     try:
-        outcome = play(DemoSettings(out, steps=steps), console)
+        with convert_storage_errors(out):
+            outcome = play(DemoSettings(out, steps=steps), console)
     except (TrainingProcessError, PenstockError) as error:
         raise report_error(str(error), 1, type(error).__name__, as_json) from None
     except KeyboardInterrupt:

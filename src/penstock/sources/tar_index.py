@@ -7,6 +7,7 @@ left beside the archive (`X.tar.idx`) replaces it if it is newer than the archiv
 from __future__ import annotations
 
 import hashlib
+import os.path
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -146,7 +147,7 @@ def find_energon_index(path: Path, stat: Stat) -> Path | None:
     sample to the zeros that end the archive. Reading a sample checks its own entry.
     """
     index = path.with_name(f"{path.name}.idx")
-    if not index.exists():
+    if not os.path.exists(index):  # also false for a name beyond the limit of the file system
         return None
     index_stat = file_versions.stat_file(index)
     max_size = 8 * (stat.size // TAR_BLOCK_BYTES + 2)  # every sample has a header

@@ -19,6 +19,8 @@ RETRY_SECONDS_VARIABLE = "PENSTOCK_STORE_SECONDS"
 """Environment variable with the number of seconds to retry one request; 60 by default."""
 
 _DEFAULT_RETRY_SECONDS = 60.0
+TIMEOUT_SECONDS = 30.0
+"""Seconds without a byte after which a request fails, so that it is retried within the default."""
 
 
 class ObjectInfo(NamedTuple):
@@ -147,6 +149,11 @@ def get_retry_seconds() -> float:
         f"{RETRY_SECONDS_VARIABLE}={text!r} in the environment: write a number of "
         "seconds, such as 60 (0 for no retries)"
     )
+
+
+def get_timeout_seconds() -> float:
+    """Return the timeout of one request, at most the total time for retries."""
+    return min(TIMEOUT_SECONDS, max(get_retry_seconds(), 1.0))
 
 
 def error_for_status(status: int, reason: str = "", after: str | None = None) -> Exception:

@@ -17,6 +17,7 @@ from .client import (
     StoreAnswer,
     UnresolvedHost,
     error_for_status,
+    get_timeout_seconds,
 )
 from .network import is_unresolved
 from .urls import get_scheme, redact_urls
@@ -40,6 +41,8 @@ _ETAG_NAMES = (
     "uid",
     "sha",
 )
+_READ_SECONDS = 15.0  # the default of s3fs
+_S3_SCHEMES = ("s3", "s3a")
 _TIME_NAMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 
 
@@ -63,9 +66,14 @@ class FsspecClient:
             self._fs, path = cast(
                 "tuple[Any, str]",
                 fsspec.core.url_to_fs(
-                    full(url), skip_instance_cache=True, use_listings_cache=False
+                    full(url),
+                    skip_instance_cache=True,
+                    use_listings_cache=False,
+                    **_build_options(scheme, fsspec.config.conf),
                 ),
             )
+            if scheme in _S3_SCHEMES:
+                self._fs.retries = 1  # retried here
         except ImportError as error:
             raise ImportError(
                 f"reading {scheme}:// needs another package: {install_command(extra)} ({error})"
@@ -122,6 +130,22 @@ class FsspecClient:
         # Answers hold no version: an object that is unchanged after the read was so during it.
         info = self.stat(url)
         return StoreAnswer(data, info.size, info.etag, info.modified)
+
+
+def _build_options(scheme: str, user_settings: dict[str, Any]) -> dict[str, Any]:
+    """Return options that make S3 requests fail in time, without retries of botocore.
+
+    Args:
+        scheme: the scheme of the URL.
+        user_settings: fsspec's own configuration, by protocol; its settings of botocore remain.
+    """
+    if scheme not in _S3_SCHEMES:
+        return {}
+    requests: dict[str, Any] = {
+        "read_timeout": min(_READ_SECONDS, get_timeout_seconds()),
+        "retries": {"max_attempts": 0},
+    }
+    return {"config_kwargs": {**requests, **user_settings.get("s3", {}).get("config_kwargs", {})}}
 
 
 def _build_object_info(url: str, entry: Any) -> ObjectInfo:

@@ -27,11 +27,10 @@ from .client import (
     StoreAnswer,
     UnresolvedHost,
     error_for_status,
-    get_retry_seconds,
+    get_timeout_seconds,
 )
 from .limits import ANSWER, OBJECT
 
-_TIMEOUT_SECONDS = 30.0  # timeout of a request
 _POLL_SECONDS = 0.5  # between checks that the caller still waits
 _MIN_BYTES_PER_SECOND = 4 << 10  # extends the timeout; 64 answers at once on a link of 2 Mbit/s
 _MAX_IDLE = 64  # connections
@@ -69,7 +68,7 @@ class _TimedStream(io.RawIOBase):
     """
 
     def __init__(self, until: float, connection: Any) -> None:
-        self.allowance = _HEADER_BYTES
+        self.allowance, self._idle_limit = _HEADER_BYTES, get_timeout_seconds()
         self._until, self._socket, self._raw = (
             until,
             connection,
@@ -83,7 +82,7 @@ class _TimedStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any, /) -> int:
-        seconds_left = min(self._until - seams.world.sched.now(), _TIMEOUT_SECONDS)
+        seconds_left = min(self._until - seams.world.sched.now(), self._idle_limit)
         while seconds_left > 0 and not network.is_readable(
             self._socket, min(seconds_left, _POLL_SECONDS)
         ):
@@ -188,7 +187,7 @@ class HttpClient:
     def _request(self, method: str, url: str, headers: Mapping[str, str], size: int = 1) -> Reply:
         target = secret_url = self._secret_url(url)
         _split_url(secret_url)
-        deadline = seams.world.sched.now() + _get_timeout_seconds()
+        deadline = seams.world.sched.now() + get_timeout_seconds()
         inside = None  # whether the first server is in a local network
         for _ in range(_MAX_REDIRECTS + 1):
             reply = self._send(
@@ -309,14 +308,14 @@ class HttpClient:
                 if connected_host == host:
                     del self._idle[index]
                     if connection.sock:
-                        connection.sock.settimeout(_get_timeout_seconds())
+                        connection.sock.settimeout(get_timeout_seconds())
                     return connection
         secure = host[0] == "https"
         options: dict[str, Any] = {"context": ssl.create_default_context()} if secure else {}
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
         if proxy is None:
-            return kind(host[1], timeout=_get_timeout_seconds(), **options)
-        connection = kind(proxy.rpartition("@")[2], timeout=_get_timeout_seconds(), **options)
+            return kind(host[1], timeout=get_timeout_seconds(), **options)
+        connection = kind(proxy.rpartition("@")[2], timeout=get_timeout_seconds(), **options)
         if secure:
             connection.set_tunnel(
                 host[1], headers=_build_basic_header(proxy, "Proxy-Authorization")
@@ -404,17 +403,12 @@ def _read_body(response: http.client.HTTPResponse, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def _get_timeout_seconds() -> float:
-    """Return the timeout of one request, at most the total time for retries."""
-    return min(_TIMEOUT_SECONDS, max(get_retry_seconds(), 1.0))
-
-
 def _describe_error(error: BaseException) -> str:
     """Return an error as text, without the request."""
     if isinstance(error, http.client.IncompleteRead):
         return f"the answer was cut off after {len(error.partial):,} bytes"
     if isinstance(error, TimeoutError):
-        return f"no answer within {_get_timeout_seconds():g} s, or a too slow one"
+        return f"no answer within {get_timeout_seconds():g} s, or a too slow one"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if match := _TUNNEL_ERROR.match(str(error)):

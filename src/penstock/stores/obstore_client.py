@@ -7,6 +7,7 @@ import importlib.util
 import re
 from collections.abc import Iterator
 from datetime import timedelta
+from functools import partial
 from os.path import expanduser, isfile
 from typing import Any
 
@@ -21,6 +22,7 @@ from .client import (
     UnsupportedName,
     VersionMismatch,
     error_for_status,
+    get_timeout_seconds,
 )
 from .urls import get_scheme
 
@@ -34,6 +36,7 @@ _ERROR_CODE_PATTERN = re.compile(
     r"RequestTimeout|ServiceUnavailable|SignatureDoesNotMatch|SlowDown|TemporaryRedirect)</Code>"
 )
 _UNRESOLVED_HOST_PATTERN = re.compile(r"dns error|failed to lookup address")
+_CHUNK_BYTES = 10 << 20  # per read of an answer; most answers are smaller
 _first_process: list[int] = []
 
 
@@ -87,6 +90,7 @@ class ObstoreClient:
         client: dict[str, Any] = {
             "timeout": timedelta(seconds=60),
             "connect_timeout": timedelta(seconds=10),
+            "read_timeout": timedelta(seconds=get_timeout_seconds()),
         }
         settings: dict[str, Any] = {}
         if scheme.lower() in ("s3", "s3a"):
@@ -111,9 +115,12 @@ class ObstoreClient:
             lambda match: {"s3a": "s3", "gcs": "gs", "azure": "az"}[match[0]],
             self._root,
         )
-        self._store: Any = self._module.store.from_url(
-            root, client_options=client, retry_config=retries, **settings
-        )
+        create: Any = partial(self._module.store.from_url, root, retry_config=retries, **settings)
+        try:
+            self._store: Any = create(client_options=client)
+        except ValueError:  # an older obstore has no read_timeout
+            del client["read_timeout"]
+            self._store = create(client_options=client)
 
     def list(self, prefix: str, flat: bool, /) -> Iterator[ObjectInfo]:
         folder, _, name_prefix = prefix.removeprefix(self._root).rpartition("/")
@@ -156,7 +163,14 @@ class ObstoreClient:
                 raise RetryableError(
                     "the store answered with a different byte range than requested"
                 )
-            return StoreAnswer(result.bytes().to_bytes(), int(meta["size"]), meta.get("e_tag"))
+            chunks, remaining = list[bytes](), stop - start
+            for chunk in result.stream(min_chunk_size=_CHUNK_BYTES):
+                chunks.append(bytes(chunk))
+                remaining -= len(chunks[-1])
+                if remaining < 0:  # endless, or longer than its header says
+                    raise RetryableError("the server answered with more bytes than requested")
+            data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+            return StoreAnswer(data, int(meta["size"]), meta.get("e_tag"))
         except (RetryableError, VersionMismatch):
             raise
         except Exception as error:

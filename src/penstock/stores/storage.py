@@ -23,6 +23,7 @@ from ..engine.base.machine import get_thread_id
 from ..errors import convert_storage_errors
 
 _READ_CHUNK_BYTES = 1 << 20  # bytes read at once of a file whose size is limited
+_MAX_INT64 = (1 << 63) - 1
 _MAX_READ = 1 << 30  # bytes that the system returns at once
 _LARGE_ALLOCATION = 16 << 20
 _WAIT_LOG_SECONDS = 10.0  # after which the holder of a lock is logged
@@ -110,7 +111,9 @@ class LocalStore:
 
     def stat(self, path: str, /) -> Stat:
         info = os.stat(path)
-        return Stat(info.st_size, info.st_mtime_ns, info.st_ino & (1 << 63) - 1, info.st_ctime_ns)
+        # Indexes store 64 bits; a wrong clock may set times after 2262.
+        mtime, ctime = (min(time, _MAX_INT64) for time in (info.st_mtime_ns, info.st_ctime_ns))
+        return Stat(info.st_size, mtime, info.st_ino & _MAX_INT64, ctime)
 
     def read(self, path: str, start: int = 0, length: int | None = None, /) -> bytes:
         with open(path, "rb") as file:
