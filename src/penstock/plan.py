@@ -233,7 +233,8 @@ class Plan(EnginePlan[D]):
         """Return the plan of the run that saved a state, with its changes.
 
         Later changes begin at the position of the run. The data is compared with the data of the
-        state, which reads some rows of every source unless that was done before.
+        state, which reads some rows of every source unless that was done before. The log says if
+        the files differ and only some of the rows were compared.
 
         Args:
             state: the result of `state_dict()`, a list with the states of all ranks, or the folder

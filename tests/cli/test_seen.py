@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cli_world import Penstock
+from penstock.sources.digests import sample_fixed_indices
 
 
 def said(penstock: Penstock, *arguments: Any, code: int = 0) -> Any:
@@ -86,3 +87,39 @@ def test_steps_after_the_horizon_are_refused(mixture: Path, penstock: Penstock) 
     refused = penstock("seen", mixture, "--before", 301)
     assert refused.exit_code == 2
     assert "--before 301: the run ends at its horizon, after 300 steps" in refused.output
+
+
+@pytest.mark.parametrize("command", ["replay", "at", "audit", "seen", "find", "edit"])
+def test_commands_for_a_run_say_that_its_files_are_others(
+    tmp_path: Path, penstock: Penstock, caplog: pytest.LogCaptureFixture, command: str
+) -> None:
+    """Only 64 rows are compared, so a command may describe or read rows that the run never had."""
+    mixture, data, state = tmp_path / "m.yaml", tmp_path / "a.jsonl", tmp_path / "run"
+    mixture.write_text("sources: {a: {path: a.jsonl}}\nbatch: {size: 4}\nhorizon: {steps: 60}\n")
+    rows = [json.dumps({"id": number, "text": f"w{number}"}) + "\n" for number in range(2_000)]
+    data.write_text("".join(rows))
+    assert penstock("run", mixture, "--state", state, "--steps", 20).exit_code == 0
+    arguments = {
+        "replay": ("--steps", "0:3"),
+        "at": (0, "--read"),
+        "audit": ("--steps", "0:3", "--key", "text"),
+        "find": ("a", 7),
+        "edit": (state, "--exclude", "a:7", "-o", tmp_path / "edited"),
+    }.get(command, ())
+    options = arguments if command == "edit" else (*arguments, "--state", state)
+    caplog.clear()
+    assert penstock(command, mixture, *options).exit_code == 0
+    assert "its files differ" not in caplog.text
+    unsampled = next(
+        number
+        for number in range(2_000)
+        if number
+        not in {
+            row + start for start in sample_fixed_indices(1_997, 16).tolist() for row in range(4)
+        }
+    )
+    rows[unsampled] = rows[unsampled].replace("w", "Q")
+    data.write_text("".join(rows))
+    result = penstock(command, mixture, *options)
+    assert result.exit_code == 0, result.output
+    assert "'a': its files differ from the files of the state" in caplog.text

@@ -17,7 +17,7 @@ from ..base.canonical_json import list_differences
 from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
 from ..orders import Gap
 from ..runtime.seal import seal
-from ..runtime.states import SavedState, StateSection, decode_state, merge_states
+from ..runtime.states import SavedState, StateSection, decode_state, log_notes, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
 from ..steps.compiled import Compiled
@@ -120,7 +120,7 @@ class Plan(Questions, Generic[D]):
                 )
             raise StateError(f"the state is of another pipeline:\n{lines}\n{asked}")
         # Answers from other data would name samples that the run never had.
-        compared(body.data, base.builder.leaves, base.data, adopt=False)
+        log_notes(compared(body.data, base.builder.leaves, base.data, adopt=False))
         body = replace(body, journal=journal_to_json(journal_from_json(body.journal)))
         return self._copy(base, tuple(map(edit_from_json, body.changes)), body)
 
