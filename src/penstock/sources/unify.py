@@ -336,9 +336,10 @@ class SchemaConverter:
 
 @cache
 def choose_readable_type(arrow_type: Any) -> Any:
-    """Return the type to read a column as, without views and run-end encoding.
+    """Return the type to read a column as: no views, run-end encoding or JSON texts.
 
     Polars writes views. Arrow cannot take rows from these types, or tell the bytes of their slices.
+    DuckDB writes JSON texts, which Arrow cannot compare.
 
     >>> import pyarrow as pa
     >>> choose_readable_type(pa.list_view(pa.string_view())), choose_readable_type(pa.int8())
@@ -351,6 +352,8 @@ def choose_readable_type(arrow_type: Any) -> Any:
         return pa.large_binary()
     if types.is_run_end_encoded(arrow_type):
         return choose_readable_type(arrow_type.value_type)
+    if isinstance(arrow_type, pa.JsonType):
+        return choose_readable_type(arrow_type.storage_type)
     if types.is_struct(arrow_type):
         fields = [field.with_type(choose_readable_type(field.type)) for field in arrow_type]
         return pa.struct(fields) if fields != list(arrow_type) else arrow_type
