@@ -239,3 +239,21 @@ def test_json_texts_and_texts_go_together_but_uuids_and_bytes_do_not(tmp_path: P
     assert list(ds.batch(2)) == [{"j": ["{}", "[]"]}] and ds.schema.field("j").type == pa.string()
     with pytest.raises(DataError, match=r"1.parquet: its column 'u' holds fixed_size_binary\[16\]"):
         ps.read(tmp_path)
+
+
+def test_the_schema_has_the_types_of_the_first_files_with_values(
+    tmp_path: Path, suffix: str
+) -> None:
+    nothing = {"x": pa.nulls(2), "l": [[], None], "s": [{"a": None}] * 2, "n": pa.nulls(2)}
+    text = {"x": ["a", "b"], "l": [[], None], "s": [{"a": 1}] * 2, "n": pa.nulls(2)}
+    folder = write(tmp_path, suffix, nothing, nothing, text, {**text, "l": [[1.5], None]})
+    ds = ps.read(folder)
+    types = {field.name: str(field.type).replace("element", "item") for field in ds.schema}
+    assert types == {
+        "x": "string",
+        "l": "list<item: double>",
+        "s": "struct<a: int64>",
+        "n": "null",
+    }
+    [path] = ds.write(tmp_path / f"all.{suffix}")
+    assert ps.read(path).to_arrow().to_pylist() == ds.to_arrow().to_pylist()

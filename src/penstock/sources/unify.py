@@ -242,6 +242,18 @@ def find_common_type(left: Any, right: Any) -> Any:
     raise TypeError(f"{left} and {right}")
 
 
+def has_null_type(arrow_type: Any) -> bool:
+    """Return whether a type is null, or contains null, as of a column or lists without values.
+
+    >>> import pyarrow as pa
+    >>> has_null_type(pa.list_(pa.null())), has_null_type(pa.struct({"x": pa.int8()}))
+    (True, False)
+    """
+    return import_arrow("pyarrow.types").is_null(arrow_type) or any(
+        has_null_type(arrow_type.field(number).type) for number in range(arrow_type.num_fields)
+    )
+
+
 def _choose_float_type(left: Any, right: Any) -> type[np.floating[Any]]:
     """Return the narrowest float type of a result: float64 beside integers, as for samples."""
     integer = import_arrow("pyarrow.types").is_integer
