@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
@@ -204,12 +204,17 @@ def _normalize_condition(column: str, condition: Any) -> Any:
 
 
 def _list_values(value: Any) -> list[Any]:
-    return [
-        *map(
-            _to_python_scalar,
-            cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value],
-        )
-    ]
+    if isinstance(value, Set):  # in one order in all processes, because states store the values
+        values: Iterable[Any] = sorted(cast("Set[Any]", value), key=repr)
+    elif hasattr(value, "to_pylist"):  # an Arrow array
+        values = value.to_pylist()
+    elif isinstance(value, list | tuple | range) or (
+        hasattr(value, "__array__") and np.ndim(value) == 1
+    ):
+        values = value
+    else:
+        values = [value]
+    return [*map(_to_python_scalar, values)]
 
 
 def _to_python_scalar(value: Any) -> Any:
