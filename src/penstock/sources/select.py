@@ -211,7 +211,7 @@ def _list_values(value: Any) -> list[Any]:
     elif isinstance(value, list | tuple | range) or (
         hasattr(value, "__array__") and np.ndim(value) == 1
     ):
-        values = value
+        values = cast("Iterable[Any]", value)
     else:
         values = [value]
     return [*map(_to_python_scalar, values)]
