@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -512,6 +513,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             if flows is None:
                 self._require_indexed("split(column=...)", _SPLIT_REMEDY)
                 first, second = map(self._fixed_set, self._split_by_columns(share, columns))
+                _warn_of_empty_part(first, second, columns)
                 return first, second
         else:
             self._require_indexed("split()", _SPLIT_REMEDY)
@@ -521,6 +523,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 )
             flows = _split_by_position(self._seeded_flow, self._size, held_out, by, seed)
         train, test = map(self._with, flows)
+        if column is not None:
+            _warn_of_empty_part(train, test, _parse_columns(column))
         return train, test
 
     def select(self, indices: Indices) -> Dataset:
@@ -1474,6 +1478,19 @@ def _parse_column_share(held_out: Any, column: str | Sequence[str]) -> float:
             "share, such as '0.5%'"
         )
     return float(parse_fraction(held_out, "split({})"))
+
+
+def _warn_of_empty_part(train: Dataset, held_out: Dataset, columns: Sequence[str]) -> None:
+    """Warn if all values of the columns are on one side, as is likely for few values."""
+    if bool(len(train)) == bool(len(held_out)):
+        return
+    side = "held-out" if len(train) else "training"
+    logging.getLogger("penstock").warning(
+        "split(column=%r): the %s part is empty, because no hash of a value is on its side, which "
+        "is likely for few values; choose the values to hold out, with where= of ps.read or filter",
+        columns[0] if len(columns) == 1 else columns,
+        side,
+    )
 
 
 def _split_files(node: Step, share: float, columns: Sequence[str]) -> tuple[Step, Step] | None:

@@ -176,6 +176,26 @@ def test_tars_and_parquet_become_shards(tmp_path: Path, penstock: Penstock) -> N
     assert [row["x"] for row in ps.read(tmp_path / "lines")] == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("columns", "format"),
+    [
+        ({"image": [b"x"] * 3, "label": [1, 2, 3]}, "arrow"),
+        ({"image": [b"x"] * 3, "cls": [1, 2, 3]}, "tar"),
+        ({"png": [b"x"] * 3, "txt": ["a", "b", "c"]}, "tar"),
+        ({"image": [b"x"] * 3, "size": [1.5, 2.5, 3.5]}, "arrow"),
+    ],
+)
+def test_rows_of_bytes_become_tars_only_if_a_tar_can_hold_them(
+    tmp_path: Path, penstock: Penstock, columns: dict[str, Any], format: str
+) -> None:
+    pq.write_table(pa.table(columns), data := tmp_path / "rows.parquet")
+    result = penstock("prepare", data, "-o", tmp_path / "out", "--json")
+    assert result.exit_code == 0, result.output
+    assert told(result)["format"] == format
+    if format == "arrow":
+        assert list(ps.read(tmp_path / "out")) == list(ps.read(data))
+
+
 def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, penstock: Penstock) -> None:
     (tmp_path / "empty.jsonl").write_text("")
     out = ("-o", tmp_path / "out")

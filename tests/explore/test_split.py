@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import uuid
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,39 @@ def test_files_and_rows_are_split_again_alike(tmp_path: Path) -> None:
         for ds in (ps.read(tmp_path / "a.parquet"), ps.from_sequence(rows))
     ]
     assert found[0] == found[1]
+
+
+def test_uuids_are_split_and_selected_like_their_texts(tmp_path: Path) -> None:
+    keys = [uuid.UUID(int=i * 7919**5) for i in range(400)]
+    stored = pa.array([key.bytes for key in keys], pa.binary(16))
+    column = pa.ExtensionArray.from_storage(pa.uuid(), stored)
+    pq.write_table(pa.table({"key": column}), path := tmp_path / "a.parquet", store_schema=False)
+    parts = ps.read(path).split("30%", column="key")
+    assert {len(part) > 0 for part in parts} == {True}
+    for others in (
+        ps.read(pa.table({"key": column})),
+        ps.from_sequence([{"key": str(key)} for key in keys]),
+    ):
+        texts = [{str(row["key"]) for row in part} for part in others.split("30%", column="key")]
+        assert texts == [{str(row["key"]) for row in part} for part in parts]
+    for wanted in (keys[7], str(keys[7])):
+        assert list(ps.read(path, where={"key": wanted})) == [{"key": keys[7]}]
+    above = ps.read(path, where={"key": {"above": keys[7]}})
+    assert {row["key"] for row in above} == {key for key in keys if key > keys[7]}
+
+
+def test_a_part_without_samples_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    rows = [{"speaker": f"spk{i % 5}"} for i in range(100)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    for ds in (ps.read(tmp_path / "a.parquet"), ps.from_sequence(rows)):
+        caplog.clear()
+        assert [len(part) for part in ds.split("20%", column="speaker")] == [100, 0]
+        assert "split(column='speaker'): the held-out part is empty" in caplog.text
+    caplog.clear()
+    assert all(map(len, ds.split("50%", column="speaker"))) and not caplog.text
+
+
+def test_a_column_without_hashes_is_named_without_a_selection(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"tags": [["a"], ["b"]]}), tmp_path / "a.parquet")
+    with pytest.raises(ps.ConfigError, match="'tags' holds list<.*, and a split needs texts"):
+        ps.read(tmp_path / "a.parquet").split("20%", column="tags")

@@ -356,3 +356,10 @@ def test_what_is_missing_is_named(
         use()
     for cached in (handles._import_package, video._import_av):
         cached.cache_clear()
+
+
+def test_a_handle_is_printed_without_its_bytes() -> None:
+    handle = Lazy({"sound": "audio"})({"sound": bytes(1 << 20)})["sound"]
+    assert "Blob(<1,048,576 bytes>)" in repr(handle) and len(repr(handle)) < 300
+    assert repr(Blob(path="a.mp4")) == "Blob('a.mp4')"
+    assert repr(Blob(path="a.tar", start=512, size=9)) == "Blob('a.tar', start=512, size=9)"

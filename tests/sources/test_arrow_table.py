@@ -175,3 +175,15 @@ def test_an_empty_table() -> None:
     assert len(ds) == 0 and ds.columns == ["x"] and list(ds) == []
     assert ds.to_arrow().schema == pa.schema({"x": pa.int64()})
     assert isinstance(ps.from_sequence(pa.table({"x": [1]})).flow.source, ArrowTable)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+
+
+class WideFrame(Frame):
+    """A frame of a type that Arrow lacks, such as the integers of 128 bits of polars."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        raise pa.ArrowInvalid("Invalid or unsupported format string: '_pli128'")
+
+
+def test_a_frame_of_a_type_that_arrow_lacks_is_an_error_with_a_remedy() -> None:
+    with pytest.raises(ps.ConfigError, match=r"a type that Arrow lacks \(.*_pli128.*; cast it"):
+        ps.read(WideFrame(pa.table({"x": [1]})))

@@ -227,3 +227,21 @@ def test_a_link_to_itself_does_not_hide_that_another_file_is_missing(tmp_path: P
         ps.read(tmp_path / "other.jsonl")
     with pytest.raises(ConfigError, match="loop.jsonl' is a link to itself, no file: remove it"):
         ps.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("a.WAV", r"Lazy\(\{'file': 'audio'\}\)\), or make shards: penstock prepare"),
+        ("a.mp4", r"Lazy\(\{'file': 'video'\}\)"),
+        ("a.jpeg", r"Lazy\(\{'file': 'image'\}\)"),
+        ("a.npz", r"dict\(numpy\.load\(path\)\)"),
+    ],
+)
+def test_files_that_are_one_sample_each_are_refused_with_what_reads_them(
+    tmp_path: Path, name: str, remedy: str
+) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    for pattern in (tmp_path, tmp_path / name, tmp_path / "*"):
+        with pytest.raises(ConfigError, match=remedy):
+            ps.read(pattern)

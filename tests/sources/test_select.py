@@ -368,3 +368,52 @@ def test_batches_of_one_row_are_scanned_together(tmp_path: Path) -> None:
         ({"text": {"not": "b", "hash": [0, 1]}, "x": {"min": 2}}, [2, 3]),
     ):
         assert [row["x"] for row in ps.read(tmp_path / "a.arrow", where=where)] == found
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([3, 1]),
+        pa.array([3, 1]),
+        pa.chunked_array([[3], [1]]),
+        {3, 1},
+        frozenset({1, 3}),
+        range(1, 4, 2),
+        (1, np.int64(3)),
+    ],
+    ids=lambda values: type(values).__name__,
+)
+def test_values_of_any_collection_select_rows(tmp_path: Path, values: Any) -> None:
+    pq.write_table(pa.table({"x": range(10)}), tmp_path / "a.parquet")
+    assert [row["x"] for row in ps.read(tmp_path / "a.parquet", where={"x": values})] == [1, 3]
+    others = ps.read(tmp_path / "a.parquet", where={"x": {"not": values}})
+    assert [row["x"] for row in others] == [0, 2, 4, 5, 6, 7, 8, 9]
+
+
+def test_a_set_of_texts_selects_with_one_description(tmp_path: Path) -> None:
+    names = [f"name {i}" for i in range(50)]
+    pq.write_table(pa.table({"x": names}), tmp_path / "a.parquet")
+    states = [
+        ps.Loader(ps.read(tmp_path / "a.parquet", where={"x": {*order}})).state_dict()
+        for order in (names[:20], names[19::-1])
+    ]
+    assert states[0] == states[1]
+
+
+def test_values_of_times_in_an_array_select_rows(tmp_path: Path) -> None:
+    days = np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "M8[ns]")
+    pq.write_table(pa.table({"t": days}), tmp_path / "a.parquet")
+    for values in (days[1:], pa.array(days[1:])):
+        assert len(ps.read(tmp_path / "a.parquet", where={"t": values})) == 2
+
+
+def test_a_series_of_pandas_selects_rows(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    days = pandas.date_range("2024-01-01", periods=4)
+    pq.write_table(pa.table({"x": range(4), "t": days}), tmp_path / "a.parquet")
+    for where in (
+        {"x": pandas.Series([3, 1], index=[7, 9])},
+        {"t": pandas.Series(days[[1, 3]])},
+        {"t": days[[1, 3]]},
+    ):
+        assert [row["x"] for row in ps.read(tmp_path / "a.parquet", where=where)] == [1, 3]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -195,3 +196,64 @@ def test_thousands_of_columns_take_no_time_that_grows_with_their_square() -> Non
     converter = SchemaConverter(schema, None, Path("wide.csv"))
     assert len(converter.names) == 20_000 and not converter.changes
     assert time.process_time() - before < 10  # it took 80 s
+
+
+def uuids(count: int, arrow_type: Any = None) -> Any:
+    stored = pa.array([uuid.UUID(int=i * 7919**5).bytes for i in range(count)], pa.binary(16))
+    return stored if arrow_type is not None else pa.ExtensionArray.from_storage(pa.uuid(), stored)
+
+
+def jsons(*texts: str | None) -> Any:
+    return pa.ExtensionArray.from_storage(pa.json_(), pa.array(texts))
+
+
+def write_as_duckdb(path: Path, table: Any) -> None:
+    pq.write_table(pa.table(table), path, store_schema=False)  # the types of Parquet alone
+
+
+@pytest.mark.parametrize("ending", ["parquet", "arrow"])
+def test_uuids_and_json_texts_have_one_type_and_are_written_again(
+    tmp_path: Path, ending: str
+) -> None:
+    for number, kind in enumerate((pa.int32(), pa.int64())):
+        columns = {"x": pa.array([1, 2], kind), "u": uuids(2), "j": jsons('{"a": 1}', None)}
+        nested = pa.StructArray.from_arrays([jsons("1", "[]")], ["j"])
+        lists = pa.ListArray.from_arrays([0, 1, 2], uuids(2))
+        write_as_duckdb(tmp_path / f"{number}.parquet", columns | {"s": nested, "l": lists})
+    ds = ps.read(tmp_path)
+    rows = list(ds)
+    assert {type(row["u"]) for row in rows} == {uuid.UUID}
+    assert [row["j"] for row in rows] == ['{"a": 1}', None] * 2
+    assert ds.schema.field("u").type == pa.uuid()
+    assert ds.schema.field("j").type == pa.string() and ds.to_arrow().schema.equals(ds.schema)
+    [path] = ds.write(tmp_path / f"again.{ending}")
+    assert list(ps.read(path)) == rows
+    [path] = ps.read(tmp_path / "?.parquet", columns=["x", "j"]).write(tmp_path / "texts.csv")
+    assert [row["j"] for row in ps.read(path)] == ['{"a": 1}', ""] * 2
+
+
+def test_json_texts_and_texts_go_together_but_uuids_and_bytes_do_not(tmp_path: Path) -> None:
+    write_as_duckdb(tmp_path / "0.parquet", {"u": uuids(1), "j": jsons("{}")})
+    write_as_duckdb(tmp_path / "1.parquet", {"u": uuids(1, pa.binary(16)), "j": ["[]"]})
+    ds = ps.read(tmp_path, columns=["j"])
+    assert list(ds.batch(2)) == [{"j": ["{}", "[]"]}] and ds.schema.field("j").type == pa.string()
+    with pytest.raises(DataError, match=r"1.parquet: its column 'u' holds fixed_size_binary\[16\]"):
+        ps.read(tmp_path)
+
+
+def test_the_schema_has_the_types_of_the_first_files_with_values(
+    tmp_path: Path, suffix: str
+) -> None:
+    nothing = {"x": pa.nulls(2), "l": [[], None], "s": [{"a": None}] * 2, "n": pa.nulls(2)}
+    text = {"x": ["a", "b"], "l": [[], None], "s": [{"a": 1}] * 2, "n": pa.nulls(2)}
+    folder = write(tmp_path, suffix, nothing, nothing, text, {**text, "l": [[1.5], None]})
+    ds = ps.read(folder)
+    types = {field.name: str(field.type).replace("element", "item") for field in ds.schema}
+    assert types == {
+        "x": "string",
+        "l": "list<item: double>",
+        "s": "struct<a: int64>",
+        "n": "null",
+    }
+    [path] = ds.write(tmp_path / f"all.{suffix}")
+    assert ps.read(path).to_arrow().to_pylist() == ds.to_arrow().to_pylist()

@@ -229,7 +229,8 @@ def conform_to_schema(table: Any, schema: Any) -> Any:
     Raises:
         DataError: if a value would change.
     """
-    empty: Any = schema.empty_table()
+    # `empty_table` lacks lists of extension types, such as UUIDs.
+    empty: Any = import_arrow().Table.from_batches([], schema)
 
     def converted() -> Any:
         differing = {

@@ -152,15 +152,16 @@ def _select_columns(dataset: ps.Dataset, columns: list[str] | None) -> ps.Datase
 
 
 def _choose_format(dataset: ps.Dataset) -> ShardFormat:
-    """Return the format that suits the first sample: tar (bytes), arrow (columns) or jsonl."""
+    """Return the format that suits the first sample: tar (parts of bytes), arrow or jsonl."""
+    from penstock.writing.tar import is_encodable
+
     if not len(dataset):
         raise ConfigError("prepare: the input has no samples")
     first = dataset[0]
     if not isinstance(first, dict):
         return "arrow" if hasattr(first, "ndim") else "jsonl"
     values = cast("dict[str, Any]", first)
-    return (
-        "tar"
-        if "__key__" in values or any(isinstance(value, bytes) for value in values.values())
-        else "arrow"
+    has_parts = any(isinstance(value, bytes) for value in values.values()) and all(
+        is_encodable(str(name), value) for name, value in values.items()
     )
+    return "tar" if "__key__" in values or has_parts else "arrow"

@@ -74,6 +74,12 @@ class Blob:
     start: int = 0
     size: int | None = None
 
+    def __repr__(self) -> str:
+        # The bytes of a video would fill the terminal of a user who prints a sample.
+        content = repr(self.path) if self.data is None else f"<{len(self.data):,} bytes>"
+        part = f", start={self.start}, size={self.size}" if self.start or self.size else ""
+        return f"Blob({content}{part})"
+
     @classmethod
     def of(cls, value: Any, root: str | Path | None = None) -> Blob:
         """Return the bytes or the file that a field holds.

@@ -181,7 +181,13 @@ def open_table(
     elif _is_of(value, "pandas", "DataFrame"):
         value = _convert_pandas(value)
     elif not is_arrow(value):
-        value = import_arrow().RecordBatchReader.from_stream(value).read_all()
+        try:
+            value = import_arrow().RecordBatchReader.from_stream(value).read_all()
+        except list_arrow_errors() as error:
+            raise ConfigError(
+                f"read: a column of the frame has a type that Arrow lacks ({error}); cast it, as in "
+                "frame.with_columns(polars.col('x').cast(polars.Int64))"
+            ) from error
     return ArrowTable(value, columns, length_column)
 
 

@@ -42,7 +42,7 @@ MIN_CATALOG_FILES = 32
 _MAX_LINE_FILE_BYTES = 64 << 10  # largest file of lines, in bytes, whose offsets the catalog stores
 _CHECKED_FILES = 8  # files that every process compares with the catalog
 _MAX_AGE_NANOSECONDS = 60_000_000_000
-_VERSION = 2
+_VERSION = 3
 
 OpenFile = Callable[[Path, Offsets | None], IndexedFile]
 """Opens one file; with offsets, the file needs no index."""

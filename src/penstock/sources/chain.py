@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
@@ -22,9 +22,11 @@ from .cached_integers import load_or_make_integers
 from .identity import digest_files, digest_sampled_rows
 from .kinds import ColumnType, CompositeType, TypedFile
 from .paths import TokenType
+from .unify import find_common_type, has_null_type
 
 _REMOTE_GAP = 4 << 10  # unused bytes worth reading from a store to save one more request
 _LOCAL_GAP = 32 << 10  # unused bytes worth reading from a local disk to save one more read
+_MAX_TYPED_FILES = 64  # files that are opened for the type of a column without values
 _MAX_PREFETCH_BYTES = 128 << 20  # bytes that are prefetched from one source
 
 
@@ -385,7 +387,21 @@ class JoinedFiles:
     def arrow_schema(self) -> Any | None:
         """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""
         first = self.files[0] if len(self.files) else None
-        return first.arrow_schema() if isinstance(first, ColumnarFile) else None
+        schema = first.arrow_schema() if isinstance(first, ColumnarFile) else None
+        return None if schema is None else self._replace_null_types(schema)
+
+    def _replace_null_types(self, schema: Any) -> Any:
+        """Return the schema with the types of later files for columns without values before them."""
+        for file in islice(self.files, 1, _MAX_TYPED_FILES):
+            names = [field.name for field in schema if has_null_type(field.type)]
+            other = file.arrow_schema() if names and isinstance(file, ColumnarFile) else None
+            if other is None:
+                break
+            for name in set(names) & {*other.names}:
+                number = schema.get_field_index(name)
+                common = find_common_type(schema.field(number).type, other.field(name).type)
+                schema = schema.set(number, schema.field(number).with_type(common))
+        return schema
 
     def row_files(self) -> JoinedFiles | None:
         """Return the source itself if each row lies in one file, else `None`."""

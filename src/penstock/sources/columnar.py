@@ -42,8 +42,10 @@ _MAPPED_BATCH_COST = 4096  # cache cost of a batch in a mapped file, which is on
 def read_footer(path: Path) -> tuple[Any, list[int], int]:
     """Return schema, rows per row group, and the average uncompressed bytes of a row group."""
     with _convert_arrow_errors(path):
-        with open_for_arrow(path) as file:
-            footer = import_arrow("pyarrow.parquet").read_metadata(file)
+        pq: Any = import_arrow("pyarrow.parquet")
+        with open_for_arrow(path) as raw, pq.ParquetFile(raw) as file:
+            # `footer.schema.to_arrow_schema()` returns UUID and JSON columns as bytes and texts.
+            footer, schema = file.metadata, file.schema_arrow
         sizes = [footer.row_group(group).num_rows for group in range(footer.num_row_groups)]
         if footer.num_rows != sum(sizes):
             raise ValueError(
@@ -54,7 +56,7 @@ def read_footer(path: Path) -> tuple[Any, list[int], int]:
         group = sum(footer.row_group(number).total_byte_size for number in range(sampled)) // max(
             sampled, 1
         )
-    return footer.schema.to_arrow_schema(), sizes, group
+    return schema, sizes, group
 
 
 class Parquet(ColumnarFile):

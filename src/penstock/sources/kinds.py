@@ -73,6 +73,8 @@ def _describe_type(arrow_type: Any) -> ColumnType:
         or isinstance(arrow_type, view_types)
     ):
         return CompositeType("list", (("", _describe_type(arrow_type.value_type)),))
+    if isinstance(arrow_type, import_arrow().JsonType):
+        return _describe_type(arrow_type.storage_type)
     return _LOGICAL_TYPES.get(str(arrow_type), str(arrow_type))
 
 

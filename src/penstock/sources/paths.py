@@ -59,6 +59,15 @@ _READ_BY_PANDAS = {
     ".xls": "read_excel(path)",
     ".xml": "read_xml(path)",
 }
+_MEDIA_KINDS = {
+    "image": "avif bmp gif jpe jpeg jpg jp2 png tif tiff webp",
+    "audio": "aif aiff flac mp3 ogg opus wav",
+    "video": "avi m4v mkv mov mp4 webm",
+    "pdf": "pdf",
+}
+_KINDS_BY_EXTENSION = {
+    f".{extension}": kind for kind, names in _MEDIA_KINDS.items() for extension in names.split()
+}
 TOKEN_TYPES: tuple[TokenType, ...] = get_args(TokenType)
 
 FORMATS: dict[str, FormatName] = {
@@ -233,6 +242,8 @@ def require_one_format(paths: Sequence[Path], format: str | None) -> str:
                 raise ConfigError(
                     f"{path}: Penstock does not read {path.suffix} files: write ps.read(pandas.{reader})"
                 )
+            if remedy := _suggest_for_files([path]):
+                raise ConfigError(f"{path}: read() opens no {path.suffix} files: {remedy}")
             raise ConfigError(
                 f"{path}: the extension {''.join(path.suffixes[-2:])!r} names no format; known are "
                 f"{', '.join(FORMATS)} (and {', '.join(PACKED_EXTENSIONS)} after lines, CSV and tar); or pass "
@@ -244,6 +255,25 @@ def require_one_format(paths: Sequence[Path], format: str | None) -> str:
                 "read them as two sources and mix or concatenate those"
             )
     return detect_format(first) or ""
+
+
+def _suggest_for_files(paths: Sequence[Path]) -> str:
+    """Return how files that are one sample each become a dataset; empty for other files."""
+    extensions = [path.suffix.lower() for path in paths]
+    kind = next(
+        (_KINDS_BY_EXTENSION[each] for each in extensions if each in _KINDS_BY_EXTENSION), ""
+    )
+    if kind:
+        return (
+            "give media by their paths, ps.from_sequence([{'file': path} for path in sorted(paths)])"
+            f".map(penstock.media.Lazy({{'file': '{kind}'}})), or make shards: penstock prepare"
+        )
+    if ".npz" in extensions:
+        return (
+            "load each as one sample, "
+            "ps.from_sequence(sorted(paths)).map(lambda path: dict(numpy.load(path)))"
+        )
+    return ""
 
 
 def _get_format_ending(name: str) -> str:
@@ -423,9 +453,11 @@ def _expand_entry(
             f"; for the files of its folders write, for example, "
             f"{_suggest_nested_pattern(path, subfolders)}"
         )
+        remedy = _suggest_for_files([Path(file.path) for file in entries])
+        known = remedy or f"known extensions are {', '.join(FORMATS)}"
         raise ConfigError(
-            f"the folder {str(path)!r} holds no data files ({shown}); known extensions are "
-            f"{', '.join(FORMATS)}{hint if subfolders else ''}"
+            f"the folder {str(path)!r} holds no data files ({shown}); {known}"
+            f"{hint if subfolders else ''}"
         )
     if not is_remote(path):
         unread_folders = [

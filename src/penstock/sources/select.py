@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, cast
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -203,16 +204,23 @@ def _normalize_condition(column: str, condition: Any) -> Any:
 
 
 def _list_values(value: Any) -> list[Any]:
-    return [
-        *map(
-            _to_python_scalar,
-            cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else [value],
-        )
-    ]
+    if isinstance(value, Set):  # in one order in all processes, because states store the values
+        values: Iterable[Any] = sorted(cast("Set[Any]", value), key=repr)
+    elif hasattr(value, "to_pylist"):  # an Arrow array
+        values = value.to_pylist()
+    elif isinstance(value, list | tuple | range) or (
+        hasattr(value, "__array__") and np.ndim(value) == 1
+    ):
+        values = cast("Iterable[Any]", value)
+    else:
+        values = [value]
+    return [*map(_to_python_scalar, values)]
 
 
 def _to_python_scalar(value: Any) -> Any:
-    """Convert NumPy scalars to Python's; timedeltas stay."""
+    """Convert NumPy scalars to Python's, and UUIDs to texts; timedeltas stay."""
+    if isinstance(value, UUID):
+        return str(value)
     if isinstance(value, np.timedelta64) or not isinstance(value, np.number | np.bool_):
         return cast(Any, value)
     return cast(Any, value).item()
@@ -312,10 +320,16 @@ def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) ->
             try:
                 masks.append(_match_values(values, condition))
             except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
-                raise ConfigError(
-                    f"{path}: where: the column {column!r} holds {values.type} and cannot be "
-                    f"compared with {condition!r}"
-                ) from error
+                problem = (
+                    f"where: the column {column!r} holds {values.type} and cannot be compared with "
+                    f"{condition!r}"
+                )
+                if "hash" in condition:
+                    problem = (
+                        f"the column {column!r} holds {values.type}, and a split needs texts, "
+                        "numbers, times or UUIDs: split by another column, or map it to texts first"
+                    )
+                raise ConfigError(f"{path}: {problem}") from error
             progress.more(len(values))
     return np.concatenate(masks), rows_with_column
 
@@ -326,6 +340,7 @@ def _join_pieces(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]
     joined, size, count = list[Any](), 0, 0
     for piece, piece_count in pieces:
         values = piece.dictionary_decode() if pa.types.is_dictionary(piece.type) else piece
+        values = _spell_uuids(values) if isinstance(values.type, pa.UuidType) else values
         if joined and (size + len(values) > _ROWS_PER_READ or values.type != joined[0].type):
             yield pa.chunked_array(joined), count
             joined, size, count = list[Any](), 0, 0
@@ -480,6 +495,8 @@ def spell_values(values: Any) -> Any:
     arrow_type, large = values.type, pa.large_string()
     if pa.types.is_dictionary(arrow_type):
         values, arrow_type = pc.cast(values, arrow_type.value_type), arrow_type.value_type
+    if isinstance(arrow_type, pa.UuidType):
+        return _spell_uuids(values)
     if pa.types.is_timestamp(arrow_type) and arrow_type.tz is not None:
         values = pc.cast(values, pa.timestamp(arrow_type.unit, "UTC"))
     texts = pc.cast(values, large)
@@ -498,6 +515,12 @@ def spell_values(values: Any) -> Any:
     for pattern, replacement in replacements:
         texts = pc.replace_substring_regex(texts, pattern, replacement)
     return texts
+
+
+def _spell_uuids(values: Any) -> Any:
+    """Return the texts of UUIDs, because Arrow cannot compare or cast them."""
+    texts = [None if value is None else str(value) for value in values.to_pylist()]
+    return import_arrow().array(texts, import_arrow().large_string())
 
 
 def hash_values(values: Any) -> Words:

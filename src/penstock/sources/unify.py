@@ -242,6 +242,18 @@ def find_common_type(left: Any, right: Any) -> Any:
     raise TypeError(f"{left} and {right}")
 
 
+def has_null_type(arrow_type: Any) -> bool:
+    """Return whether a type is null, or contains null, as of a column or lists without values.
+
+    >>> import pyarrow as pa
+    >>> has_null_type(pa.list_(pa.null())), has_null_type(pa.struct({"x": pa.int8()}))
+    (True, False)
+    """
+    return import_arrow("pyarrow.types").is_null(arrow_type) or any(
+        has_null_type(arrow_type.field(number).type) for number in range(arrow_type.num_fields)
+    )
+
+
 def _choose_float_type(left: Any, right: Any) -> type[np.floating[Any]]:
     """Return the narrowest float type of a result: float64 beside integers, as for samples."""
     integer = import_arrow("pyarrow.types").is_integer
@@ -336,9 +348,10 @@ class SchemaConverter:
 
 @cache
 def choose_readable_type(arrow_type: Any) -> Any:
-    """Return the type to read a column as, without views and run-end encoding.
+    """Return the type to read a column as: no views, run-end encoding or JSON texts.
 
     Polars writes views. Arrow cannot take rows from these types, or tell the bytes of their slices.
+    DuckDB writes JSON texts, which Arrow cannot compare.
 
     >>> import pyarrow as pa
     >>> choose_readable_type(pa.list_view(pa.string_view())), choose_readable_type(pa.int8())
@@ -351,6 +364,8 @@ def choose_readable_type(arrow_type: Any) -> Any:
         return pa.large_binary()
     if types.is_run_end_encoded(arrow_type):
         return choose_readable_type(arrow_type.value_type)
+    if isinstance(arrow_type, pa.JsonType):
+        return choose_readable_type(arrow_type.storage_type)
     if types.is_struct(arrow_type):
         fields = [field.with_type(choose_readable_type(field.type)) for field in arrow_type]
         return pa.struct(fields) if fields != list(arrow_type) else arrow_type

@@ -145,6 +145,19 @@ def _to_savable_array(value: Any) -> np.ndarray[Any, Any]:
     return array
 
 
+def is_encodable(part: str, value: Any) -> bool:
+    """Return whether a part of a sample can be written.
+
+    >>> is_encodable("png", b"..."), is_encodable("cls", 3), is_encodable("label", 3)
+    (True, True, False)
+    """
+    try:
+        _encode_part(part.rpartition(".")[2].lower(), value)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def _encode_part(extension: str, value: Any) -> bytes:
     """Return a part as bytes that `penstock.media.decode_part` decodes to the same value."""
     if isinstance(value, bytes):
@@ -167,5 +180,5 @@ def _encode_part(extension: str, value: Any) -> bytes:
         return value.encode()
     raise TypeError(
         f"a {type(value).__name__} is not bytes; name the part .txt, .json, .npy or .cls to "
-        "encode other values"
+        "encode other values, or write Arrow files"
     )
