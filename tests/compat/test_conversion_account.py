@@ -263,7 +263,7 @@ def test_batches_of_a_rank_need_the_number_of_ranks(tmp_path: Path, kind: str) -
 def test_a_batch_of_all_ranks_needs_no_number_and_defaults_are_said(tmp_path: Path) -> None:
     text = "train-data-paths: [d/a]\nseq-length: 8\ntrain_micro_batch_size_per_gpu: 16\ntrain-iters: 9\nseed: 0\n"
     found = converted(tmp_path, text + "train_batch_size: 1024\n")
-    assert found.mixture.batch == Batching(1024, True) and found.mixture.seed == 0
+    assert found.mixture.batch == Batching(1024, True, over_ranks=True) and found.mixture.seed == 0
     assert "train_micro_batch_size_per_gpu" not in lost(found)
     found = converted(
         tmp_path, "dataset_name: a/b\nmodel_name_or_path: m\nmax_steps: 10\n", ranks=2

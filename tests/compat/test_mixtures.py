@@ -414,6 +414,28 @@ def test_llm_foundry_one_dataset_and_how_long(
     )  # nothing refers to it
 
 
+def test_a_batch_of_all_ranks_is_global_on_every_number_of_ranks(folder: Path) -> None:
+    text = """
+        global_train_batch_size: 8
+        max_duration: 5ba
+        train_loader:
+          dataset:
+            hf_name: json
+            hf_kwargs: {data_dir: %s, data_files: {train: code.jsonl}}
+            split: train
+            shuffle: true
+        """
+    path = folder / "foundry.yaml"
+    model, left_out = carried(path, text % folder, ranks=None)
+    assert model.batch == Batching(8, collate="list", over_ranks=True) and not left_out
+    train = ps.load(path.with_name("written.yaml"))
+    for world_size in (1, 2, 4):
+        loaders = [ps.Loader(train, rank=rank, world_size=world_size) for rank in range(world_size)]
+        assert [[len(batch) for batch in loader] for loader in loaders] == [
+            [8 // world_size] * 5
+        ] * world_size
+
+
 def test_llm_foundry_tokens_and_functions_are_lost(folder: Path) -> None:
     model, left_out = carried(
         folder / "sft.yaml",

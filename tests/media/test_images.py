@@ -301,3 +301,20 @@ def test_a_sample_that_is_no_mapping_is_refused(step: Any, sample: Any) -> None:
     name, kind = type(step).__name__, type(sample).__name__
     with pytest.raises(DataError, match=f"{name}: the sample is a {kind}, not a mapping"):
         step(sample)
+
+
+@pytest.mark.parametrize("name", ["rgb.png", "rgb.jpg"])
+def test_a_missing_pillow_names_the_extra(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = (images._import_pillow, images._import_image_file, images._list_pillow_formats)
+    for module in [module for module in sys.modules if module.split(".")[0] == "PIL"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    for function in imports:
+        function.cache_clear()
+    try:
+        with pytest.raises(ImportError, match=r"pip install 'penstock-data\[images\]'"):
+            Decode("rgb8")({"__key__": "0", name.split(".")[1]: SAMPLES[name]})
+        with pytest.raises(ImportError, match=r"pip install 'penstock-data\[images\]'"):
+            decode_image(SAMPLES[name], "pil")
+    finally:
+        for function in imports:
+            function.cache_clear()

@@ -448,6 +448,7 @@ def _import_pillow() -> Any:
 
 @cache
 def _import_image_file() -> Any:
+    _import_pillow()
     return importlib.import_module("PIL.ImageFile")
 
 

@@ -44,10 +44,12 @@ def per_rank_batch(size: int | None, part: Section, key: str, **options: Any) ->
 
 
 def shared(size: int | None, part: Section, key: str, **options: Any) -> Batching | None:
-    """Return a batch of all ranks, divided by their number."""
+    """Return a batch of all ranks together, divided by their number if the caller gives one."""
     if not size:
         return None
-    ranks = part.account.ranks or 1
+    ranks = part.account.ranks
+    if ranks is None:
+        return Batching(size, over_ranks=True, **options)
     if size % ranks:
         part.report(key, f"a batch of {size} is not divisible by {ranks} ranks")
         return None
