@@ -23,7 +23,7 @@ from .arrays.dtypes import TOKEN_DTYPE
 from .dataset import Dataset, require_datasets
 from .engine.mixing import Stop
 from .engine.mixing.rules import By, Weighted
-from .engine.packing import DType, check_dtype
+from .engine.packing import DType, Packing, check_dtype
 from .engine.steps.mean_lengths import weigh_tokens
 from .engine.steps.mix import Mix
 from .engine.steps.read import Read, single_source
@@ -44,7 +44,7 @@ from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
 from .sources.tokens import Windows
-from .types import Mixing, Shards, Source
+from .types import Mixing, Shards, Sizer, Source
 
 
 @validate_arguments
@@ -391,6 +391,7 @@ def mix(
     max_epochs: float | Mapping[str, float] | None = None,
     temperature: float | None = None,
     count: ShareOf = "drawn",
+    packed: Mapping[str, Any] | None = None,
     rule: Mixing | None = None,
 ) -> Dataset:
     """Mix datasets by weight, in random order, with exact counts.
@@ -414,6 +415,9 @@ def mix(
         count: basis of the shares. "drawn" counts drawn samples. "settled" counts samples that
             `Loader.settle` reports as trained; after a filtered or failed sample, the next draw is
             from the same source.
+        packed: the options of the `pack` that follows, as a mapping. Shares and schedules of tokens
+            then count what a sample takes in rows: with `bos` and `eos`, up to `pad_to_multiple`,
+            and cut by `long="truncate"`.
         rule: custom `penstock.types.Mixing`, in place of all options above. It identifies inputs by
             their numbers, in the order of their names.
 
@@ -428,7 +432,8 @@ def mix(
     names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
-        if (weights, seed, block_size, stop, unit, max_epochs, temperature, count) != _MIX_DEFAULTS:
+        options = weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed
+        if options != _MIX_DEFAULTS:
             raise ConfigError(
                 "mix(rule=...): a rule replaces all other options; give only the datasets"
             )
@@ -460,6 +465,8 @@ def mix(
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
     key = check_int(seed, "mix(seed={})")
     replacements = Replacements() if count == "settled" else None
+    sizer = size_packed(packed)
+    by_tokens = "tokens" in (unit, weights.unit if isinstance(weights, Schedule) else unit)
     weighted = Weighted(
         shares,
         key,
@@ -469,6 +476,7 @@ def mix(
         caps,
         convert_to_json_number(temperature),
         draw_change=replacements,
+        sizer=sizer if by_tokens else None,
     )
     flow = Mix(flows, names, weighted)
     if count == "settled" and (
@@ -495,8 +503,24 @@ def mix(
     return Dataset(flow)
 
 
-_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn")
+_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None)
 """Defaults of the arguments of `mix` that a custom rule replaces."""
+
+
+def size_packed(options: Mapping[str, Any] | None) -> Sizer | None:
+    """Return how samples count once they are packed; None if packing adds and cuts nothing."""
+    if options is None:
+        return None
+    if not isinstance(options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"mix(packed={options!r:.60}): give the options of pack(), such as "
+            "{'length': 2048, 'eos': 0}"
+        )
+    packing = Packing(**options)
+    most = packing.length if packing.long == "truncate" else None
+    if (packing.extra, packing.pad_to_multiple, most) == (0, 1, None):
+        return None
+    return Sizer(len, packing.extra, multiple=packing.pad_to_multiple, most=most)
 
 
 def _check_input_names(datasets: Mapping[str, Dataset]) -> tuple[str, ...]:

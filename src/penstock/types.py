@@ -388,7 +388,7 @@ Transform: TypeAlias = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Sizer:
-    """Size of a sample: a measured length, plus `extra`, rounded up to a `multiple`.
+    """Size of a sample: a measured length, plus `extra`, rounded up to a `multiple`, at most `most`.
 
     With `by_length` the size follows from the length of the sample, without reading it.
     """
@@ -397,6 +397,7 @@ class Sizer:
     extra: int = 0
     by_length: bool = True
     multiple: int = 1
+    most: int | None = None
 
     def of(self, sample: Any) -> int:
         """Return the size of a sample.
@@ -404,7 +405,8 @@ class Sizer:
         Args:
             sample: the sample to measure.
         """
-        return -(-(int(self.measure(sample)) + self.extra) // self.multiple) * self.multiple
+        size = -(-(int(self.measure(sample)) + self.extra) // self.multiple) * self.multiple
+        return size if self.most is None else min(size, self.most)
 
     def counted(self, lengths: Ints) -> Ints:
         """Return the sizes of samples, given their lengths.
@@ -413,4 +415,6 @@ class Sizer:
             lengths: lengths as the source knows them.
         """
         sizes = lengths + self.extra
-        return sizes if self.multiple == 1 else -(-sizes // self.multiple) * self.multiple
+        if self.multiple > 1:
+            sizes = -(-sizes // self.multiple) * self.multiple
+        return sizes if self.most is None else np.minimum(sizes, self.most)

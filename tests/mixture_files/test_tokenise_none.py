@@ -18,7 +18,7 @@ from penstock.mixture_files.tokenize import tokenize
 from penstock.report.shares import rows
 from penstock.report.target import open_target
 
-WORDS = {"[UNK]": 0, "one": 1, "two": 2, "end": 3}
+WORDS = {"[UNK]": 0, "one": 1, "two": 2, "end": 3, "begin": 4}
 COUNTED = "{tokenizer: t.json, counted: true}"
 
 
@@ -103,16 +103,68 @@ def test_other_short_forms_are_errors(folder: Path) -> None:
         ps.load(file)
 
 
-def test_requested_shares_leave_out_the_tokens_that_packing_adds(folder: Path) -> None:
+def test_shares_count_the_tokens_that_packing_adds(folder: Path) -> None:
     ps.write(ps.from_sequence([{"text": "one two " * 9} for _ in range(40)]), folder / "long")
     text = "unit: tokens\nsources: {texts: {path: texts, weight: 70}, long: {path: long, weight: 30}}\n"
     file = write(
         folder, "eos", f"{text}horizon: {{tokens: 4000}}\npack: {{length: 16, eos: 3}}", COUNTED
     )
     target = open_target(file)
-    shares = {row.source: row for row in rows(target, target.horizon(None))}
-    assert shares["texts"].requested == pytest.approx(0.7)
-    assert shares["texts"].share > 0.72  # short documents get an end token more often
+    for row in rows(target, target.horizon(None)):
+        wanted = 0.7 if row.source == "texts" else 0.3
+        assert row.requested == pytest.approx(wanted)
+        assert row.share == pytest.approx(wanted, abs=0.01)
+
+
+PACKS = {
+    "no end": "length: 16",
+    "eos": "length: 16, eos: 3",
+    "bos and eos": "length: 16, bos: 4, eos: 3",
+    "multiple": "length: 16, eos: 3, pad_to_multiple: 8",
+    "truncate": "length: 4, method: first_fit, long: truncate",
+}
+
+
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+@pytest.mark.parametrize("counted", ["true", "false"])
+@pytest.mark.parametrize("pack", PACKS)
+def test_stages_begin_at_their_step_whatever_packing_adds(
+    folder: Path, pack: str, counted: str, unit: str
+) -> None:
+    for name, size in (("first", 5), ("second", 5)):
+        word = "one " if name == "first" else "two "
+        ps.write(ps.from_sequence([{"text": word * size} for _ in range(300)]), folder / name)
+    file = write(
+        folder,
+        "staged",
+        f"unit: {unit}\nhorizon: {{steps: 60}}\nglobal_batch_size: 2\npack: {{{PACKS[pack]}}}\n"
+        "sources: {first: {path: first, weight: 1}, second: {path: second, weight: 0}}\n"
+        "stages: [{until: 50%}, {weights: {first: 0, second: 1}}]",
+        f"{{tokenizer: t.json, counted: {counted}}}",
+    )
+    batches = [set(batch["tokens"].reshape(-1).tolist()) for batch in ps.load(file)]
+    first = next(step for step, words in enumerate(batches) if 2 in words)
+    last = max(step for step, words in enumerate(batches) if 1 in words)
+    assert len(batches) == 60 and 29 <= first <= 30 and 29 <= last <= 30
+
+
+def test_a_run_is_not_continued_with_samples_that_count_other_tokens() -> None:
+    store = ps.from_tokens(np.arange(400), range(0, 401, 4), name="a")
+    other = ps.from_tokens(np.arange(400), range(0, 401, 8), name="b")
+
+    def make(options: dict[str, Any] | None) -> ps.Dataset:
+        inputs = {"a": store.shuffle(), "b": other.shuffle()}
+        return ps.mix(inputs, {"a": 1, "b": 1}, unit="tokens", packed=options).pack(16)
+
+    with ps.Loader(make({"length": 16, "eos": 0})) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    for options in (None, {"length": 16}, {"length": 16, "eos": 0, "bos": 1}):
+        with ps.Loader(make(options)) as loader:
+            with pytest.raises(ps.StateError, match="packed"):
+                loader.load_state_dict(state)
+            with pytest.raises(ps.StateError, match="keep bos, eos and pad_to_multiple"):
+                loader.load_state_dict(state, on_mismatch="adopt")
 
 
 def test_a_second_end_token_is_logged_once(folder: Path, caplog: Any) -> None:

@@ -12,11 +12,11 @@ from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
 from ..engine.steps.mean_lengths import mean_length
 from ..errors import ConfigError, NoTokensError
-from ..inputs import mix, read
+from ..inputs import mix, read, size_packed
 from ..schedule import Schedule
 from ..text import Chat, Tokenise
 from ..text.chat import MarkDropped, can_drop, remove_dropped
-from ..types import Ints
+from ..types import Ints, Sizer
 from .exclude import exclude_rows, read_excluded_rows
 from .horizon import count_pass_samples, limit_rows, limit_samples
 from .model import END_TOKENS, Chatting, MixtureFile, Shuffling, SourceEntry, Tokenising
@@ -36,7 +36,7 @@ def build(model: MixtureFile) -> Dataset:
         ConfigError: A source cannot be opened, or settings contradict each other.
         DataError: The data of a source is damaged.
     """
-    shared = _SharedResources({}, {}, read_excluded_rows(model))
+    shared = _SharedResources({}, {}, read_excluded_rows(model), build_pack_options(model))
     mixture = _build_mixture(model, shared)
     try:
         limited = limit_samples(model, mixture)
@@ -48,11 +48,17 @@ def build(model: MixtureFile) -> Dataset:
 
 
 class _SharedResources(NamedTuple):
-    """Tokenizers and excluded rows, shared by all sources of a file."""
+    """Tokenizers, excluded rows and options of packing, shared by all sources of a file."""
 
     tokenisers: dict[Tokenising, Tokenise]
     chats: dict[str, Chat]
     excluded_rows: Mapping[str, Ints]
+    pack: Mapping[str, Any] | None = None
+
+    @property
+    def sizer(self) -> Sizer | None:
+        """How samples count once they are packed."""
+        return size_packed(self.pack)
 
     def encoder(self, how: Tokenising | Chatting | None) -> Tokenise | Chat | None:
         """Return what makes the tokens of a source."""
@@ -107,7 +113,7 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
         source.max_epochs is not None for source in model.sources
     )
     caps = {source.name: cap for source in model.sources if (cap := model.cap(source)) is not None}
-    weights = _build_weights(model, datasets)
+    weights = _build_weights(model, datasets, shared.sizer)
     return mix(
         datasets,
         weights,
@@ -117,11 +123,12 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
         unit=model.unit or "samples",
         max_epochs=caps if caps_by_source else model.max_epochs,
         temperature=model.temperature if weights is None else None,
+        packed=shared.pack,
     )
 
 
 def _build_weights(
-    model: MixtureFile, datasets: Mapping[str, Dataset]
+    model: MixtureFile, datasets: Mapping[str, Dataset], sizer: Sizer | None
 ) -> Mapping[str, float] | Schedule | None:
     """Return the weights, or the schedule, that weights, groups, stages and points define.
 
@@ -132,13 +139,14 @@ def _build_weights(
     if model.stages:
         passes = model.horizon and model.horizon[0] == "epochs"
         run = ("samples", count_pass_samples(model, datasets.values())) if passes else model.run
-        return build_stage_schedule(model, _compute_relative_weights(model, datasets), run)
+        relative = _compute_relative_weights(model, datasets, sizer)
+        return build_stage_schedule(model, relative, run)
     if model.groups is not None:
-        weights = model.grouped(_compute_relative_weights(model, datasets), model.groups)
+        weights = model.grouped(_compute_relative_weights(model, datasets, sizer), model.groups)
     elif model.temperature is not None:
         return None
     else:
-        weights = compute_source_weights(model, datasets)
+        weights = compute_source_weights(model, datasets, sizer)
     if model.schedule or any(
         source.start is not None or source.stop is not None for source in model.sources
     ):
@@ -147,7 +155,7 @@ def _build_weights(
 
 
 def _compute_relative_weights(
-    model: MixtureFile, datasets: Mapping[str, Dataset]
+    model: MixtureFile, datasets: Mapping[str, Dataset], sizer: Sizer | None
 ) -> dict[str, float]:
     """Return the weight of each source within its group, or within the mixture."""
     if model.temperature is None:
@@ -155,7 +163,9 @@ def _compute_relative_weights(
     sizes = [len(datasets[name]) for name in model.names]
     by_tokens = model.unit == "tokens"
     lengths = (
-        [_compute_mean_tokens(name, datasets[name]) for name in model.names] if by_tokens else None
+        [mean_length(name, datasets[name].flow, sizer=sizer) for name in model.names]
+        if by_tokens
+        else None
     )
     return compute_temperature_weights(model.names, sizes, model.temperature, lengths)
 
@@ -263,15 +273,17 @@ def _apply_shuffle(ds: Dataset, how: Shuffling) -> Dataset:
 
 
 def compute_source_weights(
-    model: MixtureFile, datasets: Mapping[str, Dataset]
+    model: MixtureFile, datasets: Mapping[str, Dataset], sizer: Sizer | None = None
 ) -> dict[str, float] | None:
     """Return the weights of the sources, in the unit of the mixture; None if no source has any.
+
+    `sizer` counts the tokens of a sample once it is packed.
 
     `tokens` and `epochs` are amounts over the run. If all sources have amounts, these are the
     weights. Otherwise the sources with a `weight` share the rest of the horizon.
     """
     amounts = {
-        source.name: _compute_amount(source, model, datasets[source.name])
+        source.name: _compute_amount(source, model, datasets[source.name], sizer)
         for source in model.sources
     }
     fixed_amounts = {name: amount for name, amount in amounts.items() if amount is not None}
@@ -302,7 +314,9 @@ def compute_source_weights(
     }
 
 
-def _compute_amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> float | None:
+def _compute_amount(
+    source: SourceEntry, model: MixtureFile, ds: Dataset, sizer: Sizer | None
+) -> float | None:
     """Return the amount that a source requests over the run, in the unit of the mixture.
 
     Returns None if the source has a weight instead.
@@ -312,14 +326,9 @@ def _compute_amount(source: SourceEntry, model: MixtureFile, ds: Dataset) -> flo
     by_tokens = model.unit == "tokens"
     if source.epochs is not None:
         rows = float(Fraction(str(source.epochs)) * len(ds))
-        return rows * _compute_mean_tokens(source.name, ds) if by_tokens else rows
+        return rows * mean_length(source.name, ds.flow, sizer=sizer) if by_tokens else rows
     tokens = float(source.tokens or 0)
-    return tokens if by_tokens else tokens / _compute_mean_tokens(source.name, ds)
-
-
-def _compute_mean_tokens(name: str, ds: Dataset) -> float:
-    """Return the mean number of tokens per sample, as the mixture computes it."""
-    return mean_length(name, ds.flow)
+    return tokens if by_tokens else tokens / mean_length(source.name, ds.flow, sizer=sizer)
 
 
 def build_schedule(
@@ -338,11 +347,7 @@ def build_schedule(
 
 
 def _pack_and_batch(model: MixtureFile, ds: Dataset) -> Dataset:
-    if model.pack:
-        options = dict(model.pack)
-        for name in END_TOKENS:
-            if name in options:
-                options[name] = resolve_token(options[name], model, name)
+    if options := build_pack_options(model):
         ds = ds.pack(**options)
     ds = limit_rows(model, ds)
     if model.batch:
@@ -350,6 +355,15 @@ def _pack_and_batch(model: MixtureFile, ds: Dataset) -> Dataset:
         size = {"global_batch_size" if model.batch.over_ranks else "n": model.batch.size}
         ds = ds.batch(**size, drop_remainder=model.batch.drop_remainder, collate=collate)
     return ds
+
+
+def build_pack_options(model: MixtureFile) -> dict[str, Any] | None:
+    """Return the options of `pack`, with the ids of tokens; None if the file packs no rows."""
+    options = dict(model.pack or {})
+    for name in END_TOKENS:
+        if name in options:
+            options[name] = resolve_token(options[name], model, name)
+    return options or None
 
 
 def resolve_token(token: Any, model: MixtureFile, option: Literal["bos", "eos"]) -> Any:

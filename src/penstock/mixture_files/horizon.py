@@ -10,8 +10,9 @@ import numpy as np
 
 from ..dataset import Dataset
 from ..engine.steps.mean_lengths import mean_length
+from ..engine.steps.seek import Metered
 from ..errors import ConfigError
-from ..types import MAX_POSITION
+from ..types import MAX_POSITION, Sizer
 from .model import MixtureFile
 
 
@@ -54,17 +55,15 @@ def count_steps(model: MixtureFile) -> int | None:
     return int(number) if unit == "steps" else None
 
 
-def count_token_samples(mixture: Dataset, tokens: int) -> int:
-    """Return the number of samples of a mixture that hold `tokens` tokens.
+def count_token_samples(mixture: Dataset, tokens: int, sizer: Sizer | None = None) -> int:
+    """Return the number of samples of a mixture that hold `tokens` tokens, as a sizer counts them.
 
     The plan counts them if lengths are known; otherwise a measured mean length is used.
     """
     if not mixture.flow.lengths_known:
-        return ceil(tokens / mean_length("the mixture", mixture.flow))
-
-    def tokens_in(samples: int) -> int:
-        return sum(mixture.plan.counts(samples, unit="tokens").values())
-
+        return ceil(tokens / mean_length("the mixture", mixture.flow, sizer=sizer))
+    lengths = mixture.compiled.builder.lengths.count_by(sizer)
+    tokens_in = Metered(mixture.compiled.op, lengths).tokens
     low, high = 0, 1
     size = mixture.plan.size
     while tokens_in(high) < tokens and (size is None or high < size):

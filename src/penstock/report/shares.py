@@ -72,7 +72,7 @@ def rows(target: Target, steps: int) -> list[Row]:
 def convert_to_tokens(target: Target, requested: dict[str, float]) -> dict[str, float]:
     """Convert shares of samples to shares of tokens, by the mean length of each source."""
     weighted = {
-        name: share * target.weighted_tokens[name] / max(1, target.sizes[name])
+        name: share * target.all_tokens[name] / max(1, target.sizes[name])
         for name, share in requested.items()
     }
     total = sum(weighted.values()) or 1.0

@@ -31,7 +31,9 @@ from penstock.engine.steps.step import Step
 from penstock.engine.steps.tokens import Lengths
 from penstock.engine.streams.function_call import Leaf
 from penstock.errors import ConfigError, IndexedError, StateError, make_storage_error
+from penstock.inputs import size_packed
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
+from penstock.mixture_files.build import build_pack_options
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
 from penstock.plan import Plan
@@ -137,7 +139,9 @@ class Target:
         steps = count_steps(self.model)
         if self.indexed or steps is None or not self.plan.flow.lengths_known:
             return None
-        return count_token_samples(Dataset(self.plan.flow), steps * self.model.per_step[1])
+        tokens = steps * self.model.per_step[1]
+        sizer = size_packed(build_pack_options(self.model))
+        return count_token_samples(Dataset(self.plan.flow), tokens, sizer)
 
     @cached_property
     def end(self) -> int | None:
@@ -278,17 +282,6 @@ class Target:
     def all_tokens(self) -> dict[str, int]:
         """Tokens of each source with known lengths, including those that packing adds."""
         known = self._pack.lengths if self._pack else self.plan.compiled.builder.lengths
-        return self._count_tokens(known)
-
-    @cached_property
-    def weighted_tokens(self) -> dict[str, int]:
-        """Tokens of each source as its weight counts them: packing adds some if samples are drawn."""
-        by_tokens = self.model.unit == "tokens"
-        return (
-            self._count_tokens(self.plan.compiled.builder.lengths) if by_tokens else self.all_tokens
-        )
-
-    def _count_tokens(self, known: Lengths) -> dict[str, int]:
         out = dict[str, int]()
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):

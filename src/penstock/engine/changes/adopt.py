@@ -179,10 +179,25 @@ def _takeover(
     _require_same_order(
         builder, path, pasts[-1], {name: counts[name][0] for name in drawn if pasts[-1].rows}
     )
+    _require_same_tokens(then, present)
     one_unit = (then.meters is None) == (present.meters is None)
     surplus = _carry(then.surplus(at), present) if one_unit else {}
     ended = replace(pasts[-1], lap=lap, at=at)
     return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
+
+
+def _require_same_tokens(then: Mixture, present: Mixture) -> None:
+    """Refuse samples that count other tokens now, because the draws until now depend on them."""
+    if then.meters is None or present.meters is None:
+        return
+    inputs = zip(present.names, present.sizes, present.lengths or (), strict=True)
+    means = {(name, size): mean for name, size, mean in inputs}
+    for name, size, mean in zip(then.names, then.sizes, then.lengths or (), strict=True):
+        if means.get((name, size), mean) != mean:
+            raise StateError(
+                f"the samples of {name!r} count {means[name, size]:.6g} tokens each on average, and "
+                f"{mean:.6g} in the saved run; keep bos, eos and pad_to_multiple of its packing"
+            )
 
 
 def _require_same_order(

@@ -11,13 +11,16 @@ import numpy as np
 
 from ...errors import NoTokensError
 from ...schedule import Schedule
+from ...types import Sizer
 from ..mixing.rules import Weighted
 from ..streams.function_call import SampleFailure
 from .mix import Mix
+from .seek import Metered
 from .step import Builder, Step
 
 _LOG = logging.getLogger("penstock")
 _MEASURED = 256  # samples
+_LONG = 1 << 20  # samples that count as a pass of an input without an end
 
 
 def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
@@ -30,7 +33,9 @@ def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
     ):
         return rule
     inputs = zip(mix.names, mix.inputs, strict=True)
-    lengths = tuple((name, mean_length(name, child, rule.seed)) for name, child in inputs)
+    lengths = tuple(
+        (name, mean_length(name, child, rule.seed, rule.sizer)) for name, child in inputs
+    )
     known = rule.unit == "tokens" and all(child.lengths_known for child in mix.inputs)
     clock = known and all(
         mean != 1 or child.mean_tokens()
@@ -39,16 +44,26 @@ def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
     return replace(rule, lengths=lengths, clock=clock)
 
 
-def mean_length(name: str, step: Step, seed: int = 0) -> float:
-    """Return the mean tokens of a sample in a pass.
+def mean_length(name: str, step: Step, seed: int = 0, sizer: Sizer | None = None) -> float:
+    """Return the mean tokens of a sample in a pass, as a sizer counts them.
 
     It is measured on some samples if lengths are unknown.
     """
     known = step.mean_tokens()
-    return known if known else max(1.0, _measure(name, step, seed) if known is None else 0)
+    if known and sizer is not None:
+        known = _count_mean(step, seed, sizer)
+    return known if known else max(1.0, _measure(name, step, seed, sizer) if known is None else 0)
 
 
-def _measure(name: str, step: Step, seed: int) -> float:
+def _count_mean(step: Step, seed: int, sizer: Sizer) -> float:
+    builder = Builder(step)
+    op = builder.op(step, seed)
+    size = _LONG if op.size is None else op.size
+    tokens = Metered(op, builder.lengths.count_by(sizer)).tokens(size)
+    return tokens / max(1, size)
+
+
+def _measure(name: str, step: Step, seed: int, sizer: Sizer | None) -> float:
     op = Builder(step).op(step, seed)
     size = op.size
     if size == 0:
@@ -60,7 +75,8 @@ def _measure(name: str, step: Step, seed: int) -> float:
     except SampleFailure as failure:
         failure.cause.add_note(f"penstock: mix: while the lengths of {name!r} are measured")
         raise failure.cause from None
-    mean = sum(tokens_of(value, name) for value in values) / max(1, count)
+    lengths = np.asarray([tokens_of(value, name) for value in values], np.int64)
+    mean = int((lengths if sizer is None else sizer.counted(lengths)).sum()) / max(1, count)
     _LOG.warning(
         "mix: the lengths of %r are not known, so %d of its samples were read: %.1f tokens each "
         "on average; the states of the run store this figure",

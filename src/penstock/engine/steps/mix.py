@@ -255,7 +255,8 @@ class Mix(Step):
         if self.reason_not_indexed is not None:
             return self.stream_history(path)
         rule, inputs = cast(Weighted, self.rule), self._bind_inputs(builder, 0, path)
-        meters = tuple(BlockMeter(op, builder.lengths) for op in inputs) if rule.clock else None
+        lengths = builder.lengths.count_by(rule.sizer) if rule.clock else None
+        meters = lengths and tuple(BlockMeter(op, lengths) for op in inputs)
         sizes = tuple(op.size for op in inputs)
         return compile_history(rule, self.names, sizes, path, self.inputs, meters)
 

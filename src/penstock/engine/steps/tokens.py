@@ -152,9 +152,10 @@ class Lengths:
 
     def count_by(self, sizer: Sizer | None) -> Lengths:
         """Return the sizes of samples by a sizer that measures lengths."""
-        if sizer is None or (sizer.extra, sizer.multiple) == (0, 1):
+        if sizer is None or (sizer.extra, sizer.multiple, sizer.most) == (0, 1, None):
             return self
-        sizes = self.derive(f"plus {sizer.extra}, in {sizer.multiple}s", sizer.counted)
+        most = "" if sizer.most is None else f", at most {sizer.most}"
+        sizes = self.derive(f"plus {sizer.extra}, in {sizer.multiple}s{most}", sizer.counted)
         sizes.extra = sizer.extra
         return sizes
 

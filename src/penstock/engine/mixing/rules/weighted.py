@@ -11,7 +11,7 @@ import numpy as np
 
 from ....errors import ConfigError
 from ....schedule import CountedUnit, Schedule
-from ....types import Json
+from ....types import Json, Sizer
 from ...base.cursors import parse_cursor_int, parse_cursor_list
 from ...base.shown import shorten_name
 from ..events import Event, Exhausted, SetWeights, event_from_json
@@ -31,6 +31,7 @@ class Weighted(Rule):
         lengths: mean tokens of a sample of each input, measured once, if tokens are counted.
         clock: whether tokens are counted by the token clock, because all lengths are known.
         draw_change: other draws, by a package outside the engine.
+        sizer: the tokens of a sample once it is packed, if packing adds or cuts some.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -46,6 +47,7 @@ class Weighted(Rule):
     lengths: tuple[tuple[str, float], ...] | None = None
     clock: bool = False
     draw_change: DrawChange | None = None
+    sizer: Sizer | None = None
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
@@ -100,6 +102,7 @@ class Weighted(Rule):
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
             **({} if self.draw_change is None else self.draw_change.describe()),
             **({"clock": True} if self.clock else {}),
+            **({} if (size := self.sizer) is None else {"packed": [size.extra, size.multiple, size.most]}),
         }  # fmt: skip
 
     def options(self) -> dict[str, Any]:
