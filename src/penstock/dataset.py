@@ -801,7 +801,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         The dataset then has no positions: it runs in lanes, and has no `len`.
 
         Args:
-            fn: predicate of a sample.
+            fn: pure function of a sample. One that remembers samples leaves out others at the
+                second pass: drop duplicates in a table, as in
+                `ps.read(ds.to_pandas().drop_duplicates("text"))`.
 
         Raises:
             ConfigError: if `fn` is not callable.

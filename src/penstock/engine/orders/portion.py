@@ -96,10 +96,10 @@ def _derive_key(seed: int) -> int:
 
 
 def parse_fraction(given: Any, where: str) -> Fraction:
-    """Parse a share, such as "0.5%" or 0.005, to an exact fraction.
+    """Parse a share, such as "0.5%" or 0.005, to an exact fraction; 1 - 0.8 is a fifth.
 
-    >>> parse_fraction("0.5%", "split({})"), parse_fraction(0.25, "split({})")
-    (Fraction(1, 200), Fraction(1, 4))
+    >>> parse_fraction("0.5%", "split({})"), parse_fraction(1 / 9, "split({})")
+    (Fraction(1, 200), Fraction(1, 9))
     """
     try:
         text = given.strip() if isinstance(given, str) else repr(float(given))
@@ -110,7 +110,9 @@ def parse_fraction(given: Any, where: str) -> Fraction:
         raise ConfigError(
             f"{where.format(repr(given))}: give a share between 0 and 1, such as '0.5%' or 0.005"
         )
-    if share.denominator > MAX_DENOMINATOR:
+    if share.denominator > MAX_DENOMINATOR and not isinstance(given, str):
+        share = share.limit_denominator(MAX_DENOMINATOR)
+    if not share or share.denominator > MAX_DENOMINATOR:
         raise ConfigError(
             f"{where.format(repr(given))}: give at most six digits after the decimal point"
         )
