@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -62,6 +64,16 @@ def make_store(folder: Path) -> None:
     model, _ = read_model(folder / "alone.yaml")
     assert model is not None
     tokenize(model, folder / "store")
+
+
+def test_a_column_of_tokens_stands_beside_texts(folder: Path) -> None:
+    columns = pa.table({"tokens": pa.array([[7] * 5, [8] * 9], pa.list_(pa.int32()))})
+    pq.write_table(columns, folder / "column.parquet")
+    sources = "sources: {texts: {path: texts}, column: {path: column.parquet, lengths: tokens, tokenise: none}}"
+    file = write(
+        folder, "column", f"horizon: {{steps: 20}}\n{sources}\npack: {{length: 16}}", COUNTED
+    )
+    assert {7, 8} < {number for row in ps.load(file) for number in row["tokens"].tolist()}
 
 
 def test_a_store_stands_beside_texts_and_archives(folder: Path) -> None:

@@ -522,7 +522,12 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
             {"features": ("ids",)},
             r"has also 'x': name them in features= or unpacked=",
         ),
-        ([{"ids": [1]}, [2]], {}, r"segment 2 of a row: a list among mappings"),
+        ([{"ids": [1]}, [2]], {}, r"segment 2 of a row: a list among mappings with 'ids': let all"),
+        (
+            [[2], {"ids": [1]}],
+            {},
+            r"segment 2 of a row: a mapping with 'ids' among arrays of tokens",
+        ),
         ([{"ids": [1], "positions": [1]}], {}, r"packing adds columns of that name"),
         ([[1], [2]], {"features": ("ids",)}, r"a document is a list"),
         (
@@ -572,6 +577,18 @@ def test_what_cannot_be_packed_is_named(docs: list[Any], options: Any, message: 
         items[-1] = Item(1, 1, docs[-1])
     with pytest.raises(DataError, match=message):
         packing.build(items)
+
+
+@pytest.mark.parametrize("method", ["concat_split", "best_fit", "first_fit"])
+def test_mappings_of_tokens_alone_are_packed_beside_arrays(method: Any) -> None:
+    arrays = [np.full(size, size) for size in (3, 5, 4, 2)]
+    mappings = [{"tokens": array} for array in arrays]
+    expected = list(ps.from_sequence(arrays).pack(8, method))
+    for docs in ([arrays[0], *mappings[1:]], [mappings[0], *arrays[1:3], mappings[3]]):
+        rows = list(ps.from_sequence(docs).pack(8, method))
+        assert [list(row) for row in rows] == [list(row) for row in expected]
+        for row, right in zip(rows, expected, strict=True):
+            assert all(np.array_equal(row[name], right[name]) for name in right)
 
 
 def test_lengths_of_other_data_are_noticed() -> None:

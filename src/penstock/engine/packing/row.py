@@ -40,6 +40,7 @@ Inserts: TypeAlias = list[tuple[int, Array]]
 ADDED_COLUMNS = frozenset({"segment_ids", "positions"})
 """The columns that packing adds to a row."""
 
+_ALIKE = "let all sources give arrays of tokens, or mappings with the same features"
 _BLOCK_TOKENS = (
     1 << 15
 )  # tokens in one array; larger arrays would be freshly mapped memory each time
@@ -286,7 +287,7 @@ def _collect_columns(
                 "features= and unpacked= name entries of mappings, but a document is a "
                 f"{_get_type_name(docs[0])}"
             )
-        return {"tokens": docs}, {}
+        return {"tokens": docs if first is None else _list_tokens(docs)}, {}
     keys = list(cast("Mapping[str, Any]", first))
     # The provenance of with_source() is always listed, one entry per segment.
     unpacked = [
@@ -304,6 +305,9 @@ def _collect_columns(
         raise DataError(
             f"documents with {_format_names(wanted)}: {clash}; rename or drop them before pack"
         )
+    if wanted == {"tokens"}:
+        arrays = np.ndarray, list
+        docs = [{"tokens": doc} if issubclass(type(doc), arrays) else doc for doc in docs]
     try:
         if max([len(doc) for doc in docs]) == len(wanted):
             rows = [range(a, b) for a, b in pairwise(pieces.bounds.tolist())]
@@ -316,6 +320,19 @@ def _collect_columns(
     except (KeyError, TypeError, IndexError):
         pass
     raise _make_keys_error(docs, wanted, features is None)
+
+
+def _list_tokens(docs: Sequence[Any]) -> list[Any]:
+    """Return the tokens of arrays, and of mappings of tokens alone beside them."""
+    tokens = list[Any](docs)
+    for segment, doc in enumerate(docs):
+        if isinstance(doc, dict):
+            keys = {*cast("dict[str, Any]", doc)}
+            if keys != {"tokens"}:
+                message = f"a mapping with {_format_names(keys)} among arrays of tokens: {_ALIKE}"
+                raise _make_segment_error(message, segment)
+            tokens[segment] = doc["tokens"]
+    return tokens
 
 
 def _measure_lengths(name: str, values: Sequence[Any]) -> Ints:
@@ -511,7 +528,8 @@ def _make_length_error(name: str, lengths: Ints, lead: str, sizes: Ints) -> Data
 def _make_keys_error(docs: Sequence[Any], wanted: set[str], guessed: bool) -> DataError:
     for segment, doc in enumerate(docs):
         if not isinstance(doc, Mapping):
-            return _make_segment_error(f"a {_get_type_name(doc)} among mappings", segment)
+            message = f"a {_get_type_name(doc)} among mappings with {_format_names(wanted)}"
+            return _make_segment_error(f"{message}: {_ALIKE}", segment)
         keys = set(cast("Mapping[str, Any]", doc))
         if wanted - keys:
             return _make_segment_error(
