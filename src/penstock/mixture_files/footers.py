@@ -103,8 +103,9 @@ def get_list_dtype(column_type: ColumnType | None) -> str | None:
     if not isinstance(column_type, CompositeType) or column_type.of != "list":
         return None
     item_type = column_type.parts[0][1]
-    is_integer = isinstance(item_type, str) and item_type.lstrip("u").startswith("int")
-    return item_type if is_integer else None
+    if isinstance(item_type, str) and item_type.lstrip("u").startswith("int"):
+        return item_type
+    return None
 
 
 def _compute_decoded_size(group: Any, selected: Sequence[str] | None) -> int:

@@ -370,7 +370,7 @@ class _MixtureLinter:
                 ).dtype.name
         if file_format not in ("parquet", "arrow"):
             return None
-        self.check_types(source, paths[0], file_format, at)
+        self.check_types(source, model, paths[0], file_format, at)
         try:
             rows, columns, row_groups = read_footers(tuple(paths), file_format, source.columns)
         except (PenstockError, OSError) as error:
@@ -387,7 +387,9 @@ class _MixtureLinter:
             )
         return _count_remaining_rows(source, model, rows)
 
-    def check_types(self, source: SourceEntry, path: Path, kind: str, at: str) -> None:
+    def check_types(
+        self, source: SourceEntry, model: MixtureFile, path: Path, kind: str, at: str
+    ) -> None:
         """Store the token dtype of a column of integer lists (the only column, or `lengths`).
 
         Report `lengths` of a column without lists.
@@ -399,7 +401,13 @@ class _MixtureLinter:
             column_type = None if column is None else read_column_type(path, kind, column)
             if dtype := get_list_dtype(column_type):
                 self.stored[source.name] = dtype
-            if source.lengths and isinstance(column_type, str) and column_type != "null":
+            encoding = source.encoding(model)
+            if (
+                source.lengths
+                and isinstance(column_type, str)
+                and column_type != "null"
+                and not (isinstance(encoding, Tokenising) and encoding.counted)
+            ):
                 message = f"the column {column!r} holds {column_type}, not lists: name the column with the tokens"
                 self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
 
