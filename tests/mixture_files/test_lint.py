@@ -381,3 +381,77 @@ def test_what_is_refused_of_the_whole_is_found_where_files_are_indexed(
             ps.load(path)
         errors = [problem.message for problem in lint(path) if problem.severity == "error"]
         assert len(errors) == 1 and errors[0] in str(refused.value)
+
+
+WHOLE = {
+    "a group without any weight": (
+        "groups: {x: 2, y: 1}\nsources:\n  a: {path: data.parquet, group: x, weight: 0}\n"
+        "  b: {path: data.parquet, group: y, weight: 1}",
+        (1, "groups", "the group 'x' has a weight"),
+    ),
+    "a filter beside a split that is too large": (
+        "sources:\n  a: {path: data.parquet, where: {n: {max: 40}}, weight: 1}\n"
+        "  b: {path: data.parquet, split: {held_out: 99}, weight: 1}",
+        (1, "sources", "source 'b': split(99): the dataset has 50 samples"),
+    ),
+    "a filter beside weights of 0": (
+        "sources:\n  a: {path: data.parquet, where: {n: {max: 40}}, weight: 0}\n"
+        "  b: {path: data.parquet, weight: 0}",
+        (1, "sources", "all weights are 0"),
+    ),
+    "lengths beside a cap below one sample": (
+        "unit: tokens\npack: {length: 16}\nsources:\n"
+        "  a: {path: data.parquet, lengths: tokens, max_epochs: 0.01}\n"
+        "  b: {path: data.parquet, lengths: tokens}",
+        (3, "sources", "source 'a': max_epochs=0.01 of 'a' (50 samples) is less than one sample"),
+    ),
+    "lengths beside an empty slice of a nested mixture": (
+        "pack: {length: 16}\nsources:\n  m:\n    mixture:\n      sources:\n"
+        "        a: {path: data.parquet, lengths: tokens, slice: [5, 5]}\n"
+        "  b: {path: data.parquet, lengths: tokens}",
+        (2, "sources", "source 'm/a': the source 'a' is empty"),
+    ),
+    "lengths of numbers": (
+        "pack: {length: 16}\nsources:\n  a: {path: data.parquet, lengths: n}",
+        (3, "sources.a.lengths", "the column 'n' holds int64, not lists"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_lint_refuses_what_load_or_plan_refuses(name: str, tmp_path: Path) -> None:
+    content, (line, key, message) = WHOLE[name]
+    pq.write_table(
+        pa.table({"n": range(50), "tokens": [[n] * 5 for n in range(50)]}),
+        tmp_path / "data.parquet",
+    )
+    path = tmp_path / "mixture.yaml"
+    path.write_text(content)
+    with pytest.raises(ps.ConfigError):
+        ps.load(path).plan.counts(4)
+    errors = [problem for problem in lint(path) if problem.severity == "error"]
+    assert [(problem.line, problem.key) for problem in errors] == [(line, key)]
+    assert message in errors[0].message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "sources:\n  a: {path: data.parquet, where: {n: {max: 40}}, max_epochs: 0.5}",
+        "unit: tokens\nhorizon: {tokens: 90}\nsources:\n  a: {path: data.parquet, columns: [tokens], lengths: tokens}",
+        "split: {held_out: '10%', column: n}\npack: {length: 16}\nsources:\n"
+        "  a: {path: data.parquet, columns: [tokens], lengths: tokens}\n"
+        "  m: {mixture: {sources: {a: {path: data.parquet, columns: [tokens], lengths: tokens}}}}",
+        "pack: {length: 16}\nsources:\n  a: {path: data.parquet, columns: [tokens], lengths: tokens, weight: 1}\n"
+        "  b: {path: data.parquet, columns: [tokens], lengths: tokens, slice: [5, 5], weight: 0}",
+    ],
+)
+def test_lint_accepts_what_loads(content: str, tmp_path: Path) -> None:
+    pq.write_table(
+        pa.table({"n": range(50), "tokens": [[n] * 5 for n in range(50)]}),
+        tmp_path / "data.parquet",
+    )
+    path = tmp_path / "mixture.yaml"
+    path.write_text(content)
+    assert not [problem for problem in lint(path) if problem.severity == "error"]
+    assert next(iter(ps.load(path)))

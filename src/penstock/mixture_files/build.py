@@ -47,6 +47,40 @@ def build(model: MixtureFile) -> Dataset:
     return _pack_and_batch(model, limited)
 
 
+def check_sources(model: MixtureFile) -> None:
+    """Open every source by itself, whatever the mixture counts.
+
+    Args:
+        model: A description whose sources open without reading rows.
+
+    Raises:
+        ConfigError: A source does not open, is empty, or has a cap below one sample. The message
+            has a line for each such source.
+    """
+    shared = _SharedResources({}, {}, read_excluded_rows(model))
+    if problems := list(_find_source_problems(model, shared, "")):
+        raise ConfigError("\n".join(problems))
+
+
+def _find_source_problems(
+    model: MixtureFile, shared: _SharedResources, above: str
+) -> Iterator[str]:
+    varies = model.stages or model.schedule or model.groups
+    for source in model.sources:
+        name = above + source.name
+        if source.mixture is not None:
+            yield from _find_source_problems(source.mixture.inside(model), shared, f"{name}/")
+            continue
+        try:
+            ds = _open_source(source, model, shared, above)
+            split = source.splitting(model)
+            is_held_out = split is not None and split.part == "held_out"
+            if not (varies or source.zero or (is_held_out and not len(ds))):
+                _ = mix({source.name: ds}, max_epochs=model.cap(source)).compiled
+        except ConfigError as error:
+            yield f"source {name!r}: {error}"
+
+
 class _SharedResources(NamedTuple):
     """Tokenizers, excluded rows and options of packing, shared by all sources of a file."""
 

@@ -12,7 +12,7 @@ from ..arrays.columnar import import_arrow, list_content_errors
 from ..sources import catalog, count_catalog_rows, derived_files
 from ..sources.columnar import Arrow
 from ..sources.derived_files import Kind
-from ..sources.kinds import CompositeType, describe_column_types
+from ..sources.kinds import ColumnType, CompositeType, describe_column_types
 from ..sources.lru import LRUCache, SharedCaches
 from ..stores import storage
 
@@ -87,29 +87,25 @@ def read_footers(
     return rows, columns, RowGroupSizes(size, size / groups, size / rows, -(-rows // groups))
 
 
-def read_list_dtype(path: Path, kind: str, column: str | None) -> str | None:
-    """Return the dtype of a column of integer lists, or None for any other column."""
-    if column is None:
-        return None
+def read_column_type(path: Path, kind: str, column: str) -> ColumnType | None:
+    """Return the type of a column of a Parquet or Arrow file, or None if it is missing."""
     if kind == "arrow":
-        types = Arrow(path, columns=None, shared=_get_shared_caches()).types
-    else:
-        try:
-            schema: Any = import_arrow("pyarrow.parquet").read_schema(str(path))
-        except (*list_content_errors(), ValueError) as error:
-            raise OSError(f"{path}: cannot be read: {error}") from error
-        types = describe_column_types(schema, schema.names)
-    column_type = types.get(column)
-    item_type = (
-        column_type.parts[0][1]
-        if isinstance(column_type, CompositeType) and column_type.of == "list"
-        else None
-    )
-    return (
-        item_type
-        if isinstance(item_type, str) and item_type.lstrip("u").startswith("int")
-        else None
-    )
+        return Arrow(path, columns=None, shared=_get_shared_caches()).types.get(column)
+    try:
+        schema: Any = import_arrow("pyarrow.parquet").read_schema(str(path))
+    except (*list_content_errors(), ValueError) as error:
+        raise OSError(f"{path}: cannot be read: {error}") from error
+    return describe_column_types(schema, schema.names).get(column)
+
+
+def get_list_dtype(column_type: ColumnType | None) -> str | None:
+    """Return the dtype of lists of integers, or None for any other type."""
+    if not isinstance(column_type, CompositeType) or column_type.of != "list":
+        return None
+    item_type = column_type.parts[0][1]
+    if isinstance(item_type, str) and item_type.lstrip("u").startswith("int"):
+        return item_type
+    return None
 
 
 def _compute_decoded_size(group: Any, selected: Sequence[str] | None) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum
 from pathlib import Path
 from typing import cast
@@ -26,16 +26,24 @@ from ..sources.plugins import find_plugin_format
 from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
 from ..stores.urls import redact_urls
-from .build import build, build_schedule, collect_tokenizers, make_chat, resolve_token
+from .build import (
+    build,
+    build_schedule,
+    check_sources,
+    collect_tokenizers,
+    make_chat,
+    resolve_token,
+)
 from .check import parse_mixture
 from .footers import (
     RowGroupSizes,
     count_indexed_lines,
+    get_list_dtype,
+    read_column_type,
     read_first_row_columns,
     read_footers,
-    read_list_dtype,
 )
-from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Tokenising
+from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Splitting, Tokenising
 from .readers import ReaderRegistry
 from .reading import MixtureNode, Problem, ProblemLog, check_rights
 from .stages import build_stage_schedule
@@ -63,7 +71,7 @@ def lint(
 ) -> list[Problem]:
     """Report errors and suspicious settings of a mixture file, in the order of its lines.
 
-    Errors are problems that make `ps.load` fail. Warnings load, but probably mean something else:
+    Errors are problems that make `ps.load` or `penstock plan` fail. Warnings load, but probably mean something else:
 
     - a weight of 0;
     - a source that is never reached, or read more than `most_epochs` times over the horizon;
@@ -207,8 +215,7 @@ class _MixtureLinter:
             source.start is not None or source.stop is not None for source in model.sources
         )
         if not points and not has_bounds and not model.stages:
-            grouped = model.groups or any(source.group for source in model.sources)
-            return None if grouped and self.wrong else model.shares()
+            return self.constant_shares(model, at)
         if any(set(weights) != set(model.names) for _, weights in points) or (
             model.stages and self.wrong
         ):
@@ -247,6 +254,18 @@ class _MixtureLinter:
                     end - span.begin
                 )
         return dict(zip(model.names, (total / samples).tolist(), strict=True))
+
+    def constant_shares(self, model: MixtureFile, at: str) -> Mapping[str, float] | None:
+        """Return the share of each source if weights never change; report groups without any."""
+        grouped = model.groups or any(source.group for source in model.sources)
+        if grouped and self.wrong:
+            return None
+        try:
+            return model.shares()
+        except ConfigError as error:
+            node = model.marks.get("groups", model.marks[""])
+            self.notes.error(node, f"{at}groups", str(error))
+            return None
 
     def check_weight(
         self,
@@ -351,7 +370,7 @@ class _MixtureLinter:
                 ).dtype.name
         if file_format not in ("parquet", "arrow"):
             return None
-        self.record_dtype(source, paths[0], file_format)
+        self.check_types(source, model, paths[0], file_format, at)
         try:
             rows, columns, row_groups = read_footers(tuple(paths), file_format, source.columns)
         except (PenstockError, OSError) as error:
@@ -368,14 +387,29 @@ class _MixtureLinter:
             )
         return _count_remaining_rows(source, model, rows)
 
-    def record_dtype(self, source: SourceEntry, path: Path, kind: str) -> None:
-        """Store the token dtype of a column of integer lists (the only column, or `lengths`)."""
+    def check_types(
+        self, source: SourceEntry, model: MixtureFile, path: Path, kind: str, at: str
+    ) -> None:
+        """Store the token dtype of a column of integer lists (the only column, or `lengths`).
+
+        Report `lengths` of a column without lists.
+        """
         with suppress(PenstockError, OSError):
             column = source.lengths or (
                 source.columns[0] if source.columns and len(source.columns) == 1 else None
             )
-            if dtype := read_list_dtype(path, kind, column):
+            column_type = None if column is None else read_column_type(path, kind, column)
+            if dtype := get_list_dtype(column_type):
                 self.stored[source.name] = dtype
+            encoding = source.encoding(model)
+            if (
+                source.lengths
+                and isinstance(column_type, str)
+                and column_type != "null"
+                and not (isinstance(encoding, Tokenising) and encoding.counted)
+            ):
+                message = f"the column {column!r} holds {column_type}, not lists: name the column with the tokens"
+                self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
 
     def check_shuffle(
         self, source: SourceEntry, model: MixtureFile, groups: RowGroupSizes, at: str
@@ -462,10 +496,12 @@ class _MixtureLinter:
             self.notes.error(node, key, str(error))
 
     def check_build(self, model: MixtureFile) -> None:
-        """Report problems of the mixture as a whole, if it opens without reading data.
+        """Report problems of the mixture as a whole that show without reading data.
 
         These are empty sources, caps below one sample, excluded rows that do not exist, and stages
-        that end before earlier ones.
+        that end before earlier ones. Rows that `where` selects count as all rows of their source:
+        what fails with all of them fails with fewer. If the mixture counts tokens, each source is
+        opened by itself.
         """
         leaves = [source for _, source in model.iter_sources()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]
@@ -474,16 +510,15 @@ class _MixtureLinter:
             or model.pack
             or collect_tokenizers(model)
             or any(split.column for split in splits)
+            or any(source.lengths for source in leaves)
         )
-        if (
-            self.wrong
-            or not self.outlined
-            or reads
-            or any(each.where or each.lengths for each in leaves)
-        ):
+        if self.wrong or not self.outlined:
             return
         try:
-            _ = build(model).compiled
+            if reads:
+                check_sources(_without_reads(model))
+            else:
+                _ = build(_without_reads(model)).compiled
         except PenstockError as error:
             self.notes.error(model.marks.get("sources", model.marks[""]), "sources", str(error))
 
@@ -516,6 +551,27 @@ class _MixtureLinter:
                     self.notes.error(
                         model.marks.get("pack", model.marks[""]), f"pack.{option}", str(error)
                     )
+
+
+def _without_reads(model: MixtureFile) -> MixtureFile:
+    """Return a mixture whose sources open without reading rows; each may have more rows then."""
+
+    def strip(source: SourceEntry) -> SourceEntry:
+        if source.mixture is not None:
+            return replace(source, mixture=_without_reads(source.mixture.inside(model)))
+        split = source.split if isinstance(source.split, str) else source.splitting(model)
+        by_values = isinstance(split, Splitting) and split.column
+        return replace(
+            source,
+            where=None,
+            lengths=None,
+            tokenise=None,
+            chat=None,
+            split=None if by_values else split,
+        )
+
+    sources = tuple(strip(source) for source in model.sources)
+    return replace(model, sources=sources, tokenise=None, chat=None, split=None)
 
 
 def _get_node(source: SourceEntry, key: str) -> MixtureNode:
