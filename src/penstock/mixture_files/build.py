@@ -91,7 +91,7 @@ class _SharedResources(NamedTuple):
 
     @property
     def sizer(self) -> Sizer | None:
-        """How samples count once they are packed."""
+        """Return what samples count once they are packed."""
         return size_packed(self.pack)
 
     def encoder(self, how: Tokenising | Chatting | None) -> Tokenise | Chat | None:
