@@ -343,7 +343,8 @@ class Tokenise:
                 "the tokenizer pads its results, so a text would depend on its neighbours: "
                 "call .no_padding()"
             )
-        if hasattr(tokenizer, "no_truncation") and (cut := tokenizer.truncation) is not None:
+        cut: Any = getattr(tokenizer, "truncation", None)
+        if cut is not None and hasattr(tokenizer, "no_truncation"):
             raise ConfigError(
                 f"the tokenizer cuts texts off after {cut['max_length']:,} tokens, so the rest of a "
                 "document would be lost: call .no_truncation(), and cut documents by pack()"
