@@ -135,7 +135,7 @@ def test_from_texts_to_batches_and_back_to_a_state() -> None:
     assert_resumes(lambda: batches, steps=5)
 
 
-def test_a_padding_tokenizer_is_refused_and_a_file_that_pads_or_cuts_does_not(
+def test_a_tokenizer_that_pads_or_cuts_is_refused_and_a_file_of_it_does_neither(
     words: Any, tmp_path: Path
 ) -> None:
     # The ids of a text would depend on the texts that happen to be tokenised with it.
@@ -147,6 +147,12 @@ def test_a_padding_tokenizer_is_refused_and_a_file_that_pads_or_cuts_does_not(
     with pytest.raises(ConfigError, match="pads its results"):
         Tokenise(pads)
     pads.save(str(tmp_path / "tokenizer.json"))
+    cuts = Tokenizer.from_str(words.to_str())
+    cuts.enable_truncation(3)
+    with pytest.raises(ConfigError, match=r"cuts texts off after 3 tokens.*\.no_truncation\(\)"):
+        Tokenise(cuts)
+    cuts.no_truncation()
+    assert [ids.tolist() for ids in Tokenise(cuts).many(TEXTS)] == IDS
     assert [ids.tolist() for ids in Tokenise(str(tmp_path / "tokenizer.json")).many(TEXTS)] == IDS
 
 

@@ -68,8 +68,8 @@ class Tokenise:
             `<|endoftext|>` in a page about tokenizers, are encoded as text.
 
     Raises:
-        ConfigError: for a tokenizer that cannot be opened or that pads its results, and for invalid
-            names and ids.
+        ConfigError: for a tokenizer that cannot be opened, for an object that pads or cuts off its
+            results, and for invalid names and ids.
         DataError: for samples without a text, and for invalid ids from the tokenizer.
 
     >>> import penstock as ps
@@ -342,6 +342,12 @@ class Tokenise:
             raise ConfigError(
                 "the tokenizer pads its results, so a text would depend on its neighbours: "
                 "call .no_padding()"
+            )
+        cut: Any = getattr(tokenizer, "truncation", None)
+        if cut is not None and hasattr(tokenizer, "no_truncation"):
+            raise ConfigError(
+                f"the tokenizer cuts texts off after {cut['max_length']:,} tokens, so the rest of a "
+                "document would be lost: call .no_truncation(), and cut documents by pack()"
             )
         if hasattr(tokenizer, "convert_tokens_to_ids"):
             tokenizer([""])

@@ -133,6 +133,7 @@ class Plan(Questions, Generic[D]):
             log: the records of `Loader.settled_log()`, of all processes of the run in their order.
 
         Raises:
+            ConfigError: the dataset has no `mix(count="settled")`.
             StateError: the log is invalid, or belongs to another run.
 
         >>> import penstock as ps

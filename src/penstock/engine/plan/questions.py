@@ -172,7 +172,7 @@ class Questions(PlanLookup):
             world_size: the number of ranks, for a plan without a run.
 
         Raises:
-            IndexError: the position is negative.
+            ConfigError: the position is no whole number of at least 0.
 
         >>> import penstock as ps
         >>> plan = ps.mix({"a": ps.from_sequence("aaaa"), "b": ps.from_sequence("bb")}, {"a": 1, "b": 1}).plan
