@@ -1097,3 +1097,23 @@ def test_a_pickled_file_gives_equal_items(tmp_path: Path) -> None:
     ds = ps.read(lines(tmp_path / "code.jsonl", 20)).shuffle(seed=1)
     want = list(ds)
     assert list(pickle.loads(pickle.dumps(ds))) == want
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"eos": 0}, "give the length of a row too"),
+        ({"lenght": 16}, "did you mean 'length'"),
+        ([("length", 16)], "give a dict by name"),
+    ],
+)
+def test_options_of_pack_that_are_wrong_name_the_remedy(options: Any, message: str) -> None:
+    with pytest.raises(ps.ConfigError, match=message):
+        ps.mix({"a": ps.from_sequence([1])}, packed=options)
+
+
+def test_a_name_is_an_option_of_pack_too() -> None:
+    options = {"length": 4, "eos": 9, "name": "rows"}
+    store = {"a": ps.from_tokens(np.arange(6), [0, 3, 6], name="a")}
+    rows = ps.mix(store, unit="tokens", packed=options).pack(**options)
+    assert rows[0]["tokens"].tolist() == [0, 1, 2, 9]

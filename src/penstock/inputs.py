@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from numbers import Number
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -17,6 +17,7 @@ from .arguments import (
     join_first,
     make_not_dataset_error,
     require_protocol,
+    suggest_names,
     validate_arguments,
 )
 from .arrays.dtypes import TOKEN_DTYPE
@@ -516,6 +517,14 @@ def size_packed(options: Mapping[str, Any] | None) -> Sizer | None:
             f"mix(packed={options!r:.60}): give the options of pack(), such as "
             "{'length': 2048, 'eos': 0}"
         )
+    options = {key: value for key, value in options.items() if key != "name"}
+    names = [field.name for field in fields(Packing)]
+    if unknown := [name for name in options if name not in names]:
+        raise ConfigError(
+            f"mix(packed=): pack() has no option {unknown[0]!r}{suggest_names(unknown[0], names)}"
+        )
+    if "length" not in options:
+        raise ConfigError("mix(packed=): give the length of a row too, {'length': 2048, ...}")
     packing = Packing(**options)
     most = packing.length if packing.long == "truncate" else None
     if (packing.extra, packing.pad_to_multiple, most) == (0, 1, None):

@@ -6,7 +6,7 @@ Only basic arithmetic and no libm, so that weights are equal on every platform.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -214,7 +214,12 @@ class Schedule:
         points = [(step * samples_per_step, weights) for step, weights in self.points]
         return replace(self, points=points, unit="samples", **scaled)
 
-    def in_tokens(self, lengths: Mapping[str, float], by_tokens: bool) -> Schedule:
+    def in_tokens(
+        self,
+        lengths: Mapping[str, float],
+        by_tokens: bool,
+        drawn: tuple[int, int] | None = None,
+    ) -> Schedule:
         """Convert a schedule from tokens to samples.
 
         Between two points, the tokens of a sample are the mean of both ends.
@@ -222,6 +227,8 @@ class Schedule:
         Args:
             lengths: name -> mean number of tokens of a sample.
             by_tokens: whether the weights are shares of tokens, not of samples.
+            drawn: the samples and the tokens that a run drew by other weights, if the schedule
+                begins behind them. Its later points lie that many tokens behind.
 
         >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
         >>> Schedule(points, unit="tokens").in_tokens({"a": 10.0}, by_tokens=False).points[1][0]
@@ -237,6 +244,7 @@ class Schedule:
             *(step for step, _ in self.points),
             *(self.start or {}).values(),
             *(self.stop or {}).values(),
+            *(() if drawn is None else drawn[1:]),
         }
         ramps = {
             a
@@ -252,6 +260,8 @@ class Schedule:
             last = end if begin in ramps else end - 1
             total += (end - begin) * 2 / (tokens_per_sample(begin) + tokens_per_sample(last))
             samples[end] = int(total + 0.5)
+        if drawn is not None:
+            return self._continue(drawn, samples, ramps)
         moved = {f: {n: samples[s] for n, s in getattr(self, f).items()} for f in ("start", "stop")}
         if not ramps:
             points = [(samples[step], weights) for step, weights in self.points]
@@ -268,6 +278,32 @@ class Schedule:
         return Schedule(
             [(at, curve[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved
         )
+
+    def _continue(
+        self, drawn: tuple[int, int], samples: Mapping[int, int], ramps: Collection[int]
+    ) -> Schedule:
+        """Return the schedule behind the samples and tokens drawn, given the samples at its knots."""
+        at, tokens = drawn
+        plain = replace(self, start=None, stop=None)
+        places = {
+            step: at + place - samples[tokens] if step > tokens else 0
+            for step, place in samples.items()
+        } | {tokens: at}
+        curve = dict[int, tuple[dict[str, float], Interpolation]]()
+        for step in sorted(step for step in samples if step >= tokens):
+            place = places[step]
+            if place in curve and place - 1 not in curve and place > at:
+                curve[place - 1] = curve.pop(place)  # keep a jump at the end of a ramp
+            curve[place] = plain.weights(step), "linear" if step in ramps else "step"
+        if at:
+            curve[0] = plain.weights(tokens), "step"
+        start, stop = (
+            {name: places[step] if step > tokens else 0 for name, step in (limits or {}).items()}
+            for limits in (self.start, self.stop)
+        )
+        order = sorted(curve)
+        points = [(place, curve[place][0]) for place in order]
+        return Schedule(points, [curve[place][1] for place in order[:-1]], "samples", start, stop)
 
     def spans(self, names: Sequence[str]) -> tuple[InterpolationSpan, ...]:
         """Divide the run into spans of constant weights and ramps.

@@ -128,6 +128,27 @@ def test_shares_count_the_tokens_that_packing_adds(folder: Path) -> None:
         assert row.share == pytest.approx(wanted, abs=0.01)
 
 
+@pytest.mark.parametrize("method", ["first_fit", "best_fit", "best_fit, rows: 8"])
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+def test_plans_of_truncated_rows_count_what_is_left(folder: Path, method: str, unit: str) -> None:
+    for name, size in (("short", 4), ("cut", 40)):
+        ps.write(ps.from_sequence([{"text": "one " * size} for _ in range(40)]), folder / name)
+    file = write(
+        folder,
+        "cut",
+        f"unit: {unit}\nhorizon: {{steps: 8}}\nstop: first_exhausted\nglobal_batch_size: 1\n"
+        f"pack: {{length: 16, method: {method}, long: truncate, eos: 3}}\n"
+        "sources: {short: {path: short, weight: 1}, cut: {path: cut, weight: 3}}",
+        COUNTED,
+    )
+    target = open_target(file)
+    found = {row.source: row for row in rows(target, target.horizon(None))}
+    wanted = 0.25 if unit == "tokens" else 5 / (5 + 3 * 16)
+    assert found["short"].requested == pytest.approx(wanted, abs=0.001)
+    for row in found.values():
+        assert row.epochs == pytest.approx(row.samples / 40)
+
+
 PACKS = {
     "no end": "length: 16",
     "eos": "length: 16, eos: 3",

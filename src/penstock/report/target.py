@@ -280,8 +280,12 @@ class Target:
 
     @cached_property
     def all_tokens(self) -> dict[str, int]:
-        """Tokens of each source with known lengths, including those that packing adds."""
-        known = self._pack.lengths if self._pack else self.plan.compiled.builder.lengths
+        """Tokens of each source with known lengths, with those that packing adds, and cut as it cuts."""
+        pack, known = self._pack, self.plan.compiled.builder.lengths
+        if pack is not None:
+            known, most = pack.lengths, pack.row_length if pack.truncates else None
+            if most is not None:
+                known = known.derive(f"at most {most}", lambda sizes: np.minimum(sizes, most))
         out = dict[str, int]()
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):

@@ -1048,3 +1048,94 @@ def test_a_source_of_a_mixture_within_another_step_grew_in_a_later_pass(within: 
 def _documents(n: int) -> tuple[Any, Any]:
     sizes = np.random.default_rng(3).integers(1, 19, n)
     return np.repeat(np.arange(n), sizes), np.concatenate([[0], np.cumsum(sizes)])
+
+
+LATER = ps.Schedule(
+    [(0, {"a": 9, "b": 1, "c": 0}), (4_096, {"a": 0, "b": 0, "c": 1})], unit="tokens"
+)
+OTHER = ps.Schedule(
+    [(0, {"a": 1, "b": 9, "c": 0}), (4_096, {"a": 0, "b": 0, "c": 1})], unit="tokens"
+)
+ENDED: dict[str, Any] = {"length": 32, "eos": 999}
+
+
+def staged(weights: Any, unit: Any) -> ps.Dataset:
+    """Rows of short, long and middling documents: tokens below 100 are of "a", below 200 of "b"."""
+    inputs = {
+        name: ps.from_tokens(
+            np.full(size * 50, token), range(0, size * 50 + 1, size), name=name
+        ).shuffle()
+        for name, size, token in (("a", 3, 0), ("b", 40, 100), ("c", 12, 200))
+    }
+    return ps.mix(inputs, weights, unit=unit, packed=ENDED, seed=2).pack(**ENDED)
+
+
+def first_row_of_c(rows: list[Any]) -> int:
+    return next(i for i, row in enumerate(rows) if 200 in row["tokens"].tolist())
+
+
+@pytest.mark.parametrize("unit", ["samples", "tokens"])
+@pytest.mark.parametrize("kind", ["adopt", "set_weights", "without before"])
+def test_a_schedule_of_tokens_keeps_its_places_whatever_was_drawn_before(
+    unit: Any, kind: str
+) -> None:
+    before: Any = {"a": 9, "b": 1, "c": 0} if kind == "without before" else LATER
+    if kind == "without before" and unit == "samples":
+        before = ps.Schedule([(0, before)], unit="tokens")
+    with ps.Loader(staged(before, unit)) as loader:
+        rows = list(islice(loader, 80))
+        if kind == "set_weights":
+            loader.set_weights(OTHER)
+        state = through_json(loader.state_dict())
+    changed = staged(LATER if kind == "set_weights" else OTHER, unit)
+    with ps.Loader(changed) as loader:
+        loader.load_state_dict(state, on_mismatch="error" if kind == "set_weights" else "adopt")
+        rows += islice(loader, 80)
+        again = through_json(loader.state_dict())
+    assert 125 <= first_row_of_c(rows) <= 131  # token 4,096 lies in row 128
+    plan = changed.plan.for_state(again)
+    for row in range(0, 160, 7):
+        sources = {"abc"[token // 100] for token in rows[row]["tokens"].tolist() if token < 999}
+        assert {sample.source for sample in plan.at(row)} >= sources
+
+
+def test_a_schedule_of_tokens_with_the_same_past_continues_as_if_it_held_from_the_start() -> None:
+    longer = ps.Schedule(
+        [(0, {"a": 9, "b": 1, "c": 0}), (3_200, {"a": 0, "b": 1, "c": 1})], unit="tokens"
+    )
+    with ps.Loader(staged(LATER, "tokens")) as loader:
+        list(islice(loader, 40))
+        state = through_json(loader.state_dict())
+    with ps.Loader(staged(longer, "tokens")) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        list(islice(loader, 1))
+        events = [change["event"]["event"] for change in loader.state_dict()["changes"]]
+    assert events == ["adopt"]
+
+
+@pytest.mark.parametrize("by_tokens", [False, True])
+@pytest.mark.parametrize(
+    "laws", [("step", "step"), ("linear", "step"), ("step", "cosine"), ("linear", "linear")]
+)
+@pytest.mark.parametrize("tokens", [0, 300, 1_000, 1_400, 2_000, 2_700])
+def test_a_schedule_behind_its_own_draws_is_the_schedule(
+    tokens: int, laws: Any, by_tokens: bool
+) -> None:
+    points = [(0, {"a": 1, "b": 3}), (1_000, {"a": 3, "b": 1}), (2_000, {"a": 1, "b": 1})]
+    limits = {"start": {"b": 1_500}, "stop": {"b": 2_500}} if laws == ("step", "step") else {}
+    schedule = ps.Schedule(points, laws, "tokens", **limits)
+    lengths = {"a": 2.0, "b": 5.0}
+    tail = schedule.in_tokens(lengths, by_tokens, (700, tokens))
+
+    def per_sample(weights: Mapping[str, float]) -> float:
+        shares = {
+            name: weight / lengths[name] if by_tokens else weight
+            for name, weight in weights.items()
+        }
+        return sum(share * lengths[name] for name, share in shares.items()) / sum(shares.values())
+
+    counted = float(tokens)
+    for sample in range(700, 1_700):
+        if min(abs(counted - edge) for edge in (1_000, 1_500, 2_000, 2_500)) > 12:
+            assert tail.weights(sample) == pytest.approx(schedule.weights(round(counted)), abs=0.02)
+        counted += per_sample(tail.weights(sample))

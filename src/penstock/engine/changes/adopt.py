@@ -8,17 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import fsum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from ...errors import StateError
+from ...schedule import Schedule
 from ...types import Ints, Json, Path
 from ..base.canonical_json import encode_canonical_json
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
-from ..mixing import Adopt, Mixture, mixture_from_json, mixture_to_json
-from ..mixing.rules import FormerMixture
+from ..mixing import Adopt, Mixture, SetWeights, mixture_from_json, mixture_to_json
+from ..mixing.rules import FormerMixture, Weighted
 from ..steps.batch import tail_of
 from ..steps.mix import Mix, bind_mixtures, find_histories, find_mixtures
 from ..steps.mix_history import FURTHEST, History, bound, moved_draws
@@ -27,6 +28,7 @@ from ..steps.paths import format_path
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Builder, Step
 from .edits import Change, ChangedDraws, Edit, Exclude, changed, events_from_json, with_former
+from .reweigh import convert_later
 
 _COMPARED = 3 << 16
 """Draws of a pass that are compared where a source has another number of rows."""
@@ -134,7 +136,7 @@ def adopt_state(
                     "documents, and the run delivered a part of such a window; keep the names "
                     "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
                 )
-            made.append(_takeover(base, [*made, *unmixed], path, taken[path], stand))
+            made += _takeover(base, [*made, *unmixed], path, taken[path], stand)
     return Adopted((*made, *unmixed), moves)
 
 
@@ -153,8 +155,8 @@ def _has_grown(builder: Builder, mix: Mix, path: Path, rows: Mapping[str, int]) 
 
 def _takeover(
     base: Step, edits: Sequence[Edit], path: Path, pasts: tuple[FormerMixture, ...], stand: Stand
-) -> Change:
-    """Return the change by which the mixture at a path continues at the position of a pass where
+) -> list[Change]:
+    """Return the changes by which the mixture at a path continues at the position of a pass where
     another one stops.
     """
     builder = Builder(changed(base, edits))
@@ -183,7 +185,30 @@ def _takeover(
     one_unit = (then.meters is None) == (present.meters is None)
     surplus = _carry(then.surplus(at), present) if one_unit else {}
     ended = replace(pasts[-1], lap=lap, at=at)
-    return Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))
+    changes = [Change(path, lap, Adopt(at, drawn, surplus), (*pasts[:-1], ended))]
+    weights = (rule := cast("Weighted", find_mixtures(base)[path].rule)).weights
+    if isinstance(weights, Schedule) and present.size is None and not _agree(then, present, at):
+        later = convert_later(rule, weights, then, at)
+        if later is not weights:
+            changes.append(Change(path, lap, SetWeights(at, later)))
+    return changes
+
+
+def _agree(then: Mixture, present: Mixture, at: int) -> bool:
+    """Return whether two mixtures have equal weights up to a position, by their schedules."""
+
+    def begun(mixture: Mixture) -> list[object]:
+        weights = mixture.weights
+        assert isinstance(weights, Schedule)
+        spans = (span for span in weights.spans(weights.names) if span.begin < at)
+        return [
+            (span.begin, span.first.tolist(), span.last.tolist(), span.origin, span.interpolation)
+            + ((span.target,) if not span.constant else ())
+            for span in spans
+        ]
+
+    both = isinstance(then.weights, Schedule) and isinstance(present.weights, Schedule)
+    return both and not then.log and then.names == present.names and begun(then) == begun(present)
 
 
 def _require_same_tokens(then: Mixture, present: Mixture) -> None:

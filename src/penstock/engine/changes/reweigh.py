@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from math import fsum
+from typing import NoReturn, cast
 
 from ...arguments import check_int, check_position
-from ...errors import ConfigError
-from ...schedule import Schedule, convert_to_json_number
+from ...errors import ConfigError, StateError
+from ...schedule import Schedule, check_names, convert_to_json_number
 from ...types import Path
-from ..mixing import SetWeights
-from ..steps.mix import bind_mixtures
+from ..mixing import Mixture, SetWeights
+from ..mixing.rules import Weighted
+from ..steps.mix import bind_mixtures, find_histories, find_mixtures
 from ..steps.step import Builder, Step
 from .edits import Change, Edit, locate_mixture
 
@@ -58,7 +60,30 @@ def reweighed(
             f"position {furthest}, and the past cannot change; give a later position"
         )
     lap, place = place_in(builder, path, position, here[0])
+    found = find_histories(builder, indexed=True).get(path)
+    if isinstance(weights, Schedule) and found is not None and lap == here[0]:
+        rule = cast("Weighted", find_mixtures(base)[path].rule)
+        weights = convert_later(rule, weights, found.at(lap), place)
     return position, Change(path, lap, SetWeights(place, weights))
+
+
+def convert_later(rule: Weighted, schedule: Schedule, before: Mixture, at: int) -> Schedule:
+    """Return a schedule of tokens in samples, behind the draws of an endless mixture before `at`.
+
+    Its later points keep their places in the tokens of the run, whatever the weights were before.
+    """
+    if schedule.unit != "tokens" or rule.lengths is None or not at or before.size is not None:
+        return schedule
+    means = dict(rule.lengths)
+    check_names(schedule.names, tuple(means), "the schedule")
+    usual = fsum(means.values()) / len(means)
+    known = before.lengths or tuple(means.get(name, usual) for name in before.names)
+    drawn: list[int] = before.counts(at).tolist()
+    try:
+        exact = [meter.tokens(n) for meter, n in zip(before.meters or (), drawn, strict=True)]
+    except (StateError, ValueError):  # without meters, or an input that is gone
+        exact = [n * mean for n, mean in zip(drawn, known, strict=True)]
+    return schedule.in_tokens(means, rule.unit == "tokens", (at, int(fsum(exact) + 0.5)))
 
 
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:
