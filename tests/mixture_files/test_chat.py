@@ -304,3 +304,25 @@ def test_a_bad_conversation_names_file_and_row(chats: Path, write: Any) -> None:
     with pytest.raises(ps.DataError, match="no known chat format") as error:
         next(iter(ps.load(path)))
     assert "a.jsonl" in f"{error.value} {getattr(error.value, '__notes__', '')}"
+
+
+def test_packed_chats_beside_texts_without_masks_are_an_error(chats: Path, write: Any) -> None:
+    (chats / "x.jsonl").write_text("".join(json.dumps({"text": f"t {i}"}) + "\n" for i in range(9)))
+    encodings = {
+        "t": "tokenise: {tokenizer: t.json}",
+        "c": "chat: {tokenizer: t.json, template: chatml}",
+    }
+    for text_has, is_wrong in (("t", True), ("c", False)):
+        file = write(
+            f"sources:\n  a: {{path: a.jsonl, {encodings['c']}}}\n"
+            f"  n:\n    mixture:\n      sources:\n        x: {{path: x.jsonl, {encodings[text_has]}}}\n"
+            "pack: {length: 64}\nglobal_batch_size: 2\n"
+        )
+        messages = [problem.message for problem in lint(file)]
+        if is_wrong:
+            with pytest.raises(ps.errors.ConfigError, match="'a' has chat.* 'n/x' has tokenise"):
+                ps.load(file)
+            assert any("'n/x' has tokenise, without" in message for message in messages)
+        else:
+            assert messages == []
+            assert next(iter(ps.load(file)))["tokens"].shape == (2, 64)

@@ -164,6 +164,7 @@ def test_folders_that_are_named_like_a_scheme_are_folders(
     ("name", "format"),
     [
         ("x.parquet", "parquet"),
+        ("x.pq", "parquet"),
         ("x.arrow", "arrow"),
         ("x.IPC", "arrow"),
         ("x.feather", "arrow"),

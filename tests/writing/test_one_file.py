@@ -32,8 +32,7 @@ def test_written_is_read_back(ending: str, kind: str, tmp_path: Path) -> None:
         pytest.importorskip("zstandard")
     path = tmp_path / f"a{ending}"
     assert STREAMS[kind]().write(path) == [path]
-    reader = ps.read(path, format="parquet") if ending == ".pq" else ps.read(path)
-    assert list(reader) == ROWS
+    assert list(ps.read(path)) == ROWS
     assert [file.name for file in tmp_path.iterdir() if not file.name.startswith(".")] == [
         path.name
     ]

@@ -36,6 +36,7 @@ def build(model: MixtureFile) -> Dataset:
         ConfigError: A source cannot be opened, or settings contradict each other.
         DataError: The data of a source is damaged.
     """
+    require_equal_samples(model)
     shared = _SharedResources({}, {}, read_excluded_rows(model), build_pack_options(model))
     mixture = _build_mixture(model, shared)
     try:
@@ -45,6 +46,33 @@ def build(model: MixtureFile) -> Dataset:
     if any(map(can_drop, shared.chats.values())):
         limited = limited.map(remove_dropped, may_skip=True)
     return _pack_and_batch(model, limited)
+
+
+def require_equal_samples(model: MixtureFile) -> None:
+    """Raise an error if chats, with loss masks, are packed beside texts, without.
+
+    Args:
+        model: The description.
+
+    Raises:
+        ConfigError: One source has `chat`, another one `tokenise`, and the file has `pack`.
+    """
+    names = dict(_iter_encodings(model, "")) if model.pack is not None else {}
+    if {"chat", "tokenise"} <= names.keys():
+        raise ConfigError(
+            f"pack: {names['chat']!r} has chat, with loss masks, and {names['tokenise']!r} has "
+            "tokenise, without: give texts a chat too, which learns all of a field 'text'"
+        )
+
+
+def _iter_encodings(model: MixtureFile, above: str) -> Iterator[tuple[str, str]]:
+    """Yield "chat" or "tokenise" for each source that is drawn, with its full name."""
+    for source in model.sources:
+        if source.mixture is not None:
+            inner = source.mixture.inside(model)
+            yield from _iter_encodings(inner, f"{above}{source.name}/")
+        elif not source.zero and (how := source.encoding(model)) is not None:
+            yield "chat" if isinstance(how, Chatting) else "tokenise", above + source.name
 
 
 def check_sources(model: MixtureFile) -> None:

@@ -32,6 +32,7 @@ from .build import (
     check_sources,
     collect_tokenizers,
     make_chat,
+    require_equal_samples,
     resolve_token,
 )
 from .check import parse_mixture
@@ -96,6 +97,7 @@ def lint(
         try:
             with convert_storage_errors(path):
                 linter.check_mixture(model, "", 1.0, model.run)
+                linter.check_samples(model)
                 linter.check_special_tokens(model)
                 linter.check_dtypes(model)
                 linter.check_build(model)
@@ -537,6 +539,15 @@ class _MixtureLinter:
         if wide:
             message += f", and reading an id of {', '.join(wide)} beyond {dtype} is an error"
         self.notes.problems.append(Problem(node.file, node.line, "pack", "note", message))
+
+    def check_samples(self, model: MixtureFile) -> None:
+        """Report packed sources whose samples have different features."""
+        try:
+            require_equal_samples(model)
+        except ConfigError as error:
+            self.notes.error(
+                model.marks.get("pack", model.marks[""]), "pack", str(error).removeprefix("pack: ")
+            )
 
     def check_special_tokens(self, model: MixtureFile) -> None:
         """Report tokens around packed documents that the tokenizer lacks.

@@ -72,6 +72,7 @@ TOKEN_TYPES: tuple[TokenType, ...] = get_args(TokenType)
 
 FORMATS: dict[str, FormatName] = {
     ".parquet": "parquet",
+    ".pq": "parquet",
     ".arrow": "arrow",
     ".ipc": "arrow",
     ".feather": "arrow",

@@ -16,7 +16,7 @@ from chat_cases import CONTROL, NOT_SPECIAL, bpe, decode, random_conversation
 from penstock.errors import ConfigError, DataError, Skip
 from penstock.testing import assert_resumes
 from penstock.text import TRANSFORMERS, CausalLM, Chat
-from penstock.text.chat import FAMILIES
+from penstock.text.chat import FAMILIES, ChatStats
 
 
 def turns(*texts: str, system: str | None = None) -> list[dict[str, Any]]:
@@ -453,7 +453,7 @@ def test_dropped_samples_are_counted_and_reported(caplog: Any) -> None:
     chat = chatml(max_length=50)
     with caplog.at_level(logging.WARNING, "penstock"):
         assert len(list(ps.from_sequence(samples).map(chat, may_skip=True))) == 20
-    assert chat.stats._replace(samples=0) == (0, 0, 10, 3, 0, 0, 0) and chat.stats.samples == 33
+    assert chat.stats == ChatStats(samples=33, too_long=10, untrained=3)
     lines = [record.getMessage() for record in caplog.records if "Chat" in record.getMessage()]
     # The numbers depend on how many samples are encoded at once.
     assert lines[0] == "Chat: samples over max_length, which were dropped: 1, in 1 samples so far"
@@ -484,7 +484,8 @@ def test_workers_report_what_they_dropped() -> None:
     with ps.Loader(ds, workers=2, executor="processes") as loader:
         assert len(list(loader)) == 20
         counts = loader.stats()["functions"]
-    assert chat.stats == (33, 0, 10, 3, 0, 0, 0) and other.stats == (0,) * 7
+    assert chat.stats == ChatStats(samples=33, too_long=10, untrained=3)
+    assert other.stats == ChatStats()
     assert counts == {"Chat": chat.stats._asdict()}
 
 
@@ -494,7 +495,7 @@ def test_a_failing_sample_is_not_counted_twice() -> None:
         chat.many([TWO, {"dialog": 1}])
     assert chat.stats.samples == 0
     found = chat.many([TWO, turns("a?")])
-    assert isinstance(found[1], Skip) and chat.stats == (2, 0, 0, 1, 0, 0, 0)
+    assert isinstance(found[1], Skip) and chat.stats == ChatStats(samples=2, untrained=1)
 
 
 def test_errors_of_samples_name_file_and_row(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from chat_cases import bpe, decode
+from chat_cases import FAMILIES, bpe, decode
 from penstock.errors import DataError
 from penstock.text import Chat
 from penstock.text.chat import FORMATS
@@ -396,3 +396,35 @@ def test_tools_that_the_template_does_not_write_are_counted() -> None:
     for encoder in encoders:
         encoder(sample)
     assert [encoder.stats.dropped_tools for encoder in encoders] == [1, 0]
+
+
+def test_tool_calls_that_the_template_does_not_write_are_counted() -> None:
+    call = {"type": "function", "function": {"name": "f", "arguments": {"x": 1}}}
+    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    sample = {"messages": [say("user", "q"), asked, say("tool", "r"), say("assistant", "a")]}
+    families = "llama3", "gemma", "phi4", "chatml", "qwen", "mistral", "deepseek"
+    encoders = [Chat(bpe(), template=family) for family in families]
+    for encoder in encoders:
+        encoder(sample)
+    assert [encoder.stats.dropped_calls for encoder in encoders] == [1, 1, 1, 0, 0, 0, 0]
+    assert not any(encoder.stats.dropped_messages for encoder in encoders)
+
+
+def test_messages_that_the_template_does_not_write_are_counted() -> None:
+    talk = [say("user", "q"), say("function_call", "f(2)"), say("assistant", "a")]
+    for family, dropped in (("qwen", 1), ("deepseek", 1), ("chatml", 0), ("gemma", 0)):
+        encoder = Chat(bpe(), template=family)
+        encoder({"messages": talk})
+        assert encoder.stats.dropped_messages == dropped
+    encoder = Chat(bpe(), template="mistral-v3")
+    encoder({"messages": [say("system", "s!"), say("assistant", "a")]})
+    assert encoder.stats.dropped_messages == 1
+
+
+def test_a_system_message_before_an_answer_is_not_lost() -> None:
+    talk = [say("system", "s!"), say("assistant", "hi"), say("user", "q?"), say("assistant", "a")]
+    for family in FAMILIES:
+        encoder = Chat(bpe(), template=family)
+        text = decode(encoder({"messages": talk}))
+        assert text.count("s!") == 1 and text.index("s!") < text.index("q?")
+        assert not encoder.stats.dropped_messages

@@ -18,6 +18,10 @@ _REPORTS = {
     "changed_answers": "answers that the chat template changed or dropped; the loss covers what is "
     "left of them",
     "dropped_tools": "samples with schemas of tools, which the chat template does not write",
+    "dropped_calls": "tool calls, which the chat template does not write: choose another template, or "
+    "leave such samples out",
+    "dropped_messages": "messages that the chat template does not write: check their roles, or map "
+    "them by roles=",
     "control_tokens": "samples with control tokens in their text, which are encoded as text; "
     "allowed_special= would make them tokens",
 }
@@ -36,6 +40,9 @@ class ChatStats(NamedTuple):
         changed_answers: answers that the template dropped or changed in part.
         control_tokens: samples with control tokens in the data, encoded as text.
         dropped_tools: samples with schemas of tools, which the template does not write.
+        dropped_calls: tool calls, which the template does not write.
+        dropped_messages: messages other than questions, answers and results of tools, which the
+            template does not write.
     """
 
     samples: int = 0
@@ -45,6 +52,8 @@ class ChatStats(NamedTuple):
     changed_answers: int = 0
     control_tokens: int = 0
     dropped_tools: int = 0
+    dropped_calls: int = 0
+    dropped_messages: int = 0
 
 
 class SampleCounter:

@@ -58,8 +58,11 @@ class SequenceRenderer:
         compiled, messages = self._compiled, conversation.messages
         own_template, locator, control = compiled.require_template()
         template, processor = own_template, compiled.processor
-        if any("tool_calls" in message for message in messages) and template.takes_text_arguments:
-            conversation = replace(conversation, messages=write_arguments(messages))
+        if calls := sum(len(message.get("tool_calls") or ()) for message in messages):
+            if template.takes_text_arguments:
+                conversation = replace(conversation, messages=write_arguments(messages))
+            if "tool_calls" not in own_template.source:
+                counts["dropped_calls"] += calls
         if conversation.tools and "tools" not in own_template.source:
             counts["dropped_tools"] += 1
         if processor is not None:
@@ -82,6 +85,7 @@ class SequenceRenderer:
             rendering = located.rendering
             spans = [span for found in located.spans.values() for span in found]
             counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
+        counts["dropped_messages"] += _count_dropped(messages, rendering.text)
         if self._train_on != "all":
             spans = locator.add_eos(rendering, spans)
         if rendering.media:
@@ -151,6 +155,21 @@ def _count_changed(
         if not text.startswith(content, start) and content not in text[start:stop]:
             changed += 1
     return changed
+
+
+def _count_dropped(messages: list[Message], text: str) -> int:
+    """Return the number of messages that are not in the rendering.
+
+    Questions are always written, `_count_changed` counts answers, and templates change results of
+    tools, such as to JSON text.
+    """
+    return sum(
+        1
+        for message in messages
+        if message["role"] not in ("user", "assistant", "tool", "ipython", "function")
+        and not message.get("media")
+        and NONCHARACTERS.sub("\ufffd", message["content"].strip()) not in text
+    )
 
 
 def _is_excluded(message: Message) -> bool:
