@@ -458,12 +458,10 @@ def _make_ragged_error(path: str, shapes: list[tuple[int, ...]]) -> DataError:
     different = list(dict.fromkeys(shapes))
     shown = ", ".join(map(str, different[:4])) + (", ..." if len(different) > 4 else "")
     name = path.removeprefix(".")
-    if () in shapes or len({shape[1:] for shape in shapes}) > 1 or "." in name or "[" in name:
+    pad = f"collate=ps.pad({{{name or 'x'!r}: 0}})"
+    pad = pad if name else f".map(lambda x: {{'x': x}}) and {pad}"
+    if () in shapes or len({shape[1:] for shape in shapes}) > 1 or {".", "["} & set(name):
         pad = "a map before"
-    elif name:
-        pad = f"collate=ps.pad({{{name!r}: 0}})"
-    else:
-        pad = ".map(lambda x: {'x': x}) and collate=ps.pad({'x': 0})"
     return DataError(
         f"{_describe_field(path)} has shapes {shown}, which do not stack: pad them with {pad}, use "
         "pack() for documents of tokens, Padded(join=) to lay them end to end, or collate=list to get "
