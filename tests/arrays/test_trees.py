@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import types
 from collections import UserDict
@@ -406,6 +407,28 @@ def test_tensors_that_do_not_join_are_errors() -> None:
             collate(samples)
     with pytest.raises(DataError, match="tensors beside arrays"):
         join_batches([torch.arange(1), np.arange(1)])
+
+
+@pytest.mark.parametrize(
+    ("samples", "remedy"),
+    [
+        ([{"ids": [1]}, {"ids": [1, 2]}], "collate=ps.pad({'ids': 0}), use"),
+        ([{"f": np.zeros((1, 4))}, {"f": np.zeros((2, 4))}], "collate=ps.pad({'f': 0}), use"),
+        ([[1], [1, 2]], ".map(lambda x: {'x': x}) and collate=ps.pad({'x': 0}), use"),
+        ([{"a": {"b": [1]}}, {"a": {"b": [1, 2]}}], "with a map before"),
+        ([([1], 0), ([1, 2], 0)], "with a map before"),
+        ([np.zeros((2, 4)), np.zeros((2, 5))], "with a map before"),
+    ],
+)
+def test_ragged_samples_name_a_call_that_pads_them(samples: list[Any], remedy: str) -> None:
+    with pytest.raises(DataError, match=re.escape(remedy)):
+        collate(samples)
+    if remedy.startswith("collate="):
+        (name,) = samples[0]
+        assert len(ps.from_sequence(samples).batch(2, collate=ps.pad({name: 0}))[0][name]) == 2
+    elif remedy.startswith(".map"):
+        mapped = ps.from_sequence(samples).map(lambda x: {"x": x})
+        assert len(mapped.batch(2, collate=ps.pad({"x": 0}))[0]["x"]) == 2
 
 
 def test_samples_that_are_nested_too_deeply_are_an_error_of_ours() -> None:

@@ -22,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import penstock as ps
 from archives import write as write_tar
 from penstock.engine.base.progress import Progress
 from penstock.errors import ConfigError, DataError, StorageError
@@ -345,6 +346,28 @@ def test_a_read_only_cache_is_said(data: Path, tmp_path: Path) -> None:
         ),
     ):
         open_files(data, cache=tmp_path / "cache")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv", "a.jsonl"])
+@pytest.mark.parametrize("home", ["file/home", "/proc/none"])
+def test_a_home_that_cannot_be_written_names_the_settings_of_the_cache(
+    name: str, home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.delenv("PENSTOCK_CACHE", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / home))
+    text = b"a\n1\n" if name == "a.csv" else b'{"a": 1}\n'
+    path = tmp_path / "data" / name
+    path.parent.mkdir()
+    path.write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    with (
+        storage.override_world(disk=Failing(closed=path.parent)),
+        pytest.raises(
+            StorageError,
+            match=r"cannot be written \(.*\): make its folder writable, or give cache=.*PENSTOCK_CACHE",
+        ),
+    ):
+        ps.read(path)
 
 
 def test_a_stale_index_in_a_read_only_folder_is_not_hidden(data: Path) -> None:

@@ -457,7 +457,11 @@ def _compute_shape(value: Any) -> tuple[int, ...]:
 def _make_ragged_error(path: str, shapes: list[tuple[int, ...]]) -> DataError:
     different = list(dict.fromkeys(shapes))
     shown = ", ".join(map(str, different[:4])) + (", ..." if len(different) > 4 else "")
-    pad = "collate=ps.pad()" if all(len(shape) == 1 for shape in shapes) else "a map before"
+    name = path.removeprefix(".")
+    pad = f"collate=ps.pad({{{name or 'x'!r}: 0}})"
+    pad = pad if name else f".map(lambda x: {{'x': x}}) and {pad}"
+    if () in shapes or len({shape[1:] for shape in shapes}) > 1 or {".", "["} & set(name):
+        pad = "a map before"
     return DataError(
         f"{_describe_field(path)} has shapes {shown}, which do not stack: pad them with {pad}, use "
         "pack() for documents of tokens, Padded(join=) to lay them end to end, or collate=list to get "

@@ -41,7 +41,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from ..errors import DataError, StorageError, convert_storage_errors
+from ..errors import DataError, StorageError, convert_storage_errors, make_storage_error
 from ..stores import get_default_cache, is_remote, storage
 from ..stores.storage import Stat
 from ..stores.urls import require_local
@@ -80,6 +80,8 @@ _MAGIC = b"PENSTOCK"
 _VERSION = 3
 _MAX_NAME_BYTES = 200  # bytes of a name, to which more is added
 _UNWRITABLE_ERRNOS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG)
+_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_PROCESS_LIMIT_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _MAX_LOGGED_FILES = 5  # files that one log line names
 _CHANGED = "changed since indexed or converted, so this is done again"
 _OTHER_VERSION = "indexed or converted by another version of Penstock, so this is done again"
@@ -359,7 +361,7 @@ def ensure_copy(
 
     def make(locked: bool) -> Header:
         def write_both() -> tuple[int, bytes]:
-            with convert_storage_errors(copy), storage.world.disk.create(copy, locked) as target:
+            with _convert_write_errors(copy), storage.world.disk.create(copy, locked) as target:
                 if fingerprint is None:
                     size = file_versions.stat_file(data).size
                     require_free_space(copy.parent, size, f"to unpack or convert {data}")
@@ -470,11 +472,31 @@ def store(
                 continue
             if file.kind.optional:
                 return None
-            raise StorageError(
-                f"{path} cannot be written ({error.strerror or error}): free space, or give "
-                "cache=FOLDER"
-            ) from error
+            raise _make_write_error(error, path) from error
     return None
+
+
+@contextlib.contextmanager
+def _convert_write_errors(path: Path) -> Generator[None]:
+    """Convert errors of the operating system while a file of the cache is written."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise _make_write_error(error, path) from error
+
+
+def _make_write_error(error: OSError, path: Path) -> StorageError:
+    if error.errno in _PROCESS_LIMIT_ERRNOS:
+        return make_storage_error(error, path)
+    remedy = "free space" if error.errno in _FULL_ERRNOS else "make its folder writable"
+    converted = StorageError(
+        f"{path} cannot be written ({error.strerror or error}): {remedy}, or give cache=FOLDER or "
+        "the environment variable PENSTOCK_CACHE=FOLDER"
+    )
+    converted.errno = error.errno
+    return converted
 
 
 def require_free_space(folder: Path, need: int, purpose: str) -> None:

@@ -521,7 +521,7 @@ def _make_length_error(name: str, lengths: Ints, lead: str, sizes: Ints) -> Data
     segment = int((lengths != sizes).argmax())
     message = f"feature {name!r} has {lengths[segment]} entries, {lead!r} has {sizes[segment]}: "
     return _make_segment_error(
-        message + "name a feature that is no sequence of tokens in unpacked=", segment
+        message + "use pack_features(), or name what holds no tokens in unpacked=", segment
     )
 
 
