@@ -402,7 +402,7 @@ def test_a_set_of_texts_selects_with_one_description(tmp_path: Path) -> None:
 
 def test_values_of_times_in_an_array_select_rows(tmp_path: Path) -> None:
     days = np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "M8[ns]")
-    pq.write_table(pa.table({"t": days}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"t": pa.array(days)}), tmp_path / "a.parquet")
     for values in (days[1:], pa.array(days[1:])):
         assert len(ps.read(tmp_path / "a.parquet", where={"t": values})) == 2
 
