@@ -104,7 +104,7 @@ def test_the_pace_grows_while_that_makes_items_cheaper_and_shrinks_where_they_ar
         assert pace.size == size
     pace.learn(16, 0.003)  # 0.19 ms each
     assert pace.size == 16
-    pace.learn(16, 0.018)
+    pace.learn(16, 0.009)
     assert pace.size == 8
     pace.learn(8, 0.003)  # cheaper than it was
     assert pace.size == 16
@@ -120,6 +120,11 @@ def test_the_pace_grows_while_that_makes_items_cheaper_and_shrinks_where_they_ar
     for _ in range(5):
         pace.learn(pace.size, 0.1)
     assert pace.size == 1
+    pace = Pace()
+    pace.learn(256, 10.0)  # after the first items, units may take longer
+    for size, seconds in ((2, 0.0079), (4, 0.0078), (4, 0.0159), (2, 0.017)):
+        pace.learn(pace.size, seconds)
+        assert pace.size == size
 
 
 class Attributes(dict[str, Any]):

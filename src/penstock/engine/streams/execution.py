@@ -52,6 +52,7 @@ from .stream import UnaryStream
 LARGEST_SAMPLE_UNIT = 1 << 11  # items of one sample in a unit at most
 LARGEST_UNIT = 256  # other items
 SLOW_PULL = 0.001  # seconds for a unit of the feed
+_FIRST_ITEMS = 256  # items that are computed in small units, so that the first batch is early
 
 
 @dataclass(frozen=True)
@@ -380,20 +381,24 @@ class ExecutionLoop(UnaryStream):
 class Pace:
     """The number of items to compute at a time.
 
-    It grows as long as that makes an item cheaper, up to several milliseconds.
+    It grows as long as that makes an item cheaper, up to a few milliseconds for the first items,
+    and up to several later.
 
     Only the speed depends on it, never an item or a cursor.
     """
 
     def __init__(self, most: int = LARGEST_UNIT) -> None:
         self.size, self._most = 1, most
-        self._per_item = float("inf")
+        self._per_item, self._items = float("inf"), 0
 
     def learn(self, items: int, seconds: float) -> None:
         """Adapt the size to the seconds that some items took."""
         per_item = seconds / max(items, 1)
-        if seconds < 0.002 or (seconds < 0.008 and per_item < 0.95 * self._per_item):
+        early = self._items < _FIRST_ITEMS
+        longest, cheaper = (0.004, 0.9) if early else (0.008, 0.95)
+        self._items += items
+        if seconds < 0.002 or (seconds < longest and per_item < cheaper * self._per_item):
             self.size = min(self.size * 2, self._most)
-        elif seconds > 0.016:
+        elif seconds > 2 * longest:
             self.size = max(1, self.size // 2)
         self._per_item = per_item
