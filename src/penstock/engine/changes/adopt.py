@@ -123,11 +123,7 @@ def adopt_state(
         taken, key=len, reverse=True
     ):  # inner mixtures first: their lengths are lengths of inputs
         if path not in stands:
-            raise StateError(
-                f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a "
-                "whole, or a slice, a limit or a shorter input beside it gives its samples again, "
-                "so it cannot be changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
-            )
+            raise _make_out_of_order_error(path)
         if any(stand := stands[path]):
             then, names = taken[path][-1].mixture.names, now[path].mixture.names
             if stand.held and then != names:
@@ -163,6 +159,10 @@ def _takeover(
     present = find_histories(builder, indexed=True)[path].mixture
     lap, at, behind, _ = stand
     then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
+    try:
+        then.counts(at)
+    except IndexError:  # a selection gave later places before
+        raise _make_out_of_order_error(path) from None
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
     needed = {then.names[i] for i in drawn_from}
     if gone := sorted(needed - {*present.names}):
@@ -192,6 +192,14 @@ def _takeover(
         if later is not weights:
             changes.append(Change(path, lap, SetWeights(at, later)))
     return changes
+
+
+def _make_out_of_order_error(path: Path) -> StateError:
+    return StateError(
+        f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, or a "
+        "slice, a limit or a shorter input beside it gives its samples again, so it cannot be "
+        "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
+    )
 
 
 def _agree(then: Mixture, present: Mixture, at: int) -> bool:
