@@ -467,7 +467,7 @@ def mix(
     key = check_int(seed, "mix(seed={})")
     replacements = Replacements() if count == "settled" else None
     sizer = size_packed(packed)
-    by_tokens = "tokens" in (unit, weights.unit if isinstance(weights, Schedule) else unit)
+    by_tokens = unit == "tokens" or (isinstance(weights, Schedule) and weights.unit == "tokens")
     weighted = Weighted(
         shares,
         key,
@@ -509,7 +509,7 @@ _MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None)
 
 
 def size_packed(options: Mapping[str, Any] | None) -> Sizer | None:
-    """Return how samples count once they are packed; None if packing adds and cuts nothing."""
+    """Return the size of a sample once it is packed; None if packing adds and cuts nothing."""
     if options is None:
         return None
     if not isinstance(options, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]

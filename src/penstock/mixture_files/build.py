@@ -45,7 +45,7 @@ def build(model: MixtureFile) -> Dataset:
         raise _no_tokens("horizon", "the mixture", "horizon: {samples: N}") from error
     if any(map(can_drop, shared.chats.values())):
         limited = limited.map(remove_dropped, may_skip=True)
-    return _pack_and_batch(model, limited)
+    return _pack_and_batch(model, limited, shared.pack)
 
 
 def require_equal_samples(model: MixtureFile) -> None:
@@ -119,7 +119,7 @@ class _SharedResources(NamedTuple):
 
     @property
     def sizer(self) -> Sizer | None:
-        """Return what samples count once they are packed."""
+        """Return the size of a sample once it is packed."""
         return size_packed(self.pack)
 
     def encoder(self, how: Tokenising | Chatting | None) -> Tokenise | Chat | None:
@@ -408,9 +408,9 @@ def build_schedule(
     return replace(schedule.in_samples(size), unit=counted)
 
 
-def _pack_and_batch(model: MixtureFile, ds: Dataset) -> Dataset:
-    if options := build_pack_options(model):
-        ds = ds.pack(**options)
+def _pack_and_batch(model: MixtureFile, ds: Dataset, pack: Mapping[str, Any] | None) -> Dataset:
+    if pack:
+        ds = ds.pack(**pack)
     ds = limit_rows(model, ds)
     if model.batch:
         collate = list if model.batch.collate == "list" else None

@@ -40,7 +40,7 @@ from penstock.plan import Plan
 from penstock.posttraining.replacements import ReplacedDraws
 from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
-from penstock.types import is_source
+from penstock.types import Sizer, is_source
 
 from .target_shares import compute_target_shares
 
@@ -283,9 +283,8 @@ class Target:
         """Tokens of each source with known lengths, with those that packing adds, and cut as it cuts."""
         pack, known = self._pack, self.plan.compiled.builder.lengths
         if pack is not None:
-            known, most = pack.lengths, pack.row_length if pack.truncates else None
-            if most is not None:
-                known = known.derive(f"at most {most}", lambda sizes: np.minimum(sizes, most))
+            most = pack.row_length if pack.truncates else None
+            known = pack.lengths.count_by(Sizer(len, most=most))
         out = dict[str, int]()
         for leaf, lengths in zip(self.leaves, known.by_leaf, strict=True):
             if is_source(leaf.source) and len(lengths) == len(leaf.source):

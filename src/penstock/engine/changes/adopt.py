@@ -160,7 +160,7 @@ def _takeover(
     lap, at, behind, _ = stand
     then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
     try:
-        then.counts(at)
+        delivered = then.counts(at).tolist()
     except IndexError:  # a selection gave later places before
         raise _make_out_of_order_error(path) from None
     drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
@@ -170,9 +170,7 @@ def _takeover(
             f"the run still needs draws from input {', '.join(map(repr, gone))}, which the mixture "
             "no longer has; give it weight 0 instead of removing it"
         )
-    counts = dict(
-        zip(then.names, zip(then.counts(at).tolist(), then.sizes, strict=True), strict=True)
-    )
+    counts = dict(zip(then.names, zip(delivered, then.sizes, strict=True), strict=True))
     drawn = {
         name: moved_draws(*counts[name], size)
         for name, size in zip(present.names, present.sizes, strict=True)
