@@ -24,6 +24,7 @@ from ..base.shown import counted
 from ..changes.adopt import Places, Stand, adopt_state, describe_mixtures, standing, with_other_rows
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
+from ..changes.row_lengths import keep_row_lengths
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
@@ -539,6 +540,11 @@ class Session:
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
                 raise make_other_pipeline_error(body.pipeline, self.description)
+            if self.group:
+                at = parse_cursor_int(cursors[0])
+                changes = keep_row_lengths(
+                    base, body.pipeline, changes, self.epoch, at, body.pass_sizes
+                )
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
