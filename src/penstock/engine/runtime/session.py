@@ -541,10 +541,8 @@ class Session:
             if not adopt:
                 raise make_other_pipeline_error(body.pipeline, self.description)
             if self.group:
-                at = parse_cursor_int(cursors[0])
-                changes = keep_row_lengths(
-                    base, body.pipeline, changes, self.epoch, at, body.pass_sizes
-                )
+                stand = body.epoch, body.position, body.pass_sizes
+                changes = keep_row_lengths(base, body.pipeline, changes, *stand)
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
