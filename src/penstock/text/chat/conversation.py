@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -19,12 +20,22 @@ Message: TypeAlias = dict[str, Any]
 The content may have marks of media, which are in "media".
 """
 
+CALL_ROLE = "function_call"
+"""Role of turns in which the assistant calls tools, as JSON text."""
+
 ROLE_ALIASES = {
     **dict.fromkeys(("human", "prompter"), "user"),
     **dict.fromkeys(("gpt", "chatgpt", "model", "bot", "bard", "bing", "claude"), "assistant"),
-    **dict.fromkeys(("observation", "tool_response", "tool_results"), "tool"),
+    **dict.fromkeys(("observation", "tool_response", "tool_result", "tool_results"), "tool"),
+    **dict.fromkeys(("function_response", "function-response"), "tool"),
+    **dict.fromkeys(("tool_call", "function-call"), CALL_ROLE),
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
+
+KNOWN_ROLES = frozenset(
+    ("system", "developer", "user", "assistant", "tool", "function", "ipython")
+)
+"""Roles that chat templates use."""
 
 _MEDIA_TYPES = {
     **{kind: kind for kind in MEDIA_MARKS},
@@ -160,12 +171,18 @@ class MessageReader:
         content: the key of the content, if not "content" or "value".
         roles: roles of the data by the name that the template knows.
         takes_media: whether parts other than text are read.
+        writes_calls: whether the template writes tool calls; else turns of calls are text.
+        template_roles: other roles that the template names.
+        counts: receives what was left out, by the fields of `ChatStats`.
     """
 
     role: str | None = None
     content: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     takes_media: bool = False
+    writes_calls: bool = True
+    template_roles: frozenset[str] = frozenset()
+    counts: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     @property
     def _is_standard(self) -> bool:
@@ -209,12 +226,23 @@ class MessageReader:
             raise DataError(
                 f"message {number} has the role {role!r}: map it, such as roles={{{role!r}: 'user'}}"
             )
+        calls = message.pop("tool_calls", None)
+        message = {
+            key: self._drop_nulls(item) if isinstance(item, Mapping) or is_list(item) else item
+            for key, item in message.items()
+        }
         reasoning = next((message[name] for name in _REASONING_NAMES if name in message), None)
         if isinstance(reasoning, str):
             message["reasoning_content"] = reasoning
-        if calls := message.pop("tool_calls", None):
-            message["tool_calls"] = [_read_tool_call(call) for call in _read_json(calls)]
-        if content is None and not calls and reasoning is None:
+        if calls is not None and len(calls := self._read_list(calls)):
+            message["tool_calls"] = [_read_tool_call(call) for call in calls]
+        elif isinstance(message.get("function_call"), Mapping):  # the earlier form of OpenAI
+            message["tool_calls"] = _make_tool_calls([message["function_call"]])
+        if role == CALL_ROLE and role not in self.template_roles:
+            role, content = "assistant", self._read_call_turn(content, message)
+        elif role not in KNOWN_ROLES | self.template_roles and role not in self.roles.values():
+            self.counts["unknown_roles"] += 1
+        if content is None and "tool_calls" not in message and reasoning is None:
             raise DataError(
                 f"message {number} has no content, only {_list_keys(given)}: name its key, such as "
                 "fields={'content': 'text'}"
@@ -226,17 +254,49 @@ class MessageReader:
         text = _join_parts([content] if isinstance(content, str) else content, number, media)
         return {**message, "role": role, "content": text, "media": media}
 
+    def read_tools(self, value: Any) -> list[Any] | None:
+        """Return the tools of a sample, given as a list or as JSON text; `None` without tools.
 
-def read_tools(value: Any) -> list[Any] | None:
-    """Return the tools of a sample, given as a list or as JSON text; `None` without tools.
+        Args:
+            value: the field with the tools.
 
-    Args:
-        value: the field with the tools.
+        Raises:
+            DataError: if the text is not a JSON list.
+        """
+        return [*self._read_list(value)] or None if value is not None else None
 
-    Raises:
-        DataError: if the text is not a JSON list.
-    """
-    return list(_read_json(value)) or None if value is not None else None
+    def _read_call_turn(self, content: Any, message: Message) -> Any:
+        """Return the content of a turn of calls, and add its calls to the message.
+
+        The content stays text if it is no JSON of calls, or if the template writes no calls.
+        """
+        value = content if isinstance(content, str) else self._drop_nulls(content)
+        calls = _parse_calls(value)
+        if calls is None:
+            return content
+        if not self.writes_calls:
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        message["tool_calls"] = calls
+        return ""
+
+    def _read_list(self, value: Any) -> Sequence[Any]:
+        """Return the values of a list without keys that are null, or of its JSON text."""
+        values = _read_json(value)
+        return values if isinstance(value, str) else self._drop_nulls(values)
+
+    def _drop_nulls(self, value: Any) -> Any:
+        """Return plain values without the keys of mappings that are null, at any depth.
+
+        Columnar files store mappings as structs with the keys of all rows, and null where a row has
+        no such key. So null keys are dropped in every format: equal chats give equal tokens.
+        """
+        if isinstance(value, Mapping):
+            items = cast("Mapping[Any, Any]", value).items()
+            self.counts["dropped_nulls"] += sum(item is None for _, item in items)
+            return {key: self._drop_nulls(item) for key, item in items if item is not None}
+        if is_list(value):
+            return [self._drop_nulls(item) for item in cast("Iterable[Any]", value)]
+        return cast(Any, value).item() if isinstance(value, np.generic) else value
 
 
 def is_list(value: Any) -> bool:
@@ -273,6 +333,38 @@ def _read_tool_call(call: Any) -> Any:
         if isinstance(parsed, dict):
             function["arguments"] = ToolArguments(cast("dict[str, Any]", parsed), arguments)
     return {**result, "function": function} if isinstance(inner, Mapping) else function
+
+
+def _parse_calls(content: Any) -> list[Any] | None:
+    """Return the tool calls of a turn; `None` if it has anything but calls with names.
+
+    Args:
+        content: JSON text, or its value.
+    """
+    if isinstance(content, str):
+        try:
+            content = json.loads(content)
+        except ValueError:
+            return None
+    calls: list[Any] = content if isinstance(content, list) else [content]
+
+    def has_name(call: Any) -> bool:
+        function: Any = call.get("function", call) if isinstance(call, Mapping) else None
+        return isinstance(function, Mapping) and isinstance(function.get("name"), str)  # pyright: ignore[reportUnknownMemberType]
+
+    return _make_tool_calls(calls) if calls and all(map(has_name, calls)) else None
+
+
+def _make_tool_calls(calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return tool calls in the form of templates, from calls or the functions in them."""
+    results = list[Any]()
+    for call in calls:
+        if "function" not in call:
+            function = {**call}
+            function.setdefault("arguments", function.pop("parameters", {}))
+            call = {"type": "function", "function": function}
+        results.append(_read_tool_call(call))
+    return results
 
 
 def _join_parts(content: Any, number: int, media: list[MediaPart] | None = None) -> str:
