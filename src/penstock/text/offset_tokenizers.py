@@ -251,13 +251,21 @@ class _HuggingFaceTokenizer:
             backend.encode("a", add_special_tokens=special).tokens for special in (False, True)
         )
         self.prefix: str = full[0] if full[:1] != bare[:1] and full[0] in self.special else ""
-        starts = range(len(full) - len(bare) + 1) if bare else ()
+        self.bos, self.eos = self._find_ends(bare, full) if bare else ("", "")
+
+    def _find_ends(self, bare: list[str], full: list[str]) -> tuple[str, str]:
+        """Return the tokens that the post-processor adds on each side, if it is one token each.
+
+        Several tokens, such as one of a language beside another, tell nothing.
+        """
+        starts = range(len(full) - len(bare) + 1)
         start = next((i for i in starts if full[i : i + len(bare)] == bare), 0)
-        # Several tokens, such as those of a language, tell nothing.
-        added = (full[:start], full[start + len(bare) :] if bare else [])
-        self.bos, self.eos = (
-            token[0] if len(token) == 1 and token[0] in self.special else "" for token in added
+        before, after = full[:start], full[start + len(bare) :]
+        bos, eos = (
+            side[0] if len(side) == 1 and side[0] in self.special else ""
+            for side in (before, after)
         )
+        return bos, eos
 
     def _load(self, content: str) -> Any:
         tokenizer: Any = self._backend.from_str(content)

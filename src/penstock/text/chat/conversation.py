@@ -32,9 +32,7 @@ ROLE_ALIASES = {
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
 
-KNOWN_ROLES = frozenset(
-    ("system", "developer", "user", "assistant", "tool", "function", "ipython")
-)
+KNOWN_ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function", "ipython"))
 """Roles that chat templates use."""
 
 _MEDIA_TYPES = {
@@ -324,6 +322,8 @@ def _read_tool_call(call: Any) -> Any:
     function: dict[str, Any] = (
         {**cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else result
     )
+    if {*function} <= {"name", "id", "type"}:
+        function["arguments"] = {}
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
@@ -346,11 +346,14 @@ def _parse_calls(content: Any) -> list[Any] | None:
             content = json.loads(content)
         except ValueError:
             return None
-    calls: list[Any] = content if isinstance(content, list) else [content]
+    calls: list[Any] = [*content] if is_list(content) else [content]
 
     def has_name(call: Any) -> bool:
-        function: Any = call.get("function", call) if isinstance(call, Mapping) else None
-        return isinstance(function, Mapping) and isinstance(function.get("name"), str)  # pyright: ignore[reportUnknownMemberType]
+        if not isinstance(call, Mapping):
+            return False
+        fields = cast("Mapping[str, Any]", call)
+        function: Any = fields.get("function", fields)
+        return isinstance(function, Mapping) and isinstance(cast(Any, function).get("name"), str)
 
     return _make_tool_calls(calls) if calls and all(map(has_name, calls)) else None
 
