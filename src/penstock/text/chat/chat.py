@@ -71,8 +71,8 @@ class Chat:
 
     Raises:
         ConfigError: for a tokenizer without offsets, a template that cannot be found or that the
-            tokenizer lacks tokens for, texts for a tokenizer that does not name its eos token, and
-            invalid arguments.
+            tokenizer lacks tokens for, and invalid arguments. Also for texts, if the tokenizer does
+            not name its eos token.
         DataError: for samples in no known format, and conversations that the template refuses.
         Skip: for dropped samples; use `map(chat, may_skip=True)`.
 
