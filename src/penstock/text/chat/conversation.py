@@ -45,6 +45,7 @@ _MEDIA_TYPES = {
 _MEDIA_KEYS = ("url", "path", "base64", "bytes", "array", "data")
 _MEDIA_MARK = re.compile(f"[{''.join(MEDIA_MARKS.values())}]")
 
+_SCALARS = frozenset((str, int, float, bool))
 _COMMON_ROLES = ("user", "assistant", "system")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
@@ -226,7 +227,7 @@ class MessageReader:
             )
         calls = message.pop("tool_calls", None)
         message = {
-            key: self._drop_nulls(item) if isinstance(item, Mapping) or is_list(item) else item
+            key: item if type(item) in _SCALARS else self._drop_nulls(item)
             for key, item in message.items()
         }
         reasoning = next((message[name] for name in _REASONING_NAMES if name in message), None)
@@ -288,10 +289,16 @@ class MessageReader:
         Columnar files store mappings as structs with the keys of all rows, and null where a row has
         no such key. So null keys are dropped in every format: equal chats give equal tokens.
         """
-        if isinstance(value, Mapping):
-            items = cast("Mapping[Any, Any]", value).items()
-            self.counts["dropped_nulls"] += sum(item is None for _, item in items)
-            return {key: self._drop_nulls(item) for key, item in items if item is not None}
+        if type(value) in _SCALARS:  # the usual case
+            return value
+        if type(value) is dict or isinstance(value, Mapping):
+            kept, items = dict[Any, Any](), cast("Mapping[Any, Any]", value).items()
+            for key, item in items:
+                if item is not None:
+                    kept[key] = item if type(item) in _SCALARS else self._drop_nulls(item)
+            if len(kept) < len(items):
+                self.counts["dropped_nulls"] += len(items) - len(kept)
+            return kept
         if is_list(value):
             return [self._drop_nulls(item) for item in cast("Iterable[Any]", value)]
         return cast(Any, value).item() if isinstance(value, np.generic) else value
