@@ -246,6 +246,8 @@ def test_the_earlier_function_calls_of_openai_are_calls() -> None:
     talk = openai()
     talk["messages"][1] = say("assistant", None, function_call=call)
     require_equal(encode, talk, openai(make_call("add", {"x": 2})))
+    talk["messages"][1] = say("assistant", "a", function_call={"name": None, "arguments": None})
+    require_equal(encode, talk, openai(content="a"))
 
 
 # ---------------------------------------------------------------- roles

@@ -235,8 +235,10 @@ class MessageReader:
             message["reasoning_content"] = reasoning
         if calls is not None and len(calls := self._read_list(calls)):
             message["tool_calls"] = [_read_tool_call(call) for call in calls]
-        elif isinstance(message.get("function_call"), Mapping):  # the earlier form of OpenAI
-            message["tool_calls"] = _make_tool_calls([message["function_call"]])
+        elif (call := message.get("function_call")) and isinstance(call, Mapping):
+            message["tool_calls"] = _make_tool_calls(
+                [cast(Any, call)]
+            )  # the earlier form of OpenAI
         if role == CALL_ROLE and role not in self.template_roles:
             role, content = "assistant", self._read_call_turn(content, message)
         elif role not in KNOWN_ROLES | self.template_roles and role not in self.roles.values():
