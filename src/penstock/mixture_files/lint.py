@@ -125,7 +125,7 @@ class _MixtureLinter:
     chats: set[str] = field(default_factory=set[str])
     unknown: set[str] = field(default_factory=set[str])  # sources whose rows are unknown
     without_tokens: set[str] = field(default_factory=set[str])
-    places: dict[str, tuple[MixtureNode, str]] = field(
+    nodes: dict[str, tuple[MixtureNode, str]] = field(
         default_factory=dict[str, tuple[MixtureNode, str]]
     )  # full name of a source -> where the file describes it
 
@@ -157,7 +157,7 @@ class _MixtureLinter:
             no_weight = source.weight is None and weighted and not model.groups and not model.stages
             source_share = None if shares is None or no_weight else shares.get(source.name, 0.0)
             name = above + source.name
-            self.places[name] = source.marks[""], key
+            self.nodes[name] = source.marks[""], key
             if source.mixture is not None:
                 nested = source.mixture.inside(model)
                 self.check_mixture(
@@ -678,7 +678,7 @@ class _MixtureLinter:
         """Report sources that do not open by themselves, if their rows are known."""
         known = _without_sources(_without_reads(model), self.unknown, "")
         for name, message in find_source_problems(known).items():
-            node, key = self.places[name]
+            node, key = self.nodes[name]
             self.notes.error(node, key, message)
 
     def check_dtypes(self, model: MixtureFile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import pairwise
@@ -404,10 +405,47 @@ def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
     )
+    adopting = (
+        _PACKING_IS_ADOPTED
+        if list_other_packing(saved, now)
+        else "continues with other mixtures and functions, but not with other seeds, shuffles or "
+        "limits within a pass"
+    )
     return StateError(
         f"the state is of another pipeline:\n{shown}\n"
-        "load it into the pipeline that saved it; on_mismatch='adopt' continues with other "
-        "mixtures and functions, but not with other seeds, shuffles or limits within a pass"
+        f"load it into the pipeline that saved it; on_mismatch='adopt' {adopting}"
+    )
+
+
+_PACKING_IS_ADOPTED = (
+    "takes another packing at the end of a pass, which a repeated or endless dataset never reaches"
+)
+
+
+def list_other_packing(saved: Any, now: Json) -> list[str]:
+    """Return the differences of two pipelines by which they pack other rows.
+
+    Args:
+        saved: description of the pipeline of a state.
+        now: description of the present one.
+    """
+    return [
+        line
+        for line in list_differences(saved, now)
+        if re.search(r"^(\S*\.)?pack(:|\.(?!pad:))", line)
+    ]
+
+
+def make_other_packing_error(lines: Sequence[str]) -> StateError:
+    """Return the error for a state in the middle of a pass of other rows.
+
+    Args:
+        lines: the result of `list_other_packing`.
+    """
+    return StateError(
+        f"adopt: the run packs other rows ({', '.join(lines)}), so tokens of this pass would be "
+        f"repeated or lost: keep the packing, or start a new run; on_mismatch='adopt' "
+        f"{_PACKING_IS_ADOPTED}"
     )
 
 
