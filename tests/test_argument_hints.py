@@ -148,6 +148,12 @@ def test_wrong_choices(call: Callable[[], Any], said: str) -> None:
         call()
 
 
+def test_a_position_before_the_plan() -> None:
+    for ds, total in ((DS, "a plan of 12"), (DS.repeat(), "an endless plan")):
+        with pytest.raises(IndexError, match=f"position -1 of {total}: positions count from 0"):
+            ds.plan.counts(-1)
+
+
 def test_lists_of_names_are_short() -> None:
     many = {f"source-{i:02}": DS for i in range(60)}
     weights = {name: 1.0 for name in many if name != "source-07"}
@@ -215,6 +221,15 @@ def test_few_and_near() -> None:
         (lambda: PS.Dataset([1, 2]), r"Dataset: list is not a dataset; wrap it with"),
         (lambda: PS.Loader(LOADER), "Loader is not a dataset; give the dataset that it reads"),
         (lambda: PS.Loader("mixture.yaml"), r"read the file: ps\.load\('mixture\.yaml'\)"),
+        (
+            lambda: PS.interleave({"a": DS}),
+            r"give its values, interleave\(\*datasets\.values\(\)\)",
+        ),
+        (lambda: PS.zip({"a": DS}), r"a mapping of datasets is no dataset.*ps\.mix\(datasets\)"),
+        (lambda: DS.concat({"a": DS}), r"concat\(\*datasets\.values\(\)\)"),
+        (lambda: DS.pack(256, long="cut"), r"pack\(long='cut'\): choose 'split', 'refuse' or"),
+        (lambda: PS.from_tokens([1.0, 2.0], [0, 2]), r"of type float64.*astype\(np\.int32\)"),
+        (lambda: PS.from_tokens([True, False], [0, 2]), "of type bool"),
         (
             lambda: DS.plan.counts(5, step=5),
             r"plan\.counts: give either a position or a step",

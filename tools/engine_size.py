@@ -36,7 +36,7 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 17_819,
+    "engine code lines": 17_836,
     "largest file of the engine": 490,
     "small files of the engine": 18,
     "protocol members": 81,

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar, cast
 
 from ...arguments import check_choice, check_int, check_position, join_first
-from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, PositionError, StateError
+from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
 from ...schedule import Schedule
 from ...types import Ints, Json, Path, is_in_memory
 from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
@@ -58,11 +58,10 @@ from .states import (
     StateSection,
     check_lanes,
     decode_state,
-    list_other_packing,
     log_notes,
-    make_other_packing_error,
     make_other_pipeline_error,
     merge_states,
+    refuse_other_packing,
 )
 from .step_log import (
     GivenBefore,
@@ -510,9 +509,7 @@ class Session:
             try:
                 self._load(states, on_mismatch == "adopt")
             except StateError as error:
-                adopts = on_mismatch == "adopt" and isinstance(error, PositionError)
-                if adopts and (lines := self._list_other_packing(states)):
-                    raise make_other_packing_error(lines) from error
+                refuse_other_packing(error, states, self.description)
                 raise
             except MALFORMED_INPUT_ERRORS as error:
                 if not isinstance(error, PenstockError):
@@ -525,12 +522,6 @@ class Session:
                 raise StateError(f"{what} not fit this pipeline: {error}") from error
 
         self._change(change)
-
-    def _list_other_packing(self, states: Any) -> list[str]:
-        """Return the differences by which a state's pipeline packs other rows."""
-        state = states[0] if isinstance(states, list | tuple) else states  # pyright: ignore[reportUnknownVariableType]
-        saved = decode_state(state).pipeline
-        return list_other_packing(saved, self._base.remembered(saved).description)
 
     def _load(self, states: Any, adopt: bool) -> None:
         bodies = [

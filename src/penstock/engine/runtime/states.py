@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from ...arguments import join_first
-from ...errors import StateError
+from ...errors import PositionError, StateError
 from ...types import MAX_POSITION, Json
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json, list_differences
 from ..base.cursors import parse_cursor_int
@@ -405,15 +405,11 @@ def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
     )
-    adopting = (
-        _PACKING_IS_ADOPTED
-        if list_other_packing(saved, now)
-        else "continues with other mixtures and functions, but not with other seeds, shuffles or "
-        "limits within a pass"
-    )
+    others = "continues with other mixtures and functions, but not with other seeds, shuffles or limits within a pass"
     return StateError(
         f"the state is of another pipeline:\n{shown}\n"
-        f"load it into the pipeline that saved it; on_mismatch='adopt' {adopting}"
+        "load it into the pipeline that saved it; on_mismatch='adopt' "
+        + (_PACKING_IS_ADOPTED if _list_other_packing(saved, now) else others)
     )
 
 
@@ -422,31 +418,32 @@ _PACKING_IS_ADOPTED = (
 )
 
 
-def list_other_packing(saved: Any, now: Json) -> list[str]:
-    """Return the differences of two pipelines by which they pack other rows.
+def _list_other_packing(saved: Any, now: Json) -> list[str]:
+    """Return the differences of two pipelines by which they pack other rows."""
+    lines = list_differences(saved, now)
+    return [line for line in lines if re.search(r"^(\S*\.)?pack(:|\.(?!pad:))", line)]
+
+
+def refuse_other_packing(error: StateError, states: Any, now: Json) -> None:
+    """Raise an error that names the packing if it is why a pipeline lacks the position of a state.
 
     Args:
-        saved: description of the pipeline of a state.
-        now: description of the present one.
+        error: the error of the load.
+        states: the state, or those of all ranks.
+        now: description of the present pipeline.
+
+    Raises:
+        StateError: if the pipeline of the state packs other rows.
     """
-    return [
-        line
-        for line in list_differences(saved, now)
-        if re.search(r"^(\S*\.)?pack(:|\.(?!pad:))", line)
-    ]
-
-
-def make_other_packing_error(lines: Sequence[str]) -> StateError:
-    """Return the error for a state in the middle of a pass of other rows.
-
-    Args:
-        lines: the result of `list_other_packing`.
-    """
-    return StateError(
-        f"adopt: the run packs other rows ({', '.join(lines)}), so tokens of this pass would be "
-        f"repeated or lost: keep the packing, or start a new run; on_mismatch='adopt' "
-        f"{_PACKING_IS_ADOPTED}"
-    )
+    if not isinstance(error, PositionError):
+        return
+    saved = decode_state(states[0] if isinstance(states, list | tuple) else states).pipeline  # pyright: ignore[reportUnknownArgumentType]
+    if lines := _list_other_packing(saved, now):
+        raise StateError(
+            f"adopt: the run packs other rows ({', '.join(lines)}), so tokens of this pass would "
+            "be repeated or lost: keep the packing, or start a new run; on_mismatch='adopt' "
+            + _PACKING_IS_ADOPTED
+        ) from error
 
 
 def log_notes(notes: Sequence[str]) -> list[str]:
