@@ -34,9 +34,8 @@ def document_mask(segment_ids: Any, causal: bool = True) -> Any:
     [[[[1, 0, 0], [1, 1, 0], [0, 0, 1]]]]
     """
     _require_ids(segment_ids, "document_mask")
-    if isinstance(segment_ids, list | tuple):
-        segment_ids = np.asarray(segment_ids)
-    mask = segment_ids[..., None, :, None] == segment_ids[..., None, None, :]
+    ids: Any = segment_ids if hasattr(segment_ids, "ndim") else np.asarray(segment_ids)
+    mask = ids[..., None, :, None] == ids[..., None, None, :]
     if not causal:
         return mask
     return mask.tril() if hasattr(mask, "tril") else mask & np.tri(mask.shape[-1], dtype=np.bool_)
