@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import StateError
 from ...types import Json
 from ..base.passes import Passes
 from ..orders import Skips
@@ -29,23 +28,12 @@ def keep_row_lengths(
         epoch: the pass in which the run stands.
         at: the first row of that pass that was not delivered.
         passes: the passes of the run in the state.
-
-    Raises:
-        StateError: if delivered rows of the pass would be packed again.
     """
     pack, then = find_pack(tail_of(base).rows), _find_fold(saved)
     now = pack and cast("dict[str, Json]", pack.fold.describe())
     if pack is None or then is None or now is None or then["length"] == now.get("length"):
         return tuple(edits)
-    is_cut = pack.cuts_rows and then["fold"] == now["fold"]
-    if not is_cut or (epoch and _has_limit(base)):
-        if at:
-            raise StateError(
-                f"the packed rows of this pass have {then['length']} tokens, and now "
-                f"{now['length']}: such a change within a pass needs "
-                "pack(method='concat_split') over documents of known lengths, in the first pass "
-                "of a limit(); adopt at the end of the pass"
-            )
+    if not pack.cuts_rows or then["fold"] != now["fold"] or (epoch and _has_limit(base)):
         return tuple(edits)
     row = at + (0 if passes is None else passes.start(epoch))
     skips = Skips.of((edit.start, edit.count) for edit in edits if isinstance(edit, Skipped))

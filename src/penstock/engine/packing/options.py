@@ -16,7 +16,7 @@ from ...arrays.trees import collate
 from ...errors import ConfigError, DataError
 from ...types import MAX_POSITION, Fold, Json, Sizer
 from ..base.rows import compute_bounds
-from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
+from ..grouping.concat_split import LONG_CHOICES, LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit
 from .plan import PlannedPieces
@@ -87,6 +87,7 @@ class Packing(RowBuilder):
 
     def __post_init__(self) -> None:
         check_choice(self.method, METHODS, "pack(method={})")
+        check_choice(self.long, LONG_CHOICES, "pack(long={})")
         self._check_unused()
         if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(

@@ -62,6 +62,7 @@ from .states import (
     log_notes,
     make_other_pipeline_error,
     merge_states,
+    refuse_other_packing,
 )
 from .step_log import (
     GivenBefore,
@@ -508,7 +509,8 @@ class Session:
         def change() -> None:
             try:
                 self._load(states, on_mismatch == "adopt")
-            except StateError:
+            except StateError as error:
+                refuse_other_packing(error, states, self.description)
                 raise
             except MALFORMED_INPUT_ERRORS as error:
                 if not isinstance(error, PenstockError):

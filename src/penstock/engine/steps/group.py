@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from ...errors import DataError, StateError
+from ...errors import DataError, PositionError, StateError
 from ...types import Fold, Json, Path, Sizer
 from ..base.cursors import parse_cursor_list
 from ..base.shown import format_description
@@ -109,9 +109,9 @@ class Group(RandomStep, GroupStep):
             self._require_tokens(builder, below)
             return WindowPackOp(below, fold, key, lengths, self.size, mark, names)
         if isinstance(fold, ConcatSplit) and fold.earlier:
-            raise StateError(
-                "the rows of a pass whose documents differ from pass to pass cannot change their "
-                "length; adopt at the end of the pass"
+            raise PositionError(
+                "rows of passes that hold different documents cannot change their length within a "
+                "pass"
             )
         replanned = () if path else find_replanned_passes(builder.root)
         return PackOp(below, fold, key, lengths, self.size, mark, names, replanned)
