@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_146,
-    "largest file of the engine": 492,
+    "engine code lines": 18_154,
+    "largest file of the engine": 494,
     "small files of the engine": 18,
     "protocol members": 81,
     "overrides": 350,

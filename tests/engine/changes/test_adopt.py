@@ -1191,7 +1191,7 @@ def test_another_packing_is_named(name: str, known: bool) -> None:
                 pass
             state = loader.state_dict()
         with ps.Loader(_pack_documents(known, repeats, after)) as loader:
-            with pytest.raises(ps.StateError, match="takes another packing at the end") as refused:
+            with pytest.raises(ps.StateError, match="any other packing at the end") as refused:
                 loader.load_state_dict(state)
             assert line in str(refused.value)
             if name == "eos" and not known:
@@ -1203,8 +1203,8 @@ def test_another_packing_is_named(name: str, known: bool) -> None:
                 assert line in str(error) and "keep the packing, or start a new run" in str(error)
                 assert "damaged" not in str(error) and "shuffle" not in str(error)
             else:
-                # A stream of whole documents keeps its open window.
-                assert not known and name == "length of windows"
+                # A stream of whole documents keeps its open window; tokens may be cut elsewhere.
+                assert name == ("length" if known else "length of windows")
 
 
 @pytest.mark.parametrize("known", [True, False])
