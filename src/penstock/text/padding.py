@@ -20,7 +20,12 @@ from ..arrays.dtypes import (
 )
 from ..arrays.trees import collate
 from ..engine.packing.options import DType, check_dtype
-from ..engine.packing.row import ADDED_COLUMNS, SOURCE_COLUMNS
+from ..engine.packing.row import (
+    ADDED_COLUMNS,
+    SOURCE_COLUMNS,
+    find_learned,
+    report_untrained,
+)
 from ..errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]
@@ -124,6 +129,8 @@ class Padded:
         lengths = np.asarray([len(row[first_padded]) for row in rows], np.int32)[:, None]
         positions = np.arange(out[first_padded].shape[1], dtype=np.int32)
         is_token = positions < lengths
+        if (learned := find_learned(out)) is not None and learned[1].shape == is_token.shape:
+            report_untrained(int((~learned[1][:, 1:].any(axis=1)).sum()), learned[0])
         return {
             **out,
             "segment_ids": is_token.astype(np.int32),

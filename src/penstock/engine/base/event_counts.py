@@ -1,5 +1,5 @@
-"""Event counters of this process and its workers: storage retries, cache hits and misses, and the
-counts of functions.
+"""Event counters of this process and its workers: storage retries, cache hits and misses, packed
+documents without a token to train on, and the counts of functions.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from .machine import get_pid, make_lock
 
-EVENT_NAMES = ("retries", "cache_hits", "cache_misses")
+EVENT_NAMES = ("retries", "cache_hits", "cache_misses", "untrained")
 
 
 class EventCounts:

@@ -319,6 +319,7 @@ class Packing(RowBuilder):
             self.pad_to_multiple,
             self.max_segments,
             self.provenance,
+            self.long == "truncate",
         )
 
     def describe(self) -> Json:

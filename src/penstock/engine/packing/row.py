@@ -26,6 +26,7 @@ from ...arrays.dtypes import (
 )
 from ...errors import DataError
 from ...types import Ints, Part
+from ..base.event_counts import EVENT_COUNTS
 from ..base.spans import DocumentSpans, are_alike
 from ..grouping.concat_split import Piece
 from .plan import PlannedPieces
@@ -93,6 +94,7 @@ class RowFormat:
     multiple: int = 1
     max_segments: int | None = None
     provenance: bool = False
+    truncates: bool = False
 
     @property
     def extra(self) -> int:
@@ -238,9 +240,63 @@ def _build_columns(
             row = np.repeat(np.arange(len(groups)), np.diff(bounds))
             listed[row[~missing], number[~missing] - 1] = sources[~missing]
             out["segment_sources"] = [listed[a:b] for a, b in pairwise(blocks)]
+    _count_untrained(out, pieces, lengths, form, blocks)
     out["segment_ids"] = spread(number, 0)
     out["positions"] = _join_pieces(ramps, pads, pieces.bounds, blocks, shape, ramp.dtype)
     return out
+
+
+def _count_untrained(
+    columns: Mapping[str, list[Any]],
+    pieces: Pieces,
+    lengths: Ints,
+    form: RowFormat,
+    blocks: list[int],
+) -> None:
+    """Count and log the documents of rows of which no token carries loss.
+
+    A document that continues in another row does not count. Its first token is never predicted.
+    """
+    joined = {
+        name: np.concatenate(columns[name])
+        for name in ("loss_mask", "labels")
+        if name in columns and isinstance(columns[name][0], np.ndarray)
+    }
+    if (found := find_learned(joined)) is None:
+        return
+    name, learned = found
+    takes = pieces.stops - pieces.starts
+    offset = np.cumsum(takes) - takes
+    first = np.repeat(offset[pieces.bounds[:-1]], np.diff(pieces.bounds))
+    row = np.repeat(np.arange(len(pieces.bounds) - 1), np.diff(pieces.bounds))
+    begin = row * form.length + offset - first
+    places = np.flatnonzero(learned)
+    none = np.searchsorted(places, begin + takes) == np.searchsorted(places, begin + 1)
+    is_whole = (pieces.starts == 0) & (form.truncates | (pieces.stops >= lengths + form.extra))
+    report_untrained(int((none & is_whole & ~pieces.missing).sum()), name)
+
+
+def find_learned(columns: Mapping[str, Any]) -> tuple[str, npt.NDArray[np.bool_]] | None:
+    """Return the column that says which tokens carry loss, and whether each does."""
+    for name, none in (("loss_mask", 0), ("labels", -100)):
+        if isinstance(column := columns.get(name), np.ndarray) and column.ndim == 2:
+            return name, column != none
+    return None
+
+
+def report_untrained(number: int, name: str) -> None:
+    """Count documents without a token to train on, and log each total with one more digit."""
+    if not number:
+        return
+    EVENT_COUNTS.add("untrained", number)
+    total = EVENT_COUNTS.totals(["untrained"])["untrained"]
+    if total == number or len(str(total)) > len(str(total - number)):
+        _LOG.warning(
+            "%s documents so far have no token to train on in their rows (%s): leave them out by "
+            "filter(), or give rows that hold their answers",
+            f"{total:,}",
+            name,
+        )
 
 
 def _pad_after(tails: Ints, padding: Array) -> Inserts:

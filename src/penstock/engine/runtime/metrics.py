@@ -22,6 +22,10 @@ METRICS: dict[str, tuple[bool, str]] = {
         "workers.",
     ),
     "cache_misses": (True, "Blocks of remote files that were fetched."),
+    "untrained": (
+        True,
+        "Documents without a token to train on in their rows, in this process and its workers.",
+    ),
     "elapsed_seconds": (True, "Seconds from the first item to the last."),
     "waited_seconds": (True, "Seconds that the run waited for data, after the first item."),
     "stalls": (True, "Waits for an item longer than a millisecond."),
