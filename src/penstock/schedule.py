@@ -1,4 +1,4 @@
-"""Mixture weights, and their schedules over a run: points, and interpolation between them.
+"""Schedules over a run, of mixture weights or of a number: points, and interpolation between them.
 
 Only basic arithmetic and no libm, so that weights are equal on every platform.
 """
@@ -13,7 +13,7 @@ from functools import cached_property
 from itertools import pairwise
 from math import fsum, isfinite
 from operator import index
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 COUNTED_UNITS: tuple[CountedUnit, ...] = get_args(CountedUnit)
 UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
 
+_NUMBER = ""  # the name of the number in the points of a schedule of numbers
+
 _HALF_PI = 1.5707963267948966
 _SINE_COEFFICIENTS = [
     1.0
@@ -43,13 +45,15 @@ for _n in range(1, 12):
 @validate_arguments
 @dataclass(frozen=True)
 class Schedule:
-    """Mixture weights as a function of the step; the last weights apply for ever.
+    """Mixture weights, or a number, as a function of the step; the last ones apply for ever.
 
-    The weights of every point are normalised before interpolation. A schedule with `unit="steps"`
-    counts training steps, and must be converted by `in_samples`.
+    The weights of every point are normalised before interpolation. A schedule of weights with
+    `unit="steps"` counts training steps, and must be converted by `in_samples`. A schedule of
+    numbers, such as row lengths, goes to `pack`.
 
     Args:
-        points: pairs (step, {name: weight}), in any order, all with the same names.
+        points: pairs (step, {name: weight}), in any order, all with the same names; or pairs (step,
+            number); or a mapping of step to one of these.
         interpolation: "step" (the weights of the earlier point), "linear" or "cosine"; or a list
             with one of them per interval between neighbouring points.
         unit: unit of steps: "samples" of the mixture, "tokens", or training "steps".
@@ -63,6 +67,8 @@ class Schedule:
     >>> s = Schedule([(0, {"code": 0.2, "text": 0.8}), (10_000, {"code": 1, "text": 1})], interpolation="linear")
     >>> s.weights(5_000)
     {'code': 0.35, 'text': 0.65}
+    >>> Schedule({0: 512, 10_000: 8_192}, unit="steps").numbers
+    ((0, 512), (10000, 8192))
     """
 
     points: Sequence[tuple[int, Mapping[str, float]]]
@@ -70,6 +76,20 @@ class Schedule:
     unit: ScheduleUnit = "samples"
     start: Mapping[str, int] | None = None
     stop: Mapping[str, int] | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            points: Iterable[tuple[int, Mapping[str, float] | float]]
+            | Mapping[int, Mapping[str, float]]
+            | Mapping[int, int]
+            | Mapping[int, float],
+            interpolation: Interpolation | Sequence[Interpolation] = "step",
+            unit: ScheduleUnit = "samples",
+            start: Mapping[str, int] | None = None,
+            stop: Mapping[str, int] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         check_choice(self.unit, UNITS, "Schedule(unit={})")
@@ -163,6 +183,13 @@ class Schedule:
             for start in sorted(starts)
         }
         return cls(tuple(points.items()), "linear", unit)
+
+    @property
+    def numbers(self) -> tuple[tuple[int, float], ...] | None:
+        """The points of a schedule of numbers; None for one of weights."""
+        if self.names != (_NUMBER,):
+            return None
+        return tuple((step, values[_NUMBER]) for step, values in self.points)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -510,11 +537,9 @@ def _check_interpolations(value: Any, intervals: int) -> Interpolation | tuple[I
 
 
 def _list_points(points: Any) -> list[Any]:
-    if (
-        getattr(points, "ndim", 1) == 0
-        or isinstance(points, Mapping)
-        or not isinstance(points, Iterable)
-    ):
+    if isinstance(points, Mapping):
+        points = cast("Mapping[Any, Any]", points).items()
+    if getattr(points, "ndim", 1) == 0 or not isinstance(points, Iterable):
         raise ConfigError(
             f"Schedule({points!r}): give its points, [(step, {{name: weight, ...}}), ...]"
         )
@@ -525,6 +550,8 @@ def _parse_point(point: Any) -> tuple[int, dict[str, float]]:
     match point:
         case (step, weights) if isinstance(weights, Mapping):
             return _check_step(step, "a point"), sort_by_name(cast("Mapping[str, Any]", weights))
+        case (step, number) if isinstance(number, int | float | np.number):
+            return _check_step(step, "a point"), sort_by_name({_NUMBER: number})
         case _:
             raise ConfigError(
                 f"the point {point!r} of the schedule is no pair of a step and weights; give "
