@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 17_819,
-    "largest file of the engine": 490,
+    "engine code lines": 18_100,
+    "largest file of the engine": 491,
     "small files of the engine": 18,
-    "protocol members": 81,
-    "overrides": 349,
+    "protocol members": 82,
+    "overrides": 352,
     "comparisons of kinds": 2,
     "checks of step classes": 6,
 }

@@ -80,6 +80,7 @@ from .engine.steps.limit import Limit, SkipFirst
 from .engine.steps.map import Map
 from .engine.steps.map_with_index import MapWithIndex
 from .engine.steps.mix import Mix
+from .engine.steps.one_source import pack_each_source
 from .engine.steps.op import Op
 from .engine.steps.random_map import RandomMap
 from .engine.steps.read import make_counter, single_source
@@ -1146,8 +1147,13 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             group_by,
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
-        groups = Group(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
-        return self._with(Map(groups.with_seed(self._seed), packing))
+        name = self._step_name("pack", name)
+
+        def pack(documents: Step) -> Step:
+            groups = Group(documents, packing.fold(), packing.sizer, name=name)
+            return Map(groups.with_seed(self._seed), packing)
+
+        return self._with(pack_each_source(self.flow, pack))
 
     def pack_features(
         self,
@@ -1194,7 +1200,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         fold, rows = build_feature_packing(
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )
-        return self._with(Map(Group(self.flow, fold), rows))
+        return self._with(
+            pack_each_source(self.flow, lambda documents: Map(Group(documents, fold), rows))
+        )
 
     def fold(
         self,

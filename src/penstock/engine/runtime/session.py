@@ -29,6 +29,7 @@ from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
 from ..steps.limit import migrate_lanes
 from ..steps.mix import bind_mixtures, find_mixtures
+from ..steps.one_source import with_steps_of
 from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
@@ -533,11 +534,13 @@ class Session:
         body, cursors = merge_states(bodies, self.section)
         changes = tuple(edit_from_json(change) for change in body.changes)
         home = self._base.remembered(body.pipeline)
+        lanes = None if self.group else (body.lanes or 1, self.lanes)
+        saved, home = home, with_steps_of(self.base, home, lanes)
         base, adopting = home.flow, False
         rows = {name: n for name, each in body.data.items() if type(n := each.get("length")) is int}
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
-            if not adopt:
+            if not adopt and home is saved:
                 raise make_other_pipeline_error(body.pipeline, self.description)
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
