@@ -80,7 +80,7 @@ from .engine.steps.limit import Limit, SkipFirst
 from .engine.steps.map import Map
 from .engine.steps.map_with_index import MapWithIndex
 from .engine.steps.mix import Mix
-from .engine.steps.one_source import pack_each_source
+from .engine.steps.one_source import pack_each_source, with_global_step
 from .engine.steps.op import Op
 from .engine.steps.random_map import RandomMap
 from .engine.steps.read import make_counter, single_source
@@ -390,11 +390,12 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             if self.flow.is_endless:
                 raise ConfigError(_ENDLESS_ALREADY)
             return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
-        if self._size is None:
+        size = self.compiled.of(with_global_step(self.flow, 1)).size  # at most so many
+        if size is None:
             raise ConfigError(_ENDLESS_ALREADY)
-        if self._size == 0 and epochs is None:
+        if size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
-        check_position(self._size, epochs or 1)
+        check_position(size, epochs or 1)
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def repeat_each(self, n: int) -> Dataset:

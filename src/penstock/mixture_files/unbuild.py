@@ -188,6 +188,7 @@ def _describe_mixture(
         tuple(sources),
         seed=rule.seed,
         block_size=rule.block_size,
+        one_source_per=None if rule.one_source_per == 1 else rule.one_source_per,
         stop=rule.stop,
         unit=rule.unit,
         temperature=rule.temperature,

@@ -36,7 +36,7 @@ def with_global_step(step: Step, rows: int, repeated: bool = False) -> Step:
         return step
     if not step.keeps_stretches(rows, repeated):
         written = step.write()
-        what = "another mixture, concat, zip" if written is None else written.text
+        what = "a mixture, concat or zip" if written is None else written.text
         raise ConfigError(
             f"{what} comes after mix(one_source_per='global_step'), and changes which rows share a "
             "global step; put it before the mixture, on its inputs, or give the rows as a number, "
