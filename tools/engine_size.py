@@ -36,7 +36,7 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_100,
+    "engine code lines": 18_186,
     "largest file of the engine": 491,
     "small files of the engine": 18,
     "protocol members": 82,

@@ -25,6 +25,7 @@ from typing import (
 )
 
 import numpy as np
+import numpy.typing as npt
 
 from .arguments import (
     check_choice,
@@ -168,6 +169,16 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         2
         """
         return self._compiled
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The names of all sources. `source_ids` of packed rows are indices of it.
+
+        >>> import penstock as ps
+        >>> ps.mix({"b": ps.from_sequence("xy"), "a": ps.from_sequence("z")}).sources
+        ('a', 'b')
+        """
+        return tuple(leaf.name for leaf in self.compiled.builder.leaves)
 
     @property
     def _op(self) -> Op:
@@ -1077,6 +1088,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         rows: int | None = None,
         pad_to_multiple: int = 1,
         group_by: str | None = None,
+        provenance: bool = False,
         name: str | None = None,
     ) -> Dataset:
         """Pack documents into rows of exactly `length` tokens.
@@ -1119,6 +1131,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 With known lengths, "__source__" is planned in windows, and each window has one
                 partial row per source (`rows` is then at least 64 per source, also for
                 `concat_split`).
+            provenance: add `source_ids` (int16[length]), the index in `ds.sources` of the source of
+                each token, -1 in padding; with `max_segments` also `segment_sources`
+                (int16[max_segments]), the source of each document, padded with -1.
             name: name that keys the randomness of this step. Unnamed steps are keyed by their
                 number, which changes when random steps are added or removed before them.
 
@@ -1146,6 +1161,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             rows,
             pad_to_multiple,
             group_by,
+            provenance,
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
         name = self._step_name("pack", name)
@@ -1328,17 +1344,27 @@ class _ValueBuilder:
     """Apply a user's `build` to the values of the items of a group."""
 
     def __init__(self, build: Callable[[list[Any]], Any]) -> None:
-        self.build = build
+        self.build: Any = build
         self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
+        self.provenance, self.document_level = getattr(build, "provenance", False), 1
 
     def __call__(self, items: list[Any]) -> Any:
+        return self.build(self._values(items))
+
+    def build_with_sources(
+        self, groups: Sequence[list[Any]], sources: npt.NDArray[Any]
+    ) -> list[Any]:
+        """Build items with the sources of their samples."""
+        return self.build.build_with_sources([*map(self._values, groups)], sources)
+
+    def _values(self, items: list[Any]) -> list[Any]:
         values = [item.item.value if isinstance(item, Part) else item.value for item in items]
         if any(isinstance(value, Missing) for value in values):
             raise DataError(
                 "a document of the group cannot be read, and only rows of pack() can omit a "
                 "document; group with pack(), or repair the document"
             )
-        return self.build(values)
+        return values
 
 
 class _PairFunction:

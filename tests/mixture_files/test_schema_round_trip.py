@@ -189,6 +189,7 @@ PACK_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "rows": st.integers(6, 12),
     "pad_to_multiple": st.integers(1, 4),
     "group_by": st.sampled_from(["__source__", "kind"]),
+    "provenance": st.booleans(),
 }
 
 

@@ -362,6 +362,9 @@ PACK_SECTION = Section(
             TextKind(),
             "Pack only documents with equal values of this key together; __source__: the source.",
         ),
+        SectionKey(
+            "provenance", FlagKind(), "Add the source of each token to rows (default: false)."
+        ),
     ),
     needed=("length",),
 )

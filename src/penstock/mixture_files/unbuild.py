@@ -140,7 +140,7 @@ def _split_pack(node: Step) -> tuple[Step, Mapping[str, Any] | None]:
     default = cast("dict[str, Any]", Packing(packing.length).describe())
     described = cast("dict[str, Any]", packing.describe())
     settings = {**described, "long": packing.long}  # states spell a value of `long` otherwise
-    changed = {name: value for name, value in settings.items() if value != default[name]}
+    changed = {name: value for name, value in settings.items() if value != default.get(name)}
     return below, {"length": packing.length, **changed}
 
 

@@ -20,7 +20,7 @@ from ..arrays.dtypes import (
 )
 from ..arrays.trees import collate
 from ..engine.packing.options import DType, check_dtype
-from ..engine.packing.row import ADDED_COLUMNS
+from ..engine.packing.row import ADDED_COLUMNS, SOURCE_COLUMNS
 from ..errors import ConfigError, DataError
 
 Array = npt.NDArray[Any]
@@ -43,6 +43,8 @@ class Padded:
             become int32.
         join: features whose arrays are laid end to end, such as `pixel_values` of images. Documents
             may lack them.
+        provenance: add `source_ids`, the index in `ds.sources` of the source of each token, -1 in
+            padding; and `segment_sources`, one for each document, `[B, 1]`.
 
     Raises:
         ConfigError: for a `multiple` below 1, and a dtype that NumPy does not have.
@@ -54,12 +56,15 @@ class Padded:
     ([[1, 2, 9, 9], [3, 9, 9, 9]], [[1, 1, 0, 0], [1, 0, 0, 0]])
     """
 
+    document_level = 1
+
     def __init__(
         self,
         pad: float | dict[str, float] = 0,
         multiple: int = 1,
         dtype: DType | dict[str, DType] = None,
         join: Sequence[str] = (),
+        provenance: bool = False,
     ) -> None:
         if isinstance(join, str):
             raise ConfigError(f"Padded(join={join!r}): give a tuple of names, such as ({join!r},)")
@@ -71,16 +76,36 @@ class Padded:
         )
         for feature_dtype in dtype.values() if isinstance(dtype, dict) else [dtype]:
             check_dtype(feature_dtype, "Padded")
-        self.join = tuple(join)
+        if provenance not in (True, False):
+            raise ConfigError(f"Padded(provenance={provenance!r}): give True or False")
+        self.join, self.provenance = tuple(join), provenance
         rest = [f"{dtype}"] * (dtype is not None) + [f"join {self.join}"] * bool(join)
+        rest += ["provenance"] * provenance
         self.__qualname__ = f"Padded({', '.join([repr(pad), str(multiple), *rest])})"
+
+    def build_with_sources(self, values: Sequence[Sequence[Any]], sources: Array) -> list[Any]:
+        """Collate the documents of batches.
+
+        Args:
+            values: lists of documents.
+            sources: the number of the source of each document, of all batches.
+        """
+        batches = [self(documents) for documents in values]
+        parts = np.split(sources, np.cumsum([*map(len, values)])[:-1])
+        for batch, part in zip(batches, parts, strict=True):
+            batch["segment_sources"] = part[:, None]
+            batch["source_ids"] = np.where(
+                batch["segment_ids"] > 0, part[:, None], part.dtype.type(-1)
+            )
+        return batches
 
     def __call__(self, documents: Sequence[Any]) -> dict[str, Any]:
         rows = [
             cast("Mapping[str, Any]", doc if isinstance(doc, Mapping) else {"tokens": doc})
             for doc in documents
         ]
-        if conflicts := ADDED_COLUMNS & rows[0].keys():
+        added = ADDED_COLUMNS | SOURCE_COLUMNS if self.provenance else ADDED_COLUMNS
+        if conflicts := added & rows[0].keys():
             raise DataError(
                 f"Padded adds {' and '.join(sorted(conflicts))}, and the documents have it: rename or "
                 "drop it"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, cast, get_args
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
@@ -14,10 +15,11 @@ from ...arrays.dtypes import TOKEN_DTYPE, cast_scalar
 from ...arrays.trees import collate
 from ...errors import ConfigError, DataError
 from ...types import MAX_POSITION, Fold, Json, Sizer
+from ..base.rows import compute_bounds
 from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit
-from .row import ADDED_COLUMNS, RowBuilder, RowFormat, build_rows
+from .row import Array, RowBuilder, RowFormat, build_rows
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
 
@@ -48,6 +50,8 @@ class Packing(RowBuilder):
       of a row is a multiple of it.
     - Documents with different values of the key `group_by` are in different rows; `__source__` is
       the source.
+    - `provenance` adds `source_ids`, the number of the source of each token, -1 in padding. With
+      `max_segments`, it adds `segment_sources`, the source of each document, padded with -1.
     - `dtype` is one for all, or `{feature: dtype}`. By default vectors of integers become int32,
       whatever the sources store, and other features get the common dtype of the documents. An
       integer that the dtype cannot hold is an error.
@@ -76,6 +80,9 @@ class Packing(RowBuilder):
     rows: int | None = None
     pad_to_multiple: int = 1
     group_by: str | None = None
+    provenance: bool = False
+
+    document_level: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         check_choice(self.method, METHODS, "pack(method={})")
@@ -93,12 +100,13 @@ class Packing(RowBuilder):
                 "name"
             )
         names = None if self.features is None else list(self.features)
+        added = self._format.added_columns
         if names is not None and (
-            not names or ADDED_COLUMNS & {*names, *self.unpacked} or {*names} & {*self.unpacked}
+            not names or added & {*names, *self.unpacked} or {*names} & {*self.unpacked}
         ):
             raise ConfigError(
                 f"pack: features={names} must name at least one feature, none of "
-                f"unpacked={list(self.unpacked)}, and not {' or '.join(sorted(ADDED_COLUMNS))}, which "
+                f"unpacked={list(self.unpacked)}, and not {' or '.join(sorted(added))}, which "
                 "packing adds"
             )
         for option in ("pad", "bos", "eos", "dtype"):
@@ -259,21 +267,36 @@ class Packing(RowBuilder):
     def __call__(self, parts: Sequence[Piece]) -> dict[str, Any]:
         return self.build(parts)
 
-    def build(self, parts: Sequence[Piece]) -> dict[str, Any]:
+    def build(self, parts: Sequence[Piece], sources: Array | None = None) -> dict[str, Any]:
         """Build the row of these parts."""
-        return self.many([parts])[0]
+        return self.many([parts], sources)[0]
 
-    def many(self, groups: Sequence[Sequence[Piece]]) -> list[dict[str, Any]]:
-        """Build the rows of many groups; faster than `build` of each for plain documents."""
-        if (stacks := self.stack(groups, [1] * len(groups))) is None:
-            return [self.build(group) for group in groups]
+    def many(
+        self, groups: Sequence[Sequence[Piece]], sources: Array | None = None
+    ) -> list[dict[str, Any]]:
+        """Build the rows of many groups; faster than `build` of each for plain documents.
+
+        `sources` has the number of the source of each piece.
+        """
+        if (stacks := self.stack(groups, [1] * len(groups), sources)) is None:
+            parts = split_sources(groups, sources)
+            return [self.build(group, part) for group, part in zip(groups, parts, strict=True)]
         return [{name: column[0] for name, column in row.items()} for row in stacks]
 
+    def build_with_sources(
+        self, values: Sequence[Sequence[Piece]], sources: Array
+    ) -> list[dict[str, Any]]:
+        """Build the rows of groups, with the sources of their pieces."""
+        return self.many(values, sources)
+
     def stack(
-        self, groups: Sequence[Sequence[Piece]], sizes: Sequence[int]
+        self,
+        groups: Sequence[Sequence[Piece]],
+        sizes: Sequence[int],
+        sources: Array | None = None,
     ) -> list[dict[str, Any]] | None:
         """Build stacks of `sizes` rows, see `build_rows`."""
-        return build_rows(groups, self._format, sizes)
+        return build_rows(groups, self._format, sizes, sources)
 
     @cached_property
     def _format(self) -> RowFormat:
@@ -286,13 +309,16 @@ class Packing(RowBuilder):
             self.eos,
             self.dtype,
             self.pad_to_multiple,
+            self.max_segments,
+            self.provenance,
         )
 
     def describe(self) -> Json:
-        """Return every option as plain JSON, for fingerprints."""
+        """Return the options as plain JSON, for fingerprints; columns of sources only if asked."""
         return {
             field.name: _convert_to_json(getattr(self, field.name), field.name)
             for field in fields(self)
+            if field.name != "provenance" or self.provenance
         }
 
 
@@ -302,26 +328,53 @@ class PackedBatches:
 
     packing: Packing
 
+    document_level: ClassVar[int] = 2
+
+    @property
+    def provenance(self) -> bool:
+        return self.packing.provenance
+
     def __call__(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
         return self.many([groups])[0]
 
-    def many(self, batches: list[list[Sequence[Piece]]]) -> list[dict[str, Any]]:
-        """Build the batches of many lists of groups."""
+    def many(
+        self, batches: list[list[Sequence[Piece]]], sources: Array | None = None
+    ) -> list[dict[str, Any]]:
+        """Build the batches of many lists of groups; `sources` has the source of each piece."""
         groups, sizes = [group for batch in batches for group in batch], [*map(len, batches)]
-        stacks = self.packing.stack(groups, sizes) if len(groups) > 1 else None
+        stacks = self.packing.stack(groups, sizes, sources) if len(groups) > 1 else None
         if stacks is None or any(isinstance(column, list) for column in stacks[0].values()):
-            return [self._collate(batch) for batch in batches]
+            parts = split_sources(groups, sources)
+            edges = compute_bounds(np.asarray(sizes, np.int64)).tolist()
+            return [self._collate(groups[a:b], parts[a:b]) for a, b in pairwise(edges)]
         return stacks
 
-    def _collate(self, groups: list[Sequence[Piece]]) -> dict[str, Any]:
+    def build_with_sources(
+        self, values: list[list[Sequence[Piece]]], sources: Array
+    ) -> list[dict[str, Any]]:
+        """Build batches, with the sources of their pieces."""
+        return self.many(values, sources)
+
+    def _collate(
+        self, groups: list[Sequence[Piece]], sources: Sequence[Array | None]
+    ) -> dict[str, Any]:
         rows = list[dict[str, Any]]()
-        for row, group in enumerate(groups):
+        for row, (group, part) in enumerate(zip(groups, sources, strict=True)):
             try:
-                rows.append(self.packing.build(group))
+                rows.append(self.packing.build(group, part))
             except DataError as error:
                 error.part = (row, *error.part)
                 raise
         return collate(rows)
+
+
+def split_sources(
+    groups: Sequence[Sequence[Piece]], sources: Array | None
+) -> Sequence[Array | None]:
+    """Return the sources of the pieces of each group; None without sources."""
+    if sources is None:
+        return [None] * len(groups)
+    return np.split(sources, np.cumsum([*map(len, groups)])[:-1])
 
 
 def _apply_default(value: int | None, default: int) -> int:

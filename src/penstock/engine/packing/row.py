@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,10 @@ Inserts: TypeAlias = list[tuple[int, Array]]
 """Arrays to insert among pieces, in order: at `2 * i` before piece `i`, at `2 * i + 1` after it."""
 
 ADDED_COLUMNS = frozenset({"segment_ids", "positions"})
-"""The columns that packing adds to a row."""
+"""The columns that packing adds to every row."""
+
+SOURCE_COLUMNS = frozenset({"source_ids", "segment_sources"})
+"""The columns with the source of each token and document, which packing adds on request."""
 
 _ALIKE = "let all sources give arrays of tokens, or mappings with the same features"
 _BLOCK_TOKENS = (
@@ -53,6 +56,20 @@ class RowBuilder:
 
     def __call__(self, parts: Sequence[Piece], /) -> dict[str, Any]:
         raise NotImplementedError
+
+
+class SourceColumns(Protocol):
+    """A function of groups of documents that adds columns with their sources.
+
+    `build_with_sources` also receives the number of the source of each document, flat and in the
+    order of the documents of all values. `document_level` is the number of levels of groups above a
+    document. Without `provenance` the function is called like any other.
+    """
+
+    provenance: bool
+    document_level: ClassVar[int]
+
+    def build_with_sources(self, values: Sequence[Any], sources: Array, /) -> list[Any]: ...
 
 
 @dataclass(frozen=True)
@@ -74,11 +91,18 @@ class RowFormat:
     eos: Any = None
     dtype: Any = None
     multiple: int = 1
+    max_segments: int | None = None
+    provenance: bool = False
 
     @property
     def extra(self) -> int:
         """The number of tokens that BOS and EOS add to a document."""
         return (self.bos is not None) + (self.eos is not None)
+
+    @property
+    def added_columns(self) -> frozenset[str]:
+        """The columns that packing adds to a row."""
+        return ADDED_COLUMNS | SOURCE_COLUMNS if self.provenance else ADDED_COLUMNS
 
 
 class Pieces(NamedTuple):
@@ -98,11 +122,15 @@ class Pieces(NamedTuple):
 
 
 def build_rows(
-    groups: Sequence[Sequence[Piece]], form: RowFormat, sizes: Sequence[int]
+    groups: Sequence[Sequence[Piece]],
+    form: RowFormat,
+    sizes: Sequence[int],
+    sources: Array | None = None,
 ) -> list[dict[str, Any]] | None:
     """Copy the documents of rows into stacks of `sizes` rows: arrays `[rows, length, ...]`.
 
     An unpacked feature is a list with a list for each row. An unreadable document becomes padding.
+    With `sources`, the source of each piece, rows get the columns of sources too.
 
     Returns:
         The columns of each stack; None if several rows must be built one by one, because they could
@@ -122,7 +150,8 @@ def build_rows(
         return []
     blocks = _split_into_blocks(sizes, form.length)
     try:
-        columns = _build_columns(groups, form, [0, *accumulate(edges[-1] for edges in blocks)])
+        edges = [0, *accumulate(edges[-1] for edges in blocks)]
+        columns = _build_columns(groups, form, edges, sources)
     except DataError:
         if len(groups) == 1:
             raise
@@ -147,7 +176,7 @@ def _split_into_blocks(sizes: Sequence[int], length: int) -> list[list[int]]:
 
 
 def _build_columns(
-    groups: Sequence[Sequence[Piece]], form: RowFormat, blocks: list[int]
+    groups: Sequence[Sequence[Piece]], form: RowFormat, blocks: list[int], sources: Array | None
 ) -> dict[str, list[Any]] | None:
     """Build the columns of blocks of rows; `blocks` has the row offsets of blocks."""
     pieces = _gather_pieces(groups)
@@ -190,13 +219,26 @@ def _build_columns(
     number = np.cumsum(~missing, dtype=np.int32)
     number -= np.repeat(number[bounds[:-1]] - ~missing[bounds[:-1]], np.diff(bounds))
     pads = _pad_after(tails, np.zeros(int(tails.max()), np.int32))
-    if len(after := np.flatnonzero(tails) + 1):
-        number, counts = np.insert(number, after, 0), np.insert(counts, after, tails[after - 1])
+    after = np.flatnonzero(tails) + 1
+    if len(after):
+        counts = np.insert(counts, after, tails[after - 1])
     ends = bounds + np.searchsorted(after, bounds, side="right")
-    shape = (-1, form.length)
-    out["segment_ids"] = [
-        number[a:b].repeat(counts[a:b]).reshape(shape) for a, b in pairwise(ends[blocks].tolist())
-    ]
+    edges, shape = [*pairwise(ends[blocks].tolist())], (-1, form.length)
+
+    def spread(values: Array, padding: int) -> list[Array]:
+        """Repeat the value of each piece over its tokens, and a value over padding."""
+        if len(after):
+            values = np.insert(values, after, padding)
+        return [values[a:b].repeat(counts[a:b]).reshape(shape) for a, b in edges]
+
+    if sources is not None:
+        out["source_ids"] = spread(sources, -1)
+        if form.max_segments is not None:
+            listed = np.full((len(groups), form.max_segments), -1, sources.dtype)
+            row = np.repeat(np.arange(len(groups)), np.diff(bounds))
+            listed[row[~missing], number[~missing] - 1] = sources[~missing]
+            out["segment_sources"] = [listed[a:b] for a, b in pairwise(blocks)]
+    out["segment_ids"] = spread(number, 0)
     out["positions"] = _join_pieces(ramps, pads, pieces.bounds, blocks, shape, ramp.dtype)
     return out
 
@@ -300,7 +342,7 @@ def _collect_columns(
     ]
     names = list(features) if features is not None else [key for key in keys if key not in unpacked]
     wanted = {*names, *unpacked}
-    if not names or ADDED_COLUMNS & wanted:
+    if not names or form.added_columns & wanted:
         clash = "packing adds columns of that name" if names else "nothing is left to pack"
         raise DataError(
             f"documents with {_format_names(wanted)}: {clash}; rename or drop them before pack"

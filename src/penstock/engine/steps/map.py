@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
-from ...types import Json, Path
+import numpy as np
+
+from ...types import Ints, Json, Path
+from ..base.rows import ProvenanceRows
 from ..packing import PackedBatches, Packing
+from ..packing.row import Array, SourceColumns
 from ..streams.function_call import FunctionCall
 from .function_step import FunctionStep
 from .read import identify_counter
@@ -19,6 +23,38 @@ class MapCall(FunctionCall):
     """`fn(x)`; or `fn.many(xs)` if the function has it, as in `map(batched=n)`."""
 
     vectorises = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fn: object = self.fn
+        self._builder = fn if adds_sources(fn) else None
+
+    def bind(self, rows: ProvenanceRows) -> Callable[[int], Callable[[Any], Any]]:
+        if (builder := self._builder) is None:
+            return super().bind(rows)
+        sources, bounds = self._locate_documents(rows, builder.document_level)
+        return lambda i: (
+            lambda value: builder.build_with_sources([value], sources[bounds[i] : bounds[i + 1]])[0]
+        )
+
+    def bind_many(self, rows: ProvenanceRows) -> Callable[[Any], Sequence[Any]] | None:
+        if (builder := self._builder) is None:
+            return super().bind_many(rows)
+        sources, _ = self._locate_documents(rows, builder.document_level)
+        return lambda values: builder.build_with_sources(values, sources)
+
+    def _locate_documents(self, rows: ProvenanceRows, level: int) -> tuple[Array, Ints]:
+        """Return the source of each document of groups, and the bounds of groups among documents."""
+        bounds = np.arange(len(rows) + 1)
+        for _ in range(level):
+            bounds, rows = rows.levels[0][bounds], rows.ungrouped()
+        dtype = np.int16 if len(self.leaves) <= np.iinfo(np.int16).max else np.int32
+        return rows.leaf[rows.firsts()[:-1]].astype(dtype), bounds
+
+
+def adds_sources(fn: Any) -> TypeGuard[SourceColumns]:
+    """Return whether a function adds the sources of documents to what it builds."""
+    return getattr(fn, "provenance", False) is True and hasattr(fn, "build_with_sources")
 
 
 @dataclass(frozen=True)

@@ -219,9 +219,11 @@ class FunctionCall:
                 raise skip
 
     def _all(self, values: Sequence[Any], rows: ProvenanceRows) -> Sequence[Any]:
+        if many := self.bind_many(rows):
+            return many(values)
         if self.takes_value_alone:
-            out = self.many(values) if self.many else list(map(self.fn, values))
-            if len(out) < len(values) and not self.many:
+            out = list(map(self.fn, values))
+            if len(out) < len(values):
                 raise StopIteration  # which a function raised: to `map` that is the end
             return out
         bound = self.bind(rows)
@@ -233,8 +235,8 @@ class FunctionCall:
         names = [leaf.name for leaf in self.leaves]
         processor, times = read_cpu_seconds(), [now()]
         with clock.track(self.name, names, rows) as mark:
-            if self.many:
-                out = self.many(values)
+            if many := self.bind_many(rows):
+                out = many(values)
                 times = np.linspace(times[0], now(), len(values) + 1).tolist()
             else:
                 results = list[Any]()
@@ -271,6 +273,10 @@ class FunctionCall:
         """Return, for the i-th item, the function of its value alone."""
         fn = self.fn
         return lambda i: fn
+
+    def bind_many(self, rows: ProvenanceRows) -> Callable[[Any], Sequence[Any]] | None:
+        """Return the function of many values alone; None if there is none."""
+        return self.many
 
 
 def make_skip_error(skip: Skip) -> ConfigError:
