@@ -436,7 +436,7 @@ def mix(
     (40, 10)
     >>> ds = ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, one_source_per=3)
     >>> "".join(ds[:12])
-    'aaabbbbbbaaa'
+    'aaabbbaaabbb'
     """
     names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)

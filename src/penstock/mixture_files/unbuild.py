@@ -65,6 +65,8 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
         raise _make_unsupported_error(
             node, "", "a mixture file holds a mixture, followed by pack and batch only"
         )
+    if pack is None:
+        mix, pack = _join_packs(mix)
     caches = set[str | None]()
     model = replace(
         _describe_mixture(mix, "", batch, pack, caches),
@@ -142,6 +144,15 @@ def _split_pack(node: Step) -> tuple[Step, Mapping[str, Any] | None]:
     settings = {**described, "long": packing.long}  # states spell a value of `long` otherwise
     changed = {name: value for name, value in settings.items() if value != default.get(name)}
     return below, {"length": packing.length, **changed}
+
+
+def _join_packs(mix: Mix) -> tuple[Mix, Mapping[str, Any] | None]:
+    """Return a mixture of documents and their packing, if every source packs alike by itself."""
+    parts = [_split_pack(child) for child in mix.inputs]
+    pack = parts[0][1]
+    if cast("Weighted", mix.rule).one_source_per == 1 or any(other != pack for _, other in parts):
+        return mix, None
+    return replace(mix, inputs=tuple(documents for documents, _ in parts)), pack
 
 
 def _describe_mixture(

@@ -69,8 +69,8 @@ def test_draws_counts_and_places_agree(mixture: Mixture) -> None:
 def test_a_mixture_takes_over_at_any_position(before: Mixture, per: int, at: int) -> None:
     """The stretches of the later one begin there, and each source continues at its next draw."""
     at %= length(before)
-    drawn = dict(zip(NAMES, before.counts(at).tolist(), strict=True))
-    assume(min(before.sizes) >= per)
+    drawn: dict[str, int] = dict(zip(NAMES, before.counts(at).tolist(), strict=True))
+    assume(all(size is not None and size >= per for size in before.sizes))
     sizes, stop = before.sizes, before.stop
     after = Mixture(NAMES, {"a": 1, "b": 1, "c": 1}, sizes, stop=stop, one_source_per=per)
     after = after.with_event(Adopt(at, drawn, before.surplus(at)))
@@ -114,7 +114,8 @@ def test_samples_that_fill_no_stretch_are_left_out(stop: Any) -> None:
 
 
 def test_an_input_without_a_whole_stretch_is_refused_if_it_is_drawn_from() -> None:
-    for options in ({"stop": "all_exhausted"}, {"stop": "first_exhausted"}, {"max_epochs": 1}):
+    wrong: Any = {"stop": "all_exhausted"}, {"stop": "first_exhausted"}, {"max_epochs": 1}
+    for options in wrong:
         with pytest.raises(ConfigError, match="one_source_per=4.*'a' gives 3 samples"):
             Mixture(("a", "b"), {"a": 1, "b": 1}, (3, 9), one_source_per=4, **options)
     Mixture(("a", "b"), {"a": 0, "b": 1}, (3, 9), stop="all_exhausted", one_source_per=4)

@@ -40,8 +40,9 @@ class Ranks:
         self.loaders = [
             ps.Loader(self.ds, rank=rank, world_size=world, **options) for rank in range(world)
         ]
-        for loader in self.loaders if state is not None else ():
-            loader.load_state_dict(state)
+        if state is not None:
+            for loader in self.loaders:
+                loader.load_state_dict(state)
         self.iterators = [iter(loader) for loader in self.loaders]
 
     def step(self) -> list[Any]:
