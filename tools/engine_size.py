@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_186,
-    "largest file of the engine": 491,
+    "engine code lines": 18_212,
+    "largest file of the engine": 495,
     "small files of the engine": 18,
     "protocol members": 82,
     "overrides": 352,

@@ -295,3 +295,37 @@ def test_a_state_of_single_samples_is_adopted() -> None:
     later = [sorted(row for each in iterators for row in next(each)) for _ in range(10)]
     assert {len(sources(step)) for step in later} == {1}
     assert len({row for step in before + later[:1] for row in step}) == 64
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_weights_that_were_set_hold_in_other_global_batches(nested: bool) -> None:
+    ds = per_step()
+    if nested:
+        outer = {"x": ds, "y": ps.from_sequence([("y", i) for i in range(9)], name="y")}
+        ds = ps.mix(outer, {"x": 4, "y": 1}, one_source_per="global_step")
+    run = Ranks(ds, 2, 8)
+    run.steps(5)
+    only_b, only_c = {"a": 0, "b": 1, "c": 0}, {"a": 0, "b": 0, "c": 1}
+    for loader in run.loaders:
+        loader.set_weights(only_b)
+        loader.set_weights(only_c, at=200)
+    run.steps(5)
+    run = Ranks(ds, 3, 6, run.state)
+    names = [step[0][0] for step in run.steps(60)]
+    run = Ranks(ds, 1, 5, run.state)
+    names += [step[0][0] for step in run.steps(20)]
+    names = [name for name in names if name != "y"]
+    first = names.index("c")
+    assert {*names[:first]} == {"b"} and {*names[first:]} == {"c"}
+    assert 15 <= first <= 26
+
+
+def test_steps_that_are_left_out_later_keep_the_global_batch() -> None:
+    run = Ranks(per_step(), 2, 8)
+    run.steps(3)
+    state = run.ds.plan.for_state(run.state).skip(steps=range(5, 7)).state
+    with pytest.raises(StateError, match="load it with the same global batch"):
+        Ranks(per_step(), 2, 6, state)
+    later = Ranks(per_step(), 4, 8, state)
+    later.steps(4)
+    assert {len(sources(step)) for step in Ranks(per_step(), 2, 6, later.state).steps(9)} == {1}

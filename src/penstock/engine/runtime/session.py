@@ -21,7 +21,15 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..changes.adopt import Places, Stand, adopt_state, describe_mixtures, standing, with_other_rows
+from ..changes.adopt import (
+    Places,
+    Stand,
+    adopt_state,
+    describe_mixtures,
+    keep_changes,
+    standing,
+    with_other_rows,
+)
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
@@ -545,6 +553,10 @@ class Session:
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
+            if home is not saved:
+                start = 0 if body.pass_sizes is None else body.pass_sizes.start(self.epoch)
+                row = start + parse_cursor_int(cursors[0])
+                found = found._replace(edits=keep_changes(found.edits, changes, row, base))
             changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
             cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
             adopting = True
