@@ -63,7 +63,7 @@ def whole_documents(below, got, length):
 
 
 def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
-    _, inputs, weights, block, stop, caps, _ = d
+    _, inputs, weights, block, stop, caps, _, per = d
     names = [name for name, w in zip((n for n, _ in inputs), weights, strict=True) if w]
     share = {n: Fraction(w) for (n, _), w in zip(inputs, weights, strict=True) if w}
     length: Any = {
@@ -85,6 +85,10 @@ def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
         most = {n: length[n] if most[n] is None else min(most[n], length[n]) for n in names}
     if stop == "first_exhausted":
         most = {n: length[n] for n in names}
+    most = {n: None if count is None else count // per * per for n, count in most.items()}
+    mixed = [at for at in range(0, len(got), per) if len({n for n, _ in got[at : at + per]}) > 1]
+    if mixed or (whole and len(got) % per):
+        return f"of {len(got)} samples, those from {mixed} on do not come in {per} of one source"
     given, start, since, live = Counter(), Counter(), 0, set(names)
     for t, (name, i) in enumerate(got):
         if name not in share:
@@ -98,26 +102,29 @@ def mixture(d: Any, k: int, got: Any, whole: bool, orders: Any) -> str:
         if drops and block > 1:
             live.clear()  # in a permuted block it may drop out before its last draw is seen: no bound from here on
         total = sum(share[n] for n in live)
-        if (t + 1) % block == 0 and live:
-            off = {n: given[n] - start[n] - (t + 1 - since) * share[n] / total for n in live}
+        if (t + 1) % (block * per) == 0 and live:
+            drawn = {n: given[n] - start[n] - (t + 1 - since) * share[n] / total for n in live}
+            off = {n: extra / per for n, extra in drawn.items()}
             worst = max(off.items(), key=lambda pair: abs(pair[1]))
             if abs(worst[1]) > 2:
                 return f"after {t + 1} samples {worst[0]} is {float(worst[1])} off"
         if drops:
             live.discard(name)
             start, since = Counter(given), t + 1
-    return ending(got, given, length, most, stop, block) if whole else ""
+    return ending(got, given, length, most, stop, block, per) if whole else ""
 
 
-def ending(got, given, length, most, stop, block):
+def ending(got, given, length, most, stop, block, per):
     names = list(length)
-    if stop == "first_exhausted" and not any(given[n] == length[n] for n in names):
+    if stop == "first_exhausted" and not any(given[n] == most[n] for n in names):
         return f"ended before an input did: {dict(given)} of {length}"
     if stop in ("all_exhausted", "restart") and any(given[n] != most[n] for n in names):
         return f"ended after {dict(given)} instead of {most}"
     if stop == "all_exhausted_oversample":
         # The plain interleave ends with the last input's last sample; a block is permuted up to there.
         last = got[-1][0]
-        if any(given[n] < length[n] for n in names) or (block == 1 and given[last] != length[last]):
+        if any(given[n] < length[n] for n in names) or (
+            block == 1 and given[last] - length[last] not in range(per)
+        ):
             return f"ended after {dict(given)} of {length}, the last from {last}"
     return ""

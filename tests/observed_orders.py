@@ -96,6 +96,7 @@ class Orders:
                 "restart" if endless(node) else "all_exhausted",
                 None,
                 seed,
+                1,
             )
         return bare if self._seed is None else ("seed", bare, self._seed)
 

@@ -67,7 +67,7 @@ def endless(d):
             return True
         case ("zip", inputs):
             return all(map(endless, inputs))
-        case ("mix", inputs, weights, _, stop, caps, _):
+        case ("mix", inputs, weights, _, stop, caps, *_):
             drawn = [endless(c) for (_, c), w in zip(inputs, weights, strict=True) if w]
             return any(drawn) or (stop == "restart" and caps is None)
         case _:

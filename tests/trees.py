@@ -381,6 +381,8 @@ def mixed(draw: Draw, flows: dict[str, Grown], pack: Pack) -> Grown:
         options["max_epochs"] = draw(st.sampled_from([None, 1, 1.5]))
     if pack and draw(st.booleans()):
         options["unit"] = "tokens"
+    if not pack and min(len(flow.ds) for flow in flows.values()) > 2:
+        options["one_source_per"] = draw(st.sampled_from([1, 1, 2, 3]))
     late = draw(st.sampled_from([0, 0, 7, 20]))
     inputs = tuple(
         (name, flow.tree, draw(st.sampled_from([1, 2, 5]))) for name, flow in flows.items()

@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_196,
-    "largest file of the engine": 494,
+    "engine code lines": 18_212,
+    "largest file of the engine": 495,
     "small files of the engine": 18,
-    "protocol members": 81,
-    "overrides": 350,
+    "protocol members": 82,
+    "overrides": 352,
     "comparisons of kinds": 2,
     "checks of step classes": 6,
 }

@@ -81,6 +81,7 @@ from .engine.steps.limit import Limit, SkipFirst
 from .engine.steps.map import Map
 from .engine.steps.map_with_index import MapWithIndex
 from .engine.steps.mix import Mix
+from .engine.steps.one_source import pack_each_source, with_global_step
 from .engine.steps.op import Op
 from .engine.steps.random_map import RandomMap
 from .engine.steps.read import make_counter, single_source
@@ -400,11 +401,12 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             if self.flow.is_endless:
                 raise ConfigError(_ENDLESS_ALREADY)
             return self.limit(0) if epochs == 0 else self._with(RepeatPasses(self.flow, epochs))
-        if self._size is None:
+        size = self.compiled.of(with_global_step(self.flow, 1)).size  # at most so many
+        if size is None:
             raise ConfigError(_ENDLESS_ALREADY)
-        if self._size == 0 and epochs is None:
+        if size == 0 and epochs is None:
             raise ConfigError("repeat(): the dataset is empty, so it cannot be repeated for ever")
-        check_position(self._size, epochs or 1)
+        check_position(size, epochs or 1)
         return self._with(Reorder(self.flow, Repeat(epochs) if reshuffle else Replay(epochs)))
 
     def repeat_each(self, n: int) -> Dataset:
@@ -1162,8 +1164,13 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             provenance,
         )
         require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
-        groups = Group(self.flow, packing.fold(), packing.sizer, name=self._step_name("pack", name))
-        return self._with(Map(groups.with_seed(self._seed), packing))
+        name = self._step_name("pack", name)
+
+        def pack(documents: Step) -> Step:
+            groups = Group(documents, packing.fold(), packing.sizer, name=name)
+            return Map(groups.with_seed(self._seed), packing)
+
+        return self._with(pack_each_source(self.flow, pack))
 
     def pack_features(
         self,
@@ -1210,7 +1217,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         fold, rows = build_feature_packing(
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )
-        return self._with(Map(Group(self.flow, fold), rows))
+        return self._with(
+            pack_each_source(self.flow, lambda documents: Map(Group(documents, fold), rows))
+        )
 
     def fold(
         self,

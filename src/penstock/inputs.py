@@ -27,6 +27,7 @@ from .engine.mixing.rules import By, Weighted
 from .engine.packing import DType, Packing, check_dtype
 from .engine.steps.mean_lengths import weigh_tokens
 from .engine.steps.mix import Mix
+from .engine.steps.one_source import with_global_step
 from .engine.steps.read import Read, single_source
 from .engine.steps.token_dtypes import require_ids_fit
 from .errors import ConfigError
@@ -400,6 +401,7 @@ def mix(
     temperature: float | None = None,
     count: ShareOf = "drawn",
     packed: Mapping[str, Any] | None = None,
+    one_source_per: int | Literal["global_step"] = 1,
     rule: Mixing | None = None,
 ) -> Dataset:
     """Mix datasets by weight, in random order, with exact counts.
@@ -426,6 +428,9 @@ def mix(
         packed: the options of the `pack` that follows, as a mapping. Shares and schedules of tokens
             then count what a sample takes in rows: with `bos` and `eos`, up to `pad_to_multiple`,
             and cut by `long="truncate"`.
+        one_source_per: number of neighbouring samples that come from one input. "global_step" stands
+            for the rows of a training step over all ranks, which a `Loader` or
+            `batch(global_batch_size=)` determines. `pack` then packs each input by itself.
         rule: custom `penstock.types.Mixing`, in place of all options above. It identifies inputs by
             their numbers, in the order of their names.
 
@@ -436,11 +441,15 @@ def mix(
     >>> ds = ps.mix({"a": ps.from_sequence([0] * 30), "b": ps.from_sequence([1] * 10)}, stop="all_exhausted")
     >>> len(ds), sum(ds)
     (40, 10)
+    >>> ds = ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, one_source_per=3)
+    >>> "".join(ds[:12])
+    'aaabbbaaabbb'
     """
     names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
         options = weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed
+        options = *options, one_source_per
         if options != _MIX_DEFAULTS:
             raise ConfigError(
                 "mix(rule=...): a rule replaces all other options; give only the datasets"
@@ -485,20 +494,23 @@ def mix(
         convert_to_json_number(temperature),
         draw_change=replacements,
         sizer=sizer if by_tokens else None,
+        one_source_per=_check_one_source(one_source_per),
     )
     flow = Mix(flows, names, weighted)
     if count == "settled" and (
-        flow.reason_not_indexed is not None or (stop, unit, caps) != ("restart", "samples", None)
+        flow.reason_not_indexed is not None
+        or (stop, unit, caps, one_source_per) != ("restart", "samples", None, 1)
     ):
         raise ConfigError(
             "mix(count='settled') needs indexed inputs and an endless mixture: leave out "
-            "max_epochs, and use unit='samples' and stop='restart'"
+            "max_epochs and one_source_per, and use unit='samples' and stop='restart'"
         )
     if flow.reason_not_indexed is None:
-        flow = replace(flow, rule=weigh_tokens(flow, weighted))
+        flow = replace(flow, rule=weigh_tokens(cast("Mix", with_global_step(flow, 1)), weighted))
         dataset = Dataset(flow)
         # Compile now, so that bad weights, empty inputs and unknown rules raise here.
-        dataset.compiled.builder.op(flow)
+        trial = with_global_step(flow, 1)
+        dataset.compiled.of(trial).builder.op(trial)
         return dataset
     if temperature is not None and temperature > 0 and weights is None:
         streams = [name for name in names if datasets[name].flow.reason_not_indexed is not None]
@@ -506,12 +518,24 @@ def mix(
             f"mix(temperature={temperature!r}): the sizes of {join_first(streams)} are not known, "
             f"because {flow.reason_not_indexed}; give weights instead"
         )
-    flow.stream_history(())
-    flow.draws(())
+    trial = cast("Mix", with_global_step(flow, 1))
+    trial.stream_history(())
+    trial.draws(())
     return Dataset(flow)
 
 
-_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None)
+def _check_one_source(per: Any) -> int | Literal["global_step"]:
+    if per == "global_step":
+        return "global_step"
+    if isinstance(per, str):
+        raise ConfigError(
+            f"mix(one_source_per={per!r}): give a number of samples, or 'global_step'"
+        )
+    return check_int(per, "mix(one_source_per={})", 1, _MAX_STRETCH)
+
+
+_MAX_STRETCH = 1 << 24  # neighbours of one source
+_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None, 1)
 """Defaults of the arguments of `mix` that a custom rule replaces."""
 
 

@@ -166,7 +166,7 @@ class Loader(Shows):
                 dataset, check_int(global_batch_size, "global_batch_size={}", 1), world_size
             )
         self._shares_batches = shares_batches(dataset.flow)
-        flow = step_of_rank(dataset.flow, world_size, remainder, epoch_length)
+        flow = step_of_rank(dataset.flow, world_size, remainder, epoch_length, lanes)
         bounds = max_errors, window, None, prefetch_bytes
         setting = RunOptions(
             rank, world_size, lanes, on_error, *bounds, remainder, form, cost=make_cost(balance)

@@ -459,8 +459,8 @@ class InterpolationSpan:
     end: int | None
     first: Floats
     last: Floats
-    origin: int
-    target: int
+    origin: float
+    target: float
     interpolation: str
 
     @property

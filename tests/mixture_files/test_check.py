@@ -60,6 +60,16 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [1],
         "a whole number at least 1, not 2.5",
     ),
+    "stretch of nothing": (
+        "one_source_per: 0\nsources: {a: {path: code}}",
+        [1],
+        "one_source_per: expected a whole number at least 1, not 0",
+    ),
+    "stretch of a word": (
+        "one_source_per: step\nsources: {a: {path: code}}",
+        [1],
+        "one_source_per: expected a whole number of samples, or global_step, not 'step'",
+    ),
     "negative": (
         "sources:\n  a: {path: code, weight: -1}",
         [2],

@@ -44,6 +44,22 @@ def sources(data: Path) -> dict[str, ps.Dataset]:
     }
 
 
+def test_stretches_of_one_source(data: Path) -> None:
+    inputs = {name: ds for name, ds in sources(data).items() if name != "some"}
+    for per in (3, "global_step"):
+        mixed = ps.mix(inputs, one_source_per=per).batch(global_batch_size=6, collate=list)
+        assert f"one_source_per: {per}" in round_trip(mixed, data / "mixture.yaml")
+    for name in "ab":
+        np.arange(90, dtype=np.uint16).tofile(data / f"{name}.bin")
+    tokens = {
+        name: ps.read(data / f"{name}.bin", "tokens", name=name, dtype="uint16", eos=7).shuffle()
+        for name in "ab"
+    }
+    packed = ps.mix(tokens, one_source_per="global_step").pack(8)
+    text = round_trip(packed.batch(global_batch_size=6), data / "mixture.yaml")
+    assert "pack:" in text and "one_source_per: global_step" in text
+
+
 def test_round_trips(data: Path) -> None:
     path, inputs = data / "out/mixture.yaml", sources(data)
     (data / "out").mkdir()

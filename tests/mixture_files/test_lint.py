@@ -81,6 +81,14 @@ def test_shares_of_nested_mixtures_multiply(write: Any) -> None:
     )
 
 
+def test_steps_of_one_source_need_their_rows(write: Any) -> None:
+    text = "one_source_per: global_step\nsources: {a: {path: code}, b: {path: text}}\n"
+    ((line, severity, key, said),) = found(write(text + "batch: {size: 4}\nhorizon: {steps: 9}"))
+    assert (line, severity, key) == (1, "warning", "one_source_per") and "global_batch_size" in said
+    for batch in ("global_batch_size: 8", "batch: {size: 4, ranks: 2}"):
+        assert found(write(f"{text}{batch}\nhorizon: {{steps: 9}}")) == []
+
+
 def test_never_reached(write: Any) -> None:
     path = write(
         "horizon: {samples: 100}\nsources:\n  a: {path: code}\n  b: {path: text, start: 500}"

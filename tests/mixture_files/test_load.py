@@ -448,3 +448,32 @@ def test_files_are_imported_when_they_are_used() -> None:
     assert done.stdout.split() == ["False", "True", "False"]
     with pytest.raises(AttributeError, match="no 'laod'; did you mean 'load'"):
         ps.laod  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_steps_of_one_source(data: Path, write: Any, tokenizer: Path) -> None:
+    text = (
+        "seed: 3\none_source_per: global_step\nsources: {code: {path: code}, text: {path: text}}\n"
+    )
+    by_hand = ps.mix(of(data), seed=3, one_source_per="global_step")
+    same(ps.load(write(text + "global_batch_size: 8")), by_hand.batch(global_batch_size=8))
+    ds = ps.load(write(text + "batch: {size: 4, ranks: 2, collate: list}\nhorizon: {steps: 9}"))
+    assert [len({s.source for s in ds.plan.at(slice(k, k + 2))}) for k in range(0, 18, 2)] == [
+        1
+    ] * 9
+    with pytest.raises(ps.ConfigError, match="one_source_per=<rows>"):
+        ps.load(write(text + "batch: {size: 4}"))[0]
+    nested = "{one_source_per: global_step, sources: {a: {path: code}, b: {path: text}}}"
+    inner = f"sources: {{in: {{mixture: {nested}}}, out: {{path: text}}}}\nglobal_batch_size: 8\n"
+    ds = ps.load(write("one_source_per: global_step\n" + inner))
+    names = [sorted({s.source for s in ds.plan.at(step=k)}) for k in range(40)]
+    assert [len(each) for each in names] == [1] * 40 and ["in/a"] in names
+    with pytest.raises(ps.ConfigError, match="comes after mix"):
+        ps.load(write(inner))
+    tokens = f"tokenise: {{tokenizer: {tokenizer}}}\npack: {{length: 16}}\n"
+    packed = ps.load(write(text + tokens + "global_batch_size: 4"))
+    assert packed.flow.reason_not_indexed and next(iter(packed))["tokens"].shape == (4, 16)
+    with pytest.raises(ps.ConfigError, match="give steps or tokens"):
+        ps.load(write(text + tokens + "global_batch_size: 4\nhorizon: {samples: 50}"))
+    amounts = "one_source_per: 4\nsources: {code: {path: code, epochs: 2}, text: {path: text, epochs: 1}}\n"
+    with pytest.raises(ps.ConfigError, match="add 'unit: tokens'"):
+        ps.load(write(amounts + tokens))

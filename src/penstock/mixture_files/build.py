@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
 from ..engine.steps.mean_lengths import mean_length
+from ..engine.steps.one_source import with_global_step
 from ..errors import ConfigError, NoTokensError
 from ..inputs import mix, read, size_packed
 from ..schedule import Schedule
@@ -38,7 +39,8 @@ def build(model: MixtureFile) -> Dataset:
     """
     require_equal_samples(model)
     shared = _SharedResources({}, {}, read_excluded_rows(model), build_pack_options(model))
-    mixture = _build_mixture(model, shared)
+    mixture = _tell_steps(model, _build_mixture(model, shared))
+    _require_whole_stretches(model, shared)
     try:
         limited = limit_samples(model, mixture)
     except NoTokensError as error:
@@ -183,6 +185,12 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
         source.max_epochs is not None for source in model.sources
     )
     caps = {source.name: cap for source in model.sources if (cap := model.cap(source)) is not None}
+    amounts = any(source.tokens or source.epochs for source in model.sources)
+    if model.one_source_per and shared.pack and amounts and model.unit != "tokens":
+        raise ConfigError(
+            "one_source_per: with pack, weights count packed rows, and tokens or epochs of a source "
+            "are no number of rows; add 'unit: tokens', or give weights"
+        )
     weights = _build_weights(model, datasets, shared.sizer)
     return mix(
         datasets,
@@ -194,6 +202,7 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
         max_epochs=caps if caps_by_source else model.max_epochs,
         temperature=model.temperature if weights is None else None,
         packed=shared.pack,
+        one_source_per=model.one_source_per or 1,
     )
 
 
@@ -425,6 +434,29 @@ def _pack_and_batch(model: MixtureFile, ds: Dataset, pack: Mapping[str, Any] | N
         size = {"global_batch_size" if model.batch.over_ranks else "n": model.batch.size}
         ds = ds.batch(**size, drop_remainder=model.batch.drop_remainder, collate=collate)
     return ds
+
+
+def _tell_steps(model: MixtureFile, ds: Dataset) -> Dataset:
+    """Return the mixture with the rows of a global step, if the file says how many ranks there are."""
+    if model.batch is None or not (model.batch.over_ranks or model.batch.ranks > 1):
+        return ds
+    return Dataset(with_global_step(ds.flow, model.rows_of_step))
+
+
+def _require_whole_stretches(model: MixtureFile, shared: _SharedResources) -> None:
+    """Refuse settings that would cut the stretches of one source."""
+    if not model.one_source_per:
+        return
+    if any(map(can_drop, shared.chats.values())):
+        raise ConfigError(
+            "one_source_per: a chat may drop samples, and rows of one source would lack them; give "
+            "it 'untrained: keep', and no max_length or 'truncate: right'"
+        )
+    if model.pack and model.horizon and model.horizon[0] in ("samples", "epochs"):
+        raise ConfigError(
+            f"horizon: with one_source_per and pack, the mixture draws packed rows, not samples, so "
+            f"{model.horizon[0]} are no length of the run; give steps or tokens"
+        )
 
 
 def build_pack_options(model: MixtureFile) -> dict[str, Any] | None:

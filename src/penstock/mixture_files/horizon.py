@@ -83,6 +83,7 @@ def _limit_dataset(ds: Dataset, count: int) -> Dataset:
         raise ConfigError(
             f"the horizon is {count:,} samples, and positions are counted up to 2^60; shorten it"
         )
-    if ds.compiled.op.indexed and ds.compiled.size is not None and ds.compiled.size <= count:
+    indexed = ds.flow.reason_not_indexed is None
+    if indexed and ds.compiled.size is not None and ds.compiled.size <= count:
         return ds
     return ds.limit(count)

@@ -81,6 +81,25 @@ class TokenKind:
 
 
 @dataclass(frozen=True)
+class StretchKind:
+    """A number of samples, or `global_step`."""
+
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        if node.value == "global_step":
+            return node.value
+        if isinstance(node.value, int) or (
+            isinstance(node.value, str) and node.value[:1].isdigit()
+        ):
+            return POSITIVE_SIZE.read(node, at, notes)
+        expected = "a whole number of samples, or global_step"
+        notes.error(node, at, f"expected {expected}, not {format_node(node)}")
+        return INVALID
+
+    def schema(self) -> Schema:
+        return {"anyOf": [POSITIVE_SIZE.schema(), {"const": "global_step"}]}
+
+
+@dataclass(frozen=True)
 class SliceBoundKind:
     """The bound of a slice: a row number as in Python, or a percentage such as `80%`."""
 
@@ -542,6 +561,11 @@ _INNER_KEYS = (
         "block_size",
         POSITIVE_SIZE,
         "Samples per shuffled block; counts are exact at block boundaries (default: 1).",
+    ),
+    SectionKey(
+        "one_source_per",
+        StretchKind(),
+        "Neighbouring samples, or packed rows, of one source (default: 1); or global_step.",
     ),
     SectionKey("stop", TextKind(STOPS), "End of a pass (default: restart, an endless pass)."),
     SectionKey("unit", TextKind(("samples", "tokens")), "Unit of the weights (default: samples)."),

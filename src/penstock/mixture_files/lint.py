@@ -143,6 +143,7 @@ class _MixtureLinter:
     ) -> None:
         """Check a mixture that receives `share` of the run; names begin with `above`."""
         self.check_sums(model, at)
+        self.check_steps(model, at)
         self.check_amounts(model, at)
         samples = run[1] * share if run and run[0] == "samples" else None
         shares = self.known_shares(model, at, samples)
@@ -182,6 +183,19 @@ class _MixtureLinter:
                 self.stored[source.name] = str(TOKEN_DTYPE)
 
     # ------------------------------------------------------------ weights
+
+    def check_steps(self, model: MixtureFile, at: str) -> None:
+        """Warn if a file gives each step one source, and does not say how many rows a step has."""
+        batch = model.batch
+        if at or model.one_source_per != "global_step" or (batch and batch.over_ranks):
+            return
+        if batch is None or batch.ranks == 1:
+            self.notes.warn(
+                model.marks["one_source_per"],
+                "one_source_per",
+                "only a Loader knows the rows of a global step, so the file has no plan: add "
+                "global_batch_size",
+            )
 
     def check_sums(self, model: MixtureFile, at: str) -> None:
         """Warn if weights nearly sum to 1 or 100."""

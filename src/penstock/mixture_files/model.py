@@ -20,7 +20,7 @@ from ..text.chat import TrainOn, Truncate, Untrained
 from .reading import MixtureNode
 
 SHARE_KEYS = ("weight", "tokens", "epochs")
-_RUN_KEYS = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs")
+_RUN_KEYS = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs", "one_source_per")
 END_TOKENS: tuple[Literal["bos"], Literal["eos"]] = ("bos", "eos")
 """Options of `pack` that add a token before or after every document."""
 SplitPart: TypeAlias = Literal["train", "held_out"]
@@ -212,6 +212,7 @@ class MixtureFile:
     sources: tuple[SourceEntry, ...]
     seed: int | None = None
     block_size: int | None = None
+    one_source_per: int | Literal["global_step"] | None = None
     stop: Stop | None = None
     unit: CountedUnit | None = None
     temperature: float | None = None

@@ -65,6 +65,8 @@ def describe_dataset(dataset: Dataset) -> MixtureFile:
         raise _make_unsupported_error(
             node, "", "a mixture file holds a mixture, followed by pack and batch only"
         )
+    if pack is None:
+        mix, pack = _join_packs(mix)
     caches = set[str | None]()
     model = replace(
         _describe_mixture(mix, "", batch, pack, caches),
@@ -144,6 +146,15 @@ def _split_pack(node: Step) -> tuple[Step, Mapping[str, Any] | None]:
     return below, {"length": packing.length, **changed}
 
 
+def _join_packs(mix: Mix) -> tuple[Mix, Mapping[str, Any] | None]:
+    """Return a mixture of documents and their packing, if every source packs alike by itself."""
+    parts = [_split_pack(child) for child in mix.inputs]
+    pack = parts[0][1]
+    if cast("Weighted", mix.rule).one_source_per == 1 or any(other != pack for _, other in parts):
+        return mix, None
+    return replace(mix, inputs=tuple(documents for documents, _ in parts)), pack
+
+
 def _describe_mixture(
     node: Mix,
     at: str,
@@ -188,6 +199,7 @@ def _describe_mixture(
         tuple(sources),
         seed=rule.seed,
         block_size=rule.block_size,
+        one_source_per=None if rule.one_source_per == 1 else rule.one_source_per,
         stop=rule.stop,
         unit=rule.unit,
         temperature=rule.temperature,

@@ -27,7 +27,7 @@ from .reading import parse_scalar
 
 PlainTree = dict[str, Any]
 
-_PLAIN_KEYS = ("seed", "block_size", "stop", "unit", "temperature", "max_epochs")
+_PLAIN_KEYS = ("seed", "block_size", "one_source_per", "stop", "unit", "temperature", "max_epochs")
 _SOURCE_KEYS = (
     "format", "lengths", "dtype", "eos", "label", "group", "weight", "tokens", "epochs", "max_epochs", "start", "stop"
 )  # fmt: skip

@@ -29,6 +29,7 @@ class _DrawnRecipe:
     random: bool = False  # every pass has a new order
     steady: bool = True  # every pass has the same number of samples
     batches: bool = False
+    one_source: bool = False  # stretches of one source, which no pack may cut
     lengths: bool = False  # documents whose lengths are known without reading
     final: bool = False  # the order is only partly determined: no step may follow
 
@@ -164,7 +165,7 @@ def _list_steps(
                 _append_flat_map,
                 _append_bucket_by_length,
                 _append_batch_by_tokens,
-                _append_pack,
+                *([] if drawn.one_source else [_append_pack]),
             ]
             if streams
             else []
@@ -435,9 +436,15 @@ def _append_mix(
             (1, 2, 1.5) if all(g.indexed for g in joined) else (1, 2)
         )  # streams repeat in whole passes only
         caps = dice.one((None, None, *some, tuple(dice.one(some) for _ in joined)))
+    per, lengths = dice.one((1, 1, 2, 3)), [g.length or 0 for g in joined]
+    if (finite and min(lengths) < per) or (caps is not None and not all(g.indexed for g in joined)):
+        per = 1
+    if stop != "restart" and not all(g.indexed for g in joined):
+        per = 1
     return _DrawnRecipe(
         ("mix", tuple((f"m{i}", g.recipe) for i, g in enumerate(joined)), tuple(weights), dice.one((1, 1, 3, 10, 1000)),
-         stop, caps, dice.between(0, 3)),
+         stop, caps, dice.between(0, 3), per),
+        one_source=per > 1,
         indexed=all(g.indexed for g in joined),
         endless=not finite or (stop == "restart" and caps is None),
         random=True,

@@ -124,7 +124,9 @@ def build(recipe: Recipe) -> Dataset:
             return _build_step(kind, build(rest[0]), rest[1:])
 
 
-def _build_mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int) -> Dataset:
+def _build_mix(
+    inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed: int, one_source_per: int
+) -> Dataset:
     names = [name for name, _ in inputs]
     return mix(
         {name: build(r) for name, r in inputs},
@@ -135,6 +137,7 @@ def _build_mix(inputs: Any, weights: Any, block: int, stop: str, caps: Any, seed
         max_epochs=dict(zip(names, cast("Any", caps), strict=True))
         if isinstance(caps, tuple)
         else caps,
+        one_source_per=one_source_per,
     )
 
 
@@ -193,10 +196,11 @@ def show(recipe: Recipe) -> str:
             first, *others = (show(r) for r in rest[0])
             return f"{first}.{kind}({', '.join(others)})"
         case "mix":
-            inputs, weights, block, stop, caps, seed = rest
+            inputs, weights, block, stop, caps, seed, per = rest
             body = ", ".join(f"{name!r}: {show(r)}" for name, r in inputs)
             shares = dict(zip([name for name, _ in inputs], weights, strict=True))
-            return f"mix({{{body}}}, {shares}, seed={seed}, block_size={block}, stop={stop!r}, max_epochs={caps})"
+            options = f"seed={seed}, block_size={block}, stop={stop!r}, max_epochs={caps}"
+            return f"mix({{{body}}}, {shares}, {options}, one_source_per={per})"
         case "slice":
             return f"{show(rest[0])}[{rest[1]}:{rest[2]}:{rest[3]}]"
         case _:

@@ -23,11 +23,21 @@ from ..mixing.rules import FormerMixture, Weighted
 from ..steps.batch import tail_of
 from ..steps.mix import Mix, bind_mixtures, find_histories, find_mixtures
 from ..steps.mix_history import FURTHEST, History, bound, moved_draws
+from ..steps.one_source import global_step_of
 from ..steps.op import Op, stands_below
 from ..steps.paths import format_path
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Builder, Step
-from .edits import Change, ChangedDraws, Edit, Exclude, changed, events_from_json, with_former
+from .edits import (
+    Change,
+    ChangedDraws,
+    Edit,
+    Exclude,
+    Skipped,
+    changed,
+    events_from_json,
+    with_former,
+)
 from .reweigh import convert_later
 
 _COMPARED = 3 << 16
@@ -134,6 +144,44 @@ def adopt_state(
                 )
             made += _takeover(base, [*made, *unmixed], path, taken[path], stand)
     return Adopted((*made, *unmixed), moves)
+
+
+def keep_changes(
+    edits: Sequence[Edit], saved: Sequence[Edit], row: int, base: Step
+) -> tuple[Edit, ...]:
+    """Return the changes of a run that continues with other global steps, whose mixtures take over.
+
+    The weights that were set hold on; those set for later begin with a stretch.
+
+    Args:
+        edits: the changes by which the mixtures take over.
+        saved: the changes in the state.
+        row: the first row that was not delivered.
+        base: the tree with the new global steps.
+
+    Raises:
+        StateError: if the run leaves out later rows, which are no whole steps any more.
+    """
+    if any(isinstance(edit, Skipped) and edit.start >= row for edit in saved):
+        raise StateError(
+            "the state leaves out later steps, and with another global batch they are no whole "
+            "steps; load it with the same global batch, or skip steps of the new run instead"
+        )
+    out, rows = [*edits], global_step_of(base) or 1
+    for edit in edits:
+        if edit in saved or not isinstance(edit, Change) or not isinstance(edit.event, Adopt):
+            continue
+        begin = edit.lap, edit.event.at
+        events = edit.pasts[-1].events
+        changes = [(lap, event) for lap, event in events if isinstance(event, SetWeights)]
+        in_force = [event for lap, event in changes if (lap, event.at) <= begin][-1:]
+        out += [Change(edit.path, edit.lap, SetWeights(begin[1], e.weights)) for e in in_force]
+        for lap, event in changes:
+            if (lap, event.at) > begin:
+                first = begin[1] if lap == begin[0] else 0
+                at = first - (first - event.at) // rows * rows
+                out.append(Change(edit.path, lap, SetWeights(at, event.weights)))
+    return tuple(out)
 
 
 def _with_rows(taken_over: FormerMixture, path: Path, rows: Mapping[str, int]) -> FormerMixture:

@@ -60,7 +60,12 @@ def reweighed(
             f"position {furthest}, and the past cannot change; give a later position"
         )
     lap, place = place_in(builder, path, position, here[0])
-    found = find_histories(builder, indexed=True).get(path)
+    histories = {**find_histories(builder, True), **find_histories(builder, False)}
+    found = histories.get(path)
+    if found is not None and (rest := found.at(lap).event_position(place) - place):
+        position += rest  # a stretch of one source has one weight
+        lap, place = place_in(builder, path, position, here[0])
+    found = found if path in bind_mixtures(builder) else None
     if isinstance(weights, Schedule) and found is not None and lap == here[0]:
         rule = cast("Weighted", find_mixtures(base)[path].rule)
         weights = convert_later(rule, weights, found.at(lap), place)

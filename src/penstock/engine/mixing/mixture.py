@@ -20,6 +20,7 @@ from .blocks import Blocks
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
 from .options import check_log, compute_limits, compute_spans
 from .split_tree import Floats
+from .stretches import Stretches
 from .timeline import AnySegment, Limits, State, Stop, Timeline
 from .token_clock import Meter, TokenClock, UnknownMeter
 
@@ -41,6 +42,8 @@ class Mixture:
         log: the changes during a run, in the order of their positions.
         lengths: mean tokens of a sample; weights are then shares of tokens.
         meters: the token counts of all draws; shares of tokens are then by the token clock.
+        one_source_per: n fills every stretch of n positions with n neighbours of one source.
+            Weights, blocks, caps and surplus then count stretches inside, and positions outside.
 
     >>> m = Mixture(("a", "b"), {"a": 3, "b": 1}, (None, 2))
     >>> source, k = m.at(np.arange(8))
@@ -61,10 +64,13 @@ class Mixture:
     log: tuple[Event, ...] = ()
     lengths: tuple[float, ...] | None = None
     meters: tuple[Meter, ...] | None = field(default=None, compare=False, repr=False)
+    one_source_per: int = 1
 
     def __post_init__(self) -> None:
         check_log(self.log, self.names)
         assert self._limits and all(self._spans)
+        if self.one_source_per > 1:
+            self._stretches.require_filled(self._limits_in_draws, self.opened)
 
     # ------------------------------------------------------------ questions
 
@@ -72,7 +78,8 @@ class Mixture:
     def size(self) -> int | None:
         """The number of draws in one pass; None if endless, or if it depends on a length that is
         not known."""
-        return self._eras[-1].timeline.size()
+        size = self._eras[-1].timeline.size()
+        return None if size is None else self._stretches.begin(size)
 
     @property
     def passes(self) -> Ints:
@@ -90,13 +97,24 @@ class Mixture:
 
     def end_within(self, position: int) -> int:
         """Return the end of a pass, or `position` if that comes first."""
-        return self._eras[-1].timeline.end_within(position)
+        stretch = self._stretches.number(self.event_position(position))
+        return min(position, self._stretches.begin(self._eras[-1].timeline.end_within(stretch)))
+
+    def event_position(self, position: int) -> int:
+        """Return the first position from one on at which a stretch begins, so that an event may."""
+        return self._stretches.begin(self._stretches.number(position + self.one_source_per - 1))
 
     def at(self, positions: Ints) -> tuple[Ints, Ints]:
         """Return the source of each position, and which of its draws (0, 1, 2, ...) it is.
 
         Neighbours in order are fastest.
         """
+        if self.one_source_per > 1:
+            positions, places = self._stretches.split(positions)
+            return self._stretches.join(*self._at(positions), places)
+        return self._at(positions)
+
+    def _at(self, positions: Ints) -> tuple[Ints, Ints]:
         if not len(positions):
             return positions.astype(np.int64), positions.astype(np.int64)
         if bool((positions[1:] >= positions[:-1]).all()):
@@ -111,6 +129,7 @@ class Mixture:
 
         It is the inverse of `at`.
         """
+        k, places = self._stretches.split_draws(source, k)
         out, begun = np.full(len(k), -1), np.zeros(len(k), np.int64)
         for era in self._eras:
             begun += era.timeline.begin.counts[source] <= k
@@ -118,23 +137,28 @@ class Mixture:
         for i in map(int, find_distinct_values(number[number >= 0])):
             mine = np.flatnonzero(number == i)
             out[mine] = self._eras[i].find(source[mine], k[mine])
-        return out
+        return np.where(out < 0, -1, self._stretches.begin(out) + places)
 
     def counts(self, position: int) -> Ints:
         """Return the draws of each source before a position."""
         if position == 0:
             return np.zeros(len(self.names), np.int64)
-        era = self._era(position)
-        if era.timeline.end_within(position) < position:
-            raise self._make_end_error(position)
-        return era.counts(position)
+        stretch, place = self._stretches.split(position)
+        era = self._era(stretch)
+        if era.timeline.end_within(stretch + (place > 0)) < stretch + (place > 0):
+            raise self._make_end_error(stretch)
+        counts = self._stretches.draws(era.counts(stretch))
+        if place:
+            counts[self._at(np.asarray([stretch]))[0]] += place
+        return counts
 
     def weights_at(self, position: int) -> dict[str, float]:
         """Return the weights in force at a position, of sum 1; 0 for sources that dropped out."""
-        segment = self._segment(position)
+        stretch = self._stretches.number(position)
+        segment = self._segment(stretch)
         if segment is None:
-            raise self._make_end_error(position)
-        stair = segment.stairs(np.asarray([position - segment.start]))[0]
+            raise self._make_end_error(stretch)
+        stair = segment.stairs(np.asarray([stretch - segment.start]))[0]
         weights: list[int] = segment.weights[:, stair].tolist()
         total = sum(weights)
         shares = (weight / total for weight in weights)
@@ -143,7 +167,7 @@ class Mixture:
 
     def live(self, position: int) -> tuple[str, ...]:
         """Return the sources with weight that have not dropped out; none at the end."""
-        segment = self._segment(position)
+        segment = self._segment(self._stretches.number(position))
         if segment is None:
             return ()
         weights = segment.weights.max(axis=1)
@@ -151,8 +175,13 @@ class Mixture:
 
     def surplus(self, position: int) -> dict[str, float]:
         """Return the surplus of each source before a position, in samples or (by a clock) tokens."""
-        _, surplus = self._account(self._era(position).timeline, position)
-        return dict(zip(self.names, surplus.tolist(), strict=True))
+        stretch, place = self._stretches.split(position)
+        _, surplus = self._account(self._era(stretch).timeline, stretch)
+        if place:  # within a stretch, the surplus of its source grows evenly
+            _, later = self._account(self._era(stretch).timeline, stretch + 1)
+            surplus = surplus + (later - surplus) * (place / self.one_source_per)
+        scale = 1 if self.meters is not None else self.one_source_per
+        return dict(zip(self.names, (surplus * scale).tolist(), strict=True))
 
     # ------------------------------------------------------------ changes
 
@@ -168,7 +197,8 @@ class Mixture:
             changed.__dict__["_spans"] = (*self._spans, self._compute_spans(event))
         *earlier, last = self._eras
         if not changed._ends_before(last.timeline, event):
-            continued = Blocks(last.timeline, event.at), changed._continue(last, event)
+            at = self._stretches.number(event.at)
+            continued = Blocks(last.timeline, at), changed._continue(last, event)
             changed.__dict__["_eras"] = (*earlier, *continued)
         return changed
 
@@ -196,15 +226,33 @@ class Mixture:
     # ------------------------------------------------------------ inside
 
     @cached_property
+    def _stretches(self) -> Stretches:
+        """The stretches of one source, counted from the start, or the last `Adopt`."""
+        begin = [Adopt(0, {}), *(event for event in self.log if isinstance(event, Adopt))][-1]
+        drawn = np.asarray([begin.counts.get(name, 0) for name in self.names], np.int64)
+        size = self.one_source_per
+        return Stretches(size, begin.at % size, drawn % size)
+
+    @cached_property
     def _limits(self) -> Limits:
         clock = None
-        if self.meters is not None and self.lengths is not None:
+        if (meters := self._stretch_meters) is not None and self.lengths is not None:
             tweak = derive_tweak_keys(self.key, np.zeros(1, np.int64))
             keys = mix64(hash_names(self.names) + tweak)
-            clock = TokenClock(self.meters, np.asarray(self.lengths, np.float64), keys)
+            means = np.asarray(self.lengths, np.float64) * self.one_source_per
+            clock = TokenClock(meters, means, keys)
+        return self._stretches.limits(replace(self._limits_in_draws, clock=clock))
+
+    @cached_property
+    def _limits_in_draws(self) -> Limits:
         return compute_limits(
-            self.names, self.sizes, self.stop, self.block_size, self.key, self.max_epochs, clock
+            self.names, self.sizes, self.stop, self.block_size, self.key, self.max_epochs
         )
+
+    @cached_property
+    def _stretch_meters(self) -> tuple[Meter, ...] | None:
+        """The token counts of stretches."""
+        return None if self.meters is None else self._stretches.meters(self.meters)
 
     @cached_property
     def _spans(self) -> tuple[Spans, ...]:
@@ -215,9 +263,10 @@ class Mixture:
     def _compute_spans(self, weighted: Mixture | SetWeights) -> Spans:
         temperature = self.temperature if weighted is self else None
         by_clock = self.meters is not None
-        return compute_spans(
+        spans = compute_spans(
             self.names, self.sizes, weighted.weights, temperature, self.lengths, by_clock
         )
+        return self._stretches.spans(spans)
 
     @cached_property
     def _eras(self) -> tuple[Blocks, ...]:
@@ -229,7 +278,10 @@ class Mixture:
             if isinstance(event, Adopt):
                 counts = [event.counts.get(name, 0) for name in self.names]
                 surplus = np.asarray([event.surplus.get(name, 0.0) for name in self.names])
-                begin = State(event.at, np.asarray(counts, np.int64), surplus, begin.ended)
+                surplus /= 1 if self.meters is not None else self.one_source_per
+                drawn = np.asarray(counts, np.int64) // self.one_source_per
+                at = self._stretches.number(event.at)
+                begin = State(at, drawn, surplus, begin.ended)
                 changes = sum(isinstance(other, SetWeights) for other in self.log[: i + 1])
                 spans, first = self._spans[changes], i + 1
         eras = [self._begin(spans, begin)]
@@ -237,7 +289,8 @@ class Mixture:
             if self._ends_before(eras[-1].timeline, event):
                 break
             timeline = eras[-1].timeline
-            eras[-1:] = Blocks(timeline, event.at), self._continue(eras[-1], event)
+            at = self._stretches.number(event.at)
+            eras[-1:] = Blocks(timeline, at), self._continue(eras[-1], event)
         return tuple(eras)
 
     def _begin(self, spans: Spans, begin: State, is_over: bool = False) -> Blocks:
@@ -249,15 +302,16 @@ class Mixture:
         others.
         """
         has_ends = any(isinstance(other, Exhausted) for other in self.log)
-        return has_ends and timeline.end_within(event.at) < event.at
+        at = self._stretches.number(event.at)
+        return has_ends and timeline.end_within(at) < at
 
     def _continue(self, era: Blocks, event: Event) -> Blocks:
         """Return the draws from an event on. They repay the surplus of the block that it cuts."""
-        timeline = era.timeline
-        if (end := timeline.end_within(event.at)) < event.at:
+        timeline, at = era.timeline, self._stretches.number(event.at)
+        if (end := timeline.end_within(at)) < at:
             raise ConfigError(
                 f"the event at position {event.at} is after the end of the mixture, "
-                f"{end}; give a position before the end"
+                f"{self._stretches.begin(end)}; give a position before the end"
             )
         spans, ended = tuple(timeline.spans), timeline.begin.ended.copy()
         is_over = isinstance(event, Exhausted) and self.stop == "first_exhausted"
@@ -265,7 +319,7 @@ class Mixture:
             spans = self._compute_spans(event)
         if isinstance(event, Exhausted):
             ended[self.names.index(event.source)] = True
-        state = State(event.at, *self._account(timeline, event.at), ended)
+        state = State(at, *self._account(timeline, at), ended)
         return self._begin(spans, state, is_over)
 
     def _account(self, timeline: Timeline, at: int) -> tuple[Ints, Floats]:
@@ -273,8 +327,8 @@ class Mixture:
         counts = Blocks(timeline).counts(at)
         start = timeline.counts(np.asarray([at]))[0]  # before blocks are permuted
         extra = counts - start
-        if self.meters is not None and extra.any():
-            pairs = zip(self.meters, start.tolist(), counts.tolist(), strict=True)
+        if (meters := self._stretch_meters) is not None and extra.any():
+            pairs = zip(meters, start.tolist(), counts.tolist(), strict=True)
             tokens = [b - a and meter.tokens(b) - meter.tokens(a) for meter, a, b in pairs]
             extra = np.asarray(tokens, np.int64)
         return counts, timeline.surplus(at) + extra
@@ -282,7 +336,8 @@ class Mixture:
     def _era(self, position: int) -> Blocks:
         i = bisect_right(self._eras, position, key=lambda era: era.timeline.start)
         if i == 0:
-            start = self._eras[0].timeline.start
+            start = self._stretches.begin(self._eras[0].timeline.start)
+            position = self._stretches.begin(position)
             remedy = "the first position; give a position from 0 on"
             if start:
                 remedy = "where this mixture was adopted; ask the mixture before it"
@@ -294,7 +349,7 @@ class Mixture:
         return timeline.segment_at(position) if timeline.covers(position) else None
 
     def _make_end_error(self, position: int) -> IndexError:
-        size = self.size
+        size, position = self.size, self._stretches.begin(position)
         if size is None:
             return make_position_error(position)
         return IndexError(
@@ -339,6 +394,7 @@ def mixture_to_json(mixture: Mixture) -> dict[str, Json]:
         "log": [event.to_json() for event in mixture.log],
         "lengths": None if mixture.lengths is None else list(mixture.lengths),
         "clock": mixture.meters is not None,
+        **({} if (n := mixture.one_source_per) == 1 else {"one_source_per": n}),
     }
 
 

@@ -21,7 +21,6 @@ from ...types import MAX_POSITION, Ints
 from ..base.random import hash_names
 from .events import Adopt, Event, Exhausted
 from .timeline import STOPS, Limits, Stop
-from .token_clock import TokenClock
 
 _LARGEST_BLOCK = 1 << 24
 
@@ -36,7 +35,6 @@ def compute_limits(
     block: int,
     key: int,
     max_epochs: float | Mapping[str, float] | None,
-    clock: TokenClock | None,
 ) -> Limits:
     """Return the limits of a mixture; raise `ConfigError` for an invalid option."""
     if not names:
@@ -62,7 +60,7 @@ def compute_limits(
         "all_exhausted": (shorter, none),
         "all_exhausted_oversample": (cap, shorter),
     }[stop]
-    return Limits(names, stop, int(block), key, hash_names(names), most, goal, clock)
+    return Limits(names, stop, int(block), key, hash_names(names), most, goal)
 
 
 def compute_spans(

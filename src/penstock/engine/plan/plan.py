@@ -25,6 +25,7 @@ from ..steps.digests import compared
 from ..steps.map import Map
 from ..steps.map_with_index import MapWithIndex
 from ..steps.mix import find_histories
+from ..steps.one_source import global_step_of
 from ..steps.packed import packed_before, replanned_passes
 from ..steps.random_map import RandomMap
 from ..steps.reorder import Reorder
@@ -306,6 +307,13 @@ class Plan(Questions, Generic[D]):
             )
         if self._body is None:
             return self._skip_in_each_pass(low, high)
+        if steps is None and (rows := global_step_of(self.flow)) is not None:
+            begin = self.step_log.rows(self.step_log.next_step(low)).start
+            if begin != low or (high - low) % rows:
+                raise ConfigError(
+                    f"plan.skip({asked}): mix(one_source_per='global_step') gives each step one "
+                    "source, and the range is no whole number of steps; give steps=range(...)"
+                )
         if passes is not None and high - low == passes.at(low).size:
             raise ConfigError(
                 f"plan.skip({asked}): the range is a whole pass; end the pass by "

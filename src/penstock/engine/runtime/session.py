@@ -21,7 +21,15 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..changes.adopt import Places, Stand, adopt_state, describe_mixtures, standing, with_other_rows
+from ..changes.adopt import (
+    Places,
+    Stand,
+    adopt_state,
+    describe_mixtures,
+    keep_changes,
+    standing,
+    with_other_rows,
+)
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..changes.row_lengths import keep_row_lengths
@@ -30,6 +38,7 @@ from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
 from ..steps.limit import migrate_lanes
 from ..steps.mix import bind_mixtures, find_mixtures
+from ..steps.one_source import with_steps_of
 from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
@@ -536,11 +545,13 @@ class Session:
         body, cursors = merge_states(bodies, self.section)
         changes = tuple(edit_from_json(change) for change in body.changes)
         home = self._base.remembered(body.pipeline)
+        lanes = None if self.group else (body.lanes or 1, self.lanes)
+        saved, home = home, with_steps_of(self.base, home, lanes)
         base, adopting = home.flow, False
         rows = {name: n for name, each in body.data.items() if type(n := each.get("length")) is int}
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
-            if not adopt:
+            if not adopt and home is saved:
                 raise make_other_pipeline_error(body.pipeline, self.description)
             if self.group:
                 stand = body.epoch, body.position, body.pass_sizes
@@ -548,6 +559,10 @@ class Session:
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)
+            if home is not saved:
+                start = 0 if body.pass_sizes is None else body.pass_sizes.start(self.epoch)
+                row = start + parse_cursor_int(cursors[0])
+                found = found._replace(edits=keep_changes(found.edits, changes, row, base))
             changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
             cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
             adopting = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import lcm, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from ..streams.stream import Stream
 from ..streams.stream_opener import StreamOpener
 from .function_step import format_function
 from .map import Map
+from .one_source import with_rows_of_step
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .paths import Migration
 from .repeat import RepeatPasses
@@ -246,16 +247,19 @@ def format_packing(packing: Packing) -> str:
     return format_call("pack", packing.length, method)
 
 
-def make_batches(step: Step, size: BatchSize, stack: Callable[[list[Any]], Any] | None) -> Map:
+def make_batches(step: Step, size: BatchSize, stack: Callable[[list[Any]], Any] | None) -> Step:
     """Return batches of a step, stacked by a function; by default, arrays are stacked.
 
     Packed rows are built straight into their batch instead of being copied there.
     """
+    batches = Map(Batch(step, size), stack or collate)
     if stack is None:
         for fn in step.functions:
             if isinstance(fn, Packing) and step.only_input is not None:
-                return Map(Batch(step.only_input, size), PackedBatches(fn))
-    return Map(Batch(step, size), stack or collate)
+                batches = Map(Batch(step.only_input, size), PackedBatches(fn))
+    if not shares_batches(batches):
+        return batches
+    return with_rows_of_step(batches, tail_of(batches).group)
 
 
 # ---------------------------------------------------------------- the tail
@@ -382,7 +386,11 @@ def rows_of_lanes(step: Step) -> LaneRows:
 
 
 def step_of_rank(
-    step: Step, world_size: int, remainder: Remainder, epoch_length: int | None
+    step: Step,
+    world_size: int,
+    remainder: Remainder,
+    epoch_length: int | None,
+    lanes: int | None = None,
 ) -> Step:
     """Return the tree that one of several ranks runs.
 
@@ -390,6 +398,9 @@ def step_of_rank(
     """
     step = batches_of_rank(step, world_size, remainder == "drop")
     reason = step.reason_not_indexed
+    # Each lane makes whole items, so lanes beyond the ranks are at one stretch for several steps.
+    items = world_size if reason is None else lcm(world_size, lanes or world_size)
+    step = with_rows_of_step(step, tail_of(step).group * items)
     if reason is None or step.is_endless or remainder == "keep":
         return step
     if epoch_length is not None:

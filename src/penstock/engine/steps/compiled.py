@@ -57,7 +57,7 @@ class Compiled:
     @cached_property
     def size(self) -> int | None:
         """The items of a pass of an indexed tree; None for an endless one."""
-        return self.op.size
+        return None if self.flow.is_endless else self.op.size
 
     @cached_property
     def description(self) -> dict[str, Json]:

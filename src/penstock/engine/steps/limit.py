@@ -170,6 +170,9 @@ class Limit(_CountedStep):
     def item_limit(self) -> int:
         return self.n
 
+    def keeps_stretches(self, rows: int, repeated: bool) -> bool:
+        return not repeated or self.n % rows == 0
+
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         return LimitOp(builder.op(self.input, seed, path), self.n, self.input.is_endless)
 

@@ -87,6 +87,8 @@ class Mix(Step):
         if isinstance(rule, Weighted) and rule.lengths is not None:
             lengths = tuple((name, float(saved["lengths"][name])) for name in self.names)
             rule = replace(rule, lengths=lengths)
+        if isinstance(rule, Weighted) and rule.one_source_per == "global_step":
+            rule = replace(rule, global_step=saved["global_step"])
         return replace(self, inputs=inputs, rule=rule)
 
     def show_root(self, name: str, lines: int, show_tree: ShowTree) -> Shown:
@@ -121,6 +123,9 @@ class Mix(Step):
         return format_call(self.rule.METHOD, inputs, **self.rule.options())
 
     # ------------------------------------------------------------ facts
+
+    def keeps_stretches(self, rows: int, repeated: bool) -> bool:
+        return rule_by_step(self) is not None
 
     @cached_property
     def reason_not_indexed(self) -> str | None:
@@ -275,6 +280,11 @@ class Mix(Step):
                 "mix(unit='tokens') needs inputs with random access, to know their lengths; filter "
                 "before writing the data, or weight by samples"
             )
+        if rule.stretch > 1 and (rule.stop != "restart" or rule.max_epochs is not None):
+            raise ConfigError(
+                f"mix(one_source_per={rule.one_source_per!r}): an input has no random access, so "
+                "where it ends is not known beforehand; use stop='restart' without max_epochs"
+            )
         key = self.names, path  # a key of its own, beside the mixture of indexed inputs
         if key not in rule.compiled:
             restarting = replace(rule, max_epochs=None, stop="restart")
@@ -345,10 +355,31 @@ def find_mixtures(step: Step) -> dict[Path, Mix]:
     return {path: mix for mix, path in iter_steps(step) if isinstance(mix, Mix) and mix.weighted}
 
 
+def rule_by_step(step: Step) -> Weighted | None:
+    """Return the rule of a mixture of one source in each global step; None for other steps."""
+    rule = step.weighted if isinstance(step, Mix) else None
+    return rule if rule is not None and rule.one_source_per == "global_step" else None
+
+
+def with_rule_by_step(step: Step, rows: int) -> Step:
+    """Return a step with the rows of a global step, if it is a mixture that counts with them."""
+    rule = rule_by_step(step)
+    if not isinstance(step, Mix) or rule is None or rule.global_step == rows:
+        return step
+    return replace(step, rule=replace(rule, global_step=rows))
+
+
 def mixture_below_functions(tree: Step) -> Mix | None:
     """Return the mixture of a tree that has only functions above it, if there is one."""
     while tree.keeps_positions:
         (tree,) = tree.children
+    return tree if isinstance(tree, Mix) else None
+
+
+def mixture_in_line(tree: Step) -> Mix | None:
+    """Return the mixture of a tree that has only steps over one input above it, if there is one."""
+    while tree.only_input is not None:
+        tree = tree.only_input
     return tree if isinstance(tree, Mix) else None
 
 

@@ -189,6 +189,7 @@ def _history(
         if lengths and rule.unit == "tokens"
         else None,
         meters=meters,
+        one_source_per=rule.stretch,
     )
     pasts = tuple(bound(past, mixture) for past in rule.pasts)
     return History(mixture, events, pasts, rule.now)

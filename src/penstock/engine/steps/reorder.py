@@ -145,6 +145,17 @@ class Reorder(RandomStep, OrderStep):
 
     # ------------------------------------------------------------ facts
 
+    def keeps_stretches(self, rows: int, repeated: bool) -> bool:
+        match self.order:
+            case Repeat() | Replay():
+                return True
+            case Slice(start, count, 1):
+                return start % rows == 0 and not (repeated and count % rows)
+            case Gap(start, count):
+                return start % rows == 0 and count % rows == 0
+            case _:
+                return False
+
     @cached_property
     def is_endless(self) -> bool:
         match self.order:

@@ -152,6 +152,13 @@ class Step(ABC):
         """True for a function step whose n-th item comes from the n-th sample."""
         return False
 
+    def keeps_stretches(self, rows: int, repeated: bool) -> bool:
+        """Return whether every `rows` items are as many neighbours of the input, in order.
+
+        `repeated` says that passes of the step follow one another without a new beginning.
+        """
+        return self.keeps_positions
+
     @property
     def is_elementwise(self) -> bool:
         """True for a function step with an item for each sample, wherever it is in the pass.

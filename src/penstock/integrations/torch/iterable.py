@@ -97,7 +97,9 @@ class IterableDataset(_TorchIterableDataset):
         turn, turns = detect_dataloader_worker() or (0, 1)
         if turns > _MAX_WORKERS:
             raise ConfigError(f"num_workers={turns} of a DataLoader: at most {_MAX_WORKERS}")
-        flow = step_of_rank(self._dataset.flow, self._world_size, self._remainder, None)
+        flow = step_of_rank(
+            self._dataset.flow, self._world_size, self._remainder, None, self._lanes
+        )
         setting = RunOptions(
             self._rank, self._world_size, self._lanes, remainder=self._remainder, worker=turn, workers=turns
         )  # fmt: skip

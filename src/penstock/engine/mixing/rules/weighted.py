@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -32,6 +32,9 @@ class Weighted(Rule):
         clock: whether tokens are counted by the token clock, because all lengths are known.
         draw_change: other draws, by a package outside the engine.
         sizer: the tokens of a sample once it is packed, if packing adds or cuts some.
+        one_source_per: the positions in a row that draw from one source.
+        global_step: the rows of a global step, for `one_source_per="global_step"`; None until a
+            run has them.
     """
 
     weights: tuple[tuple[str, Any], ...] | Schedule | None
@@ -48,6 +51,20 @@ class Weighted(Rule):
     clock: bool = False
     draw_change: DrawChange | None = None
     sizer: Sizer | None = None
+    one_source_per: int | Literal["global_step"] = 1
+    global_step: int | None = None
+
+    @property
+    def stretch(self) -> int:
+        """The positions in a row that draw from one source."""
+        stretch = self.global_step if self.one_source_per == "global_step" else self.one_source_per
+        if stretch is None:
+            raise ConfigError(
+                "mix(one_source_per='global_step'): the order depends on the rows of a global "
+                "step, which a Loader or batch(global_batch_size=n) determines; use one of these, "
+                "or give the number, one_source_per=<rows>"
+            )
+        return stretch
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
@@ -103,6 +120,8 @@ class Weighted(Rule):
             **({} if self.draw_change is None else self.draw_change.describe()),
             **({"clock": True} if self.clock else {}),
             **({} if (size := self.sizer) is None else {"packed": [size.extra, size.multiple, size.most]}),
+            **({} if self.one_source_per == 1 else {"one_source_per": self.one_source_per}),
+            **({"global_step": self.global_step} if self.one_source_per == "global_step" else {}),
         }  # fmt: skip
 
     def options(self) -> dict[str, Any]:
@@ -112,6 +131,7 @@ class Weighted(Rule):
             "stop": None if self.stop == "restart" else self.stop,
             "unit": None if self.unit == "samples" else self.unit,
             "block_size": None if self.block_size == 1 else self.block_size,
+            "one_source_per": None if self.one_source_per == 1 else self.one_source_per,
             "max_epochs": shorten_name(dict(caps)) if isinstance(caps, tuple) else caps,
             "temperature": self.temperature,
             **({} if self.draw_change is None else self.draw_change.describe()),
