@@ -14,7 +14,8 @@ from typing import Any, Protocol, cast
 
 from ..errors import ConfigError
 from ..loader import Loader
-from ..stores import storage
+from ..stores import parse_location
+from ..stores.limits import MIXTURE_FILE, read_within
 from ..types import Json
 
 Weights = dict[str, float]
@@ -157,7 +158,7 @@ class FileWatched:
             signals: not used.
         """
         try:
-            text = storage.world.store.read(self.path)
+            text = read_within(str(parse_location(self.path)), MIXTURE_FILE)
         except OSError:
             return None
         if text == self._seen:
