@@ -484,7 +484,18 @@ def public() -> Iterator[tuple[str, Any]]:
 
 PUBLIC = dict(public())
 # Strings that users choose freely, and arguments that take any object.
-FREE_TEXT = {"name", "group_by", "source", "column", "lengths", "split", "mask", "uid", "key"}
+FREE_TEXT = {
+    "name",
+    "group_by",
+    "source",
+    "column",
+    "lengths",
+    "split",
+    "mask",
+    "uid",
+    "key",
+    "rest",
+}
 ANY_OBJECT = {("from_sequence", "seq")}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count, islice
@@ -268,6 +268,13 @@ def held_out(ds: ps.Dataset) -> ps.Dataset:
     return ds.split("40%", seed=1)[1]
 
 
+def without_first(ds: ps.Dataset) -> ps.Dataset:
+    """The rest of a partition: all samples of other values than the first."""
+    with suppress(ValueError):  # a sample cannot be read
+        return ds.partition_by("value", only=[str(ds[0])], rest="rest").get("rest", ds)
+    return ds
+
+
 def of(tree: Tree) -> Grown:
     return Grown(tree, build(tree))
 
@@ -301,6 +308,7 @@ def ordered(draw: Draw, name: str, pack: Pack) -> Grown:
                     "select",
                     "shard",
                     "split",
+                    "part",
                     "repeat",
                     "replay",
                     "each",
@@ -334,6 +342,8 @@ def ordered(draw: Draw, name: str, pack: Pack) -> Grown:
                 flow = flow.then("shard", draw(st.integers(0, 1)), 2)
             case "split" if n > 3:
                 flow = flow.then("pipe", draw(st.sampled_from([trained, held_out])))
+            case "part" if kind == "numbers":
+                flow = flow.then("pipe", without_first)
             case "repeat" if n < 30:
                 flow = flow.then("repeat", draw(st.integers(1, 3)))
             case "each" if n < 30:
@@ -387,6 +397,9 @@ def mixed(draw: Draw, flows: dict[str, Grown], pack: Pack) -> Grown:
     inputs = tuple(
         (name, flow.tree, draw(st.sampled_from([1, 2, 5]))) for name, flow in flows.items()
     )
+    fraction = draw(st.sampled_from([None, None, None, "50%", 0.7]))
+    with suppress(ps.ConfigError):  # an input is a mixture, or too small
+        return of(("mix", inputs, late, tuple({**options, "unique_fraction": fraction}.items())))
     return of(("mix", inputs, late, tuple(options.items())))
 
 
@@ -558,6 +571,12 @@ def streamed(draw: Draw) -> Grown:
             )
             flow = of(("mix", inputs, 0, (("stop", stop),)))
         else:
+            if kind == "concat":  # no input follows an endless one
+                flows.sort(key=lambda each: each.ds.flow.is_endless)
+                *first, last = flows
+                flows = [
+                    each.then("limit", 9) if each.ds.flow.is_endless else each for each in first
+                ] + [last]
             flow = of((kind, tuple(each.tree for each in flows)))
     for _ in range(draw(st.integers(0, 3))):
         flow = _step(draw, flow)

@@ -99,6 +99,7 @@ from .explore.look import Look
 from .explore.tables import Tables
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
+from .sources.partition import check_parts, choose_parts, has_columns, keep_part, show_columns
 from .stores.limits import BATCH
 from .text.feature_rows import build_feature_packing
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
@@ -520,7 +521,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 raise ConfigError(
                     "split(column=...): its values decide alone; leave out by= and seed="
                 )
-            columns = _parse_columns(column)
+            columns = _parse_columns(column, "split(column={!r})")
             share = _parse_column_share(held_out, column)
             flows = _split_files(self.flow, share, columns)
             if flows is None:
@@ -537,8 +538,73 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             flows = _split_by_position(self._seeded_flow, self._size, held_out, by, seed)
         train, test = map(self._with, flows)
         if column is not None:
-            _warn_of_empty_part(train, test, _parse_columns(column))
+            _warn_of_empty_part(train, test, _parse_columns(column, "split(column={!r})"))
         return train, test
+
+    def partition_by(
+        self,
+        columns: str | Sequence[str],
+        *,
+        min_size: int = 1,
+        rest: str | None = None,
+        only: Sequence[str] | None = None,
+    ) -> dict[str, Dataset]:
+        """Partition by the values of columns: the inputs of a mixture, one for each value.
+
+        The name of an input is the value as text. The values of several columns are joined by `:`,
+        as in `de:high`. Null is named `null`, and the empty text `empty`. A `/`, `%`, leading `+` or
+        control character is percent-encoded, and so is `:` in one of several values.
+
+        Every part is a fixed set, in order. Directly after `ps.read` of files, each part counts its
+        samples from 0, and appended rows continue their parts, as with `where=`. One pass reads the
+        columns alone, where the format has columns, with progress; the values of each file are
+        cached. Other datasets are read once, as `split(column=...)` reads them.
+
+        Args:
+            columns: column, or a list of columns, whose values decide together. Values are texts,
+                numbers, times or null.
+            min_size: fewest samples of an input of its own.
+            rest: name of the input of all other samples. Without it, rarer values are an error that
+                counts them. If there are no others, there is no such input.
+            only: names of the inputs, instead of `min_size`, so that a value that becomes frequent
+                stays in the rest. Without `rest`, other samples are left out.
+
+        Returns:
+            The parts by name, sorted; the rest comes last.
+
+        Raises:
+            ConfigError: if values are rarer than `min_size`, if a name is missing or taken, if the
+                dataset is endless, or if no sample has a column.
+            IndexedError: if an earlier step has no positions.
+
+        >>> import penstock as ps
+        >>> rows = [{"lang": lang, "id": i} for i, lang in enumerate(["de", "en", "de", "fr", "en"])]
+        >>> parts = ps.from_sequence(rows).partition_by("lang", min_size=2, rest="other")
+        >>> {name: [row["id"] for row in part] for name, part in parts.items()}
+        {'de': [0, 2], 'en': [1, 4], 'other': [3]}
+        >>> mixture = ps.mix(parts, {"de": 1, "en": 3, "other": 1})
+        """
+        names = _parse_columns(columns, "partition_by({!r})")
+        call = f"partition_by({show_columns(names)})"
+        if len(set(names)) < len(names):
+            raise ConfigError(f"{call}: a column is named twice")
+        min_size = check_int(min_size, "partition_by(min_size={})", 1)
+        check_parts(min_size, rest, only)
+        self._require_indexed(call, "partition before that step")
+        if self._size is None:
+            raise ConfigError(
+                f"{call}: the dataset is endless; partition it before .repeat() or mix"
+            )
+        values = self._read_column_values(call, names)
+        parts = choose_parts(values, names, min_size, rest, only)
+        rows = zip(parts.items(), values.find_rows(parts.values()), strict=True)
+        leaf, _ = single_source(self.flow) or (None, ())
+        if leaf is None or leaf is not self.flow or not has_columns(source := leaf.source):
+            return {name: self._fixed_set(Pick(indices)) for (name, _), indices in rows}
+        return {
+            name: self._with(replace(leaf, source=keep_part(source, part, indices)))
+            for (name, part), indices in rows
+        }
 
     def select(self, indices: Indices) -> Dataset:
         """Select samples by index, in the given order: a fixed set, the same in every pass.
@@ -1503,14 +1569,14 @@ def _split_by_position(
     return Reorder(node, order.complement()), Reorder(node, order)
 
 
-def _parse_columns(column: Any) -> list[str]:
+def _parse_columns(column: Any, call: str) -> list[str]:
     names = cast("Sequence[Any]", [column] if isinstance(column, str) else column)
     if (
         not isinstance(names, Sequence)  # pyright: ignore[reportUnnecessaryIsInstance]
         or not names
         or not all(isinstance(name, str) for name in names)
     ):
-        raise ConfigError(f"split(column={column!r}): give at least one column by its name")
+        raise ConfigError(f"{call.format(column)}: give at least one column by its name")
     return list(names)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
+from fractions import Fraction
 from numbers import Number
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -22,13 +24,18 @@ from .arguments import (
 )
 from .arrays.dtypes import TOKEN_DTYPE
 from .dataset import Dataset, require_datasets
+from .engine.base.random import derive_key
 from .engine.mixing import Stop
 from .engine.mixing.rules import By, Weighted
+from .engine.orders import Portion, parse_fraction
 from .engine.packing import DType, Packing, check_dtype
+from .engine.steps.compiled import Compiled
 from .engine.steps.mean_lengths import weigh_tokens
-from .engine.steps.mix import Mix
+from .engine.steps.mix import Mix, find_mixtures
 from .engine.steps.one_source import with_global_step
 from .engine.steps.read import Read, single_source
+from .engine.steps.reorder import Reorder
+from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
 from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
@@ -402,6 +409,7 @@ def mix(
     count: ShareOf = "drawn",
     packed: Mapping[str, Any] | None = None,
     one_source_per: int | Literal["global_step"] = 1,
+    unique_fraction: str | float | Mapping[str, str | float] | None = None,
     rule: Mixing | None = None,
 ) -> Dataset:
     """Mix datasets by weight, in random order, with exact counts.
@@ -431,6 +439,10 @@ def mix(
         one_source_per: number of neighbouring samples that come from one input. "global_step" stands
             for the rows of a training step over all ranks, which a `Loader` or
             `batch(global_batch_size=)` determines. `pack` then packs each input by itself.
+        unique_fraction: share of the samples of an input that is used at all, such as "25%", for
+            all inputs or by name; its weight then repeats this share. The seed and the name of the
+            input choose the samples, below its shuffles and functions. Appended samples change no
+            earlier choice.
         rule: custom `penstock.types.Mixing`, in place of all options above. It identifies inputs by
             their numbers, in the order of their names.
 
@@ -448,8 +460,10 @@ def mix(
     names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)
     if rule is not None:
-        options = weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed
-        options = *options, one_source_per
+        options = (
+            *(weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed),
+            *(one_source_per, unique_fraction),
+        )
         if options != _MIX_DEFAULTS:
             raise ConfigError(
                 "mix(rule=...): a rule replaces all other options; give only the datasets"
@@ -473,7 +487,7 @@ def mix(
         )
     check_choice(unit, COUNTED_UNITS, "mix(unit={})")
     check_choice(count, SHARE_OF, "mix(count={})")
-    shares = _sort_items(weights) if isinstance(weights, Mapping) else weights
+    weighting = _sort_items(weights) if isinstance(weights, Mapping) else weights
     caps = (
         _sort_items(max_epochs)
         if isinstance(max_epochs, Mapping)
@@ -481,11 +495,17 @@ def mix(
     )
     block = int(block_size) if isinstance(block_size, np.integer) else block_size
     key = check_int(seed, "mix(seed={})")
+    if unique_fraction is not None:
+        shares = _parse_unique_fractions(names, unique_fraction)
+        flows = tuple(
+            use_fraction(name, flow, shares[name], key) if name in shares else flow
+            for name, flow in builtins.zip(names, flows, strict=True)
+        )
     replacements = Replacements() if count == "settled" else None
     sizer = size_packed(packed)
     by_tokens = unit == "tokens" or (isinstance(weights, Schedule) and weights.unit == "tokens")
     weighted = Weighted(
-        shares,
+        weighting,
         key,
         block,
         stop,
@@ -535,8 +555,75 @@ def _check_one_source(per: Any) -> int | Literal["global_step"]:
 
 
 _MAX_STRETCH = 1 << 24  # neighbours of one source
-_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None, 1)
+_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None, 1, None)
 """Defaults of the arguments of `mix` that a custom rule replaces."""
+
+
+def _parse_unique_fractions(
+    names: Sequence[str], given: str | float | Mapping[str, str | float]
+) -> dict[str, Fraction]:
+    """Return the fractions below 1 by name."""
+    by_name = given if isinstance(given, Mapping) else dict.fromkeys(names, given)
+    if unknown := sorted({*by_name} - {*names}):
+        hint = suggest_names(unknown[0], names) or f"; the mixture has {join_first(names)}"
+        raise ConfigError(f"unique_fraction names {join_first(unknown)}{hint}")
+    return {
+        name: parse_fraction(share, f"unique_fraction of {name!r}: {{}}")
+        for name, share in by_name.items()
+        if not is_whole(share)
+    }
+
+
+def is_whole(share: object) -> bool:
+    """Return whether a share is 1, written as a number or a text."""
+    if isinstance(share, str):
+        return share.strip() in ("1", "1.0", "100%")
+    return isinstance(share, int | float | np.number) and share is not True and share == 1
+
+
+def key_of_fraction(seed: int, name: str) -> int:
+    """Return the seed by which a fraction of an input is chosen.
+
+    Args:
+        seed: the seed of the mixture.
+        name: the name of the input.
+    """
+    return derive_key(seed, name, "unique") >> 32
+
+
+def use_fraction(name: str, step: Step, share: Fraction, seed: int) -> Step:
+    """Return an input over a fixed fraction of its samples.
+
+    The fraction is chosen below shuffles and functions, and above fixed sets such as a split.
+
+    Args:
+        name: the name of the input.
+        step: the input.
+        share: the fraction, below 1.
+        seed: the seed of the mixture.
+
+    Raises:
+        ConfigError: if the samples have no fixed positions, or if the fraction has none.
+    """
+    is_fixed_set = step.is_order and not step.keeps_samples(True)
+    if step.only_input is not None and not is_fixed_set:
+        return step.with_children((use_fraction(name, step.only_input, share, seed),))
+    call = f"unique_fraction of {name!r}"
+    if find_mixtures(step).get(()) is step:
+        raise ConfigError(f"{call}: the input is a mixture: give unique_fraction to it")
+    step.require_indexed(call, "leave it out, or write the samples to files first")
+    if step.is_endless:
+        raise ConfigError(f"{call}: the input never ends; let it end, such as by limit(n)")
+    chosen = Reorder(
+        step.seeded(seed),
+        Portion(share.numerator, share.denominator, key_of_fraction(seed, name)),
+    )
+    if not Compiled(chosen).size:
+        raise ConfigError(
+            f"{call} is {float(share):g}, which is less than one of its {Compiled(step).size} "
+            "samples; raise it, or leave the input out"
+        )
+    return chosen
 
 
 def size_packed(options: Mapping[str, Any] | None) -> Sizer | None:

@@ -310,6 +310,20 @@ def test_simulate_puts_the_change_beside_the_plan(mixture: Path, penstock: Penst
     assert "changed" in penstock("simulate", mixture, "--weight", "code=0.9").output
 
 
+def test_simulate_shows_sources_that_one_plan_has(tmp_path: Path, penstock: Penstock) -> None:
+    rows = "".join(f'{{"lang": "{"de" if i % 3 else "en"}"}}\n' for i in range(60))
+    (tmp_path / "web.jsonl").write_text(rows)
+    mixture = tmp_path / "mixture.yaml"
+    mixture.write_text(
+        "horizon: {samples: 100}\n"
+        "sources: {web: {path: web.jsonl, partition_by: lang, min_size: 5, rest: other}}\n"
+    )
+    output = penstock("simulate", mixture, "--set", "sources.web.min_size=30").output
+    lines = {line.split()[0]: line.split()[1:] for line in output.splitlines() if "web/" in line}
+    assert lines.keys() >= {"web/de", "web/en", "web/other"}
+    assert len(lines["web/en"]) == len(lines["web/other"]) == 3 and len(lines["web/de"]) == 6
+
+
 def test_simulate_changes_stages_caps_and_the_horizon(mixture: Path, penstock: Penstock) -> None:
     stages = "stages:\n  - {name: first, until: 50%}\n  - {name: last, interpolation: linear, weights: {math: 0.1}}\n"
     mixture.write_text(mixture.read_text().replace("max_epochs: 0.5", "max_epochs: 5") + stages)

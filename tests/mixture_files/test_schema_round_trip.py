@@ -27,6 +27,8 @@ from penstock.mixture_files.keys import (
     PACK_SECTION,
     SOURCE_SECTION,
     DateKind,
+    FractionKind,
+    PartNameKind,
     PositionKind,
     ShareKind,
     SingleOrTableKind,
@@ -95,6 +97,7 @@ NEEDED: dict[Any, dict[str, Any]] = {
     "sources.a.tokenise": {"sources": {"a": _TOKENS}},
     "sources.a.chat": {"sources": {"a": {"chat": {"tokenizer": "t.json", "template": "chatml"}}}},
     "sources.a.split": {"sources": {"a": {"split": {"held_out": 5}}}},
+    "sources.a.mix": {"sources": {"a": {"partition_by": "kind"}}},
     "sources.a.dtype": {"sources": {"a": {"path": "a.bin", "format": "tokens"}}},
 }
 """Settings that a key, or a key with a value, needs beside it."""
@@ -274,6 +277,8 @@ def draw_value(kind: Any) -> st.SearchStrategy[Any]:
             return st.integers(-9, 9) | st.none() | st.sampled_from(["10%", "99.5%", "100%"])
         case ShareKind():
             return st.integers(1, 9) | st.sampled_from(["5%", "0.25%", 0.01, "0.5"])
+        case FractionKind():
+            return st.sampled_from(["5%", "100%", 0.01, 1, 1.0, "0.5"])
         case DateKind():
             return st.sampled_from(["2024-07-26", "1999-12-31"])
         case PositionKind():
@@ -289,6 +294,10 @@ def draw_value(kind: Any) -> st.SearchStrategy[Any]:
         case Table(of=inner, pattern=pattern):
             keys = st.sampled_from(["0", "5", "1000", "1_000", "1e3"]) if pattern else NAMES
             return st.dictionaries(keys, draw_value(inner), min_size=1, max_size=3)
+        case PartNameKind():
+            return SCALARS.map(
+                lambda value: "x" if isinstance(value, str) and "$" in value else value
+            )
         case ScalarKind():
             return SCALARS
         case PlainKind():

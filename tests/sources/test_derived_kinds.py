@@ -29,6 +29,7 @@ from penstock.errors import DataError, StorageError
 from penstock.sources import catalog, derived_files, index_files, open_files
 from penstock.sources.cached_integers import CachedIntegers
 from penstock.sources.derived_files import Kind
+from penstock.sources.partition import read_values
 from penstock.stores import storage
 from penstock.stores.storage import LocalDisk
 
@@ -60,6 +61,11 @@ def write_csv(folder: Path, version: int) -> None:
 
 def write_lists(folder: Path, version: int) -> None:
     pq.write_table(pa.table({"a": [[1] * n for n in range(9 * version)]}), folder / "x.parquet")
+
+
+def write_column(folder: Path, version: int) -> None:
+    texts = [f"{n % 3}" for n in range(50 * version)]
+    pq.write_table(pa.table({"a": texts}), folder / "x.parquet")
 
 
 def write_tokens(folder: Path, version: int) -> None:
@@ -108,6 +114,13 @@ def use_lengths(folder: Path, cache: Path | None) -> Any:
         return np.asarray(source.lengths()).tolist()
 
 
+def use_values(folder: Path, cache: Path | None) -> Any:
+    with derived_files.merge_logs():
+        values = read_values(open_files(folder / "x.parquet", cache=cache), ["a"])
+    assert values is not None
+    return [[*map(list, values.distinct)], values.codes.tolist()]
+
+
 class Words:
     """Counts the words of texts."""
 
@@ -134,6 +147,7 @@ CASES = {
         "documents-*",
     ),
     Kind.INTEGERS: Case(write_lines, use_integers, "stamp", False),
+    Kind.COLUMN_VALUES: Case(write_column, use_values, "values", False),
     Kind.TAR_INDEX: Case(write_archive, lambda f, c: read_all(f / "x.tar", c), "tar"),
 }
 KEYED = (Kind.FACT, Kind.CATALOG, Kind.INTEGERS)

@@ -1,8 +1,8 @@
-"""Hashes of the values of columns, which put equal values on one side of a split."""
+"""Values of columns: their hashes, which put equal values on one side of a split, and their numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from ..engine.orders import Pick
 from ..engine.steps.step import Step
 from ..errors import ConfigError
 from ..sources.chain import divide_hashes
+from ..sources.partition import ColumnValues, encode_rows, join_rows
 from ..sources.select import hash_values, scale_hash, spell_values
 from .rows import Columns, to_columns
 
@@ -80,25 +81,49 @@ def hash_columns(
     >>> hashes[0] == hashes[2], hashes[0] == hashes[1]
     (np.True_, np.False_)
     """
-    hashes, names = [np.zeros(0, np.uint64)], set[str]()
+    hashes = [np.zeros(0, np.uint64)]
+    hashes += map(_hash_texts, _spell_blocks(blocks, columns, call))
+    return np.concatenate(hashes)
+
+
+def encode_columns(
+    blocks: Iterable[Sequence[Any]], columns: Sequence[str], call: str
+) -> ColumnValues:
+    """Return the values of some columns for each sample.
+
+    Args:
+        blocks: the samples.
+        columns: the names of the columns.
+        call: the call, for errors.
+
+    Raises:
+        ConfigError: if no sample has one of the columns, or if its values have no text.
+
+    >>> encode_columns([[{"x": 1}, {"x": 2}], [{"x": 1}]], ["x"], "partition_by")
+    ColumnValues(distinct=[('1',), ('2',)], codes=array([0, 1, 0], dtype=int32))
+    """
+    return join_rows(map(encode_rows, _spell_blocks(blocks, columns, call)))
+
+
+def _spell_blocks(
+    blocks: Iterable[Sequence[Any]], columns: Sequence[str], call: str
+) -> Iterator[list[Any]]:
+    """Yield the texts of the columns of each block; raise an error if no sample has a column."""
+    names, empty = set[str](), True
     for block in blocks:
-        samples = to_columns(block, 0, keep_objects=True)
+        samples, empty = to_columns(block, 0, keep_objects=True), False
         names |= samples.keys()
-        hashes.append(_hash_rows(call, samples, columns, len(block)))
+        yield _spell_columns(call, samples, columns, len(block))
     missing = [name for name in columns if name not in names]
-    if missing and len(hashes) > 1:
+    if missing and not empty:
         raise ConfigError(
             f"{call}: no sample has {missing[0]!r}; they have "
             f"{join_first(sorted(names), 8)}{suggest_names(missing[0], names)}"
         )
-    return np.concatenate(hashes)
 
 
-def _hash_rows(
-    call: str, samples: Columns, columns: Sequence[str], rows: int
-) -> npt.NDArray[np.uint64]:
-    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
-    texts = list[Any]()
+def _spell_columns(call: str, samples: Columns, columns: Sequence[str], rows: int) -> list[Any]:
+    pa, texts = import_arrow(), list[Any]()
     for name in columns:
         column = samples.get(name, pa.nulls(rows))
         try:
@@ -110,6 +135,12 @@ def _hash_rows(
                 f"{call}: {name!r} holds values that are no texts, numbers or times ({error}); map "
                 "them to texts first"
             ) from error
+    return texts
+
+
+def _hash_texts(texts: list[Any]) -> npt.NDArray[np.uint64]:
+    """Return a hash of the texts of several columns for each row."""
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
     if len(texts) == 1:
         return hash_values(pa.chunked_array(texts))
     # The length of each text separates "a", "bc" from "ab", "c".

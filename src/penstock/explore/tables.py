@@ -9,16 +9,22 @@ import numpy as np
 
 from ..engine.base.progress import Progress
 from ..engine.orders import Pick
+from ..engine.steps.read import single_source
+from ..engine.steps.step import iter_steps
 from ..errors import ConfigError
+from ..types import Ints
 from .base import BaseDataset
 
 if TYPE_CHECKING:
+    from ..sources.partition import ColumnValues
     from .convert import Conversion
 
 D = TypeVar("D")
 
 _FIRST_ROWS, _BLOCK_ROWS = 256, 8_192
 """Rows of the first block, which tells how much memory all need, and of later ones."""
+
+_LOCATED = 1 << 20  # positions that are located together
 
 
 class Tables(BaseDataset[D]):
@@ -163,6 +169,34 @@ class Tables(BaseDataset[D]):
         )
         first, second = np.flatnonzero(~held), np.flatnonzero(held)
         return Pick(first, (columns, middle, high)), Pick(second, (columns, low, middle))
+
+    def _read_column_values(self, call: str, columns: Sequence[str]) -> ColumnValues:
+        """Return the values of columns for each sample of a finite indexed dataset.
+
+        Files below orders alone are read column by column; the functions of other datasets run.
+
+        Raises:
+            ConfigError: if no sample has one of the columns, or if its values have no text.
+        """
+        from ..sources.partition import read_values
+        from .column_hashes import encode_columns
+
+        size, (leaf, _) = self.compiled.size, single_source(self.flow) or (None, ())
+        orders_alone = all(step.is_order for step, _ in iter_steps(self.flow))
+        values = read_values(leaf.source, columns) if leaf and orders_alone else None
+        if values is None:
+            return encode_columns(self._read_blocks(call, size), columns, call)
+        if leaf is self.flow:
+            return values
+        return values._replace(codes=values.codes[self._locate_rows(size or 0)])
+
+    def _locate_rows(self, size: int) -> Ints:
+        """Return the rows of the only source at the first `size` positions."""
+        rows = np.zeros(size, np.int64)
+        for start in range(0, size, _LOCATED):
+            stop = min(start + _LOCATED, size)
+            rows[start:stop] = self.compiled.op.locate(np.arange(start, stop)).index
+        return rows
 
     def _read_blocks(self, call: str, count: int | None) -> Iterator[Sequence[Any]]:
         """Yield the samples in blocks, a small one first, and report progress."""

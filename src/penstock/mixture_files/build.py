@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
 from math import fsum
 from typing import Any, Literal, NamedTuple, cast
 
+from ..arguments import join_first, suggest_names
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
+from ..engine.orders import parse_fraction
 from ..engine.steps.mean_lengths import mean_length
 from ..engine.steps.one_source import with_global_step
 from ..errors import ConfigError, NoTokensError
-from ..inputs import mix, read, size_packed
-from ..schedule import Schedule
+from ..inputs import is_whole, mix, read, size_packed, use_fraction
+from ..schedule import Schedule, check_names
 from ..text import Chat, Tokenise
 from ..text.chat import MarkDropped, can_drop, remove_dropped
 from ..types import Ints, Sizer
 from .exclude import exclude_rows, read_excluded_rows
 from .horizon import count_pass_samples, limit_rows, limit_samples
-from .model import END_TOKENS, Chatting, MixtureFile, Shuffling, SourceEntry, Tokenising
+from .model import (
+    END_TOKENS,
+    SHARE_KEYS,
+    Chatting,
+    MixtureFile,
+    Partitioning,
+    Shuffling,
+    SourceEntry,
+    Tokenising,
+)
 from .stages import build_stage_schedule
+
+_READ_KEYS = ("path", "format", "columns", "lengths", "split", "where", "dtype", "eos")
 
 
 def build(model: MixtureFile) -> Dataset:
@@ -38,7 +51,7 @@ def build(model: MixtureFile) -> Dataset:
         DataError: The data of a source is damaged.
     """
     require_equal_samples(model)
-    shared = _SharedResources({}, {}, read_excluded_rows(model), build_pack_options(model))
+    model, shared = _share(model, build_pack_options(model))
     mixture = _tell_steps(model, _build_mixture(model, shared))
     _require_whole_stretches(model, shared)
     try:
@@ -86,7 +99,7 @@ def find_source_problems(model: MixtureFile) -> dict[str, str]:
     Returns:
         Full name of a source -> why it does not open, is empty, or has a cap below one sample.
     """
-    shared = _SharedResources({}, {}, read_excluded_rows(model))
+    model, shared = _share(model)
     return dict(_find_source_problems(model, shared, ""))
 
 
@@ -110,12 +123,13 @@ def _find_source_problems(
 
 
 class _SharedResources(NamedTuple):
-    """Tokenizers, excluded rows and options of packing, shared by all sources of a file."""
+    """Tokenizers, excluded rows, options of packing and parts, shared by all sources of a file."""
 
     tokenisers: dict[Tokenising, Tokenise]
     chats: dict[str, Chat]
     excluded_rows: Mapping[str, Ints]
-    pack: Mapping[str, Any] | None = None
+    pack: Mapping[str, Any] | None
+    partitions: dict[str, dict[str, Dataset]]
 
     @property
     def sizer(self) -> Sizer | None:
@@ -138,6 +152,78 @@ class _SharedResources(NamedTuple):
         if how not in self.tokenisers:
             self.tokenisers[how] = Tokenise(how.tokenizer, how.field, how.special_tokens)
         return self.tokenisers[how]
+
+
+def _share(
+    model: MixtureFile, pack: Mapping[str, Any] | None = None
+) -> tuple[MixtureFile, _SharedResources]:
+    """Return the mixture with its partitions expanded, and what its sources share."""
+    shared = _SharedResources({}, {}, {}, pack, {})
+    model = _expand_partitions(model, shared)
+    return model, shared._replace(excluded_rows=read_excluded_rows(model))
+
+
+def expand_partitions(model: MixtureFile) -> MixtureFile:
+    """Return the mixture with each partitioned source as a nested mixture of its parts.
+
+    Args:
+        model: The description.
+
+    Raises:
+        ConfigError: A source cannot be opened or partitioned.
+    """
+    return _share(model)[0]
+
+
+def _expand_partitions(model: MixtureFile, shared: _SharedResources) -> MixtureFile:
+    def expand(source: SourceEntry) -> SourceEntry:
+        if source.mixture is not None:
+            inner = source.mixture.inside(model)
+            expanded = _expand_partitions(inner, shared)
+            return source if expanded is inner else replace(source, mixture=expanded)
+        if source.partition is None or source.partition.input is not None:
+            return source
+        try:
+            return _expand_partition(source, source.partition, _open_parts(source, model, shared))
+        except ConfigError as error:
+            raise ConfigError(f"source {source.name!r}: {error}") from error
+
+    sources = tuple(map(expand, model.sources))
+    return model if sources == model.sources else replace(model, sources=sources)
+
+
+def _expand_partition(
+    source: SourceEntry, partition: Partitioning, names: Iterable[str]
+) -> SourceEntry:
+    """Return a source as a nested mixture of the parts with these names."""
+    names, weights, caps = [*names], partition.weights, partition.max_epochs
+    if weights is not None:
+        check_names(weights, names, "mix.weights")
+    caps_by_name = caps if isinstance(caps, Mapping) else dict[str, float]()
+    if unknown := sorted({*caps_by_name} - {*names}):
+        known = suggest_names(unknown[0], names) or f"; there are {join_first(names)}"
+        raise ConfigError(f"mix.max_epochs names {join_first(unknown)}{known}")
+    one = replace(partition, weights=None, temperature=None, max_epochs=None)
+    unshared = dict.fromkeys((*SHARE_KEYS, "max_epochs", "start", "stop", "group"))
+    parts = tuple(
+        replace(
+            source,
+            **{
+                **unshared,
+                "name": name,
+                "label": source.label or source.name,
+                "partition": replace(one, input=name),
+                "weight": None if weights is None else weights[name],
+                "max_epochs": caps_by_name.get(name),
+                "marks": {},
+            },
+        )
+        for name in names
+    )
+    cap = None if isinstance(caps, Mapping) else caps
+    inner = MixtureFile(parts, temperature=partition.temperature, max_epochs=cap)
+    shares = {key: getattr(source, key) for key in unshared}
+    return SourceEntry(source.name, mixture=inner, marks=source.marks, **shares)
 
 
 def make_chat(how: Chatting) -> Chat:
@@ -257,7 +343,7 @@ def open_in_order(model: MixtureFile) -> Iterator[tuple[str, Dataset]]:
     Args:
         model: The description.
     """
-    yield from _open_in_order(model, _SharedResources({}, {}, read_excluded_rows(model)), "")
+    yield from _open_in_order(*_share(model), "")
 
 
 def _open_in_order(
@@ -309,28 +395,23 @@ def _open_source(
 ) -> Dataset:
     if source.mixture is not None:
         return _build_mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
-    encoding = source.encoding(model)
-    encoder = shared.encoder(encoding)
-    counted = isinstance(encoding, Tokenising) and encoding.counted
-    if counted and source.lengths is not None:
-        raise ConfigError("lengths names a column, and tokenise counts tokens: remove one of them")
-    ds = read(
-        source.path,
-        source.format,
-        list(source.columns) if source.columns else None,
-        source.label or source.name,
-        model.cache,
-        lengths=cast("Tokenise", encoder) if counted else source.lengths,
-        split=source.split if isinstance(source.split, str) else None,
-        where=source.where,
-        dtype=source.dtype,
-        eos=source.eos,
-    )
+    encoder, partition = shared.encoder(source.encoding(model)), source.partition
+    if partition is None:
+        ds = _read_files(source, model, shared)
+    else:
+        assert partition.input is not None  # other partitions are nested mixtures
+        parts = _open_parts(source, model, shared)
+        if (ds := parts.get(partition.input)) is None:
+            known = suggest_names(partition.input, parts) or f"; there are {join_first(parts)}"
+            raise ConfigError(f"there is no input {partition.input!r}{known}")
     if source.slice is not None:
         ds = ds.slice(*source.rows(len(ds)))
     if (split := source.splitting(model)) is not None:
         train, held_out = ds.split(split.held_out, split.by, column=split.column, seed=split.seed)
         ds = held_out if split.part == "held_out" else train
+    if source.unique_fraction is not None and not is_whole(source.unique_fraction):
+        share = parse_fraction(source.unique_fraction, "unique_fraction: {}")
+        ds = Dataset(use_fraction(source.name, ds.flow, share, model.seed or 0))
     if (rows := shared.excluded_rows.get(above + source.name)) is not None:
         if split is not None and split.column is not None:
             raise ConfigError(
@@ -342,6 +423,47 @@ def _open_source(
     if isinstance(encoder, Chat) and can_drop(encoder):
         return ds.map(MarkDropped(encoder))
     return ds if encoder is None else ds.map(encoder)
+
+
+def _read_files(source: SourceEntry, model: MixtureFile, shared: _SharedResources) -> Dataset:
+    encoding, lengths = source.encoding(model), source.lengths
+    if isinstance(encoding, Tokenising) and encoding.counted:
+        if lengths is not None:
+            raise ConfigError(
+                "lengths names a column, and tokenise counts tokens: remove one of them"
+            )
+        lengths = shared.tokeniser(encoding)
+    return read(
+        source.path,
+        source.format,
+        list(source.columns) if source.columns else None,
+        source.label or source.name,
+        model.cache,
+        lengths=lengths,
+        split=source.split if isinstance(source.split, str) else None,
+        where=source.where,
+        dtype=source.dtype,
+        eos=source.eos,
+    )
+
+
+def _open_parts(
+    source: SourceEntry, model: MixtureFile, shared: _SharedResources
+) -> dict[str, Dataset]:
+    """Return the parts of a partitioned source; sources of one partition share them."""
+    partition = cast("Partitioning", source.partition)
+    rest, only = partition.rest, partition.only
+    if only is None and rest is None and partition.min_size == 1 and partition.input is not None:
+        only = (partition.input,)
+    reading = [getattr(source, key) for key in _READ_KEYS]
+    reading += [source.label or source.name, source.encoding(model), model.cache]
+    key = repr((reading, partition.columns, partition.min_size, rest, only))
+    if key not in shared.partitions:
+        ds = _read_files(source, model, shared)
+        shared.partitions[key] = ds.partition_by(
+            partition.columns, min_size=partition.min_size, rest=rest, only=only
+        )
+    return shared.partitions[key]
 
 
 def _apply_shuffle(ds: Dataset, how: Shuffling) -> Dataset:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from ..arguments import suggest_names
+from ..arguments import join_first, suggest_names
 from ..engine.packing import Packing
 from ..errors import ConfigError
+from ..sources.partition import check_parts
 from ..sources.select import normalize_selection
 from ..stores import is_remote, parse_location, resolve_beside
 from ..text.chat import is_template_file
@@ -23,6 +24,7 @@ from .model import (
     Batching,
     Chatting,
     MixtureFile,
+    Partitioning,
     Scheduling,
     Shuffling,
     SourceEntry,
@@ -49,11 +51,14 @@ _FILE_SOURCE_KEYS = (
     "eos",
     "where",
     "slice",
+    "partition_by",
+    "unique_fraction",
     "shuffle",
     "tokenise",
     "chat",
     "label",
 )
+_PARTITION_KEYS = ("min_size", "rest", "only", "input", "mix")
 
 
 def _replace_texts(token: Any) -> Any:
@@ -166,6 +171,7 @@ class _MixtureChecker:
                 f"the step must be a whole number of at least 1, not {bounds[2]}",
             )
             del given["slice"]
+        partition = self.partition(given, marks, at)
         if "path" in given:
             paths = tuple(resolve_beside(marks["path"].file, path) for path in given.pop("path"))
             if all(
@@ -184,7 +190,7 @@ class _MixtureChecker:
                     "split applies to sources of files; move it into the nested mixture",
                 )
             split = self.split(cast("dict[str, Any]", split))
-        given |= {"split": split}
+        given |= {"split": split, "partition": partition}
         return SourceEntry(
             name, shuffle=shuffle, tokenise=tokenise, chat=chat, mixture=inner, marks=marks, **given
         )
@@ -267,6 +273,41 @@ class _MixtureChecker:
             except ConfigError as error:
                 message = str(error).removeprefix("where: ")
                 self.notes.error(child, join_key(at, column), message)
+
+    def partition(
+        self, given: dict[str, Any], marks: Mapping[str, MixtureNode], at: str
+    ) -> Partitioning | None:
+        """Take the settings of a partition from those of a source."""
+        error, columns = self.notes.error, given.pop("partition_by", None)
+        options: dict[str, Any] = {key: given.pop(key) for key in _PARTITION_KEYS if key in given}
+        if columns is None:
+            for key in () if "partition_by" in marks else options:
+                error(marks[key], join_key(at, key), f"{key} needs partition_by")
+            return None
+        if len(set(columns)) < len(columns):
+            error(marks["partition_by"], join_key(at, "partition_by"), "a column is named twice")
+        parts = cast("dict[str, Any]", options.pop("mix", {}))
+        settings = Partitioning(columns, **options, **parts)
+        chosen, rest, only = settings.input, settings.rest, settings.only
+        try:
+            check_parts(settings.min_size, rest, only)
+        except ConfigError as problem:
+            key = next((key for key in ("rest", "only") if f"({key}=" in str(problem)), "only")
+            error(marks[key], join_key(at, key), str(problem).partition(": ")[2])
+        if chosen is not None and parts:
+            error(marks["mix"], join_key(at, "mix"), "input reads one part: remove one of them")
+        if chosen is not None and only is not None and chosen not in (*only, rest):
+            known = f"{suggest_names(chosen, only) or f'; there are {join_first(only)}'}"
+            error(marks["input"], join_key(at, "input"), f"only has no {chosen!r}{known}")
+        if chosen is None and "max_epochs" in marks:
+            message = "the parts repeat by themselves: give mix: {max_epochs: N}"
+            error(marks["max_epochs"], join_key(at, "max_epochs"), message)
+        if settings.weights is not None and settings.temperature is not None:
+            message = "temperature derives the weights from sizes: remove one of them"
+            error(marks["mix"], join_key(at, "mix"), message)
+        elif settings.weights is not None and not any(settings.weights.values()):
+            error(marks["mix"], join_key(at, "mix.weights"), "all weights are 0")
+        return settings
 
     def shuffle(self, given: Any, node: MixtureNode, at: str) -> Shuffling | None:
         if given is None or isinstance(given, str):

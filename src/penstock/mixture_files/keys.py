@@ -16,6 +16,7 @@ from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
+from ..inputs import is_whole
 from ..schedule import INTERPOLATIONS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
@@ -144,6 +145,48 @@ class ShareKind:
         return {
             "anyOf": [number, {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)? *%?$|\$\{"}]
         }
+
+
+@dataclass(frozen=True)
+class FractionKind:
+    """A share of at most 1 (`25%` or 0.25), kept as written."""
+
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        text = node.value[: NUMBER + 1] if isinstance(node.value, str) else node.value
+        try:
+            if not is_whole(text):
+                parse_fraction(text, at)
+        except ConfigError:
+            notes.error(node, at, f"expected a share such as 25% or 0.25, not {format_node(node)}")
+            return INVALID
+        return node.value
+
+    def schema(self) -> Schema:
+        number = {"type": "number", "exclusiveMinimum": 0, "maximum": 1}
+        return {
+            "anyOf": [number, {"type": "string", "pattern": r"^[0-9][0-9_]*([.][0-9]*)? *%?$|\$\{"}]
+        }
+
+
+@dataclass(frozen=True)
+class PartNameKind:
+    """The name of a part; a number, true, false or null stands for its text."""
+
+    def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
+        match node.value:
+            case None:
+                return "null"
+            case bool(value):
+                return "true" if value else "false"
+            case float(value) if value.is_integer():
+                return str(int(value))
+            case int(value) | float(value):
+                return str(value)
+            case _:
+                return TextKind().read(node, at, notes)
+
+    def schema(self) -> Schema:
+        return ScalarKind().schema()
 
 
 @dataclass(frozen=True)
@@ -479,6 +522,23 @@ HORIZON_SECTION = Section(
         ),
     ),
 )
+PARTS_MIX_SECTION = Section(
+    "parts_mix",
+    "Weights of the parts of a source.",
+    (
+        SectionKey("weights", Table(NumberKind(least=0)), "Weight of every part; 0 removes one."),
+        SectionKey(
+            "temperature",
+            NumberKind(above=0),
+            "Derive weights from sizes: rows ** (1 / temperature).",
+        ),
+        SectionKey(
+            "max_epochs",
+            SingleOrTableKind(NumberKind(above=0), NumberKind(above=0)),
+            "Maximum passes over each part, or by name.",
+        ),
+    ),
+)
 SOURCE_SECTION = Section(
     "source",
     "One source of the mixture: files, or a nested mixture.",
@@ -517,6 +577,25 @@ SOURCE_SECTION = Section(
             "slice",
             ListKind(SliceBoundKind(), most=3),
             "Rows [start, stop, step] as in Python; bounds may be percentages.",
+        ),
+        SectionKey(
+            "partition_by",
+            ListKind(TextKind(), one=True),
+            "Columns whose values divide the rows into the sources of a nested mixture.",
+        ),
+        SectionKey("min_size", POSITIVE_SIZE, "Fewest rows of a part (default: 1)."),
+        SectionKey("rest", TextKind(), "Name of the part of all rarer values."),
+        SectionKey(
+            "only",
+            ListKind(PartNameKind(), one=True),
+            "Names of the parts, instead of min_size; other rows are the rest, or left out.",
+        ),
+        SectionKey("input", PartNameKind(), "The one part to read, instead of a mixture of all."),
+        SectionKey("mix", PARTS_MIX_SECTION, "Weights of the parts; default: equal ones."),
+        SectionKey(
+            "unique_fraction",
+            FractionKind(),
+            "Share of the rows that is used at all, and repeated by the weight.",
         ),
         SectionKey("shuffle", SHUFFLE_SECTION, "Order of the rows; default: as in the mixture."),
         SectionKey(
@@ -650,6 +729,7 @@ def build_schema() -> Schema:
         STAGE_SECTION,
         UNTIL_SECTION,
         HORIZON_SECTION,
+        PARTS_MIX_SECTION,
     )
     sections = (NESTED_MIXTURE_SECTION, SOURCE_SECTION, *settings)
     return {

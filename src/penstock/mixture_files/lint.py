@@ -20,6 +20,7 @@ from ..arrays.dtypes import TOKEN_DTYPE
 from ..engine.orders import parse_fraction
 from ..engine.steps.token_dtypes import said_of
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
+from ..inputs import is_whole
 from ..sources import lists_own_files
 from ..sources.folders import find_split
 from ..sources.kinds import describe_column_types
@@ -610,6 +611,8 @@ class _MixtureLinter:
         """
         asked = [("columns", column) for column in source.columns or ()]
         asked += [("where", column) for column in source.where or {}]
+        partition = source.partition
+        asked += [("partition_by", column) for column in (partition.columns if partition else ())]
         split = source.splitting(model)
         asked += [("split", split.column)] if split is not None and split.column else []
         asked += [("lengths", source.lengths)] if source.lengths and not perhaps else []
@@ -746,6 +749,7 @@ def _without_reads(model: MixtureFile) -> MixtureFile:
         return replace(
             source,
             where=None,
+            partition=None,
             lengths=None,
             tokenise=None,
             chat=None,
@@ -753,7 +757,10 @@ def _without_reads(model: MixtureFile) -> MixtureFile:
         )
 
     sources = tuple(strip(source) for source in model.sources)
-    return replace(model, sources=sources, tokenise=None, chat=None, split=None)
+    has_parts = any(source.partition is not None for _, source in model.iter_sources())
+    exclude = None if has_parts else model.exclude  # only reading tells the names of parts
+    settings: dict[str, Any] = dict.fromkeys(("tokenise", "chat", "split"))
+    return replace(model, sources=sources, exclude=exclude, **settings)
 
 
 def _without_sources(model: MixtureFile, names: Collection[str], above: str) -> MixtureFile:
@@ -797,6 +804,8 @@ def _count_remaining_rows(source: SourceEntry, model: MixtureFile, rows: int | N
     if rows is None:
         return None
     remaining = len(range(rows)[slice(*source.rows(rows))]) if source.slice else rows
+    if (fraction := source.unique_fraction) is not None and not is_whole(fraction):
+        remaining = int(parse_fraction(fraction, "unique_fraction: {}") * remaining)
     if (split := source.splitting(model)) is None:
         return remaining
     share = (

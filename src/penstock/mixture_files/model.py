@@ -95,6 +95,24 @@ class Splitting:
 
 
 @dataclass(frozen=True)
+class Partitioning:
+    """Parts of a source by the values of columns; the arguments of `Dataset.partition_by`.
+
+    `input` is the one part that the source reads. Without it, the source is a nested mixture of all
+    parts, with these weights, temperature and caps.
+    """
+
+    columns: tuple[str, ...]
+    min_size: int = 1
+    rest: str | None = None
+    only: tuple[str, ...] | None = None
+    input: str | None = None
+    weights: Mapping[str, float] | None = None
+    temperature: float | None = None
+    max_epochs: float | Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True)
 class Batching:
     """Batches of `size` rows; `ranks` take one each in a training step.
 
@@ -150,6 +168,8 @@ class SourceEntry:
     where: Selection | None = None
     slice: tuple[int | str | None, ...] | None = None
     """Bounds as in Python, or percentages such as `80%`."""
+    partition: Partitioning | None = None
+    unique_fraction: str | float | None = None
     shuffle: Shuffling | None = None
     tokenise: Tokenising | Literal["none"] | None = None
     chat: Chatting | None = None
@@ -276,7 +296,13 @@ class MixtureFile:
                 inner = replace(source.mixture, split=source.mixture.split or self.split).held_out()
                 sources += [replace(unweighted, mixture=inner)] if inner.sources else []
             elif (split := source.splitting(self)) is not None:
-                sources.append(replace(unweighted, split=replace(split, part="held_out")))
+                parts = source.partition and replace(
+                    source.partition, weights=None, temperature=1.0, max_epochs=None
+                )
+                held_out = replace(split, part="held_out")
+                sources.append(
+                    replace(unweighted, split=held_out, partition=parts, unique_fraction=None)
+                )
         return replace(
             self,
             sources=tuple(sources),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .model import MixtureFile, SourceEntry, Splitting
+from .model import MixtureFile, Partitioning, SourceEntry, Splitting
 
 _NOMINAL_ROWS = 1_000_000_000  # to compare slices in percent
 
@@ -38,6 +38,8 @@ class SourceReader:
             by_value = self.split.column is not None and self.source.where == other.source.where
             if self.split == replace(other.split, part=self.split.part) and (same_rows or by_value):
                 return True
+        if same_rows and _are_parts_disjoint(self.source.partition, other.source.partition):
+            return True
         return self._rows(False) == other._rows(False) and _are_slices_disjoint(
             self.source, other.source
         )
@@ -99,6 +101,18 @@ def _describe_overlap(
             "other",
         )
     return False, f"it reads {path}, as {other_key} does"
+
+
+def _are_parts_disjoint(one: Partitioning | None, two: Partitioning | None) -> bool:
+    """Return True if two parts hold different values of the same columns."""
+    if one is None or two is None or one.columns != two.columns:
+        return False
+    if one.input is None or two.input is None or one.input == two.input:
+        return False
+    if replace(one, input=None) == replace(two, input=None):
+        return True
+    rests = [(a, b) for a, b in ((one, two), (two, one)) if a.input == a.rest]
+    return all(b.input != b.rest and b.input in (a.only or ()) for a, b in rests)
 
 
 def _are_slices_disjoint(one: SourceEntry, two: SourceEntry) -> bool:

@@ -15,7 +15,7 @@ from ..stores import display_path
 from ..stores.urls import require_local
 from ..writing.shard import WrittenFile, counts_of
 from ..writing.shards import write_shards
-from .build import END_TOKENS, open_in_order, resolve_token
+from .build import END_TOKENS, expand_partitions, open_in_order, resolve_token
 from .model import SPLIT_PARTS, Chatting, MixtureFile, SourceEntry, SplitPart
 from .write import write
 
@@ -23,7 +23,8 @@ MIXTURE_NAME = "mixture.yaml"
 """Name of the mixture file in a store, which reads its tokens."""
 
 _SOURCE_SETTINGS = (
-    "format", "columns", "lengths", "dtype", "eos", "split", "where", "slice", "tokenise", "chat"
+    "format", "columns", "lengths", "dtype", "eos", "split", "where", "slice", "partition",
+    "unique_fraction", "tokenise", "chat"
 )  # fmt: skip
 
 
@@ -88,6 +89,7 @@ def tokenize(
     store = require_local(folder).absolute()
     if part == "held_out" and not (model := model.held_out()).sources:
         raise ConfigError("nothing is held out; add a split, such as split: {held_out: 1%}")
+    model = expand_partitions(model)
     sources = dict(open_in_order(model))
     if not sources:
         raise ConfigError("no source makes tokens: add tokenise or chat to the file")

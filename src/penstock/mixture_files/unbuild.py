@@ -5,8 +5,9 @@ Errors name the parts that a mixture file cannot express.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,8 +24,10 @@ from ..engine.steps.mix import Mix, find_mixtures
 from ..engine.steps.read import single_source
 from ..engine.steps.step import Builder, Step
 from ..errors import ConfigError
+from ..inputs import key_of_fraction
 from ..schedule import Schedule
 from ..sources import JoinedFiles, SelectedRows
+from ..sources.partition import Part, name_values
 from ..stores import parse_location
 from ..stores.urls import require_local
 from ..text import Chat, Tokenise
@@ -34,6 +37,7 @@ from .model import (
     Batching,
     Chatting,
     MixtureFile,
+    Partitioning,
     Scheduling,
     Shuffling,
     SourceEntry,
@@ -186,7 +190,7 @@ def _describe_mixture(
         sources.append(
             SourceEntry(
                 name,
-                **_describe_source(child, f"{at}/{name}" if at else name, name, caches),
+                **_describe_source(child, f"{at}/{name}" if at else name, name, rule.seed, caches),
                 **settings,
             )
         )
@@ -211,7 +215,9 @@ def _describe_mixture(
     )
 
 
-def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) -> dict[str, Any]:
+def _describe_source(
+    node: Step, at: str, name: str, mixture_seed: int, caches: set[str | None]
+) -> dict[str, Any]:
     if (mix := _as_mixture(node)) is not None:
         return {"mixture": _describe_mixture(mix, at, None, None, caches)}
     settings: dict[str, Any] = {"shuffle": Shuffling("none")}
@@ -239,6 +245,14 @@ def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) ->
         case {"order": "bucket shuffle", "rows": rows, **rest}:
             shuffling = Shuffling("buckets", seed=rest.get("seed"), buckets=rows)
             settings["shuffle"], node = shuffling, _input_of(node)
+        case _:
+            pass
+    match node.describe():
+        case {"order": "portion", "some": some, "of": of, "seed": key, "others": False} if (
+            key == key_of_fraction(mixture_seed, name)
+        ):
+            settings["unique_fraction"] = f"{100 * some / of:g}%"
+            node = _input_of(node)
         case _:
             pass
     match node.describe():
@@ -275,6 +289,8 @@ def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) ->
     paths = tuple(str(parse_location(path).absolute()) for path in arguments.paths)
     if leaf.name != name:
         settings["label"] = leaf.name
+    if isinstance(source, SelectedRows) and source.parts:
+        settings["partition"] = _describe_partition(cast("Sequence[Part]", source.parts), at)
     return {
         "path": paths,
         "format": arguments.format,
@@ -286,6 +302,25 @@ def _describe_source(node: Step, at: str, name: str, caches: set[str | None]) ->
         "where": arguments.where,
         **settings,
     }
+
+
+def _describe_partition(parts: Sequence[Part], at: str) -> Partitioning:
+    """Return the settings of one part of a source.
+
+    Raises:
+        ConfigError: It is a part of a part.
+    """
+    if len(parts) > 1:
+        raise ConfigError(
+            f"dump: {at}: a mixture file partitions a source once: give all columns to one "
+            "partition_by, or select with where="
+        )
+    (part,) = parts
+    names = tuple(sorted(map(name_values, part.values)))
+    if not part.is_rest:
+        return Partitioning(part.columns, input=names[0])
+    rest = next(name for n in count() if (name := f"rest{n or ''}") not in names)
+    return Partitioning(part.columns, rest=rest, only=names, input=rest)
 
 
 def _describe_chat(chat: Chat, at: str) -> Chatting:

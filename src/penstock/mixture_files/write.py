@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from ..errors import make_missing_extra_error
 from ..stores.outputs import open_output
@@ -16,6 +16,7 @@ from .model import (
     Batching,
     Chatting,
     MixtureFile,
+    Partitioning,
     Scheduling,
     Shuffling,
     SourceEntry,
@@ -106,6 +107,10 @@ def _convert_source(source: SourceEntry, folder: Path) -> PlainTree:
         out["where"] = {
             column: _unwrap_single_items(condition) for column, condition in source.where.items()
         }
+    if source.partition is not None:
+        out |= _convert_partition(source.partition)
+    if source.unique_fraction is not None:
+        out["unique_fraction"] = source.unique_fraction
     if source.split is not None:
         out["split"] = (
             source.split if isinstance(source.split, str) else _convert_split(source.split)
@@ -117,6 +122,20 @@ def _convert_source(source: SourceEntry, folder: Path) -> PlainTree:
     if source.chat is not None:
         out["chat"] = _convert_chat(source.chat, folder)
     return out
+
+
+def _convert_partition(how: Partitioning) -> PlainTree:
+    changed = _select_changed(how, Partitioning(how.columns))
+    parts: PlainTree = {
+        name: dict(cast("Mapping[str, float]", value))
+        if isinstance(value := changed.pop(name), Mapping)
+        else value
+        for name in ("weights", "temperature", "max_epochs")
+        if name in changed
+    }
+    only = {"only": list(how.only)} if how.only is not None else {}
+    columns = how.columns[0] if len(how.columns) == 1 else list(how.columns)
+    return {"partition_by": columns, **changed, **only, **({"mix": parts} if parts else {})}
 
 
 def _convert_shuffle(how: Shuffling) -> Any:

@@ -18,7 +18,6 @@ from penstock.engine.steps.op import Op
 from penstock.engine.streams.function_call import Leaf
 from penstock.errors import ConfigError
 from penstock.plan import SampleKeys
-from penstock.sources import open_files
 from penstock.sources.digests import digest_memory
 from penstock.types import Ints, is_source
 
@@ -105,7 +104,7 @@ def _open_columns(source: Any, columns: Sequence[str]) -> Any:
     (row,) = source.read(np.zeros(1, np.int64))
     if isinstance(row, Mapping) and any(name in row for name in columns):
         return source
-    return open_files(*arguments._replace(columns=None, lengths=None))
+    return source.reopen(columns=None, lengths=None)
 
 
 def _read_chunks(name: str, source: Any, indices: Ints) -> Iterator[tuple[Ints, list[Any]]]:

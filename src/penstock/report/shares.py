@@ -197,7 +197,7 @@ def table(found: Sequence[Row], title: str, packed: bool = False) -> Table:
 
 
 def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
-    """Return two plans of the same sources as one table."""
+    """Return two plans as one table; a source that only one of them has is empty in the other."""
     from rich.table import Table
 
     made = Table(box=None, header_style="bold", pad_edge=False)
@@ -205,13 +205,17 @@ def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
     for head in ("samples", "share", "epochs"):
         for when in ("now", "changed"):
             made.add_column(f"{head} {when}", justify="right")
-    for a, b in zip(one, two, strict=True):
-        changed = abs(a.share - b.share) > 1e-4 or abs(a.epochs - b.epochs) > 0.01
+    before, after = ({row.source: row for row in rows} for rows in (one, two))
+    for name in dict.fromkeys((*before, *after)):
+        a, b = rows = before.get(name), after.get(name)
+        changed = not (a and b) or (
+            abs(a.share - b.share) > 1e-4 or abs(a.epochs - b.epochs) > 0.01
+        )
         made.add_row(
-            a.source,
-            *(f"{row.samples:,}" for row in (a, b)),
-            *(f"{row.share:.2%}" for row in (a, b)),
-            *(f"{row.epochs:,.2f}" for row in (a, b)),
+            name,
+            *(f"{row.samples:,}" if row else "" for row in rows),
+            *(f"{row.share:.2%}" if row else "" for row in rows),
+            *(f"{row.epochs:,.2f}" if row else "" for row in rows),
             style="yellow" if changed else None,
         )
     return made

@@ -207,16 +207,23 @@ class Target:
     @cached_property
     def caps(self) -> dict[str, float]:
         """Maximum epochs of each source with a limit."""
-        return {
-            name: cap
+        caps = {
+            name: self.model.cap(source)
+            if "/" not in name
+            else source.max_epochs or self.model.max_epochs
             for name, source in self.model.iter_sources()
-            if (
-                cap := self.model.cap(source)
-                if "/" not in name
-                else source.max_epochs or self.model.max_epochs
-            )
-            is not None
         }
+        for name, source in self.model.iter_sources():
+            if source.partition is not None and source.partition.input is None:
+                of_parts = source.partition.max_epochs
+                parts = [leaf for leaf in self.plan.sources if leaf.startswith(f"{name}/")]
+                caps |= {
+                    leaf: of_parts.get(leaf.removeprefix(f"{name}/"))
+                    if isinstance(of_parts, Mapping)
+                    else of_parts
+                    for leaf in parts
+                }
+        return {name: cap for name, cap in caps.items() if cap is not None}
 
     @cached_property
     def sizes(self) -> dict[str, int]:

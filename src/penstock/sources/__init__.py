@@ -49,6 +49,7 @@ from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import choose_source_name
 from .opener import CHECKSUMMED_FORMATS, COMPANIONS, Opener, require_same_columns
+from .partition import Part, open_parts
 from .paths import TABLE_FORMATS, TokenType, find, prefetch_stats, require_one_format
 from .plugins import find_plugin_format
 from .saved_dataset import find_token_column, read_saved
@@ -113,6 +114,7 @@ def open_files(
     where: Selection | None = None,
     dtype: TokenType | None = None,
     eos: int | None = None,
+    parts: Sequence[Part] = (),
 ) -> JoinedFiles | SelectedRows:
     r"""Open files as one source, in the order of their paths.
 
@@ -134,6 +136,7 @@ def open_files(
             of the selected rows.
         dtype: dtype of raw token ids, if the files do not state it.
         eos: Token that ends a document, if the files do not list document ends.
+        parts: Parts of `penstock.sources.partition` that hold the rows.
 
     Returns:
         The source.
@@ -153,7 +156,8 @@ def open_files(
     with _share_store_listings(cache), derived_files.merge_logs():
         given = _list_given_paths(paths)
         prefetch_stats(given)  # one request for all objects, before any folder is listed
-        return _open_any(given, format, columns, cache, lengths, split, where, dtype, eos)
+        source = _open_any(given, format, columns, cache, lengths, split, where, dtype, eos)
+        return open_parts(source, parts)
 
 
 @contextlib.contextmanager

@@ -277,6 +277,7 @@ class JoinedFiles:
         counts: Token counter whose counts `lengths` returns.
         open_arguments: Arguments of `open_files`.
         reopen: `open_files` with these arguments; keywords replace some of them.
+        is_custom: A function of the user opens the parts.
     """
 
     def __init__(
@@ -299,7 +300,7 @@ class JoinedFiles:
         self.as_columns = False
         self._digest: Digest | None = None
         self._list_companions, self._selection = list_companions, selection
-        self._is_custom = is_custom
+        self.is_custom = is_custom
         self.open_arguments: OpenArguments | None = None
         self.reopen: Callable[..., Source] | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
@@ -506,7 +507,7 @@ class JoinedFiles:
                 self._describe_reading(),
                 self.cache,
                 self.stat_companions(self.paths),
-                stored=not self._is_custom,
+                stored=not self.is_custom,
             )
         return self._digest
 

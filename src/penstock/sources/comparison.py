@@ -89,8 +89,8 @@ def compare_sources(
         elif then.get("files") != mine.get("files"):
             notes.append(
                 f"{name!r}: its files differ from the files of the state (moved, re-sharded or "
-                "compressed again?); the number of rows and 64 of the rows were compared and are "
-                "equal"
+                "compressed again?); the number of rows and up to 64 of the rows were compared "
+                "and are equal"
             )
         elif then.get("fingerprint") != mine.get("fingerprint"):
             notes.append(

@@ -65,11 +65,18 @@ class Kind(IntEnum):
     DOCUMENT_ENDS = 11  # ends of documents of tokens
     INTEGERS = 12  # integers that are derived from lengths, such as sums
     TAR_INDEX = 13  # offsets of the samples of an archive and of their parts
+    COLUMN_VALUES = 14  # distinct values of columns, and those of each row, for `partition_by`
 
     @property
     def optional(self) -> bool:
         """True if a run can do without the file when nothing can be written."""
-        return self in (Kind.SELECTED_ROWS, Kind.FACT, Kind.CATALOG, Kind.CATALOG_CHECK)
+        return self in (
+            Kind.SELECTED_ROWS,
+            Kind.COLUMN_VALUES,
+            Kind.FACT,
+            Kind.CATALOG,
+            Kind.CATALOG_CHECK,
+        )
 
 
 HEADER_BYTES = 96

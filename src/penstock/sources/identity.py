@@ -22,15 +22,23 @@ from . import derived_files
 from .canonical_values import Speller
 from .digests import HashBuilder, digest_memory, sample_fixed_indices
 
+STARTS, STARTS_OF_PART = 16, 4
+"""Starting rows of a source, and of one of many parts of a source, from which rows are hashed."""
+
 _FILES, _PIECE = 16, 64 << 10  # files to hash, and the bytes of each of three blocks
-_STARTS, _NEIGHBOURS = 16, 4  # rows to hash: number of starting rows, and rows from each
+_NEIGHBOURS = 4  # rows to hash from each starting row
 _VERSION = 2
 
 
-def digest_sampled_rows(read: Callable[[Ints], list[Any]], n: int) -> str:
-    """Return the digest of 64 rows out of `n`; an unreadable row counts by its error type."""
+def digest_sampled_rows(
+    read: Callable[[Ints], list[Any]], n: int, start_count: int = STARTS
+) -> str:
+    """Return the digest of 64 rows out of `n`, or of four from each of other numbers of starts.
+
+    An unreadable row counts by its error type.
+    """
     digest = HashBuilder()
-    starts = sample_fixed_indices(max(1, n - _NEIGHBOURS + 1), _STARTS).tolist()
+    starts = sample_fixed_indices(max(1, n - _NEIGHBOURS + 1), start_count).tolist()
     with Progress("read rows to know the data by", len(starts)) as progress:
         for start in progress.each(starts):
             for row in range(start, min(n, start + _NEIGHBOURS)):
@@ -59,6 +67,7 @@ def digest_files(
     cache: str | Path | None,
     companions: Sequence[storage.Stat] = (),
     stored: bool = True,
+    start_count: int = STARTS,
 ) -> Digest:
     """Return digests of files: of their blocks (`files`) and of their rows (`rows`).
 
@@ -71,10 +80,14 @@ def digest_files(
         cache: Cache folder.
         companions: Versions of the files beside them, on which the rows depend too.
         stored: Store the digests; false if more than these files decides about the rows.
+        start_count: Starting rows to hash.
     """
 
     def compute() -> Digest:
-        return {"files": _hash_file_blocks(paths, stats), "rows": digest_sampled_rows(read, rows)}
+        return {
+            "files": _hash_file_blocks(paths, stats),
+            "rows": digest_sampled_rows(read, rows, start_count),
+        }
 
     if not stored:
         return compute()

@@ -13,7 +13,7 @@ from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn, Protocol, cast
 from uuid import UUID
 
 import numpy as np
@@ -38,7 +38,7 @@ from .chain import (
 )
 from .derived_files import Kind
 from .digests import digest_memory
-from .identity import digest_files, digest_sampled_rows
+from .identity import STARTS, STARTS_OF_PART, digest_files, digest_sampled_rows
 from .kinds import TypedFile
 from .sizes import ColumnFile
 
@@ -53,7 +53,7 @@ _COMPARISONS = {"min": operator.ge, "max": operator.le, "above": operator.gt, "b
 _ROWS_PER_READ = 1 << 16
 _TERMS_PER_SCAN = 64
 _VERSION = 4
-_CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
+CONVERSION_ERRORS = (OverflowError, UnicodeError, TypeError)
 """Raised for numbers over 64 bits and for texts that are not Unicode."""
 _MAX_INTEGER = float(1 << 63)
 _DECIMAL_SPELLINGS = ((r"^([^eE]*\.[0-9]*?)0+$", r"\1"), (r"\.$", ""))
@@ -65,27 +65,39 @@ _TIME_SPELLINGS = (
 """Replacements in the texts of Arrow, which show as many digits as the unit of a column."""
 
 
-class SelectedRows:
-    """Some rows of a source of files, in order; `open_files` returns it if `where` is given."""
+class DescribedPart(Protocol):
+    """A part of the rows by the values of columns, which `penstock.sources.partition` makes."""
 
-    def __init__(self, chain: JoinedFiles, rows: Ints, where: Selection) -> None:
+    def describe(self) -> dict[str, Json]: ...
+
+
+class SelectedRows:
+    """Some rows of a source of files, in order: those that match `where` and are in all `parts`."""
+
+    def __init__(
+        self,
+        chain: JoinedFiles,
+        rows: Ints,
+        where: Selection,
+        parts: Sequence[DescribedPart] = (),
+    ) -> None:
         self.name, self.paths = chain.name, chain.paths
         self.counts, self.types, self.columnar = chain.counts, chain.types, chain.columnar
         self.open_arguments: OpenArguments | None = None
         self.reopen: Callable[..., Source] | None = None
         self.as_columns = False
         self._digest: Digest | None = None
-        self.chain, self._rows, self._where = chain, rows, where
+        self.chain, self.rows, self.where, self.parts = chain, rows, where, tuple(parts)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self.rows)
 
     def __repr__(self) -> str:
         return f"<{len(self)} rows of {self.chain!r}>"
 
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices` of the selection."""
-        return self.chain.read(self._rows[indices])
+        return self.chain.read(self.rows[indices])
 
     def decoding(self) -> DecodingCost | None:
         """Return the cost of decoding a row, if the format decodes whole row groups."""
@@ -93,7 +105,7 @@ class SelectedRows:
 
     def block(self, indices: Ints, /) -> Sequence[Any]:
         """Return the rows at `indices`, as columns if the format has columns."""
-        return self.chain.block(self._rows[indices])
+        return self.chain.block(self.rows[indices])
 
     def arrow_schema(self) -> Any | None:
         """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""
@@ -114,7 +126,7 @@ class SelectedRows:
 
     def file_rows(self, indices: Ints, /) -> tuple[Ints, Ints]:
         """Return the number of the file of each row, and the index of the row in that file."""
-        return self.chain.file_rows(self._rows[indices])
+        return self.chain.file_rows(self.rows[indices])
 
     def prefetch_capacity(self, reach: DataLocation, /) -> int:
         """Return how many rows may be prefetched; 0 if readers could not use them."""
@@ -122,12 +134,12 @@ class SelectedRows:
 
     def prefetch(self, indices: Ints, /) -> bool:
         """Prefetch the bytes of rows that are read soon; return false if the buffer is full."""
-        return self.chain.prefetch(self._rows[indices])
+        return self.chain.prefetch(self.rows[indices])
 
     def lengths(self) -> Sizes | None:
         """Return the sizes of these rows, or `None` if those of the files are unknown."""
         lengths = self.chain.lengths()
-        return None if lengths is None else lengths[self._rows]
+        return None if lengths is None else lengths[self.rows]
 
     cached_integers = load_or_make_integers
 
@@ -135,7 +147,7 @@ class SelectedRows:
         """Return a digest of the files and of the selected rows."""
         if self._digest is None:
             chain = self.chain
-            spelled = f"{digest_memory(self._rows)}{json.dumps(self.describe(), default=str)}"
+            spelled = f"{digest_memory(self.rows)}{json.dumps(self.describe(), default=str)}"
             self._digest = digest_files(
                 chain.paths,
                 chain.stats,
@@ -144,22 +156,24 @@ class SelectedRows:
                 spelled,
                 chain.cache,
                 chain.stat_companions(chain.paths),
+                start_count=self._start_count,
             )
         return self._digest
 
+    @property
+    def _start_count(self) -> int:
+        return STARTS_OF_PART if self.parts else STARTS
+
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first rows."""
-        return {"rows": digest_sampled_rows(self.read, rows)}
+        return {"rows": digest_sampled_rows(self.read, rows, self._start_count)}
 
     def describe(self) -> Json:
         """Return the description of the files, the number of selected rows, and the selection."""
         description = cast("dict[str, Json]", self.chain.describe())
-        return {
-            **description,
-            "of_rows": description["rows"],
-            "rows": len(self),
-            "where": cast(Json, self._where),
-        }
+        selection: dict[str, Json] = {"where": cast(Json, self.where)} if self.where else {}
+        selection |= {"parts": [part.describe() for part in self.parts]} if self.parts else {}
+        return {**description, "of_rows": description["rows"], "rows": len(self), **selection}
 
 
 def normalize_selection(where: Selection) -> dict[str, Any]:
@@ -255,12 +269,13 @@ def select(
         rows.append(matches + offset)
         offset, rows_with_column = offset + len(file), rows_with_column + counts
     if offset and not rows_with_column.all():
-        _raise_missing_column(sorted(conditions)[int(rows_with_column.argmin())], files, paths)
+        missing = sorted(conditions)[int(rows_with_column.argmin())]
+        raise_missing_column("where", missing, files, paths)
     return SelectedRows(chain, np.concatenate(rows), conditions)
 
 
-def _raise_missing_column(
-    column: str, files: Sequence[IndexedFile], paths: Sequence[Path]
+def raise_missing_column(
+    call: str, column: str, files: Sequence[IndexedFile], paths: Sequence[Path]
 ) -> NoReturn:
     """Raise `ConfigError`: no row has the column; name those of the first row."""
     path, file = next((path, file) for path, file in zip(paths, files, strict=True) if len(file))
@@ -268,7 +283,7 @@ def _raise_missing_column(
     columns = list(map(str, cast("dict[Any, Any]", row))) if isinstance(row, dict) else []
     remark = f"the first has {', '.join(columns[:20])}" if columns else "the first is no mapping"
     raise ConfigError(
-        f"{path}: where: no row has {column!r}; {remark}{suggest_names(column, columns)}"
+        f"{path}: {call}: no row has {column!r}; {remark}{suggest_names(column, columns)}"
     )
 
 
@@ -315,7 +330,8 @@ def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) ->
     rows_with_column = 0
     masks: list[Mask] = [np.zeros(0, np.bool_)]
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
-        for values, count in _join_pieces(_iterate_column(file, path, column)):
+        pieces = ((values, count) for _, values, count in iterate_columns(file, path, [column]))
+        for values, count in _join_pieces(pieces):
             rows_with_column += count
             masks.append(_match_column(values, condition, column, path))
             progress.more(len(values))
@@ -326,7 +342,7 @@ def _match_column(values: Any, condition: Any, column: str, path: Path) -> Mask:
     """Return the mask of matching values; raise if the condition does not fit their type."""
     try:
         return _match_values(values, condition)
-    except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
+    except (*list_content_errors(), *CONVERSION_ERRORS) as error:
         problem = (
             f"where: the column {column!r} holds {values.type} and cannot be compared with "
             f"{condition!r}"
@@ -372,13 +388,17 @@ def _join_pieces(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]
         yield pa.chunked_array(joined), count
 
 
-def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tuple[Any, int]]:
-    """Yield one column as Arrow arrays, each with the number of its rows that have the column.
+def iterate_columns(
+    file: IndexedFile, path: Path, columns: Sequence[str]
+) -> Iterator[tuple[int, Any, int]]:
+    """Yield columns in pieces: number of the column, an Arrow array, and rows that have the column.
 
-    A row of lines without the column yields a null.
+    Each column comes in the order of its rows. A file of rows is read once for all of them; a row
+    of lines without the column yields a null.
     """
     if isinstance(file, ColumnFile):
-        yield from ((piece, len(piece)) for piece in file.column(column))
+        for number, column in enumerate(columns):
+            yield from ((number, piece, len(piece)) for piece in file.column(column))
         return
     for start in range(0, len(file), _ROWS_PER_READ):
         rows: list[Any] = file.read(
@@ -386,7 +406,9 @@ def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tupl
         )
         mappings = [cast("dict[str, Any]", row) if isinstance(row, dict) else {} for row in rows]
         where = f"{path}, rows {start} to {start + len(rows) - 1}"
-        yield build_column(mappings, column, where), sum(column in row for row in mappings)
+        for number, column in enumerate(columns):
+            present = sum(column in row for row in mappings)
+            yield number, build_column(mappings, column, where), present
 
 
 def build_column(rows: Sequence[Mapping[str, Any]], column: str, where: str) -> Any:
@@ -403,7 +425,7 @@ def build_column(rows: Sequence[Mapping[str, Any]], column: str, where: str) -> 
     pa = import_arrow()
     try:
         return pa.array([row.get(column) for row in rows])
-    except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
+    except (*list_content_errors(), *CONVERSION_ERRORS) as error:
         problem = (
             "of several types"
             if isinstance(error, pa.ArrowException)

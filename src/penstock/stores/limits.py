@@ -64,6 +64,9 @@ CSV_COLUMNS: Final = 20_000
 BATCH: Final = 1 << 24
 """Samples of a batch."""
 
+PARTS: Final = 10_000
+"""Inputs that `partition_by` makes."""
+
 OBJECT: Final = 1 << 50
 """Bytes of an object, as a server reports them."""
 
