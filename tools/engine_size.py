@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_212,
-    "largest file of the engine": 495,
+    "engine code lines": 18_500,
+    "largest file of the engine": 501,
     "small files of the engine": 18,
     "protocol members": 82,
-    "overrides": 352,
+    "overrides": 353,
     "comparisons of kinds": 2,
     "checks of step classes": 6,
 }
