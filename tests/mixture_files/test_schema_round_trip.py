@@ -33,6 +33,7 @@ from penstock.mixture_files.keys import (
     ShareKind,
     SingleOrTableKind,
     SliceBoundKind,
+    StretchKind,
     TokenKind,
 )
 from penstock.mixture_files.kinds import (
@@ -260,6 +261,8 @@ def draw_value(kind: Any) -> st.SearchStrategy[Any]:
     match kind:
         case FlagKind():
             return st.booleans()
+        case StretchKind():
+            return st.just("global_step") | st.integers(1, 64)
         case TextKind(choices=choices):
             return st.sampled_from(choices) if choices else TEXTS
         case NumberKind():
