@@ -68,6 +68,7 @@ from .engine.packing import (
     Packing,
     Rebatch,
     join_parts,
+    make_length_plan,
 )
 from .engine.runtime.iterator import DatasetIterator
 from .engine.steps.batch import make_batches, shares_batches
@@ -97,6 +98,7 @@ from .engine.streams.function_call import SampleFailure, locate_cause, to_list
 from .errors import ConfigError, DataError, IndexedError, hide_unknown_length
 from .explore.look import Look
 from .explore.tables import Tables
+from .schedule import Schedule
 from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .sources.partition import check_parts, choose_parts, has_columns, keep_part, show_columns
@@ -1137,7 +1139,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
 
     def pack(
         self,
-        length: int,
+        length: int | Schedule,
         method: Method = "concat_split",
         *,
         long: Long = "split",
@@ -1166,7 +1168,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         `best_fit` this holds for endless datasets too, and no row depends on earlier rows.
 
         Args:
-            length: tokens in a row.
+            length: tokens in a row; or, for `concat_split` over known lengths, a `Schedule` of numbers
+                by steps or tokens: each length begins with a global step, and `batch` comes next.
             method: "concat_split"; "first_fit", which fills the first open row with room; or
                 "best_fit", which fills the fullest one, so rows stay open longer.
             long: handling of documents over `length` by `first_fit` and `best_fit`: "split" them,
@@ -1215,8 +1218,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         {'tokens': [1, 2, 3, 4], 'segment_ids': [1, 1, 1, 2], 'positions': [0, 1, 2, 0]}
         """
         row = features, unpacked, pad, bos, eos, dtype
+        plan = make_length_plan(length) if isinstance(length, Schedule) else None
         packing = Packing(
-            length,
+            plan.points[-1][1] if plan else cast("int", length),
             method,
             long,
             max_segments,
@@ -1229,11 +1233,14 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             group_by,
             provenance,
         )
-        require_ids_fit(self.flow, packing.token_dtype, f"pack({length})")
+        fold = packing.fold() if plan is None else packing.plan_fold(plan)
+        require_ids_fit(self.flow, packing.token_dtype, f"pack({packing.length})")
         name = self._step_name("pack", name)
 
         def pack(documents: Step) -> Step:
-            groups = Group(documents, packing.fold(), packing.sizer, name=name)
+            groups = Group(documents, fold, packing.sizer, name=name)
+            if plan is not None:
+                groups.require_cuts()
             return Map(groups.with_seed(self._seed), packing)
 
         return self._with(pack_each_source(self.flow, pack))

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.example_counts import examples
@@ -95,6 +96,96 @@ def test_rows_of_a_run_are_those_that_are_cut_by_hand(data: st.DataObject, kind:
             assert sorted(step.tolist()) == sorted(planned)  # ranks take the rows of a step in turn
             taken += planned
     check_plan(make_rows(documents, spans[-1][1], 1).plan.for_state(state), documents, taken)
+
+
+def make_plan(lengths: list[int], steps: list[int], unit: Any) -> ps.Schedule:
+    at = np.cumsum([0, *steps]).tolist()
+    return ps.Schedule(dict(zip(at, lengths, strict=False)), unit=unit)
+
+
+def list_spans(plan: ps.Schedule, batch: int) -> list[tuple[int, int]]:
+    """The first row of each length, step by step."""
+    spans, row, tokens, points = list[tuple[int, int]](), 0, 0, list(plan.numbers or ())
+    for step in range(100):
+        at = step if plan.unit == "steps" else tokens
+        length = int([number for begin, number in points if begin <= at][-1])
+        if not spans or spans[-1][1] != length:
+            spans.append((row, length))
+        row, tokens = row + batch, tokens + batch * length
+    return spans
+
+
+@examples(60)
+@given(
+    data=st.data(),
+    kind=st.sampled_from(["repeated", "mixed"]),
+    unit=st.sampled_from(["steps", "tokens"]),
+    batch=st.sampled_from([4, 8]),
+)
+def test_planned_lengths_are_those_of_the_steps(
+    data: st.DataObject, kind: str, unit: str, batch: int
+) -> None:
+    sizes = st.lists(st.integers(1, 30), min_size=4, max_size=12)
+    documents = make_input(data.draw(st.lists(sizes, min_size=2, max_size=3)), kind)
+    most = 4 if unit == "steps" else 300
+    plan = make_plan(
+        data.draw(st.lists(LENGTHS, min_size=1, max_size=4)),
+        data.draw(st.lists(st.integers(1, most), min_size=3, max_size=3)),
+        unit,
+    )
+    rows = documents.pack(plan, provenance=True).batch(global_batch_size=batch)
+    spans, state, taken = list_spans(plan, batch), None, list[list[int]]()
+    for _ in range(data.draw(st.integers(1, 3))):
+        ranks = data.draw(st.sampled_from([1, 2, 4]))
+        steps, state = read_steps(state, rows, ranks, data.draw(st.integers(1, 6)))
+        for step in steps:
+            wanted = islice(cut_by_hand(documents, spans), len(taken), len(taken) + batch)
+            planned = list(wanted)
+            assert sorted(step.tolist()) == sorted(planned)
+            taken += planned
+    plan_of_run = rows.plan.for_state(state)
+    assert plan_of_run.next_step == len(taken) // batch
+    for step in range(len(taken) // batch):
+        tokens = sum(sample.stop - sample.start for sample in plan_of_run.at(step))
+        assert tokens == sum(map(len, taken[step * batch : (step + 1) * batch]))
+
+
+def test_another_global_batch_keeps_the_steps_of_the_plan() -> None:
+    documents = make_input([[7, 3, 9], [4, 4]], "mixed")
+    plan = make_plan([4, 16, 40], [10, 5], "steps")
+    first = ps.Loader(documents.pack(plan).batch(global_batch_size=8))
+    for _ in zip(range(4), first, strict=False):
+        pass
+    later = ps.Loader(documents.pack(plan).batch(global_batch_size=4))
+    with pytest.raises(ps.StateError, match="rows: saved 8, now 4"):
+        later.load_state_dict(first.state_dict())
+    later.load_state_dict(first.state_dict(), on_mismatch="adopt")
+    shapes = [batch["tokens"].shape for batch, _ in zip(later, range(13), strict=False)]
+    assert shapes == [(4, 4)] * 6 + [(4, 16)] * 5 + [(4, 40)] * 2
+
+
+def test_schedules_that_pack_cannot_follow_are_errors() -> None:
+    documents = make_documents([3, 4, 5], 1, "a")
+    endless = documents.repeat()
+    steps = ps.Schedule({0: 4, 5: 8}, unit="steps")
+    for wrong, message in (
+        (lambda: documents.pack(steps), r"\.repeat\(\)"),
+        (lambda: endless.map(np.copy).pack(steps), "lengths of the samples"),
+        (lambda: endless.pack(steps, "best_fit"), "concat_split"),
+        (lambda: endless.pack(steps, max_segments=2), "max_segments"),
+        (lambda: endless.pack(ps.Schedule({0: 4, 5: 8})), "by steps or tokens"),
+        (lambda: endless.pack(ps.Schedule({1: 4}, unit="steps")), "begins at 0"),
+        (
+            lambda: endless.pack(ps.Schedule({0: 4, 5: 6}, unit="steps"), pad_to_multiple=4),
+            "multiple",
+        ),
+        (lambda: endless.pack(ps.Schedule({0: {"a": 1}}, unit="steps")), "row lengths"),
+        (lambda: endless.pack(steps)[0], "global_batch_size"),
+        (lambda: endless.pack(steps).skip(2).batch(global_batch_size=4), "moves its rows"),
+        (lambda: ps.mix({"a": documents}, ps.Schedule({0: 4, 5: 8})), "sources everywhere"),
+    ):
+        with pytest.raises(ps.ConfigError, match=message):
+            wrong()
 
 
 def check_plan(plan: Any, documents: ps.Dataset, taken: list[list[int]]) -> None:

@@ -3,43 +3,71 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from ...types import Json
 from ..base.passes import Passes
 from ..orders import Skips
+from ..packing import ConcatSplit, LengthPlan, RowLengths
 from ..steps.batch import tail_of
-from ..steps.group import find_pack, is_limit
+from ..steps.group import find_pack
+from ..steps.planned_lengths import is_limit
 from ..steps.step import Step
 from .edits import Edit, RowsBefore, Skipped
 
 
+class SavedRun(Protocol):
+    """The position of a run in a state."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def pass_sizes(self) -> Passes | None: ...
+
+
 def keep_row_lengths(
-    base: Step, saved: Json, edits: Sequence[Edit], epoch: int, at: int, passes: Passes | None
+    base: Step, saved: SavedRun, description: Json, edits: Sequence[Edit]
 ) -> tuple[Edit, ...]:
-    """Return the changes of a run, with the row length of a saved pipeline before a row.
+    """Return the changes of a run, with the row lengths of a saved pipeline before its position.
+
+    The lengths that the present pipeline plans for later steps begin after it.
 
     Args:
         base: the present tree.
-        saved: the description of the saved pipeline.
+        saved: the position of the run.
+        description: the description of the saved pipeline.
         edits: the changes in the state.
-        epoch: the pass in which the run stands.
-        at: the first row of that pass that was not delivered.
-        passes: the passes of the run in the state.
     """
-    pack, then = find_pack(tail_of(base).rows), _find_fold(saved)
-    now = pack and cast("dict[str, Json]", pack.fold.describe())
-    if pack is None or then is None or now is None or then["length"] == now.get("length"):
+    pack, then = find_pack(tail_of(base).rows), _find_fold(description)
+    if pack is None or then is None or not isinstance(fold := pack.fold, ConcatSplit):
         return tuple(edits)
-    if not pack.cuts_rows or then["fold"] != now["fold"] or (epoch and _has_limit(base)):
+    plan = fold.plan and fold.plan.to_json()
+    if then["length"] == fold.length and then.get("lengths") == plan:
         return tuple(edits)
-    row = at + (0 if passes is None else passes.start(epoch))
+    if not pack.cuts_rows or then["fold"] != "concat_split" or (saved.epoch and _has_limit(base)):
+        return tuple(edits)
+    row = saved.position + (0 if saved.pass_sizes is None else saved.pass_sizes.start(saved.epoch))
     skips = Skips.of((edit.start, edit.count) for edit in edits if isinstance(edit, Skipped))
     if skips.points:
         row = int(skips.down(np.asarray([row]), None, 0)[0][0])
-    return (*edits, RowsBefore(row, cast("int", then["length"]))) if row else tuple(edits)
+    before = tuple((edit.until, edit.length) for edit in edits if isinstance(edit, RowsBefore))
+    if not before and (planned := then.get("lengths")) is not None:
+        before = LengthPlan.from_json(planned).find_earlier()
+    past = RowLengths(cast("int", then["length"]), before)
+    lengths = [(until, length) for until, length in before if until < row]
+    if row:
+        lengths.append((row, int(past.of(np.asarray([row - 1]))[0])))
+    if fold.plan is not None:
+        tokens = int(past.begins(np.asarray([row]))[0])
+        lengths += fold.plan.find_earlier(row, saved.step, tokens)
+    others = (edit for edit in edits if not isinstance(edit, RowsBefore))
+    return (*others, *(RowsBefore(until, length) for until, length in lengths))
 
 
 def _find_fold(description: Any) -> dict[str, Json] | None:

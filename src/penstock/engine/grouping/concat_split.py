@@ -14,6 +14,7 @@ from ...arguments import check_choice
 from ...arrays.trees import join_batches, slice_batch
 from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json, Part
+from .row_lengths import EarlierLengths, LengthPlan
 
 Long: TypeAlias = Literal["split", "refuse", "truncate"]
 Overflow: TypeAlias = Literal["split", "never"]
@@ -35,7 +36,7 @@ def check_settings(fold: Any) -> None:
             check_choice(value, LONG_CHOICES, "pack(long={})")
         elif field.name == "overflow":
             check_choice(value, OVERFLOWS, "pack(overflow={})")
-        elif field.name not in ("drop_remainder", "earlier") and (
+        elif field.name not in ("drop_remainder", "earlier", "plan") and (
             value is not None or field.name not in ("max_segments", "rows")
         ):
             least = 4 if field.name == "rows" else 1
@@ -55,7 +56,8 @@ class ConcatSplit:
     Every token occurs once and in order, and only the last row of a pass has padding; documents are
     split. With `max_segments` a row is closed, and padded, at that number of documents. `earlier`
     has the lengths of rows before a change of a run: pairs of a row and the length of rows before
-    it. They are no part of the description.
+    it. They are no part of the description. `plan` has the lengths of a schedule; `length` is its
+    last one.
 
     >>> from penstock.engine.packing import plan_groups
     >>> plan_groups(ConcatSplit(4), [3, 6]).stop.tolist()
@@ -66,7 +68,8 @@ class ConcatSplit:
 
     length: int
     max_segments: int | None = None
-    earlier: tuple[tuple[int, int], ...] = ()
+    earlier: EarlierLengths = ()
+    plan: LengthPlan | None = None
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -84,7 +87,9 @@ class ConcatSplit:
         return _recompute_carry(carry, self.length)
 
     def describe(self) -> Json:
-        return {"fold": "concat_split", "length": self.length, "max_segments": self.max_segments}
+        plan: dict[str, Json] = {} if self.plan is None else {"lengths": self.plan.to_json()}
+        length: dict[str, Json] = {"length": self.length, "max_segments": self.max_segments}
+        return {"fold": "concat_split", **length, **plan}
 
 
 @dataclass(frozen=True)

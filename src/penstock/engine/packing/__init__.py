@@ -19,8 +19,9 @@ from ..grouping.concat_split import (
     join_parts,
 )
 from ..grouping.grouped_by_key import SOURCE, Apart, get_group, get_inner_fold
+from ..grouping.row_lengths import EarlierLengths, LengthPlan, PassCuts, RowLengths
 from ..grouping.whole_documents import BestFit, FirstFit
-from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype
+from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype, make_length_plan
 from .plan import (
     PieceColumns,
     PlannedPieces,
@@ -29,7 +30,6 @@ from .plan import (
     plan_groups,
 )
 from .row import Missing, RowBuilder, RowFormat, build_rows
-from .row_lengths import EarlierLengths, PassCuts, RowLengths
 from .window import GroupLayout, WindowPlanner, has_independent_rows
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "EarlierLengths",
     "FirstFit",
     "GroupLayout",
+    "LengthPlan",
     "Long",
     "Method",
     "Missing",
@@ -66,5 +67,6 @@ __all__ = [
     "get_inner_fold",
     "has_independent_rows",
     "join_parts",
+    "make_length_plan",
     "plan_groups",
 ]

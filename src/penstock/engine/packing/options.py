@@ -14,10 +14,12 @@ from ...arguments import check_choice, check_int
 from ...arrays.dtypes import TOKEN_DTYPE, cast_scalar
 from ...arrays.trees import collate
 from ...errors import ConfigError, DataError
+from ...schedule import Schedule
 from ...types import MAX_POSITION, Fold, Json, Sizer
 from ..base.rows import compute_bounds
 from ..grouping.concat_split import LONG_CHOICES, LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
+from ..grouping.row_lengths import LengthPlan
 from ..grouping.whole_documents import BestFit, FirstFit
 from .plan import PlannedPieces
 from .row import Array, RowBuilder, RowFormat, build_rows
@@ -191,6 +193,16 @@ class Packing(RowBuilder):
         return (
             self._fold() if self.group_by is None else Apart(self._fold(), self.group_by, self.rows)
         )
+
+    def plan_fold(self, plan: LengthPlan) -> Fold:
+        """Return the fold of rows whose length changes by a plan, which ends with this length."""
+        if not isinstance(fold := self.fold(), ConcatSplit) or self.max_segments is not None:
+            raise ConfigError(
+                "pack(Schedule(...)) is for method='concat_split' without max_segments and group_by"
+            )
+        for _, length in plan.points:
+            replace(self, length=length)  # checks it
+        return replace(fold, plan=plan)
 
     def _fold(self) -> Fold:
         if self.method == "concat_split":
@@ -384,6 +396,25 @@ def split_sources(
     if sources is None:
         return [None] * len(groups)
     return np.split(sources, np.cumsum([*map(len, groups)])[:-1])
+
+
+def make_length_plan(schedule: Schedule) -> LengthPlan:
+    """Return the row lengths of a schedule.
+
+    Raises:
+        ConfigError: if it is no schedule of numbers by steps or tokens.
+    """
+    if schedule.numbers is None or schedule.unit == "samples":
+        raise ConfigError(
+            "pack(Schedule(...)): give row lengths by steps or tokens, such as "
+            "Schedule({0: 512, 10_000: 8192}, unit='steps')"
+        )
+    if schedule.interpolation != "step" or schedule.numbers[0][0] != 0:
+        raise ConfigError(
+            "pack(Schedule(...)): the first length begins at 0, and lengths are not interpolated"
+        )
+    points = tuple((at, check_int(n, "pack: length {}", 1)) for at, n in schedule.numbers)
+    return LengthPlan(points, schedule.unit)
 
 
 def _apply_default(value: int | None, default: int) -> int:

@@ -20,8 +20,8 @@ from ..base.random import permute
 from ..base.rows import compute_bounds
 from ..grouping.concat_split import ConcatSplit, make_negative_size_error
 from ..grouping.grouped_by_key import Apart, get_inner_fold
+from ..grouping.row_lengths import EarlierLengths
 from ..grouping.whole_documents import BestFit, choose_window_rows, make_too_long_error
-from .row_lengths import EarlierLengths
 
 _ROWS_PER_GROUP = 64  # in a window, so that the partial row of a group costs little
 

@@ -554,8 +554,7 @@ class Session:
             if not adopt and home is saved:
                 raise make_other_pipeline_error(body.pipeline, self.description)
             if self.group:
-                stand = body.epoch, body.position, body.pass_sizes
-                changes = keep_row_lengths(base, body.pipeline, changes, *stand)
+                changes = keep_row_lengths(base, body, body.pipeline, changes)
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)

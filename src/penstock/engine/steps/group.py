@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from ...errors import DataError, PositionError, StateError
+from ...errors import ConfigError, DataError, PositionError, StateError
 from ...types import Fold, Json, Path, Sizer
 from ..base.cursors import parse_cursor_list
 from ..base.shown import format_description
@@ -20,6 +19,7 @@ from .op import Op
 from .pack import PackOp
 from .pack_windows import WindowPackOp
 from .paths import Migration
+from .planned_lengths import is_limit
 from .step import Builder, GroupStep, RandomStep, Step, Written
 
 _METHODS = {"concat_split": "pack", "first_fit": "pack", "best_fit": "pack", "rebatch": "batch"}
@@ -53,7 +53,10 @@ class Group(RandomStep, GroupStep):
         return Written(format_description(self.fold.describe(), self.seed, self.name), self.input)
 
     def write_built(self, fn: Any) -> Written | None:
-        return Written(format_packing(fn), self.input) if isinstance(fn, Packing) else self.write()
+        if not isinstance(fn, Packing):
+            return self.write()
+        plan = self.fold.plan if isinstance(self.fold, ConcatSplit) else None
+        return Written(f"pack({plan})" if plan else format_packing(fn), self.input)
 
     @property
     def functions(self) -> tuple[Any, ...]:
@@ -104,6 +107,8 @@ class Group(RandomStep, GroupStep):
             return GroupOp(below, fold, self.size, key, names)
         if isinstance(fold, Apart) and len(below.leaves) == 1:
             fold = fold.fold
+        if isinstance(fold, ConcatSplit):
+            fold = self._with_planned_lengths(fold)
         lengths, mark = builder.lengths, builder.mark(self, path)
         if has_independent_rows(fold) and (below.size is None or below.alike):
             self._require_tokens(builder, below)
@@ -115,6 +120,27 @@ class Group(RandomStep, GroupStep):
             )
         replanned = () if path else find_replanned_passes(builder.root)
         return PackOp(below, fold, key, lengths, self.size, mark, names, replanned)
+
+    def require_cuts(self) -> None:
+        """Raise `ConfigError` if row lengths cannot follow a schedule."""
+        if self.reason_not_indexed is not None:
+            raise ConfigError(f"pack(Schedule(...)): {self.reason_not_indexed}")
+        if not self.input.is_endless:
+            raise ConfigError(
+                "pack(Schedule(...)): the steps of a run do not stop at the ends of passes, and the "
+                "documents end; add .repeat() before pack"
+            )
+
+    def _with_planned_lengths(self, fold: ConcatSplit) -> ConcatSplit:
+        """Return the fold with the row lengths of its schedule."""
+        if fold.plan is None or fold.earlier:
+            return fold
+        if fold.plan.rows is None:
+            raise ConfigError(
+                "pack(Schedule(...)) sets row lengths by global step, whose rows are not known: "
+                "add .batch(global_batch_size=n), or open a Loader"
+            )
+        return replace(fold, earlier=fold.plan.find_earlier())
 
     @property
     def cuts_rows(self) -> bool:
@@ -150,15 +176,6 @@ def find_pack(step: Step) -> Group | None:
             return None
         step = step.only_input
     return step
-
-
-def is_limit(description: Mapping[str, Json]) -> bool:
-    """Return whether a step gives the first items of its input."""
-    match description:
-        case {"order": "slice", "start": 0, "step": 1} | {"limit": _}:
-            return True
-        case _:
-            return False
 
 
 def with_earlier_lengths(step: Step, earlier: EarlierLengths) -> Step:

@@ -12,6 +12,7 @@ from ...errors import ConfigError, StateError
 from .compiled import Compiled
 from .mean_lengths import weigh_tokens
 from .mix import Mix, mixture_in_line, rule_by_step, with_rule_by_step
+from .planned_lengths import with_rows_per_step
 from .step import Step, iter_steps
 
 
@@ -76,7 +77,7 @@ def with_steps_of(present: Step, saved: Compiled, lanes: tuple[int, int] | None)
 def with_rows_of_step(step: Step, rows: int) -> Step:
     """Return a tree of a run with global steps of so many rows."""
     if not step.in_tail:
-        return with_global_step(step, rows)
+        return with_rows_per_step(with_global_step(step, rows), rows)
     (below,) = step.children
     changed = with_rows_of_step(below, rows)
     return step if changed is below else step.with_children((changed,))

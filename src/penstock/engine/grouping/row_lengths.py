@@ -4,18 +4,77 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from itertools import pairwise
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from ...types import Ints
+from ...types import Ints, Json
 from ..base.passes import Passes
 from ..base.rows import compute_bounds
 
 EarlierLengths: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a row and the length of the rows before it, in the order of rows."""
+
+
+LengthUnit: TypeAlias = Literal["steps", "tokens"]
+
+
+@dataclass(frozen=True)
+class LengthPlan:
+    """Row lengths by global step, or by the tokens that rows have room for.
+
+    `points` are pairs of a step or token, the first of them 0, and a length. A length begins with a
+    global step, the first at or after its point. `rows` are the rows of a global step; None if they
+    are not known yet.
+
+    >>> LengthPlan(((0, 4), (5, 8)), "steps", 10).find_earlier()
+    ((50, 4),)
+    """
+
+    points: tuple[tuple[int, int], ...]
+    unit: LengthUnit
+    rows: int | None = None
+
+    def __str__(self) -> str:
+        points = ", ".join(f"{at}: {length}" for at, length in self.points)
+        return f"{{{points}}} by {self.unit}"
+
+    def with_rows(self, rows: int) -> LengthPlan:
+        """Return the plan for global steps of so many rows."""
+        return replace(self, rows=rows)
+
+    def find_earlier(self, row: int = 0, step: int = 0, tokens: int = 0) -> EarlierLengths:
+        """Return the row lengths before the last one, from a row on.
+
+        Args:
+            row: the first row of global step `step`.
+            step: that step.
+            tokens: the tokens that the rows before have room for.
+        """
+        assert self.rows is not None
+        found = list[tuple[int, int]]()
+        for (_, length), (until, _) in pairwise(self.points):
+            if self.unit == "steps":
+                steps = max(until - step, 0)
+            else:
+                steps = max(-(-(until - tokens) // (length * self.rows)), 0)
+            if steps:
+                row, step = row + steps * self.rows, step + steps
+                tokens += steps * self.rows * length
+                found.append((row, length))
+        return tuple(found)
+
+    def to_json(self) -> Json:
+        """Return the plan for descriptions."""
+        return {"points": [[*point] for point in self.points], "unit": self.unit, "rows": self.rows}
+
+    @staticmethod
+    def from_json(saved: Any) -> LengthPlan:
+        points = tuple((int(at), int(length)) for at, length in saved["points"])
+        return LengthPlan(points, saved["unit"], saved["rows"])
 
 
 @dataclass(frozen=True)

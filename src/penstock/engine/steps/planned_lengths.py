@@ -1,0 +1,51 @@
+"""`pack(Schedule(...))`: row lengths by global step, once the rows of a step are known."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ...errors import ConfigError
+from ...types import Json
+from ..packing import ConcatSplit
+from .step import Step, iter_steps
+
+
+def is_limit(description: Mapping[str, Json]) -> bool:
+    """Return whether a step gives the first items of its input."""
+    match description:
+        case {"order": "slice", "start": 0, "step": 1} | {"limit": _}:
+            return True
+        case _:
+            return False
+
+
+def with_rows_per_step(step: Step, rows: int) -> Step:
+    """Return the tree of the rows of a run, whose packed rows have lengths by step.
+
+    Args:
+        step: the tree, without the batches of its tail.
+        rows: the rows of a global step.
+
+    Raises:
+        ConfigError: if steps above the pack put rows elsewhere.
+    """
+    if not any(_has_plan(below) for below, _ in iter_steps(step)):
+        return step
+    if _has_plan(step):
+        changed: Any = step
+        return replace(changed, fold=replace(changed.fold, plan=changed.fold.plan.with_rows(rows)))
+    if step.only_input is None or not (step.is_elementwise or is_limit(step.describe())):
+        written = step.write()
+        what = "another step" if written is None else written.text
+        raise ConfigError(
+            f"pack(Schedule(...)) sets row lengths by global step, and {what} above it moves its "
+            "rows; only map, limit and batch may follow it"
+        )
+    return step.with_children((with_rows_per_step(step.only_input, rows),))
+
+
+def _has_plan(step: Step) -> bool:
+    fold = getattr(step, "fold", None)
+    return isinstance(fold, ConcatSplit) and fold.plan is not None
