@@ -137,9 +137,10 @@ def by_torch() -> dict[str, Any]:
             distributed.all_reduce(tokens)
             (total[0] / tokens).backward()
             for weight in weights:
-                distributed.all_reduce(weight.grad)
+                grad: Any = weight.grad
+                distributed.all_reduce(grad)
                 with torch.no_grad():
-                    weight -= RATE * weight.grad
+                    weight -= RATE * grad
                 weight.grad = None
             means.append(mean_by_source(sums, sources))
             assert means[-1] == mean_by_source(sums.numpy(), sources)  # gathered instead

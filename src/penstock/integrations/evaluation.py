@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,19 +13,18 @@ from ..arguments import check_int, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
 from ..engine.base.progress import Progress
 from ..engine.base.row_files import as_row_files, describe_row_location
+from ..engine.runtime.executors import ExecutorName
 from ..engine.steps.batch import change_rows
 from ..engine.steps.compiled import Compiled
 from ..engine.steps.op import Op
 from ..engine.streams.function_call import Leaf
 from ..errors import ConfigError
-from ..loader import Loader
+from ..loader import ArrayType, Loader
 from ..sources.comparison import describe_sources
 from ..types import UNKNOWN_DIGEST, Ints, Source, is_source
 from .trainers import EvalLoader
 
 _ROWS_PER_CHUNK = 1 << 20
-_FIXED = {"remainder": "pad", "epoch_length": None}
-"""Options of the loaders that make an evaluation a whole pass on all ranks."""
 
 
 @validate_arguments
@@ -34,7 +33,15 @@ def eval_loaders(
     *,
     rows: int | None = None,
     train: Dataset | Loader | None = None,
-    **options: Any,
+    global_batch_size: int | None = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    mesh: object = None,
+    workers: int = 0,
+    executor: ExecutorName = "threads",
+    to: ArrayType = "numpy",
+    device: object = None,
+    pin_memory: bool | None = None,
 ) -> dict[str, EvalLoader]:
     """Return a loader for each held-out set: the same rows in every evaluation, on any ranks.
 
@@ -50,7 +57,15 @@ def eval_loaders(
             `.batch(global_batch_size=n, collate=Padded())`, or give `global_batch_size`.
         rows: evaluate the first `rows` rows of each set (samples, or packed rows).
         train: the dataset or the loader of the training.
-        **options: options of `ps.Loader`, such as `rank`, `world_size`, `global_batch_size`, `to`.
+        global_batch_size: rows of all ranks together in a step, as of `ps.Loader`.
+        rank: the rank of the loaders.
+        world_size: number of ranks.
+        mesh: replaces `rank` and `world_size`.
+        workers: number of workers of each loader.
+        executor: kind of worker.
+        to: array type of items: "numpy", "torch" or "jax".
+        device: the device to which items are copied ahead.
+        pin_memory: for torch: whether tensors are in pinned memory.
 
     Raises:
         ConfigError: if a set is empty or endless, if it shares samples with the training, or if an
@@ -73,18 +88,23 @@ def eval_loaders(
             "{'code': held_out}"
         )
     rows = None if rows is None else check_int(rows, "eval_loaders(rows={})", 1)
-    for name in _FIXED.keys() & options.keys():
-        raise ConfigError(
-            f"eval_loaders({name}={options[name]!r}): an evaluation is a whole pass, padded at its "
-            f"end; leave out {name}="
-        )
     sets = {name: _limit(name, dataset, rows) for name, dataset in held_out.items()}
     if train is not None:
         _require_held_out(sets, _compiled(train))
-    return {
-        name: EvalLoader(Loader(dataset, remainder="pad", **options))
-        for name, dataset in sets.items()
-    }
+    make = partial(
+        Loader,
+        remainder="pad",
+        global_batch_size=global_batch_size,
+        rank=rank,
+        world_size=world_size,
+        mesh=mesh,
+        workers=workers,
+        executor=executor,
+        to=to,
+        device=device,
+        pin_memory=pin_memory,
+    )
+    return {name: EvalLoader(make(dataset)) for name, dataset in sets.items()}
 
 
 def _limit(name: str, dataset: Any, rows: int | None) -> Dataset:
@@ -122,7 +142,7 @@ def _compiled(train: Any) -> Compiled:
 class _Rows:
     """An indexed source of a tree, with the facts that identify its rows."""
 
-    leaf: Leaf
+    named: Leaf
     source: Source
 
     @cached_property
@@ -145,7 +165,7 @@ class _Rows:
             numbers = {path: number for number, path in enumerate(paths)}
             wanted = _code(files, np.arange(len(paths)), index)
             known = np.asarray([numbers.get(path, -1) for path in other_paths], np.int64)
-            return _find_codes(other_files, known, len(other.source), wanted, other.leaf.name)
+            return _find_codes(other_files, known, len(other.source), wanted, other.named.name)
         if paths or other_paths or len(self.source) != len(other.source):
             return np.full_like(index, -1)
         return index if self.has_rows_of(other) else np.full_like(index, -1)
@@ -187,10 +207,10 @@ def _require_held_out(sets: Mapping[str, Dataset], train: Compiled) -> None:
         assert size is not None
         held = compiled.op.locate(np.arange(size))
         for mine in _iter_sources(compiled):
-            index = np.unique(held.index[held.leaf == mine.leaf.number])
+            index = np.unique(held.index[held.leaf == mine.named.number])
             for other in trained if len(index) else ():
                 there = mine.find(other, index)
-                drawn = find_drawn(train.op, other.leaf.number, np.unique(there[there >= 0]))
+                drawn = find_drawn(train.op, other.named.number, np.unique(there[there >= 0]))
                 if len(shared := index[np.isin(there, drawn) & (there >= 0)]):
                     raise _make_overlap_error(name, mine, other, shared)
 
@@ -200,7 +220,7 @@ def _make_overlap_error(name: str, mine: _Rows, other: _Rows, shared: Ints) -> C
     several = len(shared) > 1
     error = ConfigError(
         f"eval_loaders: {name!r} has {len(shared)} sample{'s' * several} that the run trains on as "
-        f"{other.leaf.name!r}: row{'s' * several} {shown} of {mine.leaf.name!r}; train on the first "
+        f"{other.named.name!r}: row{'s' * several} {shown} of {mine.named.name!r}; train on the first "
         "part of .split(), and evaluate the second"
     )
     if place := describe_row_location(mine.source, int(shared[0])):
@@ -214,15 +234,15 @@ def _iter_sources(compiled: Compiled) -> Iterator[_Rows]:
             yield _Rows(leaf, leaf.source)
 
 
-def find_drawn(op: Op, leaf: int, index: Ints) -> Ints:
+def find_drawn(step: Op, source: int, index: Ints) -> Ints:
     """Return which samples of a source may ever be drawn, out of some.
 
     The answer is exact for fixed sets and for orders that give the same samples in every pass. Other
     steps count as if they drew all that their inputs may give.
 
     Args:
-        op: a compiled tree.
-        leaf: number of the source.
+        step: a compiled tree.
+        source: number of the source.
         index: indices of samples of the source.
 
     >>> import penstock as ps
@@ -230,18 +250,18 @@ def find_drawn(op: Op, leaf: int, index: Ints) -> Ints:
     >>> find_drawn(ds.compiled.op, 0, np.arange(5)).tolist()
     [3, 4]
     """
-    if leaf not in op.leaves:
+    if source not in step.leaves:
         return index[:0]
-    below = [find_drawn(each, leaf, index) for each in op.inputs]
+    below = [find_drawn(child, source, index) for child in step.inputs]
     if below:
         index = np.unique(np.concatenate(below))
-    if not op.indexed or not op.alike or (op.leaf is None and op.size is None):
+    if not step.indexed or not step.alike or (step.leaf is None and step.size is None):
         return index
     missing, start, width = index, 0, _ROWS_PER_CHUNK
-    while len(missing) and start < op.period:
+    while len(missing) and start < step.period:
         # A long fixed set of a short source repeats samples often: search those not found yet.
-        places = op.find(leaf, missing, start, min(start + width, op.period))
-        rows = op.locate(places)
-        missing = np.setdiff1d(missing, rows.index[rows.leaf == leaf])
+        places = step.find(source, missing, start, min(start + width, step.period))
+        rows = step.locate(places)
+        missing = np.setdiff1d(missing, rows.index[rows.leaf == source])
         start, width = start + width, 2 * width
     return np.setdiff1d(index, missing)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
+from importlib import import_module
 from typing import Any, cast
 
 import numpy as np
@@ -63,28 +64,29 @@ def sum_by_source(
     [[3.0, 5.0], [1.0, 1.0]]
     """
     sources = check_int(sources, "sum_by_source(sources={})", 1)
-    library = type(losses).__module__.partition(".")[0]
+    library = _library_of(losses)
+    as_array: Any = np.asarray
     if library == "torch":
         import torch
 
-        def as_array(value: Any) -> Any:
-            return torch.as_tensor(value, device=losses.device)
-
-        total = _sum_torch
-    elif library in ("jax", "jaxlib"):
-        import jax.numpy as jnp
-
-        as_array, total = jnp.asarray, _sum_jax
-    else:
-        as_array, total = np.asarray, _sum_numpy
+        as_array = partial(torch.as_tensor, device=losses.device)
+    elif library == "jax":
+        as_array = import_module("jax.numpy").asarray
     losses, ids = as_array(losses), as_array(source_ids)
-    kept = ids >= 0
+    counted = ids >= 0
     if labels is not None:
         labels = as_array(labels)
-        kept = kept & (_shaped(labels, ids, "labels") != ignore)
+        counted = counted & (_shaped(labels, ids, "labels") != ignore)
     if mask is not None:
-        kept = kept & (_shaped(as_array(mask), ids, "mask") != 0)
-    return total(_shaped(losses, ids, "losses"), ids, kept, sources)
+        counted = counted & (_shaped(as_array(mask), ids, "mask") != 0)
+    total = {"torch": _sum_torch, "jax": _sum_jax}.get(library, _sum_numpy)
+    return total(_shaped(losses, ids, "losses"), ids, counted, sources)
+
+
+def _library_of(array: Any) -> str:
+    """Return the library of an array: "torch", "jax" (tracers too), or any other."""
+    library = type(array).__module__.partition(".")[0]
+    return "jax" if library == "jaxlib" else library
 
 
 def _shaped(value: Any, ids: Any, name: str) -> Any:
@@ -103,16 +105,15 @@ def _shaped(value: Any, ids: Any, name: str) -> Any:
     return value.reshape(wanted)
 
 
-def _sum_numpy(losses: Any, ids: Any, kept: Any, sources: int) -> npt.NDArray[np.float64]:
-    ids, losses = ids[kept], losses[kept].astype(np.float64)
+def _sum_numpy(losses: Any, ids: Any, counted: Any, sources: int) -> npt.NDArray[np.float64]:
+    ids, losses = ids[counted], losses[counted].astype(np.float64)
     if (ids >= sources).any():
         return np.full((2, sources), np.nan)
-    return np.stack(
-        [np.bincount(ids, losses, sources), np.bincount(ids, minlength=sources).astype(np.float64)]
-    )
+    sums = np.bincount(ids, losses, sources), np.bincount(ids, minlength=sources)
+    return np.stack(sums).astype(np.float64)
 
 
-def _sum_torch(losses: Any, ids: Any, kept: Any, sources: int) -> Any:
+def _sum_torch(losses: Any, ids: Any, counted: Any, sources: int) -> Any:
     import torch
 
     # Many rows have their own sums, with one more for tokens left out: few additions meet at one
@@ -120,38 +121,38 @@ def _sum_torch(losses: Any, ids: Any, kept: Any, sources: int) -> Any:
     rows = math.gcd(ids.numel(), _BLOCK)
     dtype = torch.float32 if losses.device.type == "mps" else torch.float64
     known = ids < sources
-    place = torch.where(kept & known, ids, sources).long().reshape(rows, ids.numel() // rows)
+    place = torch.where(counted & known, ids, sources).long().reshape(rows, ids.numel() // rows)
     place = place + torch.arange(rows, device=ids.device)[:, None] * (sources + 1)
     sums = torch.zeros(2, rows * (sources + 1), dtype=dtype, device=losses.device)
-    kept_losses = torch.where(kept, losses.detach().to(dtype), 0)
-    sums[0].index_add_(0, place.reshape(-1), kept_losses.reshape(-1))
-    sums[1].index_add_(0, place.reshape(-1), kept.to(dtype).reshape(-1))
+    counted_losses = torch.where(counted, losses.detach().to(dtype), 0)
+    sums[0].index_add_(0, place.reshape(-1), counted_losses.reshape(-1))
+    sums[1].index_add_(0, place.reshape(-1), counted.to(dtype).reshape(-1))
     total = sums.reshape(2, rows, sources + 1).sum(1)[:, :sources]
-    return torch.where((known | ~kept).all(), total, math.nan)
+    return torch.where((known | ~counted).all(), total, math.nan)
 
 
-def _sum_jax(losses: Any, ids: Any, kept: Any, sources: int) -> Any:
-    return _jax_sums()(losses, ids, kept, sources)
+def _sum_jax(losses: Any, ids: Any, counted: Any, sources: int) -> Any:
+    return _jax_sums()(losses, ids, counted, sources)
 
 
 @cache
 def _jax_sums() -> Any:
-    import jax
-    import jax.numpy as jnp
+    jax: Any = import_module("jax")
+    jnp = jax.numpy
 
-    def total(losses: Any, ids: Any, kept: Any, sources: int) -> Any:
+    def total(losses: Any, ids: Any, counted: Any, sources: int) -> Any:
         # A comparison with every source, which XLA fuses into the sum: no scatter, and no axis
         # moves between devices.
         losses = jax.lax.stop_gradient(losses).astype(jnp.result_type(float))
         length = ids.shape[-1] if ids.ndim else 1
         block = math.gcd(length, _BLOCK)
         shape = (*ids.shape[:-1], length // block, block)
-        losses, ids, kept = (array.reshape(shape) for array in (losses, ids, kept))
-        hit = kept[..., None] & (ids[..., None] == jnp.arange(sources))
+        losses, ids, counted = (array.reshape(shape) for array in (losses, ids, counted))
+        hit = counted[..., None] & (ids[..., None] == jnp.arange(sources))
         over = tuple(range(len(shape) - 1))
         sums = jnp.where(hit, losses[..., None], 0).sum(-2).sum(over)
         counts = hit.sum(-2, dtype=jnp.int32).sum(over).astype(losses.dtype)
-        known = ((ids < sources) | ~kept).all()
+        known = ((ids < sources) | ~counted).all()
         return jnp.where(known, jnp.stack([sums, counts]), jnp.nan)
 
     return jax.jit(total, static_argnums=3)
@@ -198,15 +199,14 @@ def mean_by_source(sums: Any, sources: Sequence[str], group: Any = None) -> dict
 
 def _reduce(sums: Any, group: Any) -> npt.NDArray[np.float64]:
     """Return the sums over all ranks."""
-    library = type(sums).__module__.partition(".")[0]
+    library = _library_of(sums)
     if library == "torch":
-        import torch.distributed as distributed
-
+        distributed: Any = import_module("torch.distributed")
         total = sums.detach().clone()
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(total, group=group)
         return total.cpu().double().numpy()
-    if library in ("jax", "jaxlib"):
+    if library == "jax":
         return _reduce_jax(sums)
     parts = gather_objects(np.asarray(sums, np.float64).tolist(), group)
     if parts is None and _count_jax_processes() > 1:
@@ -221,9 +221,9 @@ def _count_jax_processes() -> int:
 
 
 def _reduce_jax(sums: Any) -> npt.NDArray[np.float64]:
-    import jax
-    from jax.experimental import multihost_utils
-
+    jax, multihost_utils = (
+        import_module(name) for name in ("jax", "jax.experimental.multihost_utils")
+    )
     if jax.process_count() == 1:
         return np.asarray(sums, np.float64)
     if not getattr(sums, "is_fully_addressable", True):

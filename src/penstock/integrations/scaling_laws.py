@@ -24,6 +24,11 @@ Vector = npt.NDArray[np.float64]
 class ScalingLaw(NamedTuple):
     """A loss after `n` rounds: `floor + scale * n ** -power`.
 
+    Args:
+        floor: the loss that remains.
+        scale: the reducible loss after one round.
+        power: how fast it falls.
+
     >>> ScalingLaw(1.0, 2.0, 0.5).loss(4), ScalingLaw(1.0, 2.0, 0.5).speed(4)
     (2.0, 0.125)
     """
@@ -33,11 +38,19 @@ class ScalingLaw(NamedTuple):
     power: float
 
     def loss(self, n: float) -> float:
-        """Return the loss after `n` rounds."""
+        """Return the loss after `n` rounds.
+
+        Args:
+            n: number of rounds, from 1.
+        """
         return self.floor + self.scale * n**-self.power
 
     def speed(self, n: float) -> float:
-        """Return the learning speed: the decrease of the loss in a round after `n`."""
+        """Return the learning speed: the decrease of the loss in a round after `n`.
+
+        Args:
+            n: number of rounds, from 1.
+        """
         return self.power * self.scale * n ** (-self.power - 1)
 
 
@@ -59,7 +72,12 @@ class LossCurve:
         self._each, self._open = 1, (0, 0.0, 0.0)
 
     def add(self, n: int, loss: float) -> None:
-        """Add the loss of round `n`; one that is not finite counts for nothing."""
+        """Add the loss of round `n`.
+
+        Args:
+            n: the round, from 1.
+            loss: its loss; one that is not finite counts for nothing.
+        """
         if not isfinite(loss):
             return
         count, rounds, losses = self._open
