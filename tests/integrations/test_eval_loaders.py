@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ import penstock as ps
 from example_counts import examples
 from penstock.integrations.evaluation import find_drawn
 from penstock.text import Padded
+from trees import trees
 
 
 def store(count: int, name: str = "docs", seed: int = 0) -> ps.Dataset:
@@ -246,3 +247,19 @@ def test_drawn_samples_are_all_that_come_and_no_more_for_fixed_sets(
         assert wanted <= set(drawn), name
         if limited or kind != "mix":
             assert wanted == set(drawn), name
+
+
+@examples(60)
+@given(ds=trees())
+def test_drawn_samples_of_random_trees(ds: ps.Dataset) -> None:
+    plan, root = ds.plan, ds.compiled.op
+    if plan.size == 0:
+        return
+    count = 200 if plan.size is None else min(4 * plan.size, 600)
+    seen = [(sample.source, sample.index) for sample in plan.at(slice(0, count))]
+    for leaf in ds.compiled.builder.leaves:
+        drawn = find_drawn(root, leaf.number, np.arange(len(cast("Any", leaf.source)))).tolist()
+        wanted = {index for source, index in seen if source == leaf.name}
+        assert wanted <= set(drawn)
+        if root.alike and root.size is not None and root.size <= count:
+            assert wanted == set(drawn)

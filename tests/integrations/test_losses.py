@@ -111,6 +111,8 @@ def test_wrong_shapes_and_sources_are_named(library: str) -> None:
         mean_by_source(sum_by_source(losses, ids, 1), ("a",))
     with pytest.raises(ps.ConfigError, match=r"sum_by_source\(\.\.\., 3\)"):
         mean_by_source(sum_by_source(losses, ids, 2), ("a", "b", "c"))
+    with pytest.raises(ps.ConfigError, match=r"sums of shape \[\]"):
+        mean_by_source(0, ("a",))  # no batch was added up
 
 
 def test_sources_of_equal_names_are_added_up() -> None:

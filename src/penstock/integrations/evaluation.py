@@ -210,6 +210,8 @@ def _require_held_out(sets: Mapping[str, Dataset], train: Compiled) -> None:
             index = np.unique(held.index[held.leaf == mine.named.number])
             for other in trained if len(index) else ():
                 there = mine.find(other, index)
+                if not (there >= 0).any():
+                    continue
                 drawn = find_drawn(train.op, other.named.number, np.unique(there[there >= 0]))
                 if len(shared := index[np.isin(there, drawn) & (there >= 0)]):
                     raise _make_overlap_error(name, mine, other, shared)

@@ -179,9 +179,10 @@ def mean_by_source(sums: Any, sources: Sequence[str], group: Any = None) -> dict
     >>> mean_by_source(np.array([[4.0, 5.0, 0.0], [2.0, 1.0, 0.0]]), ("code", "text", "web"))
     {'code': 2.0, 'text': 5.0}
     """
-    if tuple(sums.shape) != (2, len(sources)):
+    shape = tuple(getattr(sums, "shape", ()))
+    if shape != (2, len(sources)):
         raise ConfigError(
-            f"mean_by_source: sums of shape {list(sums.shape)} for the {len(sources)} sources "
+            f"mean_by_source: sums of shape {list(shape)} for the {len(sources)} sources "
             f"{join_first(list(sources))}; give the result of sum_by_source(..., {len(sources)})"
         )
     losses, tokens = _reduce(sums, group).tolist()
