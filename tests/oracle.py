@@ -425,7 +425,8 @@ class ConcatRows:
                 self.begun = [(source, epoch, index, place) for place in range(size)]
             room = len(row) - len(taken)
             taken, self.begun = taken + self.begun[:room], self.begun[room:]
-        assert [*row] == taken
+        assert [*row] == taken and len(row) <= self.length
+        assert len(row) == self.length or not self.begun
 
     def end_pass(self) -> None:
         assert not self.begun and self.mixture.is_over(), "a pass ends too early"

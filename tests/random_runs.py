@@ -34,6 +34,7 @@ CHANGES = (
     "weights",
 )
 ADOPTIONS = ("adopt weights", "adopt grown", "adopt shuffled grown", "adopt added")
+ROW_LENGTHS = ("adopt longer rows", "adopt shorter rows")
 
 
 @dataclass(frozen=True)
@@ -78,10 +79,11 @@ def draw_segments(changes: tuple[str, ...] = CHANGES, back: bool = True) -> Any:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Sources of a mixture: their numbers of rows and their weights."""
+    """Sources of a mixture: their numbers of rows and their weights; the tokens of packed rows."""
 
     sizes: Mapping[str, int] = field(default_factory=lambda: {"a": 23, "b": 7, "c": 11})
     weights: Mapping[str, int] = field(default_factory=lambda: {"a": 3, "b": 1, "c": 2})
+    length: int = 16
 
     def with_change(self, change: str) -> Inputs:
         """Return the inputs of the pipeline that is adopted."""
@@ -92,10 +94,20 @@ class Inputs:
                 return replace(self, sizes={**self.sizes, "a": self.sizes["a"] + 2})
             case "adopt added":
                 name = "defgh"[len(self.sizes) - 3 :][0]
-                return Inputs({**self.sizes, name: 5}, {**self.weights, name: 2})
+                return replace(
+                    self, sizes={**self.sizes, name: 5}, weights={**self.weights, name: 2}
+                )
             case "adopt removed":
                 name = [*self.sizes][-1]
-                return Inputs(*({k: v for k, v in each.items() if k != name} for each in (self.sizes, self.weights)))  # fmt: skip
+                sizes, weights = (
+                    {k: v for k, v in each.items() if k != name}
+                    for each in (self.sizes, self.weights)
+                )
+                return replace(self, sizes=sizes, weights=weights)
+            case "adopt longer rows":
+                return replace(self, length=self.length * 2)
+            case "adopt shorter rows":
+                return replace(self, length=max(self.length // 3, 4))
             case _:
                 return replace(self, weights={name: 4 - n % 4 for name, n in self.weights.items()})
 
@@ -172,7 +184,8 @@ PIPELINES: dict[str, Callable[[Inputs], ps.Dataset]] = {
         numbers("x", 13).shuffle().repeat()
     ),
     "zipped to a source": lambda inputs: numbers("x", 13).zip(mixed(inputs)),
-    "packed": lambda inputs: mixed(inputs, documents).pack(16),
+    "packed": lambda inputs: mixed(inputs, documents).pack(inputs.length),
+    "packed passes": lambda inputs: documents("a", 60).shuffle().pack(inputs.length),
     "packed whole": lambda _: documents("a", 60).shuffle().repeat().pack(24, method="best_fit"),
 }
 

@@ -28,6 +28,7 @@ from random_runs import (
     ADOPTIONS,
     CHANGES,
     PIPELINES,
+    ROW_LENGTHS,
     Key,
     Run,
     Segment,
@@ -39,7 +40,8 @@ from random_runs import (
 )
 
 runs = given(
-    name=st.sampled_from(sorted(PIPELINES)), segments=draw_segments((*CHANGES, *ADOPTIONS))
+    name=st.sampled_from(sorted(PIPELINES)),
+    segments=draw_segments((*CHANGES, *ADOPTIONS, *ROW_LENGTHS)),
 )
 
 

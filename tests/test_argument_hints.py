@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import pickle
 import re
 from collections.abc import Callable
 from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,6 +148,12 @@ def test_wrong_choices(call: Callable[[], Any], said: str) -> None:
         call()
 
 
+def test_a_position_before_the_plan() -> None:
+    for ds, total in ((DS, "a plan of 12"), (DS.repeat(), "an endless plan")):
+        with pytest.raises(IndexError, match=f"position -1 of {total}: positions count from 0"):
+            ds.plan.counts(-1)
+
+
 def test_lists_of_names_are_short() -> None:
     many = {f"source-{i:02}": DS for i in range(60)}
     weights = {name: 1.0 for name in many if name != "source-07"}
@@ -214,6 +222,15 @@ def test_few_and_near() -> None:
         (lambda: PS.Loader(LOADER), "Loader is not a dataset; give the dataset that it reads"),
         (lambda: PS.Loader("mixture.yaml"), r"read the file: ps\.load\('mixture\.yaml'\)"),
         (
+            lambda: PS.interleave({"a": DS}),
+            r"give its values, interleave\(\*datasets\.values\(\)\)",
+        ),
+        (lambda: PS.zip({"a": DS}), r"a mapping of datasets is no dataset.*ps\.mix\(datasets\)"),
+        (lambda: DS.concat({"a": DS}), r"concat\(\*datasets\.values\(\)\)"),
+        (lambda: DS.pack(256, long="cut"), r"pack\(long='cut'\): choose 'split', 'refuse' or"),
+        (lambda: PS.from_tokens([1.0, 2.0], [0, 2]), r"of type float64.*astype\(np\.int32\)"),
+        (lambda: PS.from_tokens([True, False], [0, 2]), "of type bool"),
+        (
             lambda: DS.plan.counts(5, step=5),
             r"plan\.counts: give either a position or a step",
         ),
@@ -235,7 +252,8 @@ HINTS: dict[str, dict[str, str]] = json.loads(
 
 def make_rows() -> list[dict[str, Any]]:
     return [
-        {"text": f"a {i}", "year": 1_997 + i, "label": "yes" if i % 2 else "no"} for i in range(8)
+        {"id": i, "text": f"a {i}", "year": 1_997 + i, "label": "yes" if i % 2 else "no"}
+        for i in range(8)
     ]
 
 
@@ -289,22 +307,79 @@ def test_each_line_that_replaces_a_method_runs(
             value.close()
 
 
-PROSE_OF_LOADERS = {"set_epoch", "take", "reset", "shutdown", "save", "restore"}
+PROSE_OF_LOADERS = {"set_epoch", "reset", "shutdown", "save", "restore"}
 
 
 @pytest.mark.parametrize("name", sorted(HINTS["Loader"].keys() - PROSE_OF_LOADERS))
-def test_each_line_that_replaces_a_name_of_a_loader_runs(name: str) -> None:
+def test_each_line_that_replaces_a_name_of_a_loader_runs(name: str, tmp_path: Path) -> None:
     with pytest.raises(AttributeError, match=f"Loader has no '{name}'; write ") as caught:
         getattr(LOADER, name)
     ds = ps.from_sequence(make_rows())
     names: dict[str, Any] = {"ps": ps, "ds": ds, "n": 2, "loader": ps.Loader(ds)}
-    names["fn"] = lambda rows: rows
+    names |= {"fn": lambda rows: rows, "itertools": itertools, "path": tmp_path}
     for line in str(caught.value).partition("; write ")[2].split(", or "):
         if "torch" in line:
             pytest.importorskip("torch")
             names["ds"] = ps.from_sequence(np.arange(8))
         value = eval(line, names)
         assert next(iter(value)) is not None if isinstance(value, ps.Loader) else value is not None
+
+
+def replace(name: str, rows: list[dict[str, Any]], **others: Any) -> Any:
+    """Run the first line that replaces a method of a dataset, on these rows."""
+    line = HINTS["Dataset"][name].split(", or ")[0]
+    names = {"ps": ps, "np": np, "pa": pa, "ds": ps.from_sequence(rows, "rows"), **others}
+    value = eval(line, names)
+    return value.limit(9).to_list() if isinstance(value, ps.Dataset) else value
+
+
+def test_lines_give_the_data_that_a_user_of_the_name_expects() -> None:
+    pandas = pytest.importorskip("pandas")
+    left = [{"id": 3, "text": "a", "year": 0}, {"id": 1, "text": None, "year": 5}]
+    left.append({"id": 2, "text": "", "year": 5})
+    right = ps.from_sequence([{"id": number, "text": f"{number}"} for number in (1, 2, 4)], "right")
+    for name in ("join", "merge"):
+        pairs = replace(name, left, other=right)
+        assert [(row["id"], row["text_y"]) for row in pairs] == [(1, "1"), (2, "2")]
+    assert replace("hstack", left, other=ps.from_sequence([{"x": 1}] * 3))[0] == left[0] | {"x": 1}
+    for name in ("drop", "pop", "remove_columns"):
+        assert replace(name, left)[0] == {"id": 3, "year": 0}
+    for name in ("dropna", "drop_nulls"):
+        assert [row["id"] for row in replace(name, left)] == [3, 2]
+    for name in ("fillna", "fill_null"):
+        assert [row["text"] for row in replace(name, left)] == ["a", "", ""]
+    renamed = [{"text": text} for text in ("a", "aa", "c")]
+    assert [row["text"] for row in replace("replace", renamed)] == ["b", "aa", "c"]
+    assert replace("nunique", left) == replace("n_unique", left) == 2
+    frame = pandas.DataFrame(left * 2)
+    for name in ("is_duplicated", "duplicated"):
+        expected = frame.duplicated("text", keep=False if name == "is_duplicated" else "first")
+        assert list(replace(name, left * 2)) == list(expected)
+    assert replace("flatten", [{"x": 1, "meta": {"y": 2}}])[0]["y"] == 2
+    assert len(replace("from_tensors", left)) == 1
+    assert replace("enumerate", left)[1] == (1, left[1])
+    assert replace("with_row_index", left)[1] == {"index": 1, **left[1]}
+    assert replace("set_index", left)[0] == left[0]
+    mixed = replace("interleave_datasets", left, other=right)
+    assert len(mixed) < 9  # it ends with the first of them
+    with pytest.raises(TypeError, match="at= counts samples of the mixture"):
+        LOADER.set_weights({"a": 1}, step=3)
+
+
+def test_the_step_of_a_run(tmp_path: Path) -> None:
+    """Items count since the loader was opened, the step counts since the run began."""
+    lines = HINTS["Loader"]["step"].split(", or ")
+    assert HINTS["Loader"]["global_step"] == HINTS["Loader"]["step"]
+    for run in range(1, 4):
+        with ps.Loader(DS.repeat().batch(2)) as loader:
+            base = ps.restore(tmp_path, loader) or 0
+            for _ in itertools.islice(loader, 5):
+                pass
+            names = {"loader": loader, "path": None}
+            names["ps"] = SimpleNamespace(restore=lambda *_, base=base: base)
+            assert [eval(line, names) for line in lines] == [5 * run] * 2
+            assert loader.stats()["items"] == 5
+            assert ps.save(tmp_path, loader) == 5 * run
 
 
 @pytest.mark.parametrize(
@@ -317,7 +392,10 @@ def test_each_line_that_replaces_a_name_of_a_loader_runs(name: str) -> None:
         (lambda: DS.map(str, batched=True, batch_size=10), "did you mean batched="),
         (lambda: DS.map(str, num_proc=4), r"ps\.Loader\(ds, workers=n\)"),
         (lambda: DS.map(str, remove_columns=["a"]), r"return what remains: \.map\(lambda row"),
-        (lambda: DS.map(str, with_indices=True), r"\.map_with_index\(fn\)"),
+        (
+            lambda: DS.map(str, with_indices=True),
+            r"\.map_with_index\(lambda index, row: fn\(row, index\)\)",
+        ),
         (lambda: DS.filter(str, input_columns="text"), r"\.filter\(lambda row"),
         (lambda: DS.shuffle(generator=1), r"\.shuffle\(seed=1\)"),
         (lambda: DS.shuffle(random_state=1), "did you mean seed="),

@@ -27,6 +27,7 @@ from random_runs import (
     BAD,
     CAPS,
     NAMES,
+    ROW_LENGTHS,
     Inputs,
     Run,
     Segment,
@@ -124,9 +125,9 @@ CASES = {
         options={"on_error": "quarantine", "max_errors": 10**6},
     ),
     "packed": Case(
-        lambda inputs: mixed(inputs, documents).pack(16),
-        lambda inputs: ConcatRows(mixture_model(inputs), 16, sizes_of(inputs)),
-        MIXED,
+        lambda inputs: mixed(inputs, documents).pack(inputs.length),
+        lambda inputs: ConcatRows(mixture_model(inputs), inputs.length, sizes_of(inputs)),
+        (*MIXED, *ROW_LENGTHS),
         packed=True,
     ),
     "packed passes": Case(
@@ -282,6 +283,8 @@ class Judge:
             )
         elif change == "exclude":
             model.change(lambda: mixture.exclude(excluded))
+        elif change in ROW_LENGTHS:
+            model.length = self.run.inputs.length
         elif change.startswith("adopt"):
             inputs = self.run.inputs
             draws = {name: draws_of(name, rows) for name, rows in inputs.sizes.items()}

@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 17_908,
-    "largest file of the engine": 490,
+    "engine code lines": 18_154,
+    "largest file of the engine": 494,
     "small files of the engine": 18,
     "protocol members": 81,
-    "overrides": 349,
+    "overrides": 350,
     "comparisons of kinds": 2,
     "checks of step classes": 6,
 }

@@ -1448,6 +1448,13 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
             raise ConfigError(
                 f"{step}: a list of datasets is no dataset; unpack the list: {step}(*datasets)"
             )
+        if isinstance(argument, Mapping) and any(
+            isinstance(element, Dataset) for element in cast("Mapping[Any, Any]", argument).values()
+        ):
+            raise ConfigError(
+                f"{step}: a mapping of datasets is no dataset; give its values, "
+                f"{step}(*datasets.values()), or mix them by name: ps.mix(datasets)"
+            )
         if not isinstance(argument, Dataset):
             raise make_not_dataset_error(step, cast(object, argument))
     return arguments

@@ -55,6 +55,10 @@ class StateError(PenstockError, ValueError):
     """
 
 
+class PositionError(StateError):
+    """Position in a saved state that this pipeline lacks, or that other samples lead up to."""
+
+
 class DataError(PenstockError, ValueError):
     """Data that cannot be read, or that a function rejected.
 

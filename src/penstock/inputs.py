@@ -126,7 +126,8 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
         name: source name of the samples outside a mixture. Default: no name.
 
     Raises:
-        ConfigError: if the offsets do not begin at 0; they may be lengths.
+        ConfigError: if the offsets do not begin at 0; they may be lengths. Also if the tokens are
+            no integers.
         DataError: if the offsets decrease, or exceed the number of tokens.
 
     >>> import numpy as np, penstock as ps
@@ -134,6 +135,12 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
     2
     """
     store = Tokens(cast(Any, tokens), offsets)
+    ids = np.asarray(tokens)
+    if ids.size and ids.dtype.kind not in "iu":
+        raise ConfigError(
+            f"from_tokens: the tokens are of type {ids.dtype}, and ids are whole numbers: give "
+            "tokens.astype(np.int32)"
+        )
     if first := int(np.asarray(offsets)[0]):
         raise ConfigError(
             f"from_tokens: the first offset is {first:,}, so the tokens before it are in no "

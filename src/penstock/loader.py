@@ -748,8 +748,9 @@ class Loader(Shows):
     def stats(self) -> dict[str, Any]:
         """Return statistics since the loader was opened.
 
-        Items, samples by source, bytes and errors; number and duration of waits; tasks in flight;
-        memory by process; counts of functions. With `profile=True` also `time` by step and source.
+        Items, samples by source and bytes; number and duration of waits; tasks in flight; memory by
+        process; counts of functions. With `profile=True` also `time` by step and source. `epoch`,
+        `errors` and `quarantined` are those of the whole run, which a restored loader continues.
         See `docs/observe.md`.
 
         Raises:

@@ -115,10 +115,10 @@ def test_it_comes_back(data: Path, write: Any) -> None:
     ("keys", "said"),
     [
         ([["cod", 1]], r"names \['cod'\]; did you mean 'code'"),
-        ([["code", 60]], "source 'code': exclude: row 60 does not exist; the source has 60"),
+        ([["code", 60]], "sources.code: exclude: row 60 does not exist; the source has 60"),
         ([["code", -1]], "row -1 does not exist"),
         ([["code"]], "line 1: .* is not a key"),
-        ([["code", i] for i in range(60)], "source 'code': exclude: all rows are excluded"),
+        ([["code", i] for i in range(60)], "sources.code: exclude: all rows are excluded"),
     ],
 )
 def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -111,7 +111,7 @@ def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:
 
 
 def test_amounts_of_tokens_against_the_horizon(write: Any) -> None:
-    text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\n"
+    text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\ntokenise: {tokenizer: org/name}\n"
     ((line, severity, key, said),) = found(write(text))
     assert (line, severity, key) == (2, "warning", "horizon") and "sum to 1,200 tokens" in said
     assert (
@@ -392,7 +392,7 @@ WHOLE = {
     "a filter beside a split that is too large": (
         "sources:\n  a: {path: data.parquet, where: {n: {max: 40}}, weight: 1}\n"
         "  b: {path: data.parquet, split: {held_out: 99}, weight: 1}",
-        (1, "sources", "source 'b': split(99): the dataset has 50 samples"),
+        (3, "sources.b", "split(99): the dataset has 50 samples"),
     ),
     "a filter beside weights of 0": (
         "sources:\n  a: {path: data.parquet, where: {n: {max: 40}}, weight: 0}\n"
@@ -403,13 +403,89 @@ WHOLE = {
         "unit: tokens\npack: {length: 16}\nsources:\n"
         "  a: {path: data.parquet, lengths: tokens, max_epochs: 0.01}\n"
         "  b: {path: data.parquet, lengths: tokens}",
-        (3, "sources", "source 'a': max_epochs=0.01 of 'a' (50 samples) is less than one sample"),
+        (4, "sources.a", "max_epochs=0.01 of 'a' (50 samples) is less than one sample"),
     ),
     "lengths beside an empty slice of a nested mixture": (
         "pack: {length: 16}\nsources:\n  m:\n    mixture:\n      sources:\n"
         "        a: {path: data.parquet, lengths: tokens, slice: [5, 5]}\n"
         "  b: {path: data.parquet, lengths: tokens}",
-        (2, "sources", "source 'm/a': the source 'a' is empty"),
+        (6, "sources.m.mixture.sources.a", "the source 'a' is empty"),
+    ),
+    "texts where tokens are counted": (
+        "unit: tokens\nsources:\n  a: {path: data.parquet, columns: [tokens]}\n  b: {path: texts.jsonl}",
+        (1, "unit", "counts tokens, and the samples of 'b' hold none: add 'tokenise: {tokenizer:"),
+    ),
+    "columns without tokens where tokens are counted": (
+        "seed: 1\nunit: tokens\nsources: {a: {path: data.parquet, columns: [n]}}",
+        (2, "unit", "counts tokens, and the samples of 'a' hold none"),
+    ),
+    "texts of a nested mixture that counts tokens": (
+        "unit: tokens\nsources:\n  m: {mixture: {sources: {a: {path: texts.jsonl}}}}",
+        (1, "unit", "counts tokens, and the samples of 'm/a' hold none"),
+    ),
+    "texts of a nested mixture in one that counts tokens": (
+        "unit: tokens\nsources:\n  m: {mixture: {unit: samples, sources: {a: {path: texts.jsonl}}}}",
+        (1, "unit", "counts tokens, and the samples of 'm' hold none"),
+    ),
+    "texts of a mixture whose nested one alone counts tokens": (
+        "sources:\n  m: {mixture: {unit: tokens, sources: {a: {path: texts.jsonl}}}}",
+        (2, "sources.m.mixture.unit", "counts tokens, and the samples of 'm/a' hold none"),
+    ),
+    "texts and an amount of tokens": (
+        "sources:\n  a: {path: texts.jsonl, tokens: 100}",
+        (2, "sources.a.tokens", "counts tokens, and the samples of 'a' hold none"),
+    ),
+    "texts and a horizon of tokens": (
+        "sources:\n  a: {path: texts.jsonl}\nhorizon: {tokens: 100}",
+        (3, "horizon", "counts tokens, and the samples of 'the mixture' hold none"),
+    ),
+    "texts and a schedule of tokens": (
+        "sources:\n  a: {path: texts.jsonl}\nschedule: {unit: tokens, points: {0: {a: 1}, 9: {a: 2}}}",
+        (3, "schedule", "counts tokens, and the samples of 'a' hold none"),
+    ),
+    "a number where texts are": (
+        "sources:\n  a:\n    path: data.parquet\n    where:\n      year: 2024",
+        (
+            5,
+            "sources.a.where.year",
+            "the column 'year' holds string and cannot be compared with [2024]",
+        ),
+    ),
+    "a text where numbers are": (
+        "sources:\n  a: {path: data.parquet, where: {n: {above: x}}}",
+        (2, "sources.a.where.n", "the column 'n' holds int64 and cannot be compared with"),
+    ),
+    "a number where the texts of lines are": (
+        "sources:\n  a: {path: texts.jsonl, where: {year: [2024, 2025]}}",
+        (2, "sources.a.where.year", "the column 'year' holds string and cannot be compared with"),
+    ),
+    "a split by lists": (
+        "sources:\n  a: {path: data.parquet, split: {held_out: 10%, column: tokens}}",
+        (2, "sources.a.split", "the column 'tokens' holds list<element: int64>, and a split needs"),
+    ),
+    "a file of lines without any": (
+        "sources:\n  a: {path: texts.jsonl}\n  b: {path: empty.jsonl}",
+        (
+            3,
+            "sources.b",
+            "the source 'b' is empty; leave it out of the mixture, or give it weight 0",
+        ),
+    ),
+    "a file of blank lines beside a run in tokens": (
+        "unit: tokens\nsources:\n  a: {path: data.parquet, lengths: tokens}\n  b: {path: blank.txt}",
+        (
+            4,
+            "sources.b",
+            "the source 'b' is empty; leave it out of the mixture, or give it weight 0",
+        ),
+    ),
+    "a table without rows beside lines": (
+        "sources:\n  a: {path: texts.jsonl}\n  b: {path: empty.parquet}",
+        (
+            3,
+            "sources.b",
+            "the source 'b' is empty; leave it out of the mixture, or give it weight 0",
+        ),
     ),
     "lengths of numbers": (
         "pack: {length: 16}\nsources:\n  a: {path: data.parquet, lengths: n}",
@@ -422,16 +498,90 @@ WHOLE = {
 def test_lint_refuses_what_load_or_plan_refuses(name: str, tmp_path: Path) -> None:
     content, (line, key, message) = WHOLE[name]
     pq.write_table(
-        pa.table({"n": range(50), "tokens": [[n] * 5 for n in range(50)]}),
+        pa.table(
+            {
+                "n": range(50),
+                "tokens": [[n] * 5 for n in range(50)],
+                "year": [str(2000 + n) for n in range(50)],
+            }
+        ),
         tmp_path / "data.parquet",
     )
+    pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "empty.parquet")
+    (tmp_path / "texts.jsonl").write_text('{"text": "a", "year": "2024", "n": 1}\n' * 9)
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "blank.txt").write_text("\n \n")
     path = tmp_path / "mixture.yaml"
     path.write_text(content)
+    errors = [problem for problem in lint(path) if problem.severity == "error"]  # without an index
     with pytest.raises(ps.ConfigError):
         ps.load(path).plan.counts(4)
-    errors = [problem for problem in lint(path) if problem.severity == "error"]
     assert [(problem.line, problem.key) for problem in errors] == [(line, key)]
     assert message in errors[0].message
+    assert [problem for problem in lint(path) if problem.severity == "error"] == errors
+
+
+@pytest.mark.parametrize(
+    ("source", "severity", "message"),
+    [
+        (
+            "texts.jsonl",
+            "error",
+            "the field 'txt' holds no text; did you mean 'text'?; the first row",
+        ),
+        ("texts.parquet", "error", "there is no column 'txt'; did you mean 'text'?"),
+    ],
+)
+def test_a_field_that_no_source_has(
+    source: str, severity: str, message: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("tokenizers")
+    from tokenizers import Tokenizer, models
+
+    cast(Any, Tokenizer)(models.WordLevel({"a": 0}, unk_token="a")).save(str(tmp_path / "t.json"))
+    (tmp_path / "texts.jsonl").write_text('{"text": "a", "n": 1}\n' * 9)
+    pq.write_table(pa.table({"text": ["a"] * 9, "n": [1] * 9}), tmp_path / "texts.parquet")
+    path = tmp_path / "mixture.yaml"
+    path.write_text(
+        f"unit: tokens\ntokenise: {{tokenizer: t.json, field: txt}}\nsources: {{a: {{path: {source}}}}}"
+    )
+    ((_, found_severity, key, found_message),) = found(path)
+    assert (found_severity, key) == (severity, "sources.a.tokenise") and message in found_message
+    with pytest.raises(ps.DataError, match="the field 'txt' holds no text; the sample has text, n"):
+        ps.load(path)
+    path.write_text(path.read_text().replace("txt", "n"))
+    ((_, found_severity, _, found_message),) = found(path)
+    assert found_severity == "error" and "'n' holds" in found_message
+    path.write_text(path.read_text().replace("field: n", "field: text"))
+    assert [each for each in lint(path) if each.severity != "note"] == []
+    assert ps.load(path).plan.counts(4) == {"a": 4}
+
+
+def test_sources_that_load_without_rows(tmp_path: Path) -> None:
+    """Sources that are never drawn, and lists of numbers in lines, are no errors."""
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "ids.jsonl").write_text('{"n": 1, "tokens": [1, 2]}\n' * 9)
+    path = tmp_path / "mixture.yaml"
+    for sources in (
+        "{a: {path: empty.jsonl, weight: 0}, b: {path: ids.jsonl, weight: 1}}",
+        "{a: {path: [empty.jsonl, ids.jsonl]}}",
+        "{b: {path: ids.jsonl, where: {n: 1}}}\nunit: tokens",
+    ):
+        path.write_text(f"sources: {sources}")
+        assert [problem for problem in lint(path) if problem.severity == "error"] == []
+        ps.load(path).plan.counts(4)
+
+
+def test_footers_of_a_store(tmp_path: Path) -> None:
+    fsspec: Any = pytest.importorskip("fsspec")
+    pq.write_table(pa.table({"year": ["2024"] * 9}), tmp_path / "a.parquet")
+    data = (tmp_path / "a.parquet").read_bytes()
+    fsspec.filesystem("memory").pipe_file("/lint-footers/a.parquet", data)
+    path = tmp_path / "mixture.yaml"
+    path.write_text("sources: {a: {path: 'memory://lint-footers/a.parquet'}}")
+    assert lint(path) == []
+    path.write_text(path.read_text().replace("parquet'", "parquet', where: {year: 2024}"))
+    assert [problem.key for problem in lint(path)] == ["sources.a.where.year"]
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ def test_tokens_come_back_with_masks_and_counts(chats: Path) -> None:
 @pytest.mark.parametrize("drops", [False, True])
 def test_the_mixture_over_the_store_gives_the_same_samples(chats: Path, drops: bool) -> None:
     text = MIXTURE[: MIXTURE.index("pack:")]
-    text = text.replace("tokenise: {tokenizer", "chat: {format: text, tokenizer")
+    text = text.replace("tokenise: {tokenizer", "chat: {format: text, eos: '', tokenizer")
     chats.write_text(text if drops else text.replace("max_length: 40", "untrained: keep"))
     write(chats, "store")
     direct, stored = (

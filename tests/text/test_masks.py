@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.errors import DataError
+from penstock.errors import ConfigError, DataError
 from penstock.text import CausalLM, document_mask, flash_varlen, flex_mask, splash_segment_ids
 
 rows_of_ids = st.lists(
@@ -151,3 +151,17 @@ def test_frameworks_that_are_missing_are_named(monkeypatch: pytest.MonkeyPatch) 
         flex_mask(np.ones((1, 2), int))
     with pytest.raises(ImportError, match=r"penstock-data\[jax\]"):
         splash_segment_ids(np.ones((1, 2), int))
+
+
+@pytest.mark.parametrize("mask", [document_mask, flex_mask, splash_segment_ids])
+def test_a_batch_is_no_array_of_ids(mask: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"a batch is no array: give its ids, batch\['segment_ids'\]"
+    ):
+        mask({"segment_ids": np.array([[1, 1]])})
+    for wrong in (None, 3, "ids"):
+        with pytest.raises(ConfigError, match="is no array with the ids of documents"):
+            mask(wrong)
+    mask([[1, 1, 2]])
+    with pytest.raises(ConfigError, match="flash_varlen: ndarray is no batch; give the mapping"):
+        flash_varlen(np.array([[1, 1]]))  # pyright: ignore[reportArgumentType]

@@ -328,10 +328,14 @@ def test_invalid_settings_of_a_folder_are_an_error(words: Any, tmp_path: Path) -
         Tokenise(tmp_path)
 
 
-@pytest.mark.parametrize("step", [Tokenise, Chat])
-def test_workers_do_not_open_another_tokenizer(words: Any, step: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "settings"), [(Tokenise, {}), (Chat, {"eos": ""})], ids=["Tokenise", "Chat"]
+)
+def test_workers_do_not_open_another_tokenizer(
+    words: Any, step: Any, settings: dict[str, Any], tmp_path: Path
+) -> None:
     words.save(str(tmp_path / "tokenizer.json"))
-    sent = pickle.dumps(step(tmp_path / "tokenizer.json"))
+    sent = pickle.dumps(step(tmp_path / "tokenizer.json", **settings))
     copy = pickle.loads(sent)
     copy.many([])
     (tmp_path / "tokenizer.json").write_text(words.to_str())

@@ -15,7 +15,8 @@ from typing import Any, Protocol, cast
 from ..arguments import check_int
 from ..errors import ConfigError
 from ..loader import Loader
-from ..stores import storage
+from ..stores import parse_location
+from ..stores.limits import MIXTURE_FILE, read_within
 from ..types import Json
 from .scaling_laws import LossCurve, ScalingLaw
 
@@ -391,7 +392,7 @@ class FileWatched:
             signals: not used.
         """
         try:
-            text = storage.world.store.read(self.path)
+            text = read_within(str(parse_location(self.path)), MIXTURE_FILE)
         except OSError:
             return None
         if text == self._seen:

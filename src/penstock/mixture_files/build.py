@@ -75,24 +75,22 @@ def _iter_encodings(model: MixtureFile, above: str) -> Iterator[tuple[str, str]]
             yield "chat" if isinstance(how, Chatting) else "tokenise", above + source.name
 
 
-def check_sources(model: MixtureFile) -> None:
-    """Open every source by itself, whatever the mixture counts.
+def find_source_problems(model: MixtureFile) -> dict[str, str]:
+    """Open every source by itself, whatever the mixture counts, and return the problems.
 
     Args:
         model: A description whose sources open without reading rows.
 
-    Raises:
-        ConfigError: A source does not open, is empty, or has a cap below one sample. The message
-            has a line for each such source.
+    Returns:
+        Full name of a source -> why it does not open, is empty, or has a cap below one sample.
     """
     shared = _SharedResources({}, {}, read_excluded_rows(model))
-    if problems := list(_find_source_problems(model, shared, "")):
-        raise ConfigError("\n".join(problems))
+    return dict(_find_source_problems(model, shared, ""))
 
 
 def _find_source_problems(
     model: MixtureFile, shared: _SharedResources, above: str
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     varies = model.stages or model.schedule or model.groups
     for source in model.sources:
         name = above + source.name
@@ -106,7 +104,7 @@ def _find_source_problems(
             if not (varies or source.zero or (is_held_out and not len(ds))):
                 _ = mix({source.name: ds}, max_epochs=model.cap(source)).compiled
         except ConfigError as error:
-            yield f"source {name!r}: {error}"
+            yield name, str(error)
 
 
 class _SharedResources(NamedTuple):
@@ -152,8 +150,18 @@ def make_chat(how: Chatting) -> Chat:
 
 def _no_tokens(key: str, name: str, in_samples: str) -> ConfigError:
     """Return the error of a key that counts tokens, over samples without any."""
-    return ConfigError(
-        f"{key}: counts tokens, and the samples of {name!r} hold none: add 'tokenise: {{tokenizer: "
+    return ConfigError(f"{key}: {describe_no_tokens(name, in_samples)}")
+
+
+def describe_no_tokens(name: str, in_samples: str) -> str:
+    """Return the message for a key that counts tokens, over samples without any.
+
+    Args:
+        name: The source.
+        in_samples: The setting that counts samples instead.
+    """
+    return (
+        f"counts tokens, and the samples of {name!r} hold none: add 'tokenise: {{tokenizer: "
         f"PATH}}' to the file, or count samples with '{in_samples}'"
     )
 

@@ -12,34 +12,56 @@ from ..arrays.columnar import import_arrow, list_content_errors
 from ..sources import catalog, count_catalog_rows, derived_files
 from ..sources.columnar import Arrow
 from ..sources.derived_files import Kind
-from ..sources.kinds import ColumnType, CompositeType, describe_column_types
+from ..sources.kinds import ColumnType, CompositeType
 from ..sources.lru import LRUCache, SharedCaches
+from ..sources.rows import open_for_arrow
 from ..stores import storage
 
-_FIRST_LINE_BYTES = 64 << 10  # bytes to read for the first line of a file
+_NUMBERS_AND_TIMES = (
+    "int", "uint", "float", "halffloat", "double", "bool", "decimal", "date", "time", "duration"
+)  # fmt: skip
+_FIRST_BYTES = 64 << 10  # bytes to read for the first lines of a file
 
 
-def read_first_row_columns(path: Path) -> list[str]:
-    """Return the columns of the first row of a JSONL file, or nothing if it is too long."""
+def read_first_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows in the first 64 KiB of a JSONL file, up to one that is no mapping."""
+    rows = list[dict[str, Any]]()
     if path.suffix.lower() != ".jsonl":
-        return []
-    line, end, _ = storage.world.store.read(str(path), 0, _FIRST_LINE_BYTES).partition(b"\n")
-    try:
-        row = json.loads(line) if end else None
-    except (ValueError, RecursionError):
-        return []
-    return [*cast("dict[str, Any]", row)] if isinstance(row, dict) else []
+        return rows
+    head = storage.world.store.read(str(path), 0, _FIRST_BYTES)
+    lines = head.split(b"\n")
+    for line in lines if len(head) < _FIRST_BYTES else lines[:-1]:
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(row, dict):
+            break
+        rows.append(cast("dict[str, Any]", row))
+    return rows
+
+
+def _has_no_lines(path: Path) -> bool:
+    """Return whether a line-based file is short and holds white space alone."""
+    store = storage.world.store
+    if store.stat(str(path)).size > _FIRST_BYTES:
+        return False
+    return not store.read(str(path), 0, _FIRST_BYTES).strip()
 
 
 def count_indexed_lines(paths: list[Path], kind: str, cache: str | None) -> int | None:
-    """Return the number of rows in line-based files, or None if one has no index yet."""
+    """Return the number of rows in line-based files, or None if one with rows has no index yet."""
     if len(paths) >= catalog.MIN_CATALOG_FILES:
         return count_catalog_rows(paths, kind, cache)
     total = 0
     for path in paths:
         index = derived_files.place_index(Kind.LINES, path, "lines", cache, checksummed=True)
         if (rows := derived_files.read_count(index)) is None:
-            return None
+            if not _has_no_lines(path):
+                return None
+            rows = 0
         total += rows
     return total
 
@@ -64,38 +86,28 @@ class RowGroupSizes(NamedTuple):
 
 def read_footers(
     paths: tuple[Path, ...], kind: str, selected: Sequence[str] | None
-) -> tuple[int, list[str], RowGroupSizes | None]:
-    """Return the number of rows, the columns of the first file, and the sizes of row groups."""
-    rows, columns, groups, size = 0, list[str](), 0, 0
+) -> tuple[int, Any, RowGroupSizes | None]:
+    """Return the rows, the Arrow schema of the first file, and the sizes of row groups."""
+    schema: Any = None
+    rows, groups, size = 0, 0, 0
     for path in paths:
         if kind == "arrow":
             file = Arrow(path, columns=None, shared=_get_shared_caches())
-            rows, columns = rows + len(file), columns or list(file.columns)
+            rows, schema = rows + len(file), schema or file.file_schema
             continue
         try:
-            footer: Any = import_arrow("pyarrow.parquet").read_metadata(str(path))
+            footer: Any = import_arrow("pyarrow.parquet").read_metadata(open_for_arrow(path))
         except (*list_content_errors(), ValueError) as error:
             raise OSError(f"{path}: cannot be read: {error}") from error
-        rows, columns = rows + footer.num_rows, columns or footer.schema.to_arrow_schema().names
+        rows, schema = rows + footer.num_rows, schema or footer.schema.to_arrow_schema()
         groups += footer.num_row_groups
         size += sum(
             _compute_decoded_size(footer.row_group(number), selected)
             for number in range(footer.num_row_groups)
         )
     if kind == "arrow" or not rows or not groups:
-        return rows, columns, None
-    return rows, columns, RowGroupSizes(size, size / groups, size / rows, -(-rows // groups))
-
-
-def read_column_type(path: Path, kind: str, column: str) -> ColumnType | None:
-    """Return the type of a column of a Parquet or Arrow file, or None if it is missing."""
-    if kind == "arrow":
-        return Arrow(path, columns=None, shared=_get_shared_caches()).types.get(column)
-    try:
-        schema: Any = import_arrow("pyarrow.parquet").read_schema(str(path))
-    except (*list_content_errors(), ValueError) as error:
-        raise OSError(f"{path}: cannot be read: {error}") from error
-    return describe_column_types(schema, schema.names).get(column)
+        return rows, schema, None
+    return rows, schema, RowGroupSizes(size, size / groups, size / rows, -(-rows // groups))
 
 
 def get_list_dtype(column_type: ColumnType | None) -> str | None:
@@ -106,6 +118,18 @@ def get_list_dtype(column_type: ColumnType | None) -> str | None:
     if isinstance(item_type, str) and item_type.lstrip("u").startswith("int"):
         return item_type
     return None
+
+
+def can_hold_texts(column_type: ColumnType) -> bool:
+    """Return whether values of a type may be texts; other than numbers, times and lists."""
+    return isinstance(column_type, str) and not column_type.startswith(_NUMBERS_AND_TIMES)
+
+
+def can_hold_tokens(column_type: ColumnType) -> bool:
+    """Return whether values of a type may be sequences, whose length is a number of tokens."""
+    if isinstance(column_type, CompositeType):
+        return column_type.of != "struct"
+    return column_type == "null" or "extension" in column_type
 
 
 def _compute_decoded_size(group: Any, selected: Sequence[str] | None) -> int:

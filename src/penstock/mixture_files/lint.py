@@ -5,32 +5,36 @@ It lists files, and reads footers and first lines only.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import fsum
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 
 from ..arguments import suggest_names
+from ..arrays.columnar import import_arrow
 from ..arrays.dtypes import TOKEN_DTYPE
 from ..engine.orders import parse_fraction
 from ..engine.steps.token_dtypes import said_of
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
 from ..sources import lists_own_files
 from ..sources.folders import find_split
+from ..sources.kinds import describe_column_types
 from ..sources.paths import find, require_one_format
 from ..sources.plugins import find_plugin_format
+from ..sources.select import build_column, require_comparable
 from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
 from ..stores.urls import redact_urls
 from .build import (
     build,
     build_schedule,
-    check_sources,
     collect_tokenizers,
+    describe_no_tokens,
+    find_source_problems,
     make_chat,
     require_equal_samples,
     resolve_token,
@@ -38,10 +42,11 @@ from .build import (
 from .check import parse_mixture
 from .footers import (
     RowGroupSizes,
+    can_hold_texts,
+    can_hold_tokens,
     count_indexed_lines,
     get_list_dtype,
-    read_column_type,
-    read_first_row_columns,
+    read_first_rows,
     read_footers,
 )
 from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Splitting, Tokenising
@@ -59,6 +64,7 @@ Up to about four passes, repeated text is worth nearly as much as new text (Muen
 DECODED_MEMORY_LIMIT = 256 << 20
 """Bytes of decoded row groups that stay in memory."""
 
+_NAME_TEXT = "; name the one with the text by tokenise.field, or add 'tokenise: none'"
 _COMMON_SUMS = (1.0, 100.0)
 _FEW_ROWS = 8  # a source with fewer rows is probably truncated
 _READ_AMPLIFICATION = 20  # bytes read per byte used, beyond which lint warns
@@ -97,6 +103,7 @@ def lint(
         try:
             with convert_storage_errors(path):
                 linter.check_mixture(model, "", 1.0, model.run)
+                linter.check_token_counts(model, "", "")
                 linter.check_samples(model)
                 linter.check_special_tokens(model)
                 linter.check_dtypes(model)
@@ -116,16 +123,25 @@ class _MixtureLinter:
     readers: ReaderRegistry
     stored: dict[str, str] = field(default_factory=dict[str, str])
     chats: set[str] = field(default_factory=set[str])
-    outlined: bool = True  # the rows of all sources are known
+    unknown: set[str] = field(default_factory=set[str])  # sources whose rows are unknown
+    without_tokens: set[str] = field(default_factory=set[str])
+    nodes: dict[str, tuple[MixtureNode, str]] = field(
+        default_factory=dict[str, tuple[MixtureNode, str]]
+    )  # full name of a source -> where the file describes it
 
     @property
     def wrong(self) -> bool:
         return any(problem.severity == "error" for problem in self.notes.problems)
 
     def check_mixture(
-        self, model: MixtureFile, at: str, share: float, run: tuple[str, int] | None
+        self,
+        model: MixtureFile,
+        at: str,
+        share: float,
+        run: tuple[str, int] | None,
+        above: str = "",
     ) -> None:
-        """Check a mixture that receives `share` of the run."""
+        """Check a mixture that receives `share` of the run; names begin with `above`."""
         self.check_sums(model, at)
         self.check_amounts(model, at)
         samples = run[1] * share if run and run[0] == "samples" else None
@@ -140,6 +156,8 @@ class _MixtureLinter:
             self.check_weight(source, key, shares, run, model)
             no_weight = source.weight is None and weighted and not model.groups and not model.stages
             source_share = None if shares is None or no_weight else shares.get(source.name, 0.0)
+            name = above + source.name
+            self.nodes[name] = source.marks[""], key
             if source.mixture is not None:
                 nested = source.mixture.inside(model)
                 self.check_mixture(
@@ -147,11 +165,12 @@ class _MixtureLinter:
                     f"{key}.mixture.",
                     share * (source_share or 0.0),
                     run if source_share else None,
+                    f"{name}/",
                 )
                 continue
             self.stored.pop(source.name, None)
-            rows = self.check_files(source, model, key)
-            self.outlined &= rows is not None
+            rows = self.check_files(source, model, key, name)
+            self.unknown |= {name} if rows is None else set()
             if rows is not None and source_share is not None and samples is not None:
                 self.check_epochs(source, model, key, source_share * samples, rows)
             self.check_tokenizer(source, model, key)
@@ -314,7 +333,8 @@ class _MixtureLinter:
     ) -> None:
         cap, passes, node = model.cap(source), draws / rows if rows else 0.0, source.marks[""]
         if rows == 0 and draws:
-            self.notes.error(node, at, "the source is empty; remove it, or give it weight 0")
+            message = f"the source {source.name!r} is empty; leave it out of the mixture, or give it weight 0"
+            self.notes.error(node, at, message)
         elif cap is not None and passes > cap:
             message = (
                 f"its share needs {passes:.1f} passes over the run, but it is used up after {cap:g}"
@@ -328,7 +348,9 @@ class _MixtureLinter:
 
     # ------------------------------------------------------------ files
 
-    def check_files(self, source: SourceEntry, model: MixtureFile, at: str) -> int | None:
+    def check_files(
+        self, source: SourceEntry, model: MixtureFile, at: str, name: str
+    ) -> int | None:
         """Return the rows of a source, as far as they are known without reading data."""
         if not source.path:
             return None
@@ -354,14 +376,8 @@ class _MixtureLinter:
             if source.lengths:
                 message = "line-based files do not store lengths: count tokens with tokenise: {counted: true}"
                 self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
-            if file_format == "jsonl" and (row_columns := read_first_row_columns(paths[0])):
-                self.check_columns(
-                    source,
-                    model,
-                    row_columns,
-                    at,
-                    "the first row has no {column!r}{near}; it has {has}",
-                )
+            if file_format == "jsonl" and (first_rows := read_first_rows(paths[0])):
+                self.check_first_rows(source, model, first_rows, paths[0], at, name)
             return _count_remaining_rows(
                 source, model, count_indexed_lines(paths, file_format, model.cache)
             )
@@ -372,13 +388,13 @@ class _MixtureLinter:
                 ).dtype.name
         if file_format not in ("parquet", "arrow"):
             return None
-        self.check_types(source, model, paths[0], file_format, at)
         try:
-            rows, columns, row_groups = read_footers(tuple(paths), file_format, source.columns)
+            rows, schema, row_groups = read_footers(tuple(paths), file_format, source.columns)
         except (PenstockError, OSError) as error:
             self.notes.error(node, f"{at}.path", str(error))
             return None
-        self.check_columns(source, model, columns, at)
+        self.check_types(source, model, schema, paths[0], at, name)
+        self.check_columns(source, model, schema.names, at)
         if row_groups is not None:
             self.check_shuffle(source, model, row_groups, at)
         if 0 < rows < _FEW_ROWS:
@@ -390,28 +406,161 @@ class _MixtureLinter:
         return _count_remaining_rows(source, model, rows)
 
     def check_types(
-        self, source: SourceEntry, model: MixtureFile, path: Path, kind: str, at: str
+        self, source: SourceEntry, model: MixtureFile, schema: Any, path: Path, at: str, name: str
     ) -> None:
-        """Store the token dtype of a column of integer lists (the only column, or `lengths`).
+        """Compare the settings of a source with the types of its columns.
 
-        Report `lengths` of a column without lists.
+        Store the token dtype of a column of integer lists (the only column, or `lengths`). Report
+        `lengths` of a column without lists, values of `where` and a split that do not fit a type,
+        and texts that are none. Remember a source without a column that can hold tokens.
         """
-        with suppress(PenstockError, OSError):
-            column = source.lengths or (
-                source.columns[0] if source.columns and len(source.columns) == 1 else None
+        if len(set(schema.names)) < len(schema.names):
+            return  # opening the source reports the problem
+        types = describe_column_types(schema, schema.names)
+        column = source.lengths or (
+            source.columns[0] if source.columns and len(source.columns) == 1 else None
+        )
+        column_type = None if column is None else types.get(column)
+        if dtype := get_list_dtype(column_type):
+            self.stored[source.name] = dtype
+        encoding = source.encoding(model)
+        if (
+            source.lengths
+            and isinstance(column_type, str)
+            and column_type != "null"
+            and not (isinstance(encoding, Tokenising) and encoding.counted)
+        ):
+            message = f"the column {column!r} holds {column_type}, not lists: name the column with the tokens"
+            self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
+        if isinstance(encoding, Tokenising) and encoding.field in types:
+            text_type = types[encoding.field]
+            if not can_hold_texts(text_type):
+                message = f"the column {encoding.field!r} holds {text_type}, not texts{_NAME_TEXT}"
+                self.notes.error(_get_node(source, "tokenise"), f"{at}.tokenise", message)
+        read_columns = [each for each in source.columns or types if each in types]
+        if read_columns and not any(can_hold_tokens(types[each]) for each in read_columns):
+            self.without_tokens.add(name)
+        self.check_conditions(
+            source, model, lambda column: schema.field(column).type, types, path, at
+        )
+
+    def check_first_rows(
+        self,
+        source: SourceEntry,
+        model: MixtureFile,
+        rows: list[dict[str, Any]],
+        path: Path,
+        at: str,
+        name: str,
+    ) -> None:
+        """Compare the settings of a source with the first rows of its lines."""
+        encoding = source.encoding(model)
+        columns = list(rows[0])
+        self.check_columns(
+            source, model, columns, at, "the first row has no {column!r}{near}; it has {has}"
+        )
+        has_text = (
+            encoding is None
+            or not isinstance(encoding, Tokenising)
+            or any(isinstance(row.get(encoding.field), str) for row in rows)
+        )
+        if not has_text and isinstance(encoding, Tokenising) and _counts_tokens(source, model):
+            near = "" if encoding.field in columns else suggest_names(encoding.field, columns)
+            message = (
+                f"the field {encoding.field!r} holds no text{near}; the first row has "
+                f"{', '.join(columns[:20])}{_NAME_TEXT}"
             )
-            column_type = None if column is None else read_column_type(path, kind, column)
-            if dtype := get_list_dtype(column_type):
-                self.stored[source.name] = dtype
-            encoding = source.encoding(model)
-            if (
-                source.lengths
-                and isinstance(column_type, str)
-                and column_type != "null"
-                and not (isinstance(encoding, Tokenising) and encoding.counted)
-            ):
-                message = f"the column {column!r} holds {column_type}, not lists: name the column with the tokens"
-                self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
+            self.notes.error(_get_node(source, "tokenise"), f"{at}.tokenise", message)
+        values = [value for row in rows for value in _select_columns(row, source.columns)]
+        if not any(isinstance(value, list) for value in values):
+            self.without_tokens.add(name)
+        with suppress(ImportError):
+            self.check_conditions(source, model, rows, columns, path, at)
+
+    def check_conditions(
+        self,
+        source: SourceEntry,
+        model: MixtureFile,
+        values: list[dict[str, Any]] | Callable[[str], Any],
+        has: Collection[str],
+        path: Path,
+        at: str,
+    ) -> None:
+        """Report values of `where`, and a column of a split, that do not fit the type of a column.
+
+        `values` are rows of lines, or return the Arrow type of a column.
+        """
+        split = source.splitting(model)
+        asked = [("where", column, each) for column, each in (source.where or {}).items()]
+        if split is not None and split.column is not None:
+            asked.append(("split", split.column, {"hash": [0, 0.5]}))
+        for key, column, condition in asked:
+            node, place = _get_node(source, key), f"{at}.{key}"
+            if key == "where" and isinstance(node.value, dict) and column in node.value:
+                node, place = node.value[column], f"{place}.{column}"
+            known = any(problem.key.startswith(place) for problem in self.notes.problems)
+            if column not in has or known:
+                continue
+            try:
+                if callable(values):
+                    column_values = import_arrow().array([], values(column))
+                else:
+                    end = f"{path}, rows 0 to {len(values) - 1}"
+                    column_values = build_column(values, column, end)
+                require_comparable(column_values, condition, column, path)
+            except PenstockError as error:
+                self.notes.error(node, place, str(error))
+
+    def check_token_counts(
+        self, model: MixtureFile, at: str, above: str, inherits: bool = False
+    ) -> str | None:
+        """Report a key that counts tokens of a source whose samples are known to hold none.
+
+        Args:
+            model: A mixture.
+            at: What its keys begin with.
+            above: What the full names of its sources begin with.
+            inherits: Its unit is set in the mixture around it.
+
+        Returns:
+            The full name of a source without tokens, if the mixture around counts them too.
+        """
+        lacking = dict[str, SourceEntry]()
+        for source in model.sources:
+            name = above + source.name
+            if source.mixture is not None:
+                inner, inherited = source.mixture.inside(model), source.mixture.unit is None
+                inner_at = f"{at}sources.{source.name}.mixture."
+                inner_name = self.check_token_counts(inner, inner_at, f"{name}/", inherited)
+                if inner_name is not None:
+                    lacking[inner_name if inner.unit == "tokens" else name] = source
+            elif name in self.without_tokens and source.encoding(model) is None:
+                lacking[name] = source
+        name = next(iter(lacking), None)
+        if name is None or (model.unit == "tokens" and inherits):
+            return name
+        amounts = [each for each, source in lacking.items() if source.tokens is not None]
+        node = model.marks[""]
+        if model.unit == "tokens":
+            key, in_samples = "unit", "unit: samples"
+        elif model.schedule and model.schedule.unit == "tokens":
+            key, in_samples = "schedule", "schedule: {unit: samples}"
+        elif amounts:
+            name, in_samples = amounts[0], "weight: N"
+            key, node = f"sources.{lacking[name].name}.tokens", lacking[name].marks["tokens"]
+        elif (
+            model.horizon is not None
+            and model.horizon[0] == "tokens"
+            and not model.pack
+            and len(lacking) == len(model.sources)
+            and not any(source.epochs is not None for source in model.sources)
+        ):
+            key, name, in_samples = "horizon", "the mixture", "horizon: {samples: N}"
+        else:
+            return name
+        message = describe_no_tokens(name, in_samples)
+        self.notes.error(model.marks.get(key, node), f"{at}{key}", message)
+        return None
 
     def check_shuffle(
         self, source: SourceEntry, model: MixtureFile, groups: RowGroupSizes, at: str
@@ -451,7 +600,8 @@ class _MixtureLinter:
         asked += [("split", split.column)] if split is not None and split.column else []
         asked += [("lengths", source.lengths)] if source.lengths and not perhaps else []
         encoding = source.encoding(model)
-        asked += [("tokenise", encoding.field)] if isinstance(encoding, Tokenising) else []
+        if isinstance(encoding, Tokenising) and not (perhaps and _counts_tokens(source, model)):
+            asked.append(("tokenise", encoding.field))
         note = self.notes.warn if perhaps else self.notes.error
         form = perhaps or "there is no column {column!r}{near}; the columns are {has}"
         for key, column in asked:
@@ -460,9 +610,7 @@ class _MixtureLinter:
                     column=column, near=suggest_names(column, has), has=", ".join(has[:20])
                 )
                 if key == "tokenise":
-                    message += (
-                        "; name the one with the text by tokenise.field, or add 'tokenise: none'"
-                    )
+                    message += _NAME_TEXT
                 note(_get_node(source, key), f"{at}.{key}", message)
 
     def check_tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
@@ -502,8 +650,8 @@ class _MixtureLinter:
 
         These are empty sources, caps below one sample, excluded rows that do not exist, and stages
         that end before earlier ones. Rows that `where` selects count as all rows of their source:
-        what fails with all of them fails with fewer. If the mixture counts tokens, each source is
-        opened by itself.
+        what fails with all of them fails with fewer. If the mixture counts tokens, or the rows of a
+        source are unknown, each known source is opened by itself.
         """
         leaves = [source for _, source in model.iter_sources()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]
@@ -514,15 +662,24 @@ class _MixtureLinter:
             or any(split.column for split in splits)
             or any(source.lengths for source in leaves)
         )
-        if self.wrong or not self.outlined:
+        if self.wrong:
             return
         try:
-            if reads:
-                check_sources(_without_reads(model))
+            if reads or self.unknown:
+                self.check_sources(model)
             else:
                 _ = build(_without_reads(model)).compiled
         except PenstockError as error:
-            self.notes.error(model.marks.get("sources", model.marks[""]), "sources", str(error))
+            self.check_sources(model)
+            if not self.wrong:
+                self.notes.error(model.marks.get("sources", model.marks[""]), "sources", str(error))
+
+    def check_sources(self, model: MixtureFile) -> None:
+        """Report sources that do not open by themselves, if their rows are known."""
+        known = _without_sources(_without_reads(model), self.unknown, "")
+        for name, message in find_source_problems(known).items():
+            node, key = self.nodes[name]
+            self.notes.error(node, key, message)
 
     def check_dtypes(self, model: MixtureFile) -> None:
         """Note sources whose tokens have different dtypes, if their rows are packed."""
@@ -583,6 +740,38 @@ def _without_reads(model: MixtureFile) -> MixtureFile:
 
     sources = tuple(strip(source) for source in model.sources)
     return replace(model, sources=sources, tokenise=None, chat=None, split=None)
+
+
+def _without_sources(model: MixtureFile, names: Collection[str], above: str) -> MixtureFile:
+    """Return a mixture without sources of these full names."""
+    if not names:
+        return model
+    sources = [
+        source
+        if source.mixture is None
+        else replace(
+            source, mixture=_without_sources(source.mixture, names, f"{above}{source.name}/")
+        )
+        for source in model.sources
+        if above + source.name not in names
+    ]
+    return replace(model, sources=tuple(sources))
+
+
+def _counts_tokens(source: SourceEntry, model: MixtureFile) -> bool:
+    """Return whether a load measures the tokens of some samples of a source."""
+    encoding = source.encoding(model)
+    return (
+        model.unit == "tokens"
+        or source.tokens is not None
+        or (model.schedule is not None and model.schedule.unit == "tokens")
+        or (isinstance(encoding, Tokenising) and encoding.counted)
+        or (model.horizon is not None and model.horizon[0] == "tokens" and not source.zero)
+    )
+
+
+def _select_columns(row: dict[str, Any], columns: Collection[str] | None) -> list[Any]:
+    return list(row.values()) if columns is None else [row[each] for each in columns if each in row]
 
 
 def _get_node(source: SourceEntry, key: str) -> MixtureNode:

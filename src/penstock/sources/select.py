@@ -317,21 +317,43 @@ def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) ->
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
         for values, count in _join_pieces(_iterate_column(file, path, column)):
             rows_with_column += count
-            try:
-                masks.append(_match_values(values, condition))
-            except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
-                problem = (
-                    f"where: the column {column!r} holds {values.type} and cannot be compared with "
-                    f"{condition!r}"
-                )
-                if "hash" in condition:
-                    problem = (
-                        f"the column {column!r} holds {values.type}, and a split needs texts, "
-                        "numbers, times or UUIDs: split by another column, or map it to texts first"
-                    )
-                raise ConfigError(f"{path}: {problem}") from error
+            masks.append(_match_column(values, condition, column, path))
             progress.more(len(values))
     return np.concatenate(masks), rows_with_column
+
+
+def _match_column(values: Any, condition: Any, column: str, path: Path) -> Mask:
+    """Return the mask of matching values; raise if the condition does not fit their type."""
+    try:
+        return _match_values(values, condition)
+    except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
+        problem = (
+            f"where: the column {column!r} holds {values.type} and cannot be compared with "
+            f"{condition!r}"
+        )
+        if "hash" in condition:
+            problem = (
+                f"the column {column!r} holds {values.type}, and a split needs texts, "
+                "numbers, times or UUIDs: split by another column, or map it to texts first"
+            )
+        raise ConfigError(f"{path}: {problem}") from error
+
+
+def require_comparable(values: Any, condition: Any, column: str, path: Path) -> None:
+    """Raise if values of a column cannot be compared with a condition.
+
+    Args:
+        values: An Arrow array; one without values stands for its type.
+        condition: What `where` says of the column.
+        column: Its name.
+        path: The file, for the message.
+
+    Raises:
+        ConfigError: The condition does not fit the type; the message is that of `open_files`.
+    """
+    normalized = normalize_selection({column: condition})[column]
+    for joined, _ in _join_pieces(iter([(values, 0)])):
+        _ = _match_column(joined, normalized, column, path)
 
 
 def _join_pieces(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
@@ -358,27 +380,38 @@ def _iterate_column(file: IndexedFile, path: Path, column: str) -> Iterator[tupl
     if isinstance(file, ColumnFile):
         yield from ((piece, len(piece)) for piece in file.column(column))
         return
-    pa = import_arrow()
     for start in range(0, len(file), _ROWS_PER_READ):
         rows: list[Any] = file.read(
             np.arange(start, min(start + _ROWS_PER_READ, len(file)), dtype=np.int64)
         )
         mappings = [cast("dict[str, Any]", row) if isinstance(row, dict) else {} for row in rows]
-        try:
-            yield (
-                pa.array([row.get(column) for row in mappings]),
-                sum(column in row for row in mappings),
-            )
-        except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
-            where = f"{path}, rows {start} to {start + len(rows) - 1}"
-            problem = (
-                "of several types"
-                if isinstance(error, pa.ArrowException)
-                else "that a column cannot store"
-            )
-            raise DataError(
-                f"the column {column!r} holds values {problem}: {error}", where=where
-            ) from error
+        where = f"{path}, rows {start} to {start + len(rows) - 1}"
+        yield build_column(mappings, column, where), sum(column in row for row in mappings)
+
+
+def build_column(rows: Sequence[Mapping[str, Any]], column: str, where: str) -> Any:
+    """Return a column of rows of lines as an Arrow array; a row without it gives a null.
+
+    Args:
+        rows: The rows.
+        column: The name.
+        where: The file and the numbers of the rows, for the message.
+
+    Raises:
+        DataError: The values have several types.
+    """
+    pa = import_arrow()
+    try:
+        return pa.array([row.get(column) for row in rows])
+    except (*list_content_errors(), *_CONVERSION_ERRORS) as error:
+        problem = (
+            "of several types"
+            if isinstance(error, pa.ArrowException)
+            else "that a column cannot store"
+        )
+        raise DataError(
+            f"the column {column!r} holds values {problem}: {error}", where=where
+        ) from error
 
 
 def _match_values(values: Any, condition: Any) -> Mask:

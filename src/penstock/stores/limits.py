@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from . import storage
+from .remote import is_remote
 from .storage import make_too_large_error, read_regular
 from .urls import is_url
 
@@ -70,11 +71,27 @@ ANSWER: Final = 8 << 20
 """Bytes of a complete response of a web server without range requests."""
 
 
-def read_within(path: str, limit: int) -> bytes:
-    """Read a file of a store or of this machine of at most `limit` bytes, else raise `OSError`."""
+def read_within(path: str, limit: int, *, pinned: bool = False) -> bytes:
+    """Read a whole file of a store or of this machine.
+
+    Args:
+        path: the file, or the URL of an object.
+        limit: the most bytes it may have.
+        pinned: read the version of an object that this process saw first. By default the current
+            one, as of a local file: what is read whole is not in use afterwards.
+
+    Returns:
+        The bytes.
+
+    Raises:
+        OSError: if the file is missing, or larger than `limit`.
+    """
     store = storage.world.store
     if not is_url(path):
         return read_regular(Path(path), limit)
+    refresh = None if pinned else getattr(store, "refresh", None)
+    if refresh is not None and is_remote(path):
+        refresh(path)
     if (size := store.stat(path).size) > limit:
         raise make_too_large_error(path, size, limit)
     return store.read(path)

@@ -198,6 +198,20 @@ class CompositeStore:
                 self._seen_objects |= {name: seen[name] for name in unknown}
         return [self._pin(seen[name] or self._raise_missing(name)) for name in names]
 
+    def refresh(self, name: str) -> None:
+        """Pin an object to its current version; within `looking`, to the one seen there.
+
+        Args:
+            name: URL without secrets.
+
+        Raises:
+            FileNotFoundError: if the object does not exist.
+        """
+        if self._looking:
+            self.look([name])
+        else:
+            self._pin(self._stat_or_none(name) or self._raise_missing(name))
+
     def _stat_or_none(self, name: str) -> ObjectInfo | None:
         try:
             return self._clients.stat(name)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import DataError, make_missing_extra_error
+from ..errors import ConfigError, DataError, make_missing_extra_error
 
 
 def document_mask(segment_ids: Any, causal: bool = True) -> Any:
@@ -24,13 +24,18 @@ def document_mask(segment_ids: Any, causal: bool = True) -> Any:
         segment_ids: `[..., T]`, of NumPy, torch or JAX.
         causal: hide later tokens.
 
+    Raises:
+        ConfigError: if the ids are no array.
+
     Returns:
         `[..., 1, T, T]`, True where a token may look; of the same library, on the same device.
 
     >>> document_mask(np.array([[1, 1, 2]])).astype(int).tolist()
     [[[[1, 0, 0], [1, 1, 0], [0, 0, 1]]]]
     """
-    mask = segment_ids[..., None, :, None] == segment_ids[..., None, None, :]
+    _require_ids(segment_ids, "document_mask")
+    ids: Any = segment_ids if hasattr(segment_ids, "ndim") else np.asarray(segment_ids)
+    mask = ids[..., None, :, None] == ids[..., None, None, :]
     if not causal:
         return mask
     return mask.tril() if hasattr(mask, "tril") else mask & np.tri(mask.shape[-1], dtype=np.bool_)
@@ -46,6 +51,7 @@ def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any,
         causal: hide later tokens.
 
     Raises:
+        ConfigError: if the ids are no array.
         ImportError: if torch is not installed.
 
     >>> import torch
@@ -53,6 +59,7 @@ def flex_mask(segment_ids: Any, causal: bool = True) -> Callable[[Any, Any, Any,
     >>> bool(mask(0, 0, 1, 0)), bool(mask(0, 0, 2, 1)), bool(mask(0, 0, 0, 1))
     (True, False, False)
     """
+    _require_ids(segment_ids, "flex_mask")
     try:
         ids: Any = importlib.import_module("torch").as_tensor(segment_ids)
     except ModuleNotFoundError as error:
@@ -77,11 +84,17 @@ def flash_varlen(batch: Mapping[str, Any]) -> dict[str, Any]:
         batch: a batch of `CausalLM` with `cu_seqlens` and `max_seqlen`.
 
     Raises:
+        ConfigError: if it is no batch.
         DataError: if the batch lacks these fields.
 
     >>> flash_varlen({"cu_seqlens": np.array([0, 3, 5], np.int32), "max_seqlen": 3})["max_seqlen_k"]
     3
     """
+    if not isinstance(batch, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"flash_varlen: {type(batch).__name__} is no batch; give the mapping with 'cu_seqlens' "
+            "and 'max_seqlen'"
+        )
     if missing := {"cu_seqlens", "max_seqlen"} - set(batch):
         raise DataError(
             f"flash_varlen: the batch has no {' and '.join(sorted(missing))}; name it in "
@@ -105,15 +118,29 @@ def splash_segment_ids(segment_ids: Any) -> Any:
         segment_ids: `[B, T]` of NumPy or JAX, or `[T]`.
 
     Raises:
+        ConfigError: if the ids are no array.
         ImportError: if jax is not installed.
 
     >>> ids = splash_segment_ids(np.array([[1, 1, 2]]))
     >>> ids.q.shape, ids.kv.dtype
     ((1, 3), dtype('int32'))
     """
+    _require_ids(segment_ids, "splash_segment_ids")
     try:
         splash: Any = importlib.import_module("jax.experimental.pallas.ops.tpu.splash_attention")
         ids = importlib.import_module("jax.numpy").asarray(segment_ids, np.int32)
     except ModuleNotFoundError as error:
         raise make_missing_extra_error("jax", "jax", "splash_segment_ids") from error
     return splash.SegmentIds(q=ids, kv=ids)
+
+
+def _require_ids(segment_ids: Any, function: str) -> None:
+    """Raise for a batch, or anything else without axes, in place of its segment ids."""
+    if isinstance(segment_ids, Mapping):
+        problem = "a batch is no array: give its ids, batch['segment_ids']"
+    elif not (isinstance(segment_ids, list | tuple) or getattr(segment_ids, "ndim", 0)):
+        kind = type(segment_ids).__name__
+        problem = f"{kind} is no array with the ids of documents: give one of NumPy, torch or JAX"
+    else:
+        return
+    raise ConfigError(f"{function}: {problem}")

@@ -19,6 +19,8 @@ Span: TypeAlias = tuple[int, int]
 CONTROL_PREFIX = "\ufdd5"
 """Stands before the control tokens of a template in the text for a protected tokenizer."""
 
+_END_OF_TEXT = "<|endoftext|>"  # the `eot_token` of tiktoken
+
 
 class Encoded(Protocol):
     """The tokens of a text, and where their characters begin.
@@ -51,6 +53,7 @@ class OffsetTokenizer(Protocol):
 
     - `special` are its control tokens by their text, `added` other tokens that are matched whole.
     - `prefix` is the text of the token that it puts before every text by itself.
+    - `bos` and `eos` are the tokens that begin and end texts, "" if it does not tell.
     - `protect` names the tokens that texts in `encode` may hold without meaning them.
     - `encode` encodes texts, without tokens before and after them.
     """
@@ -58,6 +61,8 @@ class OffsetTokenizer(Protocol):
     special: dict[str, int]
     added: dict[str, int]
     prefix: str
+    bos: str
+    eos: str
 
     def protect(self, control: frozenset[str], /) -> None: ...
     def encode(self, texts: Sequence[ChatText], /) -> list[Encoded]: ...
@@ -246,6 +251,21 @@ class _HuggingFaceTokenizer:
             backend.encode("a", add_special_tokens=special).tokens for special in (False, True)
         )
         self.prefix: str = full[0] if full[:1] != bare[:1] and full[0] in self.special else ""
+        self.bos, self.eos = self._find_ends(bare, full) if bare else ("", "")
+
+    def _find_ends(self, bare: list[str], full: list[str]) -> tuple[str, str]:
+        """Return the tokens that the post-processor adds on each side, if it is one token each.
+
+        Several tokens, such as one of a language beside another, tell nothing.
+        """
+        starts = range(len(full) - len(bare) + 1)
+        start = next((i for i in starts if full[i : i + len(bare)] == bare), 0)
+        before, after = full[:start], full[start + len(bare) :]
+        bos, eos = (
+            side[0] if len(side) == 1 and side[0] in self.special else ""
+            for side in (before, after)
+        )
+        return bos, eos
 
     def _load(self, content: str) -> Any:
         tokenizer: Any = self._backend.from_str(content)
@@ -315,7 +335,7 @@ class _SplittingTokenizer:
 
     special: dict[str, int]
     added: dict[str, int]
-    prefix = ""
+    prefix = bos = eos = ""
 
     def __init__(self) -> None:
         self._control, self._pattern = frozenset[str](), re.compile("(?!)")
@@ -355,6 +375,7 @@ class _TiktokenTokenizer(_SplittingTokenizer):
         super().__init__()
         self._encoding = encoding
         self.special, self.added = dict(encoding._special_tokens), {}
+        self.eos = _END_OF_TEXT if _END_OF_TEXT in self.special else ""
 
     def _encode_text(self, text: str, is_first: bool) -> Iterator[tuple[int, int, int]]:
         ids = self._encoding.encode_ordinary(text)
@@ -384,6 +405,10 @@ class _SentencePieceTokenizer(_SplittingTokenizer):
         pairs = {token for token in symbols - control if swap_slash(token) in symbols - control}
         self.special = {piece: pieces[piece] for piece in control | symbols - pairs}
         self.added = {piece: pieces[piece] for piece in pairs}
+        self.bos, self.eos = (
+            model.id_to_piece(number) if number >= 0 else ""
+            for number in (model.bos_id(), model.eos_id())
+        )
         self._guard = [number for number, _, _ in self._encode_pieces(CONTROL_PREFIX)]
 
     def _encode_pieces(self, text: str) -> list[tuple[int, int, int]]:

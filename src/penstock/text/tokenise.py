@@ -420,6 +420,43 @@ def open_tokenizer(tokenizer: Any, identity: str | None = None) -> Any:
     return loaded
 
 
+def read_named_tokens(tokenizer: Any) -> dict[str, str]:
+    """Return the tokens that `tokenizer_config.json` beside a local `tokenizer.json` names.
+
+    Args:
+        tokenizer: what `locate_tokenizer` returned.
+
+    Returns:
+        The texts of `bos_token` and `eos_token`, "" for those that the tokenizer does not have.
+
+    Raises:
+        ConfigError: if the settings are invalid.
+    """
+    if not isinstance(tokenizer, Path) or is_remote(tokenizer) or tokenizer.name != _FAST_NAME:
+        return {}
+    path = tokenizer.with_name(_CONFIG_NAME)
+    settings = _read_settings(path) if path.is_file() else {}
+    named = dict[str, str]()
+    for name in {"bos_token", "eos_token"} & {*settings}:
+        token = settings[name]
+        text = token.get("content") if isinstance(token, dict) else token  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
+        named[name] = text if isinstance(text, str) else ""
+    return named
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the settings of a tokenizer that change tokens.
+
+    Raises:
+        ConfigError: if the file is invalid.
+    """
+    try:
+        content = json.loads(_read_file(path))
+        return {name: content[name] for name in sorted(_SETTINGS & {*content})}
+    except MALFORMED_INPUT_ERRORS as error:
+        raise ConfigError(f"{path}: it is no description of a tokenizer: {error!r}") from error
+
+
 def _read_folder(folder: Path) -> bytes | None:
     """Return the content of a folder that decides which tokens its tokenizer makes.
 
@@ -437,13 +474,7 @@ def _read_folder(folder: Path) -> bytes | None:
         files = sorted(path for path in folder.iterdir() if _match_vocabulary_name(path.name))
         parts = [path.name.encode() + b"\0" + _read_file(path) for path in files if path.is_file()]
     if (config := folder / _CONFIG_NAME).is_file() and parts:
-        try:
-            content = json.loads(_read_file(config))
-            settings = {name: content[name] for name in sorted(_SETTINGS & {*content})}
-        except MALFORMED_INPUT_ERRORS as error:
-            raise ConfigError(
-                f"{config}: it is no description of a tokenizer: {error!r}"
-            ) from error
+        settings = _read_settings(config)
         parts += [json.dumps(settings, sort_keys=True).encode()] if settings else []
     return b"\0".join(parts) if parts else None
 

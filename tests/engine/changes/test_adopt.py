@@ -541,7 +541,9 @@ def test_rows_that_the_end_of_a_pass_made_are_not_packed_again() -> None:
         loader.load_state_dict(early, on_mismatch="adopt")
     with (
         ps.Loader(made("ab", 32)) as loader,
-        pytest.raises(ps.StateError, match="delivered rows would be packed again"),
+        pytest.raises(
+            ps.StateError, match=r"the run packs other rows \(pack\.length: saved 16, now 32\)"
+        ),
     ):
         loader.load_state_dict(early, on_mismatch="adopt")
 
@@ -558,7 +560,9 @@ def test_rows_below_a_gap_or_a_limit_are_not_packed_again(above: str) -> None:
         state = loader.state_dict()
     with (
         ps.Loader(made(32)) as loader,
-        pytest.raises(ps.StateError, match="delivered rows would be packed again"),
+        pytest.raises(
+            ps.StateError, match=r"the run packs other rows \(pack\.length: saved 16, now 32\)"
+        ),
     ):
         loader.load_state_dict(state, on_mismatch="adopt")
 
@@ -1139,3 +1143,89 @@ def test_a_schedule_behind_its_own_draws_is_the_schedule(
         if min(abs(counted - edge) for edge in (1_000, 1_500, 2_000, 2_500)) > 12:
             assert tail.weights(sample) == pytest.approx(schedule.weights(round(counted)), abs=0.02)
         counted += per_sample(tail.weights(sample))
+
+
+# ---------------------------------------------------------------- another packing
+
+PACKINGS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "length": ({}, {"length": 32}, "pack.length: saved 16, now 32"),
+    "length of windows": (
+        {"method": "best_fit"},
+        {"method": "best_fit", "length": 32},
+        "pack.length: saved 16, now 32",
+    ),
+    "length of open rows": (
+        {"method": "first_fit"},
+        {"method": "first_fit", "length": 32},
+        "pack.length: saved 16, now 32",
+    ),
+    "method": ({}, {"method": "best_fit"}, 'pack.method: saved "concat_split", now "best_fit"'),
+    "method of a stream": (
+        {},
+        {"method": "first_fit"},
+        'pack.method: saved "concat_split", now "first_fit"',
+    ),
+    "eos": ({}, {"eos": 1}, "pack.eos: saved null, now 1"),
+}
+
+
+def _pack_documents(known: bool, repeats: bool, options: dict[str, Any]) -> ps.Dataset:
+    documents = [np.arange(1 + 7 * number % 13) for number in range(60)]
+    if known:
+        offsets = np.cumsum([0, *map(len, documents)])
+        ds = ps.from_tokens(np.concatenate(documents), offsets, name="a")
+    else:
+        ds = ps.from_sequence(documents, name="a").map(np.copy)
+    mixture = ps.mix({"a": ds, "b": ds.limit(30)}, {"a": 2, "b": 1}, stop="all_exhausted")
+    packed = mixture.pack(**{"length": 16, **options})
+    return packed.repeat() if repeats else packed
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("name", PACKINGS)
+def test_another_packing_is_named(name: str, known: bool) -> None:
+    before, after, line = PACKINGS[name]
+    for repeats in (False, True):
+        with ps.Loader(_pack_documents(known, repeats, before)) as loader:
+            for _ in islice(loader, 3):
+                pass
+            state = loader.state_dict()
+        with ps.Loader(_pack_documents(known, repeats, after)) as loader:
+            with pytest.raises(ps.StateError, match="any other packing at the end") as refused:
+                loader.load_state_dict(state)
+            assert line in str(refused.value)
+            if name == "eos" and not known:
+                loader.load_state_dict(state, on_mismatch="adopt")  # documents are packed as drawn
+                continue
+            try:
+                loader.load_state_dict(state, on_mismatch="adopt")
+            except ps.StateError as error:
+                assert line in str(error) and "keep the packing, or start a new run" in str(error)
+                assert "damaged" not in str(error) and "shuffle" not in str(error)
+            else:
+                # A stream of whole documents keeps its open window; tokens may be cut elsewhere.
+                assert name == ("length" if known else "length of windows")
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("name", PACKINGS)
+def test_another_packing_is_adopted_at_the_end_of_a_pass(name: str, known: bool) -> None:
+    before, after, _ = PACKINGS[name]
+    with ps.Loader(_pack_documents(known, False, before)) as loader:
+        for _ in loader:
+            pass
+        state = loader.state_dict()
+    with ps.Loader(_pack_documents(known, False, after)) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        assert len(next(iter(loader))["tokens"]) == after.get("length", 16)
+
+
+def test_another_value_of_padding_is_adopted() -> None:
+    with ps.Loader(_pack_documents(True, True, {"method": "best_fit"})) as loader:
+        for _ in islice(loader, 3):
+            pass
+        state = loader.state_dict()
+    with ps.Loader(_pack_documents(True, True, {"method": "best_fit", "pad": 9})) as loader:
+        with pytest.raises(ps.StateError, match="continues with other mixtures and functions"):
+            loader.load_state_dict(state)
+        loader.load_state_dict(state, on_mismatch="adopt")

@@ -411,7 +411,7 @@ def test_tool_calls_that_the_template_does_not_write_are_counted() -> None:
 
 
 def test_messages_that_the_template_does_not_write_are_counted() -> None:
-    talk = [say("user", "q"), say("function_call", "f(2)"), say("assistant", "a")]
+    talk = [say("user", "q"), say("critic", "f(2)"), say("assistant", "a")]
     for family, dropped in (("qwen", 1), ("deepseek", 1), ("chatml", 0), ("gemma", 0)):
         encoder = Chat(bpe(), template=family)
         encoder({"messages": talk})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import StateError
+from ...errors import PositionError
 from ...types import MAX_POSITION, Json
 from .canonical_json import encode_canonical_json
 
@@ -32,9 +32,9 @@ def is_cursor_at(cursor: Json, target: Json) -> bool:
     return target is None or encode_canonical_json(cursor) == encode_canonical_json(target)
 
 
-def make_cursor_error(cursor: Json, wanted: str) -> StateError:
+def make_cursor_error(cursor: Json, wanted: str) -> PositionError:
     """Return the error for a cursor whose shape does not fit the pipeline."""
-    return StateError(
+    return PositionError(
         f"a cursor in the state is {str(cursor)[:80]!r} where {wanted} should be; it is of another "
         "pipeline or damaged"
     )

@@ -12,6 +12,9 @@ from ...types import Ints
 HOLE = 0
 """The mark of unreadable flat rows, which leave a hole in their group. Nodes have other numbers."""
 
+ROW_LENGTH = -1
+"""The mark of the tokens of the packed row that flat rows are in, where lengths of rows differ."""
+
 
 @dataclass(slots=True)
 class ProvenanceRows:

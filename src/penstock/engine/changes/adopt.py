@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from ...errors import StateError
+from ...errors import PositionError, StateError
 from ...schedule import Schedule
 from ...types import Ints, Json, Path
 from ..base.canonical_json import encode_canonical_json
@@ -328,10 +328,10 @@ def _some_below(stop: int, most: int) -> Ints:
     return np.concatenate([np.arange(third), between, np.arange(stop - third, stop)])
 
 
-def make_moved_error(sources: Sequence[str]) -> StateError:
+def make_moved_error(sources: Sequence[str]) -> PositionError:
     """Make the error for another order of samples in a pass that has begun."""
     named = f" (sources: {', '.join(sorted(sources))})" if sources else ""
-    error = StateError(
+    error = PositionError(
         f"adopt: the last delivered samples of this pass{named} differ in this pipeline, so "
         "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
         "unchanged until the end of the pass, or adopt there, and add new rows as a "

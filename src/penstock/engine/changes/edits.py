@@ -21,6 +21,7 @@ from ..orders import Skips
 from ..steps.batch import change_rows
 from ..steps.exclude import ExcludeSamples
 from ..steps.former_passes import FormerPasses
+from ..steps.group import with_earlier_lengths
 from ..steps.mix import find_mixtures, has_custom_rule, replace_rules
 from ..steps.mix_history import FURTHEST
 from ..steps.read import single_source
@@ -112,7 +113,18 @@ class Former:
         return {"former": [[*each] for each in self.sizes], "until": self.until}
 
 
-Edit: TypeAlias = Change | ChangedDraws | Skipped | Exclude | Former
+@dataclass(frozen=True)
+class RowsBefore:
+    """Packed rows before row `until`, counted over all passes, had `length` tokens."""
+
+    until: int
+    length: int
+
+    def to_json(self) -> dict[str, Json]:
+        return {"packed": self.length, "until": self.until}
+
+
+Edit: TypeAlias = Change | ChangedDraws | Skipped | Exclude | Former | RowsBefore
 """The kinds of changes that a state stores, applied by `changed` in their order.
 
 A new kind is a frozen dataclass here with `to_json`, a branch of `edit_from_json`, its effect on the
@@ -126,6 +138,8 @@ def edit_from_json(saved: Any) -> Edit:
     try:
         if "skip" in saved:
             return Skipped(_number(saved["skip"]), _number(saved["count"]))
+        if "packed" in saved:
+            return RowsBefore(_number(saved["until"]), check_int(saved["packed"], "{}", 1))
         if "former" in saved:
             sizes = tuple((_lap(epoch), _number(size)) for epoch, size in saved["former"])
             if [epoch for epoch, _ in sizes] != sorted({epoch for epoch, _ in sizes}):
@@ -151,6 +165,14 @@ def changed(tree: Step, edits: Sequence[Edit], epoch: int = 0) -> Step:
         tree = _with_changes(tree, changes, epoch)
     if excluded := [edit for edit in edits if isinstance(edit, Exclude)]:
         tree = _without(tree, Builder(tree), excluded)
+    lengths = tuple((edit.until, edit.length) for edit in edits if isinstance(edit, RowsBefore))
+    if lengths:
+        if [row for row, _ in lengths] != sorted(row for row, _ in lengths):
+            raise StateError(
+                "the row lengths in the state are not in order; the state is damaged, load an "
+                "earlier one"
+            )
+        tree = change_rows(tree, lambda rows: with_earlier_lengths(rows, lengths))
     for edit in edits:
         if isinstance(edit, Former):
             tree = change_rows(

@@ -35,7 +35,7 @@ def check_settings(fold: Any) -> None:
             check_choice(value, LONG_CHOICES, "pack(long={})")
         elif field.name == "overflow":
             check_choice(value, OVERFLOWS, "pack(overflow={})")
-        elif field.name != "drop_remainder" and (
+        elif field.name not in ("drop_remainder", "earlier") and (
             value is not None or field.name not in ("max_segments", "rows")
         ):
             least = 4 if field.name == "rows" else 1
@@ -53,7 +53,9 @@ class ConcatSplit:
     """Concatenate documents, and split them every `length` tokens.
 
     Every token occurs once and in order, and only the last row of a pass has padding; documents are
-    split. With `max_segments` a row is closed, and padded, at that number of documents.
+    split. With `max_segments` a row is closed, and padded, at that number of documents. `earlier`
+    has the lengths of rows before a change of a run: pairs of a row and the length of rows before
+    it. They are no part of the description.
 
     >>> from penstock.engine.packing import plan_groups
     >>> plan_groups(ConcatSplit(4), [3, 6]).stop.tolist()
@@ -64,6 +66,7 @@ class ConcatSplit:
 
     length: int
     max_segments: int | None = None
+    earlier: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -29,6 +29,7 @@ from .plan import (
     plan_groups,
 )
 from .row import Missing, RowBuilder, RowFormat, build_rows
+from .row_lengths import EarlierLengths, PassCuts, RowLengths
 from .window import GroupLayout, WindowPlanner, has_independent_rows
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "BestFit",
     "ConcatSplit",
     "DType",
+    "EarlierLengths",
     "FirstFit",
     "GroupLayout",
     "Long",
@@ -47,12 +49,14 @@ __all__ = [
     "Overflow",
     "PackedBatches",
     "Packing",
+    "PassCuts",
     "Piece",
     "PieceColumns",
     "PlannedPieces",
     "Rebatch",
     "RowBuilder",
     "RowFormat",
+    "RowLengths",
     "WindowPlanner",
     "adjust_group_count",
     "build_rows",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, TypeAlias, cast, get_args
@@ -16,9 +16,10 @@ from ...arrays.trees import collate
 from ...errors import ConfigError, DataError
 from ...types import MAX_POSITION, Fold, Json, Sizer
 from ..base.rows import compute_bounds
-from ..grouping.concat_split import LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
+from ..grouping.concat_split import LONG_CHOICES, LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.whole_documents import BestFit, FirstFit
+from .plan import PlannedPieces
 from .row import Array, RowBuilder, RowFormat, build_rows
 
 Method: TypeAlias = Literal["concat_split", "first_fit", "best_fit"]
@@ -86,6 +87,7 @@ class Packing(RowBuilder):
 
     def __post_init__(self) -> None:
         check_choice(self.method, METHODS, "pack(method={})")
+        check_choice(self.long, LONG_CHOICES, "pack(long={})")
         self._check_unused()
         if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
@@ -295,8 +297,14 @@ class Packing(RowBuilder):
         sizes: Sequence[int],
         sources: Array | None = None,
     ) -> list[dict[str, Any]] | None:
-        """Build stacks of `sizes` rows, see `build_rows`."""
-        return build_rows(groups, self._format, sizes, sources)
+        """Build stacks of `sizes` rows, see `build_rows`; None if rows differ in their lengths."""
+        form = self._format
+        if groups and isinstance(first := groups[0], PlannedPieces) and first.row_length:
+            lengths = {cast("PlannedPieces", group).row_length for group in groups}
+            if len(lengths) > 1:
+                return None
+            form = replace(form, length=first.row_length)
+        return build_rows(groups, form, sizes, sources)
 
     @cached_property
     def _format(self) -> RowFormat:

@@ -196,14 +196,21 @@ class PlannedPieces(Sequence[Part]):
             return self._part(entries)
         return [self._part(entry) for entry in entries]
 
+    @property
+    def row_length(self) -> int | None:
+        """The tokens of the row; None for the length of the packing."""
+        lengths = self.columns.lengths
+        return None if lengths is None else int(lengths[self.start])
+
     def _part(self, entry: int) -> Part:
-        values, starts, stops = self.columns
+        values, starts, stops, _ = self.columns
         return Part(Item(0, 0, values[entry]), int(starts[entry]), int(stops[entry]))
 
 
 class PieceColumns(NamedTuple):
-    """Documents and the ranges of their tokens."""
+    """Documents and the ranges of their tokens; `lengths` of their rows where these differ."""
 
     values: Sequence[Any]
     starts: Ints
     stops: Ints
+    lengths: Ints | None = None

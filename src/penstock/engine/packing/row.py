@@ -287,7 +287,7 @@ def _gather_pieces(groups: Sequence[Sequence[Piece]]) -> Pieces:
         ]
         # After a change of weights the next row may be of another plan, or earlier in this one.
         if len(planned) == len(groups) and all(a.stop == b.start for a, b in pairwise(planned)):
-            values, starts, stops = first.columns
+            values, starts, stops, _ = first.columns
             part = slice(first.start, last.stop)
             documents = values.some(part) if isinstance(values, DocumentSpans) else values[part]
             bounds = np.asarray([*(row.start for row in planned), last.stop]) - first.start

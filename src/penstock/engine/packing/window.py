@@ -21,6 +21,7 @@ from ..base.rows import compute_bounds
 from ..grouping.concat_split import ConcatSplit, make_negative_size_error
 from ..grouping.grouped_by_key import Apart, get_inner_fold
 from ..grouping.whole_documents import BestFit, choose_window_rows, make_too_long_error
+from .row_lengths import EarlierLengths
 
 _ROWS_PER_GROUP = 64  # in a window, so that the partial row of a group costs little
 
@@ -91,6 +92,7 @@ class WindowPlanner:
                 )
         self.span = (self.rows - groups) * self.length + groups * multiple
         self.in_order = isinstance(fold, ConcatSplit)
+        self.earlier: EarlierLengths = fold.earlier if isinstance(fold, ConcatSplit) else ()
         if self.in_order:
             self.rows, self.span = 1, self.length
 
@@ -101,13 +103,11 @@ class WindowPlanner:
 
     def many(self, tokens: int) -> int:
         """Return the number of windows of a pass, given its tokens."""
-        return max(-(-tokens // self.span) if self.in_order else tokens // self.span, 1)
+        return max(tokens // self.span, 1)
 
     def last(self, tokens: int, least: Callable[[], int]) -> int:
         """Return the rows of the last window; a single window takes `least()` rows, by best fit."""
         windows = self.many(tokens)
-        if self.in_order:
-            return 1
         if windows == 1:
             return least()
         tokens -= (windows - 1) * self.span  # an earlier document may take up to a row of these
@@ -150,20 +150,18 @@ class WindowPlanner:
         the group of each document.
         """
         item, start, sizes = pieces
-        if self.in_order:
-            layout = cut_rows(self.length, sizes)
-        elif of is None:
+        if of is None:
             layout = fill_rows(sizes, self.length, rows, self.multiple)
         else:
             layout = self._by_group(sizes, of[item], rows)
-        if not self.in_order:
-            bounds, parts = layout.pieces(permute(np.arange(rows), rows, key, number))
-            columns = (column[parts] for column in (layout.item, layout.start, layout.stop))
-            layout = GroupLayout(bounds, *columns)
-        offset = start[layout.item]
-        return GroupLayout(
-            layout.bounds, item[layout.item], offset + layout.start, offset + layout.stop
-        )
+        bounds, parts = layout.pieces(permute(np.arange(rows), rows, key, number))
+        columns = (column[parts] for column in (layout.item, layout.start, layout.stop))
+        return _place_parts(GroupLayout(bounds, *columns), item, start)
+
+    def cut(self, pieces: tuple[Ints, Ints, Ints], length: int) -> GroupLayout:
+        """Return rows in order, which are cut from the pieces one after the other."""
+        item, start, sizes = pieces
+        return _place_parts(cut_rows(length, sizes), item, start)
 
     def _by_group(self, sizes: Ints, of: Ints, rows: int) -> GroupLayout:
         """Pack pieces into rows of one group each."""
@@ -251,6 +249,14 @@ class WindowPlanner:
         if window == self.many(int(begins[-1])):
             return len(sizes)
         return int(np.searchsorted(begins, window * self.span))
+
+
+def _place_parts(layout: GroupLayout, item: Ints, start: Ints) -> GroupLayout:
+    """Return a layout of pieces as one of the documents that the pieces are parts of."""
+    offset = start[layout.item]
+    return GroupLayout(
+        layout.bounds, item[layout.item], offset + layout.start, offset + layout.stop
+    )
 
 
 def _get_columns(layout: GroupLayout) -> tuple[Ints, Ints, Ints, Ints]:

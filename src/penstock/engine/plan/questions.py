@@ -507,9 +507,9 @@ class Questions(PlanLookup):
     def _tally(self, position: int, most: int | None = None) -> Tally:
         position = check_int(position, "the plan before position {}")
         if position < 0 or (self.size == 0 and position):
+            total = "an endless plan" if self.size is None else f"a plan of {self.size}"
             raise IndexError(
-                f"position {position} of a plan of {self.size}: positions count from 0; "
-                "give a position from 0 on"
+                f"position {position} of {total}: positions count from 0; give a position from 0 on"
             )
         check_position(position)
         tally = Tally(len(self.sources), self._marks, most)

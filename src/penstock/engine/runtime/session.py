@@ -24,6 +24,7 @@ from ..base.shown import counted
 from ..changes.adopt import Places, Stand, adopt_state, describe_mixtures, standing, with_other_rows
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
+from ..changes.row_lengths import keep_row_lengths
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
@@ -61,6 +62,7 @@ from .states import (
     log_notes,
     make_other_pipeline_error,
     merge_states,
+    refuse_other_packing,
 )
 from .step_log import (
     GivenBefore,
@@ -507,7 +509,8 @@ class Session:
         def change() -> None:
             try:
                 self._load(states, on_mismatch == "adopt")
-            except StateError:
+            except StateError as error:
+                refuse_other_packing(error, states, self.description)
                 raise
             except MALFORMED_INPUT_ERRORS as error:
                 if not isinstance(error, PenstockError):
@@ -539,6 +542,9 @@ class Session:
         if body.fingerprint != home.fingerprint or body.pipeline != home.description:
             if not adopt:
                 raise make_other_pipeline_error(body.pipeline, self.description)
+            if self.group:
+                stand = body.epoch, body.position, body.pass_sizes
+                changes = keep_row_lengths(base, body.pipeline, changes, *stand)
             places = self._mixture_positions(body, cursors)
             found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
             self.adopted += (body.fingerprint,)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from ...arguments import join_first
-from ...errors import StateError
+from ...errors import PositionError, StateError
 from ...types import MAX_POSITION, Json
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json, list_differences
 from ..base.cursors import parse_cursor_int
@@ -404,11 +405,46 @@ def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
     )
+    others = "continues with other mixtures and functions, but not with other seeds, shuffles or limits within a pass"
     return StateError(
         f"the state is of another pipeline:\n{shown}\n"
-        "load it into the pipeline that saved it; on_mismatch='adopt' continues with other "
-        "mixtures and functions, but not with other seeds, shuffles or limits within a pass"
+        "load it into the pipeline that saved it; on_mismatch='adopt' "
+        + (_PACKING_IS_ADOPTED if _list_other_packing(saved, now) else others)
     )
+
+
+_PACKING_IS_ADOPTED = (
+    "takes another row length of concat_split over known lengths at any step, and any other "
+    "packing at the end of a pass, which a repeated or endless dataset never reaches"
+)
+
+
+def _list_other_packing(saved: Any, now: Json) -> list[str]:
+    """Return the differences of two pipelines by which they pack other rows."""
+    lines = list_differences(saved, now)
+    return [line for line in lines if re.search(r"^(\S*\.)?pack(:|\.(?!pad:))", line)]
+
+
+def refuse_other_packing(error: StateError, states: Any, now: Json) -> None:
+    """Raise an error that names the packing if it is why a pipeline lacks the position of a state.
+
+    Args:
+        error: the error of the load.
+        states: the state, or those of all ranks.
+        now: description of the present pipeline.
+
+    Raises:
+        StateError: if the pipeline of the state packs other rows.
+    """
+    if not isinstance(error, PositionError):
+        return
+    saved = decode_state(states[0] if isinstance(states, list | tuple) else states).pipeline  # pyright: ignore[reportUnknownArgumentType]
+    if lines := _list_other_packing(saved, now):
+        raise StateError(
+            f"adopt: the run packs other rows ({', '.join(lines)}), so tokens of this pass would "
+            "be repeated or lost: keep the packing, or start a new run; on_mismatch='adopt' "
+            + _PACKING_IS_ADOPTED
+        ) from error
 
 
 def log_notes(notes: Sequence[str]) -> list[str]:

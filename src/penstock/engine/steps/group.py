@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
 
-from ...errors import DataError, StateError
+from ...errors import DataError, PositionError, StateError
 from ...types import Fold, Json, Path, Sizer
 from ..base.cursors import parse_cursor_list
 from ..base.shown import format_description
-from ..packing import SOURCE, Apart, Packing, has_independent_rows
+from ..packing import SOURCE, Apart, ConcatSplit, EarlierLengths, Packing, has_independent_rows
 from .batch import format_packing
 from .exclude import find_replanned_passes
 from .function_step import describe_function
@@ -19,7 +20,7 @@ from .op import Op
 from .pack import PackOp
 from .pack_windows import WindowPackOp
 from .paths import Migration
-from .step import Builder, GroupStep, RandomStep, Written
+from .step import Builder, GroupStep, RandomStep, Step, Written
 
 _METHODS = {"concat_split": "pack", "first_fit": "pack", "best_fit": "pack", "rebatch": "batch"}
 
@@ -107,8 +108,20 @@ class Group(RandomStep, GroupStep):
         if has_independent_rows(fold) and (below.size is None or below.alike):
             self._require_tokens(builder, below)
             return WindowPackOp(below, fold, key, lengths, self.size, mark, names)
+        if isinstance(fold, ConcatSplit) and fold.earlier:
+            raise PositionError(
+                "rows of passes that hold different documents cannot change their length within a "
+                "pass"
+            )
         replanned = () if path else find_replanned_passes(builder.root)
         return PackOp(below, fold, key, lengths, self.size, mark, names, replanned)
+
+    @property
+    def cuts_rows(self) -> bool:
+        """True if row lengths may change in a run: any row follows from the tokens before it."""
+        if not isinstance(self.fold, ConcatSplit) or self.reason_not_indexed is not None:
+            return False
+        return has_independent_rows(self.fold)
 
     def _require_tokens(self, builder: Builder, below: Op) -> None:
         """Refuse to search forever for a token that never comes."""
@@ -128,3 +141,33 @@ class Group(RandomStep, GroupStep):
                 "changed; adopt before the first step of a pass, or keep the mixture unchanged"
             )
         return [self.input.migrate_cursor(inner, at), oldest, number, *rest]
+
+
+def find_pack(step: Step) -> Group | None:
+    """Return the pack whose rows are those of a run, with nothing above but maps and a limit."""
+    while not isinstance(step, Group):
+        if step.only_input is None or not (step.is_elementwise or is_limit(step.describe())):
+            return None
+        step = step.only_input
+    return step
+
+
+def is_limit(description: Mapping[str, Json]) -> bool:
+    """Return whether a step gives the first items of its input."""
+    match description:
+        case {"order": "slice", "start": 0, "step": 1} | {"limit": _}:
+            return True
+        case _:
+            return False
+
+
+def with_earlier_lengths(step: Step, earlier: EarlierLengths) -> Step:
+    """Return the tree of a run whose first rows were packed to other lengths."""
+    if isinstance(step, Group) and isinstance(step.fold, ConcatSplit):
+        return replace(step, fold=replace(step.fold, earlier=earlier))
+    if step.only_input is None:
+        raise StateError(
+            "the state has rows of several lengths, and the pipeline has no pack of concat_split; "
+            "load the state into the pipeline that saved it"
+        )
+    return step.with_children((with_earlier_lengths(step.only_input, earlier),))

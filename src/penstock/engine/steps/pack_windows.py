@@ -17,9 +17,16 @@ from ...arguments import check_position
 from ...types import Ints, Sizer
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
+from ..base.passes import Passes
 from ..base.random import derive_pass_key
-from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_rows
-from ..packing import Apart, BestFit, ConcatSplit, GroupLayout, WindowPlanner
+from ..base.rows import (
+    ROW_LENGTH,
+    ProvenanceRows,
+    compute_bounds,
+    join_rows,
+    make_empty_rows,
+)
+from ..packing import Apart, BestFit, ConcatSplit, GroupLayout, PassCuts, RowLengths, WindowPlanner
 from .op import Op
 from .packed import PackedOp, ranks
 from .seek import BEFORE, At, Metered
@@ -100,13 +107,30 @@ class WindowPackOp(PackedOp):
 
     @property
     def size(self) -> int | None:
+        return None if self.passes is None else self.passes.sizes[0]
+
+    @property
+    def passes(self) -> Passes | None:
+        return self._passes
+
+    @cached_property
+    def _passes(self) -> Passes | None:
         if self.input.size is None:
             return None
-        return (self._many - 1) * self.windows.rows + self._last if self._pass else 0
+        if self.windows.in_order:
+            return self._cuts.passes
+        size = (self._many - 1) * self.windows.rows + self._last if self._pass else 0
+        return Passes.uniform(size)
+
+    @cached_property
+    def _cuts(self) -> PassCuts:
+        """The row lengths of passes, where rows are cut one after the other."""
+        tokens = None if self.input.size is None else self._pass
+        return PassCuts(self.length, self.windows.earlier, tokens)
 
     @cached_property
     def _many(self) -> int:
-        """The windows of a pass."""
+        """The windows of a pass, if rows depend on each other."""
         return self.windows.many(self._pass)
 
     @cached_property
@@ -124,6 +148,8 @@ class WindowPackOp(PackedOp):
 
     def around(self, row: int) -> range:
         """The rows of the window in which a row is."""
+        if self.windows.in_order:
+            return range(row, row + 1)
         (_, number, _), first = self._locate_row(row), self._first(row)
         last = self.input.size is not None and number == self._many - 1
         return range(first, first + (self._last if last else self.windows.rows))
@@ -140,7 +166,10 @@ class WindowPackOp(PackedOp):
 
     def _locate_rows(self, rows: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the passes of rows, their windows in those, and their places in the windows."""
-        epoch, place = np.divmod(rows, self.size) if self.size else (np.zeros_like(rows), rows)
+        passes = self.passes
+        epoch, place = (np.zeros_like(rows), rows) if passes is None else passes.split(rows)
+        if self.windows.in_order:
+            return epoch, place, np.zeros_like(place)
         window = place // self.windows.rows
         if self.input.size is not None:
             window = np.minimum(window, self._many - 1)
@@ -148,9 +177,15 @@ class WindowPackOp(PackedOp):
 
     def _edge(self, epoch: int, window: int) -> int:
         """The token at which a window begins."""
-        if self.input.size is not None and window == self._many:
-            epoch, window = epoch + 1, 0
-        return (epoch * self._pass if epoch else 0) + window * self.windows.span
+        in_order = self.windows.in_order
+        if self.passes is not None:
+            many = self.passes.size(epoch) if in_order else self._many
+            if window == many:
+                epoch, window = epoch + 1, 0
+        before = epoch * self._pass if epoch else 0
+        if in_order:
+            return before + int(self._cuts.of(epoch).begins(np.asarray([window]))[0])
+        return before + window * self.windows.span
 
     def _start(self, row: int) -> int:
         """The token from which on documents are needed for a row; all before are in rows before."""
@@ -181,11 +216,14 @@ class WindowPackOp(PackedOp):
         return found
 
     def _pack(self, epoch: int, number: int, stop: int) -> Window:
-        """Pack a window of a pass, or several if their rows stay in order."""
+        """Pack a window of a pass, or several if they are rows of one length in order."""
         begin, end = self._edge(epoch, number), self._edge(epoch, stop)
         found = self._between(begin, end)
-        last = self.input.size is not None and number == self._many - 1
         pieces = self.windows.pieces(found.sizes, int(found.begins[0]), begin, end)
+        if self.windows.in_order:
+            length = int(self._cuts.of(epoch).of(np.asarray([number]))[0])
+            return Window(found.first, found.rows, self.windows.cut(pieces, length))
+        last = self.input.size is not None and number == self._many - 1
         rows = self._last if last else self.windows.rows
         key, of = derive_pass_key(self.key, epoch), self._of(found.rows)
         layout = self.windows.packed(pieces, rows, key, number, of)
@@ -211,11 +249,18 @@ class WindowPackOp(PackedOp):
         """Locate rows that are windows of their own: those that lie close together at once."""
         rows = find_distinct_values(positions)
         epoch, number, _ = self._locate_rows(rows)
-        edges = np.flatnonzero((np.diff(epoch) != 0) | (np.diff(number) > _APART)) + 1
+        is_edge = (np.diff(epoch) != 0) | (np.diff(number) > _APART)
+        lengths = RowLengths(self.length, self.windows.earlier)
+        if lengths.earlier:
+            is_edge |= np.diff(lengths.spans(rows)) != 0
         parts = list[ProvenanceRows]()
-        for a, b in pairwise([0, *edges.tolist(), len(rows)]):
+        for a, b in pairwise([0, *(np.flatnonzero(is_edge) + 1).tolist(), len(rows)]):
             window = self._pack(int(epoch[a]), int(number[a]), int(number[b - 1]) + 1)
-            parts.append(self._rows(window, number[a:b] - number[a]))
+            part = self._rows(window, number[a:b] - number[a])
+            if lengths.earlier:
+                length = lengths.of(rows[a : a + 1])
+                part.marks = {**part.marks, ROW_LENGTH: np.repeat(length, len(part.leaf))}
+            parts.append(part)
         found = join_rows(parts)
         if not np.array_equal(rows, positions):
             found = found.take(np.searchsorted(rows, positions))
@@ -302,11 +347,13 @@ class WindowPackOp(PackedOp):
 
     def _begins(self, row: int) -> bool:
         """Return whether a pass begins with a row."""
-        return row % (self.size or 1) == 0 if self.input.size is not None else row == 0
+        return row == (0 if self.passes is None else self.passes.at(row).start)
 
     def _before(self, row: int) -> int:
         """The documents before the pass that begins with a row."""
-        return row // (self.size or 1) * (self.input.size or 0)
+        if self.passes is None or self.input.size is None:
+            return 0
+        return self.passes.at(row).epoch * self.input.size
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
@@ -365,9 +412,11 @@ class WindowPackOp(PackedOp):
         """The rows that hold a part of a document."""
         epoch = at.document // self.input.size if self.input.size else 0
         token = at.token - (epoch * self._pass if epoch else 0)
+        start = 0 if self.passes is None else self.passes.start(epoch)
         if not self.together:
-            cut = np.arange(token // self.length, (token + size - 1) // self.length + 1)
-            return cut + epoch * (self.size or 0)
+            ends = np.asarray([token, token + size - 1])
+            first, last = self._cuts.of(epoch).holding(ends)
+            return np.arange(int(first), int(last) + 1) + start
         step = self.length if self.windows.whole else self.multiple
         begins = np.arange(token, token + size, step) // self.windows.span
         if self.input.size is not None:
@@ -377,7 +426,7 @@ class WindowPackOp(PackedOp):
             first, _, layout = self._window(epoch, number)
             pieces = np.flatnonzero(layout.item == at.document - first)
             rows = np.searchsorted(layout.bounds, pieces, side="right") - 1
-            found.append(rows + number * self.windows.rows + epoch * (self.size or 0))
+            found.append(rows + number * self.windows.rows + start)
         return np.concatenate(found)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:

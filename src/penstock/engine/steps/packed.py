@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import DataError
 from ...types import Ints, Sizer, Source
 from ..base.fallback import log_fallback
-from ..base.rows import HOLE, ProvenanceRows
+from ..base.rows import HOLE, ROW_LENGTH, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Missing, PieceColumns, PlannedPieces
 from ..streams.function_call import SampleFailure, to_list
@@ -73,7 +73,8 @@ class PackedOp(Groups):
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
         starts, stops = rows.marks[self.node][first], rows.marks[~self.node][first]
-        columns = PieceColumns(self._documents(inner, rows.levels[0]), starts, stops)
+        lengths = rows.marks[ROW_LENGTH][first] if ROW_LENGTH in rows.marks else None
+        columns = PieceColumns(self._documents(inner, rows.levels[0]), starts, stops, lengths)
         return [PlannedPieces(columns, a, b) for a, b in pairwise(rows.levels[0].tolist())]
 
     def _documents(self, rows: ProvenanceRows, groups: Ints) -> Sequence[Any]:

@@ -394,7 +394,7 @@ def _read_olmo_ends(table: Path, path: Path, count: int) -> Ints:
     csv: Any = import_arrow("pyarrow.csv")
     try:
         with convert_storage_errors(table):
-            packed = read_within(str(table), METADATA)
+            packed = read_within(str(table), METADATA, pinned=True)  # opened while data is in use
         if not packed:
             raise EOFError("it is empty")
         with gzip.open(io.BytesIO(packed)) as unpacked:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from ...arguments import check_choice, check_int
 from ...errors import ConfigError, DataError, Skip
 from ...stores import display_path
-from ..tokenise import identify_tokenizer, locate_tokenizer, open_tokenizer
+from ..tokenise import identify_tokenizer, locate_tokenizer, open_tokenizer, read_named_tokens
 from .compiled import CompiledChat
 from .conversation import Conversation, Example, Message, Segments
 from .counts import ChatStats, SampleCounter
@@ -25,6 +25,11 @@ from .templates import find_template
 from .truncation import TRUNCATE, Truncate, drop_turns
 
 Untrained: TypeAlias = Literal["skip", "keep", "error"]
+
+_TEXT_FORMATS = ("text", "stepwise")
+"""Formats without messages."""
+_MESSAGE_FORMATS = ("messages", "sharegpt", "alpaca", "dolly")
+"""Formats of messages alone, which need a template."""
 
 
 class Chat:
@@ -59,12 +64,15 @@ class Chat:
         allowed_special: control tokens that are tokens in the data too, or "all".
         variables: values for the template, such as `{"enable_thinking": False}`.
         date: the date for templates that ask for it, such as "2024-07-26".
-        bos: the text of the token that begins a sample, if the tokenizer does not name it.
-        eos: the text of the token that ends a sample, if the tokenizer does not name it.
+        bos: the text of the token that begins a sample, if the tokenizer does not name it; "" for
+            none.
+        eos: the text of the token that ends a sample, if the tokenizer does not name it; "" for
+            none.
 
     Raises:
         ConfigError: for a tokenizer without offsets, a template that cannot be found or that the
-            tokenizer lacks tokens for, and invalid arguments.
+            tokenizer lacks tokens for, and invalid arguments. Also for texts, if the tokenizer does
+            not name its eos token.
         DataError: for samples in no known format, and conversations that the template refuses.
         Skip: for dropped samples; use `map(chat, may_skip=True)`.
 
@@ -120,7 +128,6 @@ class Chat:
             "all" if allowed_special == "all" else tuple(allowed_special)
         )
         self.date = _read_date(date)
-        self._reader = SampleReader(format, fields or {}, roles or {}, is_processor(tokenizer))
         self._variables, self._bos, self._eos = dict(variables or {}), bos, eos
         self.options: dict[str, Any] = {  # the other arguments, as they were given
             "template": template, "fields": fields, "roles": roles, "variables": variables,
@@ -129,10 +136,16 @@ class Chat:
         self._counter = SampleCounter()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
+        self._named = read_named_tokens(self._origin)
+        self._reader = SampleReader(
+            format, fields or {}, roles or {}, is_processor(tokenizer), self._source
+        )
         digest = self._identity = identify_tokenizer(self._origin)
         if is_processor(loaded):
             digest = f"{identify_tokenizer(loaded.tokenizer)}, {describe_processor(loaded)}"
         self._compiled = self._compile(loaded)
+        if format in _TEXT_FORMATS or (self._source is None and format not in _MESSAGE_FORMATS):
+            self._compiled.require_eos(format != "auto")
         settings = {
             "format": format,
             "template": _digest(self._source or ""),
@@ -147,8 +160,8 @@ class Chat:
             "allowed_special": self.allowed_special,
             "variables": variables,
             "date": self.date and self.date.isoformat(),
-            "bos": bos,
-            "eos": eos,
+            "bos": "none" if bos == "" else bos,
+            "eos": "none" if eos == "" else eos,
             "tokens": self._compiled.named_tokens,
         }
         shown = [f"{name} {value}" for name, value in settings.items() if value]
@@ -166,7 +179,7 @@ class Chat:
     def _compile(self, tokenizer: Any) -> CompiledChat:
         return CompiledChat(
             tokenizer, self._source, self._family, self._variables, self.date, self._bos, self._eos,
-            self.allowed_special,
+            self.allowed_special, self._named,
         )  # fmt: skip
 
     @cached_property
@@ -199,7 +212,7 @@ class Chat:
             DataError: for samples that cannot be encoded.
         """
         counts, render = Counter[str](samples=len(samples)), self._renderer.render
-        examples = [self._reader.read(sample) for sample in samples]
+        examples = self._reader.read_many(samples, counts)
         texts = [
             [render(sequence, counts) for sequence in example.sequences.values()]
             for example in examples

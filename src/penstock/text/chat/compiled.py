@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ...errors import ConfigError
@@ -23,9 +23,10 @@ class CompiledChat:
         family: the family of a built-in template.
         variables: values for the template.
         date: the date for templates that ask for it.
-        bos: the text of the token that begins a sample, if the user names it.
-        eos: the text of the token that ends a sample, if the user names it.
+        bos: the text of the token that begins a sample, if the user names it; "" for none.
+        eos: the text of the token that ends a sample, if the user names it; "" for none.
         allowed: control tokens that are tokens in the data too, or "all".
+        named: the tokens that a file beside the tokenizer names, such as `eos_token`.
 
     Attributes:
         named_tokens: texts of the special tokens that the tokenizer names, such as `eos_token`, and
@@ -45,16 +46,26 @@ class CompiledChat:
         bos: str | None,
         eos: str | None,
         allowed: Sequence[str],
+        named: Mapping[str, str],
     ) -> None:
         self.processor = MediaProcessor(tokenizer) if is_processor(tokenizer) else None
         if self.processor is not None:
             tokenizer = self.processor.tokenizer
         self.tokenizer = make_offset_tokenizer(tokenizer)
         known = {**self.tokenizer.added, **self.tokenizer.special}
-        self.bos = bos or _name_token(tokenizer, "bos", family and family.bos, known)
-        self.eos = eos or _name_token(tokenizer, "eos", family and family.eos, known)
+        writes_bos, writes_eos = (
+            name in (source or "") and name not in variables for name in ("bos_token", "eos_token")
+        )
+        self.bos, self.eos = (
+            _name_token(tokenizer, name, named, default, known) if given is None else given
+            for name, given, default in (
+                ("bos", bos, (family and family.bos, writes_bos and self.tokenizer.bos)),
+                ("eos", eos, (family and family.eos, self.tokenizer.eos)),
+            )
+        )
+        self._leaves_out_eos = eos == ""
         for name, token in (("bos", bos), ("eos", eos)):
-            if token is not None and token not in known:
+            if token and token not in known:
                 raise ConfigError(
                     f"Chat({name}={token!r}): the tokenizer has no such control token; give one of "
                     f"{', '.join(sorted(known)[:8]) or 'none: add it to the tokenizer'}"
@@ -64,6 +75,11 @@ class CompiledChat:
                 f"Chat(template={family.file!r}): the tokenizer lacks the tokens "
                 f"{', '.join(missing)}: add them with tokenizer.add_special_tokens and resize the "
                 "embeddings of the model, or choose the template that its model was trained with"
+            )
+        if allowed != "all" and (unknown := sorted({*allowed} - {*known})):
+            raise ConfigError(
+                f"Chat(allowed_special={tuple(allowed)}): the tokenizer has no control token "
+                f"{unknown[0]!r}; it has {', '.join(sorted(known)[:8]) or 'none'}"
             )
         if allowed == "all":
             control, markup = set[str](), set[str]()
@@ -75,31 +91,54 @@ class CompiledChat:
             control = {*control, *filter(None, (self.bos, self.eos))} - {*allowed}
         self.control = ControlTokens(control, markup)
         self.tokenizer.protect(self.control.tokens)
-        self.text_prefix = bos or self.tokenizer.prefix
+        self.text_prefix = self.tokenizer.prefix if bos is None else bos
         special = _special_tokens(tokenizer)
         defaults = {
             "bos_token": bos or (family and family.bos),
             "eos_token": eos or (family and family.eos),
         }
-        named = {**special, "bos_token": self.bos, "eos_token": self.eos}
+        values = {**special, "bos_token": self.bos, "eos_token": self.eos}
         self.named_tokens = {
             name: token
-            for name, token in named.items()
+            for name, token in values.items()
             if (name in defaults or name in (source or ""))
             and token not in ("", defaults.get(name))
         }
         self._template: tuple[ChatTemplate, MessageLocator, ControlTokens] | None = None
         if source is not None:
-            if "eos_token" in source and not self.eos:
-                raise ConfigError(
-                    "the chat template writes eos_token, and the tokenizer does not name its token: "
-                    "give its text, such as Chat(..., eos='</s>')"
-                )
+            has_no_bos = hasattr(tokenizer, "bos_token") or "bos_token" in named or bos == ""
+            if writes_bos and not self.bos and not has_no_bos:
+                raise _make_unnamed_error("bos", "<s>", self.tokenizer.special)
+            if writes_eos and not self.eos and not self._leaves_out_eos:
+                raise _make_unnamed_error("eos", "</s>", self.tokenizer.special)
             takes_parts = self.processor is not None
-            template = ChatTemplate(source, {**named, **variables}, date, takes_parts)
+            template = ChatTemplate(source, {**values, **variables}, date, takes_parts)
             self._template = (
                 template, MessageLocator(template, self.control, self.eos), self.control
             )  # fmt: skip
+
+    def require_eos(self, is_text: bool = True) -> None:
+        """Raise if nothing names the token that ends texts, and the user does not leave it out.
+
+        Args:
+            is_text: whether the samples are texts, not conversations.
+
+        Raises:
+            ConfigError: if there is none.
+        """
+        if self.eos or self._leaves_out_eos:
+            return
+        tokens = _list_tokens(self.tokenizer.special)
+        if self._template is None and not is_text:
+            raise ConfigError(
+                "the tokenizer has no chat template, which conversations need, and names no eos token, "
+                "with which texts end: name a template, such as Chat(tokenizer, template='chatml'), or "
+                f"the token, such as eos='</s>', or eos='' to leave it out; {tokens}"
+            )
+        raise ConfigError(
+            "texts and completions end with the eos token, which the tokenizer does not name: give its "
+            f"text, such as Chat(..., eos='</s>'), or eos='' to leave it out; {tokens}"
+        )
 
     def require_template(self) -> tuple[ChatTemplate, MessageLocator, ControlTokens]:
         """Return the template, with the locator of messages and the control tokens.
@@ -115,12 +154,29 @@ class CompiledChat:
         return self._template
 
 
-def _name_token(tokenizer: Any, name: str, default: str | None, known: Mapping[str, int]) -> str:
-    """Return the text of a tokenizer's token, else the default of the family, else ""."""
-    token = getattr(tokenizer, f"{name}_token", None)
-    if isinstance(token, str) and token in known:
-        return token
-    return default if default is not None and default in known else ""
+def _name_token(
+    tokenizer: Any,
+    name: str,
+    named: Mapping[str, str],
+    defaults: Sequence[str | bool | None],
+    known: Mapping[str, int],
+) -> str:
+    """Return the token that a tokenizer or the file beside it names, else a default, else ""."""
+    key = f"{name}_token"
+    candidates: tuple[Any, ...] = (getattr(tokenizer, key, None), named.get(key), *defaults)
+    return next((token for token in candidates if isinstance(token, str) and token in known), "")
+
+
+def _make_unnamed_error(name: str, example: str, special: Iterable[str]) -> ConfigError:
+    return ConfigError(
+        f"the chat template writes {name}_token, and the tokenizer does not name its token: give its "
+        f"text, such as Chat(..., {name}={example!r}), or {name}='' to leave it out; "
+        f"{_list_tokens(special)}"
+    )
+
+
+def _list_tokens(special: Iterable[str]) -> str:
+    return f"the tokenizer has {', '.join(sorted(special)[:8]) or 'no control tokens'}"
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, Any]:

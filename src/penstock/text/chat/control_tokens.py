@@ -9,10 +9,9 @@ import numpy as np
 
 from ...errors import DataError
 from ..offset_tokenizers import match_any
-from .conversation import Conversation, Message, ToolArguments
+from .conversation import KNOWN_ROLES, Conversation, Message, ToolArguments
 from .marks import DATA, NONCHARACTERS, Span
 
-_KNOWN_ROLES = {"system", "developer", "user", "assistant", "tool", "function", "ipython"}
 _PLAIN = (str, int, float, bool, type(None))
 
 
@@ -53,7 +52,7 @@ class ControlTokens:
         plain = conversation.tools is None or _collect(conversation.tools, texts)
         for message in conversation.messages:
             plain = _collect_message(message, texts) and plain
-        roles = {str(message["role"]) for message in conversation.messages} - _KNOWN_ROLES
+        roles = {str(message["role"]) for message in conversation.messages} - KNOWN_ROLES
         for role in roles:
             if any(role in token for token in self.tokens):
                 raise DataError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, cast
 
@@ -19,12 +20,20 @@ Message: TypeAlias = dict[str, Any]
 The content may have marks of media, which are in "media".
 """
 
+CALL_ROLE = "function_call"
+"""Role of turns in which the assistant calls tools, as JSON text."""
+
 ROLE_ALIASES = {
     **dict.fromkeys(("human", "prompter"), "user"),
     **dict.fromkeys(("gpt", "chatgpt", "model", "bot", "bard", "bing", "claude"), "assistant"),
-    **dict.fromkeys(("observation", "tool_response", "tool_results"), "tool"),
+    **dict.fromkeys(("observation", "tool_response", "tool_result", "tool_results"), "tool"),
+    **dict.fromkeys(("function_response", "function-response"), "tool"),
+    **dict.fromkeys(("tool_call", "function-call"), CALL_ROLE),
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
+
+KNOWN_ROLES = frozenset(("system", "developer", "user", "assistant", "tool", "function", "ipython"))
+"""Roles that chat templates use."""
 
 _MEDIA_TYPES = {
     **{kind: kind for kind in MEDIA_MARKS},
@@ -36,6 +45,7 @@ _MEDIA_TYPES = {
 _MEDIA_KEYS = ("url", "path", "base64", "bytes", "array", "data")
 _MEDIA_MARK = re.compile(f"[{''.join(MEDIA_MARKS.values())}]")
 
+_SCALARS = frozenset((str, int, float, bool))
 _COMMON_ROLES = ("user", "assistant", "system")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
@@ -160,12 +170,18 @@ class MessageReader:
         content: the key of the content, if not "content" or "value".
         roles: roles of the data by the name that the template knows.
         takes_media: whether parts other than text are read.
+        writes_calls: whether the template writes tool calls; else turns of calls are text.
+        template_roles: other roles that the template names.
+        counts: receives what was left out, by the fields of `ChatStats`.
     """
 
     role: str | None = None
     content: str | None = None
     roles: Mapping[str, str] = field(default_factory=dict[str, str])
     takes_media: bool = False
+    writes_calls: bool = True
+    template_roles: frozenset[str] = frozenset()
+    counts: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     @property
     def _is_standard(self) -> bool:
@@ -209,12 +225,25 @@ class MessageReader:
             raise DataError(
                 f"message {number} has the role {role!r}: map it, such as roles={{{role!r}: 'user'}}"
             )
+        calls = message.pop("tool_calls", None)
+        message = {
+            key: item if type(item) in _SCALARS else self._drop_nulls(item)
+            for key, item in message.items()
+        }
         reasoning = next((message[name] for name in _REASONING_NAMES if name in message), None)
         if isinstance(reasoning, str):
             message["reasoning_content"] = reasoning
-        if calls := message.pop("tool_calls", None):
-            message["tool_calls"] = [_read_tool_call(call) for call in _read_json(calls)]
-        if content is None and not calls and reasoning is None:
+        if calls is not None and len(calls := self._read_list(calls)):
+            message["tool_calls"] = [_read_tool_call(call) for call in calls]
+        elif (call := message.get("function_call")) and isinstance(call, Mapping):
+            message["tool_calls"] = _make_tool_calls(
+                [cast(Any, call)]
+            )  # the earlier form of OpenAI
+        if role == CALL_ROLE and role not in self.template_roles:
+            role, content = "assistant", self._read_call_turn(content, message)
+        elif role not in KNOWN_ROLES | self.template_roles and role not in self.roles.values():
+            self.counts["unknown_roles"] += 1
+        if content is None and "tool_calls" not in message and reasoning is None:
             raise DataError(
                 f"message {number} has no content, only {_list_keys(given)}: name its key, such as "
                 "fields={'content': 'text'}"
@@ -226,17 +255,55 @@ class MessageReader:
         text = _join_parts([content] if isinstance(content, str) else content, number, media)
         return {**message, "role": role, "content": text, "media": media}
 
+    def read_tools(self, value: Any) -> list[Any] | None:
+        """Return the tools of a sample, given as a list or as JSON text; `None` without tools.
 
-def read_tools(value: Any) -> list[Any] | None:
-    """Return the tools of a sample, given as a list or as JSON text; `None` without tools.
+        Args:
+            value: the field with the tools.
 
-    Args:
-        value: the field with the tools.
+        Raises:
+            DataError: if the text is not a JSON list.
+        """
+        return [*self._read_list(value)] or None if value is not None else None
 
-    Raises:
-        DataError: if the text is not a JSON list.
-    """
-    return list(_read_json(value)) or None if value is not None else None
+    def _read_call_turn(self, content: Any, message: Message) -> Any:
+        """Return the content of a turn of calls, and add its calls to the message.
+
+        The content stays text if it is no JSON of calls, or if the template writes no calls.
+        """
+        value = content if isinstance(content, str) else self._drop_nulls(content)
+        calls = _parse_calls(value)
+        if calls is None:
+            return content
+        if not self.writes_calls:
+            return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        message["tool_calls"] = calls
+        return ""
+
+    def _read_list(self, value: Any) -> Sequence[Any]:
+        """Return the values of a list without keys that are null, or of its JSON text."""
+        values = _read_json(value)
+        return values if isinstance(value, str) else self._drop_nulls(values)
+
+    def _drop_nulls(self, value: Any) -> Any:
+        """Return plain values without the keys of mappings that are null, at any depth.
+
+        Columnar files store mappings as structs with the keys of all rows, and null where a row has
+        no such key. So null keys are dropped in every format: equal chats give equal tokens.
+        """
+        if type(value) in _SCALARS:  # the usual case
+            return value
+        if type(value) is dict or isinstance(value, Mapping):
+            kept, items = dict[Any, Any](), cast("Mapping[Any, Any]", value).items()
+            for key, item in items:
+                if item is not None:
+                    kept[key] = item if type(item) in _SCALARS else self._drop_nulls(item)
+            if len(kept) < len(items):
+                self.counts["dropped_nulls"] += len(items) - len(kept)
+            return kept
+        if is_list(value):
+            return [self._drop_nulls(item) for item in cast("Iterable[Any]", value)]
+        return cast(Any, value).item() if isinstance(value, np.generic) else value
 
 
 def is_list(value: Any) -> bool:
@@ -264,6 +331,8 @@ def _read_tool_call(call: Any) -> Any:
     function: dict[str, Any] = (
         {**cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else result
     )
+    if {*function} <= {"name", "id", "type"}:
+        function["arguments"] = {}
     arguments = function.get("arguments")
     if isinstance(arguments, str):
         try:
@@ -273,6 +342,41 @@ def _read_tool_call(call: Any) -> Any:
         if isinstance(parsed, dict):
             function["arguments"] = ToolArguments(cast("dict[str, Any]", parsed), arguments)
     return {**result, "function": function} if isinstance(inner, Mapping) else function
+
+
+def _parse_calls(content: Any) -> list[Any] | None:
+    """Return the tool calls of a turn; `None` if it has anything but calls with names.
+
+    Args:
+        content: JSON text, or its value.
+    """
+    if isinstance(content, str):
+        try:
+            content = json.loads(content)
+        except ValueError:
+            return None
+    calls: list[Any] = [*content] if is_list(content) else [content]
+
+    def has_name(call: Any) -> bool:
+        if not isinstance(call, Mapping):
+            return False
+        fields = cast("Mapping[str, Any]", call)
+        function: Any = fields.get("function", fields)
+        return isinstance(function, Mapping) and isinstance(cast(Any, function).get("name"), str)
+
+    return _make_tool_calls(calls) if calls and all(map(has_name, calls)) else None
+
+
+def _make_tool_calls(calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return tool calls in the form of templates, from calls or the functions in them."""
+    results = list[Any]()
+    for call in calls:
+        if "function" not in call:
+            function = {**call}
+            function.setdefault("arguments", function.pop("parameters", {}))
+            call = {"type": "function", "function": function}
+        results.append(_read_tool_call(call))
+    return results
 
 
 def _join_parts(content: Any, number: int, media: list[MediaPart] | None = None) -> str:

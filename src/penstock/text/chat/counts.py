@@ -22,6 +22,12 @@ _REPORTS = {
     "leave such samples out",
     "dropped_messages": "messages that the chat template does not write: check their roles, or map "
     "them by roles=",
+    "dropped_systems": "fields system, which are left out since the messages begin with another system "
+    "message: leave one of them out",
+    "dropped_nulls": "null keys of tool calls and tools, which are left out, since columnar files add "
+    "such keys; arguments as JSON text keep theirs",
+    "unknown_roles": "messages of roles that the chat template does not name, which are no answers: map "
+    "them by roles=",
     "control_tokens": "samples with control tokens in their text, which are encoded as text; "
     "allowed_special= would make them tokens",
 }
@@ -43,6 +49,9 @@ class ChatStats(NamedTuple):
         dropped_calls: tool calls, which the template does not write.
         dropped_messages: messages other than questions, answers and results of tools, which the
             template does not write.
+        dropped_systems: fields `system` beside another system message.
+        dropped_nulls: null keys of tool calls and tools, which are left out.
+        unknown_roles: messages of roles that neither `roles=` nor the template names.
     """
 
     samples: int = 0
@@ -54,6 +63,9 @@ class ChatStats(NamedTuple):
     dropped_tools: int = 0
     dropped_calls: int = 0
     dropped_messages: int = 0
+    dropped_systems: int = 0
+    dropped_nulls: int = 0
+    unknown_roles: int = 0
 
 
 class SampleCounter:

@@ -6,8 +6,9 @@ A new format is a function and a row of `FORMATS`.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import Any, cast
@@ -22,7 +23,6 @@ from .conversation import (
     MessageReader,
     Segments,
     is_list,
-    read_tools,
 )
 from .media import place_media, require_no_media
 
@@ -106,8 +106,8 @@ def _describe_value(value: Any) -> str:
 
 
 def _read_conversation(name: str, fields: Fields, reader: MessageReader) -> Example:
-    messages = _with_system(fields, reader.read_messages(fields[name]))
-    return _single(Conversation(messages, read_tools(fields.get("tools"))))
+    messages = _with_system(fields, reader.read_messages(fields[name]), reader)
+    return _single(Conversation(messages, reader.read_tools(fields.get("tools"))))
 
 
 def _read_instruction(context: str, answer: str, fields: Fields, reader: MessageReader) -> Example:
@@ -118,7 +118,7 @@ def _read_instruction(context: str, answer: str, fields: Fields, reader: Message
         messages += [_message("user", question), _message("assistant", reply)]
     prompt = "\n\n".join(text for text in texts if text)
     messages += [_message("user", prompt), _message("assistant", fields[answer])]
-    return _single(Conversation(_with_system(fields, messages)))
+    return _single(Conversation(_with_system(fields, messages, reader)))
 
 
 def _read_completion(fields: Fields, reader: MessageReader) -> Example:
@@ -157,11 +157,11 @@ def _read_preference(fields: Fields, reader: MessageReader) -> Example:
     if prompt is not None:
         chosen, rejected = (_join(prompt, answer, fields, reader) for answer in answers)
     else:
-        sides = [_with_system(fields, reader.read_messages(answer)) for answer in answers]
+        sides = [_with_system(fields, reader.read_messages(answer), reader) for answer in answers]
         pairs = zip(*sides, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         common = min(common, len(sides[0]) - 1, len(sides[1]) - 1)
-        tools = read_tools(fields.get("tools"))
+        tools = reader.read_tools(fields.get("tools"))
         chosen, rejected = (Conversation(side, tools, common) for side in sides)
     return Example({"chosen_": chosen, "rejected_": rejected})
 
@@ -257,6 +257,7 @@ class SampleReader:
         fields: names of the data by the names of the format, such as `{"messages": "dialog"}`.
         roles: names of templates by the roles of the data, such as `{"speaker": "assistant"}`.
         takes_media: whether messages may have images, audio and video.
+        template: the source of the template; by default one that writes tool calls.
 
     Raises:
         ConfigError: if no format has a field.
@@ -268,6 +269,7 @@ class SampleReader:
         fields: Mapping[str, str],
         roles: Mapping[str, str],
         takes_media: bool = False,
+        template: str | None = None,
     ) -> None:
         for name in fields:
             if name not in FIELD_NAMES:
@@ -277,7 +279,12 @@ class SampleReader:
                 )
         self._fields = dict(fields)
         self._messages = MessageReader(
-            fields.get("role"), fields.get("content"), roles, takes_media
+            fields.get("role"),
+            fields.get("content"),
+            roles,
+            takes_media,
+            writes_calls=template is None or "tool_calls" in template,
+            template_roles=frozenset(_find_compared_texts(template or "")),
         )
         self._formats = [entry for entry in FORMATS if format in ("auto", entry.name)]
 
@@ -290,15 +297,31 @@ class SampleReader:
         Raises:
             DataError: if the sample has none of the formats.
         """
+        return self.read_many([sample], Counter())[0]
+
+    def read_many(self, samples: Sequence[Any], counts: Counter[str]) -> list[Example]:
+        """Return the contents of samples.
+
+        Args:
+            samples: mappings, or texts.
+            counts: receives what was left out, by the fields of `ChatStats`.
+
+        Raises:
+            DataError: if a sample has none of the formats.
+        """
+        messages = replace(self._messages, counts=counts)
+        return [self._read(sample, messages) for sample in samples]
+
+    def _read(self, sample: Any, messages: MessageReader) -> Example:
         fields = self._fields_of(sample)
-        if not self._messages.takes_media:
+        if not messages.takes_media:
             require_no_media(fields)
         reasons = list[tuple[str, str]]()
         for entry in self._formats:
             reason = entry.find_mismatch(fields)
             if reason is None:
-                example = entry.read(fields, self._messages)
-                return place_media(example, fields) if self._messages.takes_media else example
+                example = entry.read(fields, messages)
+                return place_media(example, fields) if messages.takes_media else example
             reasons.append((entry.name, reason))
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons)
         keys = ", ".join(map(str, fields)) or "no keys"
@@ -333,10 +356,22 @@ def _message(role: str, text: Any) -> Message:
     return {"role": role, "content": str(text)}
 
 
-def _with_system(fields: Fields, messages: list[Message]) -> list[Message]:
+def _find_compared_texts(template: str) -> set[str]:
+    """Return the texts that a template compares with, such as the roles that it knows."""
+    return {
+        text
+        for comparison in _COMPARISON.findall(template)
+        for text in _QUOTED_TEXT.findall(comparison)
+    }
+
+
+def _with_system(fields: Fields, messages: list[Message], reader: MessageReader) -> list[Message]:
     """Return messages that begin with the text of the field `system`, unless they have one."""
     system = fields.get("system")
-    if not isinstance(system, str) or not system or messages[0]["role"] == "system":
+    if not isinstance(system, str) or not system:
+        return messages
+    if messages[0]["role"] == "system":
+        reader.counts["dropped_systems"] += system.strip() != messages[0]["content"].strip()
         return messages
     return [_message("system", system), *messages]
 
@@ -355,10 +390,14 @@ def _join(
         # The answer is the conversation itself, and the prompt only names its last question.
         before = list(takewhile(lambda message: message is not after[-1], after))
         after = after[-1:]
-    before = _with_system(fields, before) if before else before
-    return Conversation(before + after, read_tools(fields.get("tools")), len(before))
+    before = _with_system(fields, before, reader) if before else before
+    return Conversation(before + after, reader.read_tools(fields.get("tools")), len(before))
 
 
+_QUOTED_TEXT = re.compile(r"""['"]([\w-]+)['"]""")
+_COMPARISON = re.compile(
+    r"""==\s*['"][\w-]+['"]|\bin\s*[\[(][^\])]*|['"]equalto['"]\s*,\s*['"][\w-]+['"]"""
+)
 _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 
 

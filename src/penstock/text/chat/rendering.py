@@ -106,6 +106,7 @@ class SequenceRenderer:
 
     def _render_segments(self, segments: Segments, counts: Counter[str]) -> LearnedText:
         compiled = self._compiled
+        compiled.require_eos()
         texts = [NONCHARACTERS.sub("\ufffd", text) for text in segments.texts]
         body, prefix = "".join(texts), compiled.text_prefix
         if prefix and body.startswith(prefix) and prefix not in compiled.control.tokens:
