@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         windows,
         zip,
     )
+    from .integrations.evaluation import eval_loaders
     from .loader import Loader
     from .mixture_files import dump, load
     from .saves import restore, save
@@ -61,6 +62,7 @@ __all__ = [
     "autotune",
     "concat",
     "dump",
+    "eval_loaders",
     "from_iterable",
     "from_sequence",
     "from_tokens",
@@ -93,6 +95,7 @@ _HOMES = {
     "inputs": tuple(
         "concat from_iterable from_sequence from_tokens interleave mix read windows zip".split()
     ),
+    "integrations.evaluation": ("eval_loaders",),
     "loader": ("Loader",),
     "mixture_files": ("dump", "load"),
     "engine.runtime.iterator": ("DatasetIterator",),

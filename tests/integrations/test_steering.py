@@ -14,8 +14,12 @@ import pytest
 
 import penstock as ps
 from helpers import through_json
+from penstock.integrations.losses import mean_by_source, sum_by_source
+from penstock.integrations.scaling_laws import LossCurve, ScalingLaw
 from penstock.integrations.steering import (
+    ADO,
     Controller,
+    DoReMi,
     FileWatched,
     LossRatio,
     OnlineMixing,
@@ -43,9 +47,13 @@ def losses(step: int) -> dict[str, float]:
 
 
 def made(name: str) -> Controller:
-    return (
-        OnlineMixing() if name == "odm" else LossRatio(EQUAL, dict.fromkeys(NAMES, 1.5), strength=2)
-    )
+    reference = dict.fromkeys(NAMES, 1.5)
+    return {
+        "odm": OnlineMixing,
+        "ratio": lambda: LossRatio(EQUAL, reference, strength=2),
+        "doremi": lambda: DoReMi(reference, rate=0.1),
+        "ado": lambda: ADO(EQUAL, warmup=3, refit=4),
+    }[name]()
 
 
 def run(
@@ -78,10 +86,10 @@ def run(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["odm", "ratio"])
+@pytest.mark.parametrize("name", ["odm", "ratio", "doremi", "ado"])
 def test_a_run_is_resumed_on_other_ranks_and_replayed_without_the_controller(name: str) -> None:
     whole, log, _ = run(name, 1, range(60))
-    assert len(log) > 10
+    assert len(log) > 8
     first, _, saved = run(name, 2, range(31))
     second, resumed_log, _ = run(name, 3, range(31, 60), saved[0])
     assert first + second == whole and resumed_log == log
@@ -201,3 +209,189 @@ def test_weights_are_no_smoothing() -> None:
     weights: Any = {"a": 1.0}
     with pytest.raises(ps.ConfigError, match="pass weights to Steering"):
         OnlineMixing(weights)
+
+
+# ---------------------------------------------------------------- DoReMi
+
+
+def test_doremi_multiplies_by_the_exponential_of_the_excess() -> None:
+    rng = np.random.default_rng(1)
+    doremi, weights = DoReMi(rate=0.7, smoothing=0.01), dict.fromkeys(NAMES, 1 / 3)
+    wanted, total = np.full(3, 1 / 3), np.zeros(3)
+    for _ in range(50):
+        excess = rng.normal(0.2, 0.5, 3)
+        weights = doremi.propose(weights, dict(zip(NAMES, excess.tolist(), strict=True)))
+        wanted = wanted * np.exp(0.7 * np.maximum(excess, 0))
+        wanted = 0.99 * wanted / wanted.sum() + 0.01 / 3
+        total += wanted
+        np.testing.assert_allclose([*weights.values()], wanted, rtol=1e-9)
+    np.testing.assert_allclose([*doremi.average.values()], total / 50, rtol=1e-9)
+
+
+def test_doremi_keeps_the_excess_of_a_source_without_a_loss() -> None:
+    one, other = DoReMi({"a": 1.0, "b": 1.0}), DoReMi({"a": 1.0, "b": 1.0})
+    weights = {"a": 0.5, "b": 0.5}
+    one.propose(weights, {"a": 2.0, "b": 1.0})
+    other.load_state_dict(through_json(one.state_dict()))
+    again = one.propose(weights, {"b": 1.0})
+    assert again == other.propose(weights, {"a": 2.0, "b": float("nan")}) and again["a"] > 0.7
+    assert one.average == other.average
+    with pytest.raises(ps.ConfigError, match="the reference has no loss of 'c'"):
+        one.propose({"a": 0.5, "c": 0.5}, {"c": 1.0})
+
+
+# ---------------------------------------------------------------- ADO
+
+LAWS = {
+    "code": ScalingLaw(1.0, 3.0, 0.5),
+    "text": ScalingLaw(2.0, 4.0, 0.2),
+    "math": ScalingLaw(0.5, 5.0, 0.35),
+}
+
+
+def follow_paper(prior: dict[str, float], rounds: range, smallest: float = 0.01) -> list[Any]:
+    """Return the weights of the paper for known laws, in a run that begins with the prior."""
+    mu = np.asarray([*prior.values()]) / sum(prior.values())
+    recent, mean, weights, found = mu, mu, mu, list[Any]()
+    for n in range(1, rounds.stop):
+        recent = 0.1 * weights + 0.9 * recent
+        if n >= rounds.start:
+            speed = np.asarray([law.power * (law.loss(n) - law.floor) / n for law in LAWS.values()])
+            preferred = mu * speed * recent**0.5
+            preferred = np.maximum(preferred / preferred.sum(), smallest)
+            preferred = preferred / preferred.sum()
+            weights = 0.1 * preferred + 0.9 * mean
+            mean = mean + (preferred - mean) / (n + 1)
+        found.append(weights)
+    return found
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_ado_follows_its_paper_for_known_power_laws(noise: float) -> None:
+    prior = {"code": 2.0, "text": 1.0, "math": 1.0}
+    rng, total = np.random.default_rng(3), 4.0
+    ado, weights = ADO(prior, warmup=20, refit=10), {n: w / total for n, w in prior.items()}
+    for n, wanted in enumerate(follow_paper(prior, range(30, 600)), 1):
+        measured = {
+            name: law.loss(n) * float(np.exp(noise * rng.normal())) for name, law in LAWS.items()
+        }
+        weights = ado.propose(weights, measured) or weights
+        np.testing.assert_allclose(
+            [*weights.values()], wanted, atol=0.04 if noise else 2e-3, err_msg=f"round {n}"
+        )
+    # Code has the steepest law at first; later text, whose small power lasts, gains on it.
+    assert ado.laws.keys() == LAWS.keys()
+    speeds = {name: law.speed(600) * 600 for name, law in LAWS.items()}
+    assert max(speeds, key=speeds.__getitem__) == "text"
+    paths = follow_paper(prior, range(30, 600))
+    assert paths[599 - 1][1] > paths[40][1] and weights["text"] > 0.25
+
+
+def toy_run(log: list[Any] | None = None) -> tuple[Keys, list[Any], list[dict[str, float]]]:
+    """Train on packed rows with losses that follow the laws; replay a log instead, if given."""
+    rng = np.random.default_rng(0)
+    sources = dict[str, ps.Dataset]()
+    for number, name in enumerate(NAMES):
+        ends = np.cumsum([0, *rng.integers(2, 12, 60)])
+        tokens = np.full(int(ends[-1]), number, np.int32)
+        sources[name] = ps.from_tokens(tokens, ends, name=name).shuffle().repeat()
+    rows = ps.mix(sources, EQUAL, seed=1).pack(24, provenance=True).batch(4)
+    keys, weights = Keys(), list[dict[str, float]]()
+    with ps.Loader(rows) as loader:
+        steering = Steering(loader, ADO(EQUAL, warmup=5, refit=5), EQUAL, floor=0.02, every=2)
+        if log is not None:
+            replay(loader, log)
+        for step, batch in zip(range(120), loader, strict=False):
+            keys.append(loader.keys())
+            if log is not None:
+                continue
+            # Every token has the loss of its source, at the round of the controller.
+            curve = [LAWS[name].loss(step // 2 + 1) for name in rows.sources]
+            losses = np.asarray([*curve, 0.0])[batch["source_ids"]]
+            sums = sum_by_source(losses, batch["source_ids"], len(rows.sources))
+            steering(mean_by_source(sums, rows.sources))
+            weights.append(dict(steering.weights))
+        return keys, steering.log, weights
+
+
+def test_ado_steers_a_packed_run_that_replays_without_it() -> None:
+    keys, log, weights = toy_run()
+    assert len(log) > 40 and toy_run(log)[0] == keys
+    prior = dict.fromkeys(LAWS, 1.0)
+    for round_, wanted in enumerate(follow_paper(prior, range(10, 60)), 1):
+        np.testing.assert_allclose(
+            [weights[2 * round_ - 1][name] for name in LAWS], wanted, atol=2e-3
+        )
+    drawn = [[key[0] for step in keys[a:b] for key in step] for a, b in ((0, 20), (90, 120))]
+    before, after = ([names.count(name) / len(names) for name in LAWS] for names in drawn)
+    assert max(abs(share - 1 / 3) for share in before) < 0.03
+    np.testing.assert_allclose(after, [weights[-1][name] for name in LAWS], atol=0.05)
+    assert toy_run()[1] == log
+
+
+def test_ado_goes_on_from_a_small_state() -> None:
+    prior = dict.fromkeys(NAMES, 1.0)
+    one, weights = ADO(prior, warmup=5, refit=7), dict.fromkeys(NAMES, 1 / 3)
+    other = ADO(prior, warmup=5, refit=7)
+    for n in range(1, 700):
+        signals = {name: law.loss(n) for name, law in LAWS.items() if (n + len(name)) % 3}
+        proposed = one.propose(weights, signals)
+        if n == 500:
+            state = through_json(one.state_dict())
+            assert len(str(state)) < 40_000
+            other.load_state_dict(state)
+        elif n > 500:
+            assert other.propose(weights, signals) == proposed
+        weights = proposed or weights
+    assert through_json(other.state_dict()) == through_json(one.state_dict())
+    with pytest.raises(ps.ConfigError, match="the state has the sources code, text, math"):
+        ADO({"a": 1.0}).load_state_dict(one.state_dict())
+
+
+def test_ado_gives_a_source_without_losses_the_middle_speed() -> None:
+    ado, weights = ADO(dict.fromkeys("abc", 1.0), warmup=2, refit=5), dict.fromkeys("abc", 1 / 3)
+    for n in range(1, 100):
+        signals = {"a": 1 + n**-0.5, "b": 1 + n**-0.1, "c": float("nan")}
+        proposed = ado.propose(weights, signals)
+        assert proposed is None or n >= 7
+        weights = proposed or weights
+    assert ado.laws.keys() == {"a", "b"} and abs(fsum(weights.values()) - 1) < 1e-12
+    low, high = sorted((weights["a"], weights["b"]))
+    assert low < weights["c"] < high
+
+
+def test_curves_that_no_law_fits() -> None:
+    curve = LossCurve()
+    for n in range(1, 4):
+        curve.add(n, 2.0)
+    assert curve.fit() is None
+    curve.add(4, 2.0)
+    assert curve.fit() == ScalingLaw(2.0, 0.0, 0.01)
+    rising = LossCurve()
+    for n in range(1, 50):
+        rising.add(n, 1 + n / 10)
+    law = rising.fit()
+    assert law is not None and law.speed(50) == 0
+    rising.add(50, 0.0)
+    assert rising.fit() is None
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: DoReMi(rate=-1.0), r"DoReMi\(rate=-1.0\): give a number from 0"),
+        (lambda: DoReMi(smoothing=2), r"DoReMi\(smoothing=2\): give a number from 0 to 1"),
+        (lambda: ADO({}), "ADO.prior"),
+        (lambda: ADO({"a": 0.0, "b": 1.0}), "a weight above 0"),
+        (lambda: ADO(EQUAL, warmup=0), r"ADO\(warmup=0\)"),
+        (lambda: ADO(EQUAL, refit=0), r"ADO\(refit=0\)"),
+        (lambda: ADO(EQUAL, preference=1.5), r"ADO\(preference=1.5\)"),
+        (lambda: ADO(EQUAL, memory=float("nan")), r"ADO\(memory=nan\)"),
+        (lambda: ADO(EQUAL, credit=-1), r"ADO\(credit=-1\)"),
+        (lambda: ADO(EQUAL, smallest=0.5), r"ADO\(smallest=0.5\): give a number from 0 to 0.33"),
+        (lambda: ADO(EQUAL).propose({"a": 1.0}, {}), "the prior has code, text, math"),
+    ],
+)
+def test_wrong_options_of_controllers_are_named(make: Any, said: str) -> None:
+    with pytest.raises(ps.ConfigError, match=said):
+        make()

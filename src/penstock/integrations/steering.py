@@ -9,16 +9,23 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from math import exp, fsum, isfinite, log, sqrt
+from math import exp, fsum, inf, isfinite, log, sqrt
 from typing import Any, Protocol, cast
 
+from ..arguments import check_int
 from ..errors import ConfigError
 from ..loader import Loader
 from ..stores import parse_location
 from ..stores.limits import MIXTURE_FILE, read_within
 from ..types import Json
+from .scaling_laws import LossCurve, ScalingLaw
 
 Weights = dict[str, float]
+
+
+def _check_range(controller: str, name: str, value: float, low: float, high: float) -> None:
+    if not isinstance(value, int | float) or not low <= value <= high:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"{controller}({name}={value!r}): give a number from {low} to {high:g}")
 
 
 class Controller(Protocol):
@@ -132,6 +139,233 @@ class LossRatio:
         return {name: value / total for name, value in raw.items()} if total else dict(weights)
 
 
+class DoReMi:
+    """DoReMi (Xie et al. 2023): exponentiated gradient ascent on excess losses over a reference.
+
+    A round multiplies each weight by `exp(rate * excess)`, normalises, and mixes in a uniform share.
+    A source without a loss in a round keeps its last excess. The paper trains a small proxy model
+    this way, and a large model with the `average` of the weights.
+
+    Args:
+        reference: name -> loss of the reference model. Without it signals are excess losses: the
+            means over tokens of `max(loss - reference loss, 0)`, as in the paper.
+        rate: step size of the gradient.
+        smoothing: share of the uniform distribution, from 0 to 1.
+
+    Raises:
+        ConfigError: for a rate or a smoothing out of range.
+
+    >>> doremi = DoReMi({"code": 1.0, "text": 3.0})
+    >>> weights = doremi.propose({"code": 0.5, "text": 0.5}, {"code": 2.0, "text": 2.5})
+    >>> {name: round(weight, 3) for name, weight in weights.items()}
+    {'code': 0.731, 'text': 0.269}
+    """
+
+    def __init__(
+        self,
+        reference: Mapping[str, float] | None = None,
+        rate: float = 1.0,
+        smoothing: float = 1e-3,
+    ) -> None:
+        _check_range("DoReMi", "rate", rate, 0, inf)
+        _check_range("DoReMi", "smoothing", smoothing, 0, 1)
+        self.reference = None if reference is None else dict(reference)
+        self.rate, self.smoothing = rate, smoothing
+        self._rounds, self._sums, self._excess = 0, Weights(), Weights()
+
+    @property
+    def average(self) -> Weights:
+        """The mean of all proposals: the weights for a large model; empty before the first."""
+        return {name: value / self._rounds for name, value in self._sums.items()}
+
+    def propose(self, weights: Mapping[str, float], signals: Mapping[str, float]) -> Weights:
+        """Return the weights after another round of losses.
+
+        Args:
+            weights: current weight by source.
+            signals: loss by source; excess loss without a reference.
+
+        Raises:
+            ConfigError: if the reference lacks a source.
+        """
+        for name, loss in signals.items():
+            if self.reference is not None:
+                if name not in self.reference:
+                    raise ConfigError(
+                        f"DoReMi: the reference has no loss of {name!r}; add it to reference="
+                    )
+                loss -= self.reference[name]
+            if isfinite(loss):
+                self._excess[name] = max(loss, 0.0)
+        excess = {name: self.rate * self._excess.get(name, 0.0) for name in weights}
+        top = max(excess.values())
+        raw = {name: weight * exp(excess[name] - top) for name, weight in weights.items()}
+        total = fsum(raw.values())
+        new = {
+            name: (1 - self.smoothing) * value / total + self.smoothing / len(raw)
+            for name, value in raw.items()
+        }
+        self._rounds += 1
+        self._sums = {name: self._sums.get(name, 0.0) + value for name, value in new.items()}
+        return new
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the last excess losses and the sums of weights as JSON."""
+        return {"rounds": self._rounds, "sums": dict(self._sums), "excess": dict(self._excess)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the excess losses and the sums of weights.
+
+        Args:
+            state: the return value of `state_dict()`.
+        """
+        self._rounds, self._sums = int(state["rounds"]), dict(state["sums"])
+        self._excess = dict(state["excess"])
+
+
+class ADO:
+    """Adaptive data optimisation (Jiang et al. 2024): draw what the model learns fastest.
+
+    The losses of each source are fitted by a scaling law of the rounds, `floor + scale * n ** -power`.
+    Its slope is the learning speed. A source is preferred by its prior, times its speed, times the
+    credit for the progress: its recent share to a power. Proposals lie between the preferences and
+    the mean of all earlier ones.
+
+    A round is a call of `propose`, so `Steering(every=k)` makes one of `k` steps. Rounds should have
+    equal numbers of tokens.
+
+    Args:
+        prior: name -> weight, often the sizes of the sources. Begin with these weights: nothing is
+            proposed before the first fit.
+        warmup: rounds before the first fit, whose losses are not fitted.
+        refit: rounds between two fits.
+        preference: weight of the preferences in a proposal (gamma 1 of the paper), from 0 to 1.
+        memory: weight of a round in the recent shares (gamma 2), from 0 to 1.
+        credit: power of the recent shares (s), from 0 to 1.
+        smallest: lowest share of a preference, at most 1 / sources.
+
+    Raises:
+        ConfigError: for numbers out of range.
+
+    >>> ado, weights = ADO({"fast": 1, "slow": 1}, warmup=10, refit=10), {"fast": 0.5, "slow": 0.5}
+    >>> for n in range(1, 200):
+    ...     losses = {"fast": 1 + 3 * n**-0.5, "slow": 1 + 3 * n**-0.1}
+    ...     weights = ado.propose(weights, losses) or weights
+    >>> {name: round(law.power, 2) for name, law in ado.laws.items()}
+    {'fast': 0.5, 'slow': 0.1}
+    """
+
+    def __init__(
+        self,
+        prior: Mapping[str, float],
+        *,
+        warmup: int = 100,
+        refit: int = 20,
+        preference: float = 0.1,
+        memory: float = 0.1,
+        credit: float = 0.5,
+        smallest: float = 0.01,
+    ) -> None:
+        total = fsum(prior.values())
+        if not prior or min(prior.values()) <= 0 or not isfinite(total):
+            raise ConfigError(
+                f"ADO(prior={dict(prior)}): give each source a weight above 0, such as its tokens"
+            )
+        warmup, refit = check_int(warmup, "ADO(warmup={})", 1), check_int(refit, "ADO(refit={})", 1)
+        for name, value in (("preference", preference), ("memory", memory), ("credit", credit)):
+            _check_range("ADO", name, value, 0, 1)
+        _check_range("ADO", "smallest", smallest, 0, 1 / len(prior))
+        self.prior: Weights = {name: weight / total for name, weight in prior.items()}
+        self.warmup, self.refit = warmup, refit
+        self.preference, self.memory, self.credit = preference, memory, credit
+        self.smallest = smallest
+        self.laws: dict[str, ScalingLaw] = {}
+        self._rounds, self._recent, self._mean = 0, dict(self.prior), dict(self.prior)
+        self._curves = {name: LossCurve() for name in self.prior}
+
+    def propose(self, weights: Mapping[str, float], signals: Mapping[str, float]) -> Weights | None:
+        """Return the weights after another round of losses; `None` until the first fit.
+
+        Args:
+            weights: current weight by source.
+            signals: loss by source.
+
+        Raises:
+            ConfigError: if the sources of the weights are not those of the prior.
+        """
+        if weights.keys() != self.prior.keys():
+            raise ConfigError(
+                f"ADO: the prior has {', '.join(self.prior)}, and the weights are of "
+                f"{', '.join(weights)}; give a prior for these"
+            )
+        self._rounds += 1
+        for name, share in weights.items():
+            self._recent[name] = self.memory * share + (1 - self.memory) * self._recent[name]
+        if self._rounds > self.warmup:
+            for name, loss in signals.items():
+                self._curves[name].add(self._rounds, loss)
+        due = self._rounds > self.warmup and (self._rounds - self.warmup) % self.refit == 0
+        for name, curve in self._curves.items() if due else ():
+            if (law := curve.fit()) is not None:
+                self.laws[name] = law
+        if not self.laws:
+            return None
+        preferred = self._preferences()
+        kept, self._mean = (
+            self._mean,
+            {
+                name: mean + (preferred[name] - mean) / (self._rounds + 1)
+                for name, mean in self._mean.items()
+            },
+        )
+        return {
+            name: self.preference * share + (1 - self.preference) * kept[name]
+            for name, share in preferred.items()
+        }
+
+    def _preferences(self) -> Weights:
+        speeds = {name: law.speed(self._rounds) for name, law in self.laws.items()}
+        middle = fsum(speeds.values()) / len(speeds)  # for sources that had no losses to fit
+        raw = {
+            name: prior * speeds.get(name, middle) * self._recent[name] ** self.credit
+            for name, prior in self.prior.items()
+        }
+        total = fsum(raw.values())
+        raw = {name: value / total for name, value in raw.items()} if total else self.prior
+        raised = {name: max(value, self.smallest) for name, value in raw.items()}
+        total = fsum(raised.values())
+        return {name: value / total for name, value in raised.items()}
+
+    def state_dict(self) -> dict[str, Json]:
+        """Return the fitted laws, the losses and the shares as JSON; its size is bounded."""
+        return {
+            "rounds": self._rounds,
+            "recent": dict(self._recent),
+            "mean": dict(self._mean),
+            "laws": {name: list(law) for name, law in self.laws.items()},
+            "curves": {name: curve.to_json() for name, curve in self._curves.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore the fitted laws, the losses and the shares.
+
+        Args:
+            state: the return value of `state_dict()`.
+
+        Raises:
+            ConfigError: if the state is of other sources.
+        """
+        if state["recent"].keys() != self.prior.keys():
+            raise ConfigError(
+                f"ADO: the state has the sources {', '.join(state['recent'])}, and the prior "
+                f"{', '.join(self.prior)}; load it into a controller of the same sources"
+            )
+        self._rounds = int(state["rounds"])
+        self._recent, self._mean = dict(state["recent"]), dict(state["mean"])
+        self.laws = {name: ScalingLaw(*law) for name, law in state["laws"].items()}
+        self._curves = {name: LossCurve.from_json(each) for name, each in state["curves"].items()}
+
+
 class FileWatched:
     """Read weights from a JSON file that a user edits during the run.
 
@@ -188,7 +422,8 @@ class Steering:
 
     Args:
         loader: a loader over a mixture of these sources.
-        controller: `OnlineMixing()`, `LossRatio(...)`, `FileWatched(...)`, or any `Controller`.
+        controller: `OnlineMixing()`, `LossRatio(...)`, `DoReMi(...)`, `ADO(...)`,
+            `FileWatched(...)`, or any `Controller`.
         weights: the initial weights.
         floor: lowest share of a source.
         cap: highest share of a source.

@@ -1,0 +1,177 @@
+"""Losses by source: sums of every library, and packed runs against padded ones on two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock as ps
+from example_counts import examples
+from integrations.source_losses import STEPS
+from jax_ranks import crew, free_port
+from penstock.integrations.losses import mean_by_source, sum_by_source
+
+SCRIPT = Path(__file__).parent / "source_losses.py"
+LIBRARIES = ("numpy", "torch", "jax")
+SHAPES: list[tuple[int, ...]] = [
+    (0,),
+    (1,),
+    (7,),
+    (2048,),
+    (1, 1),
+    (3, 33),
+    (4, 1024),
+    (0, 4),
+    (4, 0),
+]
+"""Few, because JAX compiles for each."""
+
+
+def convert(library: str) -> Callable[[Any], Any]:
+    if library == "numpy":
+        return np.asarray
+    if library == "torch":
+        return pytest.importorskip("torch").tensor
+    return pytest.importorskip("jax.numpy").asarray
+
+
+@examples(60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    shape=st.sampled_from(SHAPES),
+    sources=st.sampled_from([1, 4]),
+    given_by=st.sets(st.sampled_from(["labels", "mask", "rows"])),
+    flat=st.booleans(),
+    library=st.sampled_from(LIBRARIES),
+)
+def test_sums_are_those_of_a_loop(
+    seed: int, shape: tuple[int, ...], sources: int, given_by: set[str], flat: bool, library: str
+) -> None:
+    rng, array = np.random.default_rng(seed), convert(library)
+    losses = rng.gamma(2, 2, shape).astype(np.float32)
+    ids = rng.integers(-1, sources, shape).astype(rng.choice(["int16", "int32"]))
+    options, kept = dict[str, Any](), ids >= 0
+    if "labels" in given_by:
+        labels = rng.integers(0, 4, shape)
+        labels[labels == 0] = -100
+        options["labels"], kept = array(labels), kept & (labels != -100)
+    if given_by & {"mask", "rows"}:
+        mask = rng.random(shape[:1] if "rows" in given_by else shape) < 0.7
+        options["mask"] = array(mask)
+        kept = kept & mask.reshape(mask.shape + (1,) * (len(shape) - mask.ndim))
+    losses[~kept & (rng.random(shape) < 0.5)] = np.nan  # what is left out may be anything
+    sums = sum_by_source(
+        array(losses.reshape(-1) if flat else losses), array(ids), sources, **options
+    )
+    means = dict[str, float]()
+    for source in range(sources):
+        mine = kept & (ids == source)
+        assert float(sums[1][source]) == mine.sum()
+        np.testing.assert_allclose(
+            float(sums[0][source]), losses[mine].sum(dtype=np.float64), rtol=1e-6
+        )
+        if mine.any():
+            means[f"source {source}"] = losses[mine].mean(dtype=np.float64)
+    found = mean_by_source(sums, [f"source {source}" for source in range(sources)])
+    assert found == pytest.approx(means, rel=1e-6) and list(found) == list(means)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_many_tokens_lose_no_small_loss(library: str) -> None:
+    losses = np.full((1 << 22) + 1024, 0.1, np.float32)
+    sums = sum_by_source(convert(library)(losses), np.zeros(losses.shape, np.int16), 2)
+    np.testing.assert_allclose(
+        mean_by_source(sums, ("a", "b"))["a"], float(np.float32(0.1)), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_wrong_shapes_and_sources_are_named(library: str) -> None:
+    array = convert(library)
+    losses, ids = array(np.ones((2, 8), np.float32)), array(np.ones((2, 8), np.int16))
+    with pytest.raises(ps.ConfigError, match=r"give source_ids\[:, 1:\]"):
+        sum_by_source(losses[:, 1:], ids, 2)
+    with pytest.raises(ps.ConfigError, match="labels of shape"):
+        sum_by_source(losses, ids, 2, labels=ids[:1])
+    with pytest.raises(ps.ConfigError, match="mask of shape"):
+        sum_by_source(losses, ids, 2, mask=ids[:, :3])
+    with pytest.raises(ps.ConfigError, match=r"sum_by_source\(sources=0\)"):
+        sum_by_source(losses, ids, 0)
+    with pytest.raises(ps.ConfigError, match="none of the 1 sources"):
+        mean_by_source(sum_by_source(losses, ids, 1), ("a",))
+    with pytest.raises(ps.ConfigError, match=r"sum_by_source\(\.\.\., 3\)"):
+        mean_by_source(sum_by_source(losses, ids, 2), ("a", "b", "c"))
+    with pytest.raises(ps.ConfigError, match=r"sums of shape \[\]"):
+        mean_by_source(0, ("a",))  # no batch was added up
+
+
+def test_sources_of_equal_names_are_added_up() -> None:
+    sums = np.array([[4.0, 6.0, 5.0], [1.0, 4.0, 1.0]])
+    assert mean_by_source(sums, ("web", "web", "code")) == {"web": 2.0, "code": 5.0}
+
+
+def test_torch_sums_compile_and_never_wait_for_the_device() -> None:
+    torch = pytest.importorskip("torch")
+    losses = torch.empty(4, 8, device="meta")  # a device that has no values to wait for
+    ids = torch.empty(4, 8, dtype=torch.int16, device="meta")
+    sums = sum_by_source(losses, ids, 3, labels=ids.long(), mask=ids[:, 0])
+    assert sums.shape == (2, 3) and sums.device.type == "meta"
+    learned = torch.ones(4, requires_grad=True)
+    assert not sum_by_source(learned, torch.zeros(4), 1).requires_grad
+
+
+def test_jax_sums_trace_and_carry_no_gradient() -> None:
+    jax = pytest.importorskip("jax")
+    losses, ids = np.ones((2, 4), np.float32), np.array([[0, 1, 1, -1], [0, 0, 1, 2]], np.int16)
+    jitted = jax.jit(lambda losses, ids: sum_by_source(losses, ids, 3, mask=ids[:, 0] == 0))
+    assert jitted(losses, ids).tolist() == [[3, 3, 1], [3, 3, 1]]
+    grad = jax.grad(lambda losses: (sum_by_source(losses, ids, 3)[0] + losses.sum()).sum())
+    assert grad(jax.numpy.asarray(losses)).tolist() == [[3.0] * 4] * 2
+
+
+def check_forms(reports: list[Any], rtol: float) -> None:
+    """Assert that packed and padded runs measured equal losses, equal on all ranks."""
+    assert reports[0] == reports[1]
+    both = reports[0]
+    assert len(both["packed"]) == len(both["padded"]) == STEPS
+    for one, other in zip(both["packed"], both["padded"], strict=True):
+        assert one.keys() == other.keys() == {"code", "math", "web"}
+        np.testing.assert_allclose(list(one.values()), [other[name] for name in one], rtol=rtol)
+    first, last = both["packed"][0], both["packed"][-1]
+    assert all(last[name] < first[name] for name in first)  # it learns
+    assert len({round(value, 3) for value in first.values()}) == 3
+
+
+@pytest.mark.slow  # two processes that train
+def test_packed_and_padded_runs_of_torch_measure_equal_losses(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    port, paths = str(free_port()), [tmp_path / f"{rank}.json" for rank in range(2)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(rank), "2", port, str(path)],
+            env=env,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank, path in enumerate(paths)
+    ]
+    errors = [process.communicate(timeout=300)[1] for process in ranks]
+    assert not any(process.returncode for process in ranks), "\n".join(errors)[-4000:]
+    check_forms([json.loads(path.read_text()) for path in paths], rtol=1e-12)
+
+
+@pytest.mark.slow  # two processes of JAX
+def test_packed_and_padded_runs_of_jax_measure_equal_losses() -> None:
+    pytest.importorskip("jax")
+    check_forms(crew(2, "integrations.source_losses", "by_jax"), rtol=1e-5)
