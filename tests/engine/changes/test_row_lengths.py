@@ -82,7 +82,8 @@ def iter_passes(loader: ps.Loader) -> Iterator[Any]:
 def test_rows_of_a_run_are_those_that_are_cut_by_hand(data: st.DataObject, kind: str) -> None:
     sizes = st.lists(st.integers(1, 30), min_size=4, max_size=12)
     documents = make_input(data.draw(st.lists(sizes, min_size=2, max_size=3)), kind)
-    spans, state, taken = list[tuple[int, int]](), None, list[list[int]]()
+    spans, taken = list[tuple[int, int]](), list[list[int]]()
+    state: Any = None
     for _ in range(data.draw(st.integers(2, 4))):
         length = data.draw(LENGTHS)
         ranks = 1 if kind == "one" else data.draw(st.sampled_from([1, 2, 4]))
@@ -134,7 +135,8 @@ def test_planned_lengths_are_those_of_the_steps(
         unit,
     )
     rows = documents.pack(plan, provenance=True).batch(global_batch_size=batch)
-    spans, state, taken = list_spans(plan, batch), None, list[list[int]]()
+    spans, taken = list_spans(plan, batch), list[list[int]]()
+    state: Any = None
     for _ in range(data.draw(st.integers(1, 3))):
         ranks = data.draw(st.sampled_from([1, 2, 4]))
         steps, state = read_steps(state, rows, ranks, data.draw(st.integers(1, 6)))
@@ -143,7 +145,7 @@ def test_planned_lengths_are_those_of_the_steps(
             planned = list(wanted)
             assert sorted(step.tolist()) == sorted(planned)
             taken += planned
-    plan_of_run = rows.plan.for_state(state)
+    plan_of_run: Any = rows.plan.for_state(state)
     assert plan_of_run.next_step == len(taken) // batch
     for step in range(len(taken) // batch):
         tokens = sum(sample.stop - sample.start for sample in plan_of_run.at(step))
@@ -190,7 +192,7 @@ def test_schedules_that_pack_cannot_follow_are_errors() -> None:
 
 def check_plan(plan: Any, documents: ps.Dataset, taken: list[list[int]]) -> None:
     """Assert that rows, counts and places of documents are those of the rows that were given."""
-    leaves = {leaf.name: leaf.source for leaf in documents.compiled.builder.leaves}
+    leaves: dict[str, Any] = {leaf.name: leaf.source for leaf in documents.compiled.builder.leaves}
     counts, places = dict.fromkeys(leaves, 0), dict[tuple[str, int], set[int]]()
     for number, row in enumerate(taken):
         tokens = list[int]()
