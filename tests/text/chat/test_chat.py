@@ -65,6 +65,32 @@ def test_messages_that_are_not_learned(key: dict[str, Any]) -> None:
     assert text.count("{") == 2 and "assistant\n}b.<|im_end|>{\n" in text
     with pytest.raises(DataError, match="weight 0.5"):
         chatml()([messages[0], messages[1] | {"weight": 0.5, "train": True}])
+    with pytest.raises(DataError, match="weight '0': .*the numbers 0 and 1"):
+        chatml()([messages[0], messages[1] | {"weight": "0", "train": True}])
+    with pytest.raises(DataError, match="train 'false': give true or false"):
+        chatml()([messages[0], messages[1] | {"weight": None, "train": "false"}])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_half_a_surrogate_pair_is_an_error(place: int) -> None:
+    messages = turns("What now?", "This is it")
+    messages[place]["content"] += "\ud83d"
+    for family in ("chatml", "llama3"):
+        with pytest.raises(
+            DataError, match=r"half a surrogate pair, '.ud83d', behind '.*(now\?|it)'"
+        ):
+            Chat(bpe(), template=family)(messages)
+    with pytest.raises(DataError, match="repair the text or leave it out"):
+        chatml()({"prompt": "a", "completion": "\ud83d"})
+
+
+def test_fields_of_the_chat_cannot_be_kept() -> None:
+    for name in ("tokens", "chosen_loss_mask"):
+        with pytest.raises(ConfigError, match=f"Chat makes '{name}' itself"):
+            chatml(keep=[name])
+    sample = {"prompt": "p", "completions": ["b"], "labels": [1], "id": 3}
+    row = chatml(keep=("labels", "id"))(sample)
+    assert row["labels"].shape == row["tokens"].shape and row["id"] == 3
 
 
 def test_roles_other_than_answers_can_be_learned_with_any_template() -> None:
@@ -328,6 +354,22 @@ def test_dropped_reasoning_is_reported_once(caplog: Any) -> None:
     assert "{<think>\ns\n</think>\n\nd.<|im_end|>}" in text
     assert chat.stats.changed_answers == 5
     assert len([record for record in caplog.records if "dropped" in record.message]) == 1
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+@pytest.mark.parametrize("train_on", ["assistant", "last", "all"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_dropped_reasoning_in_a_key_is_reported(family: str, train_on: Any, key: str) -> None:
+    messages: list[dict[str, Any]] = turns("a?", "b.", "c?", "d.")
+    chat = Chat(bpe(), template=family, train_on=train_on)
+    messages[3][key] = "because"
+    row = decode(chat(messages))
+    assert chat.stats.changed_answers == ("because" not in row) == (family != "qwen")
+    messages[1][key] = "earlier"
+    chat = Chat(bpe(), template=family, train_on=train_on)
+    chat(messages)
+    dropped = [i for i in (1, 3) if (i, family) != (3, "qwen") and (i, train_on) != (1, "last")]
+    assert chat.stats.changed_answers == len(dropped)
 
 
 def test_blocks_that_leave_out_the_end_of_an_answer_are_followed_and_reported(caplog: Any) -> None:

@@ -261,6 +261,62 @@ def test_labels_of_kto_and_steps() -> None:
         chat()({"prompt": "p", "completions": ["b", "c"], "labels": [True]})
 
 
+@pytest.mark.parametrize("label", [-1, "false", "good", 0.5, None, 2, [True]])
+def test_labels_of_kto_that_are_no_flags_are_errors(label: Any) -> None:
+    for sample in (
+        {"prompt": "a", "completion": "b", "label": label},
+        {"prompt": [say("user", "a")], "completion": [say("assistant", "b")], "label": label},
+    ):
+        for format in ("auto", "kto"):
+            with pytest.raises(
+                DataError, match=r"known chat format.*\(kto: (label is|lacks label)"
+            ):
+                chat(format=format)(sample)
+        with pytest.raises(DataError, match="format='completion' learns completions"):
+            chat()(sample)
+        assert "label" not in chat(format="completion")(sample)
+    assert decode(chat(fields={"completion": "label"})({"prompt": "a", "label": "b"})).count("b")
+
+
+@pytest.mark.parametrize("value", [7, 0, 0.5, float("nan"), True, ["x"], {"x": 1}])
+def test_inputs_that_are_no_texts_are_errors(value: Any) -> None:
+    for sample in (
+        {"instruction": "a", "output": "b", "input": value},
+        {"instruction": "a", "response": "b", "context": value},
+        {"instruction": "a", "chosen": "b", "rejected": "c", "input": value},
+        {"question": value, "chosen": "b", "rejected": "c"},
+    ):
+        with pytest.raises(
+            DataError, match=r"the field '\w+' is a .*, not a text: map it to a text"
+        ):
+            chat()(sample)
+
+
+def test_missing_inputs_and_histories_are_left_out() -> None:
+    expected = decode(chat()({"instruction": "a", "output": "b"}))
+    for more in ({"input": None}, {"input": ""}, {"history": None}, {"history": ""},
+                 {"history": []}, {"history": np.array([], object)}):  # fmt: skip
+        assert decode(chat()({"instruction": "a", "output": "b", **more})) == expected
+
+
+@pytest.mark.parametrize("pairs", [
+    [["q", None]], [{"q": "x", "r": "y"}], [say("user", "x"), say("assistant", "y")], ["qr"],
+    [["q"]], [["q", "r", "s"]], [["q", 7]], "text", 7, {"q": "r"}, [["q", "r"], 3],
+])  # fmt: skip
+def test_histories_that_are_no_pairs_are_errors(pairs: Any) -> None:
+    for answer in ("output", "response"):
+        with pytest.raises(DataError, match="history must be a list of pairs of texts.*map it"):
+            chat()({"instruction": "a", answer: "b", "history": pairs})
+
+
+def test_histories_of_every_list() -> None:
+    pairs = [["x", "y"], ["z", "w"]]
+    forms: list[Any] = [pairs, [tuple(pair) for pair in pairs], np.array(pairs, object)]
+    forms.append([np.array(pair, object) for pair in pairs])
+    texts = {decode(chat()({"instruction": "a", "output": "b", "history": form})) for form in forms}
+    assert len(texts) == 1
+
+
 def test_fields_and_roles() -> None:
     sample = {"dialog": [{"speaker": "customer", "said": "a?"}, {"speaker": "agent", "said": "b"}]}
     encoder = chat(

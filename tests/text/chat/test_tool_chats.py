@@ -13,6 +13,7 @@ import pytest
 
 import penstock as ps
 from chat_cases import bpe, decode
+from penstock.errors import DataError
 from penstock.text import Chat
 
 WITH_CALLS = ("chatml", "qwen", "llama3.1", "mistral", "deepseek")
@@ -250,7 +251,143 @@ def test_the_earlier_function_calls_of_openai_are_calls() -> None:
     require_equal(encode, talk, openai(content="a"))
 
 
+@pytest.mark.parametrize("template", [*WITH_CALLS, OWN], ids=[*WITH_CALLS, "own"])
+def test_empty_arguments_are_missing_arguments(template: str) -> None:
+    encode = Chat(bpe(), template=template)
+    given = [{}, {"arguments": ""}, {"arguments": " "}, {"arguments": "null"}, {"arguments": None}]
+    functions = [{"name": "add", **more} for more in given]
+    calls = [{"type": "function", "function": function} for function in functions]
+    talks = [[say("user", "q"), say("assistant", "", tool_calls=[call])] for call in calls]
+    talks += [[say("user", "q"), say("assistant", "", function_call=each)] for each in functions]
+    talks += [[say("user", "q"), say("function_call", json.dumps(each))] for each in functions]
+    texts = {decode(encode(talk)) for talk in talks}
+    assert len(texts) == 1 and "{}" in texts.pop()
+
+
+# ---------------------------------------------------------------- forms of tools
+
+
+@pytest.mark.parametrize("template", ["qwen", "llama3.1", OWN], ids=["qwen", "llama3.1", "own"])
+def test_tools_of_every_form_give_equal_tokens(template: str) -> None:
+    encode, tool = Chat(bpe(), template=template), make_tool("f", a={"type": "string"})
+    function: dict[str, Any] = tool["function"]
+    forms: list[Any] = [
+        [tool],
+        json.dumps([tool]),
+        [json.dumps(tool)],
+        [{**tool, "function": json.dumps(function)}],
+        [{**tool, "function": {**function, "parameters": json.dumps(function["parameters"])}}],
+    ]
+    talk = [say("user", "q"), say("assistant", "a")]
+    texts = {decode(encode({"messages": talk, "tools": form})) for form in forms}
+    for functions in ([function], json.dumps([function]), [json.dumps(function)]):
+        for more in ({}, {"tools": []}, {"tools": None}):
+            texts.add(decode(encode({"messages": talk, "functions": functions, **more})))
+    assert len(texts) == 1 and '"name": "f"' in texts.pop()
+
+
+def test_a_field_functions_that_is_no_list_of_tools_is_another_field() -> None:
+    encode, talk = Chat(bpe(), template="qwen"), [say("user", "q"), say("assistant", "a")]
+    for functions in ("print", ["print"], [], 3, [{"x": 1}]):
+        require_equal(encode, {"messages": talk, "functions": functions}, talk)
+
+
+def test_tools_and_calls_that_are_no_json_are_errors() -> None:
+    encode = Chat(bpe(), template="qwen")
+    talk = [say("user", "q"), say("assistant", "a")]
+    with pytest.raises(DataError, match="no JSON text"):
+        encode({"messages": talk, "tools": ['{"type": ']})
+    call = make_call("add", {"x": 2})
+    require_equal(encode, openai(call), openai(json.dumps(call)))  # pyright: ignore[reportArgumentType]
+
+
+def test_tools_beside_instructions() -> None:
+    encode, tool = Chat(bpe(), template="qwen"), make_tool("f")
+    talk = [say("user", "q"), say("assistant", "a")]
+    for name in ("output", "response"):
+        sample = {"instruction": "q", name: "a", "tools": [tool]}
+        require_equal(encode, sample, {"messages": talk, "tools": [tool]})
+
+
+def test_tools_beside_texts_are_counted() -> None:
+    encode = Chat(bpe(), template="qwen")
+    encode({"prompt": "q", "completion": "a", "tools": [make_tool("f")]})
+    encode({"prompt": "q", "completion": "a", "tools": []})
+    assert encode.stats.dropped_tools == 1
+
+
 # ---------------------------------------------------------------- roles
+
+
+@pytest.mark.parametrize("template", [*WITH_CALLS, OWN], ids=[*WITH_CALLS, "own"])
+def test_results_of_functions_are_results_of_tools(template: str) -> None:
+    encode, call = Chat(bpe(), template=template), {"name": "add", "arguments": '{"x": 2}'}
+    talk = openai(make_call("add", '{"x": 2}'))
+    older: list[Any] = [*talk["messages"]]
+    older[1] = say("assistant", None, function_call=call)
+    older[2] = say("function", '{"sum": 4}', name="add")
+    functions = [tool["function"] for tool in talk["tools"]]
+    text = require_equal(encode, {"messages": older, "functions": functions}, talk)
+    assert '"sum' in text.replace("\\", "") and not encode.stats.dropped_messages
+    ipython = [*older[:2], say("ipython", "r"), older[3]]
+    if template in ("qwen", "mistral", "deepseek"):
+        require_equal(encode, ipython, [*older[:2], say("tool", "r"), older[3]])
+
+
+def test_a_template_that_names_the_role_of_functions_gets_it() -> None:
+    template = "{% for m in messages %}{{ 'F:' if m.role == 'function' }}{{ m.content }}<|im_end|>{% endfor %}"
+    talk = [say("user", "q"), say("function", "r"), say("assistant", "a")]
+    assert "F:r<|im_end|>" in decode(Chat(bpe(), template=template)(talk))
+    template = (
+        "{% for m in messages %}{{ 'T:' if m.role == 'tool' }}{{ m.content }}{% for c in m.tool_calls "
+        "or [] if c.type == 'function' %}{{ c.name }}{% endfor %}<|im_end|>{% endfor %}"
+    )
+    assert "T:r<|im_end|>" in decode(Chat(bpe(), template=template)(talk))
+
+
+ZEPHYR = (
+    "{% for m in messages %}{% if m['role'] == 'user' %}{{ '<|user|>' + m['content'] + eos_token }}"
+    "{% elif m['role'] == 'system' %}{{ '<|system|>' + m['content'] + eos_token }}"
+    "{% elif m['role'] == 'assistant' %}{{ '<|assistant|>' + m['content'] + eos_token }}"
+    "{% endif %}{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("role", ["tool", "observation", "function", "ipython", "critic"])
+def test_dropped_messages_of_every_role_are_counted(role: str, caplog: Any) -> None:
+    talk = [say("user", "q"), say("assistant", "f(1)"), say(role, "sun"), say("assistant", "sun!")]
+    encode = Chat(bpe(), template=ZEPHYR, eos="</s>")
+    with caplog.at_level(logging.WARNING, "penstock"):
+        text = decode(encode(talk))
+    assert text.count("sun") == 1 and encode.stats.dropped_messages == 1
+    assert "messages that the chat template does not write" in caplog.text
+
+
+def test_dropped_questions_and_answers_that_are_not_learned_are_counted() -> None:
+    last = (
+        "{% for m in messages[-2:] %}<|im_start|>{{ m.role }}{{ m.content }}<|im_end|>{% endfor %}"
+    )
+    talk = [say("user", "one"), say("assistant", "two"), say("user", "3"), say("assistant", "4")]
+    encode = Chat(bpe(), template=last, train_on="last")
+    encode(talk)
+    assert encode.stats.dropped_messages == 2 and not encode.stats.changed_answers
+    encode = Chat(bpe(), template=last)
+    encode(talk)
+    assert encode.stats.dropped_messages == 1 and encode.stats.changed_answers == 1
+
+
+@pytest.mark.parametrize("write", ["| tojson", "| upper", "| tojson(ensure_ascii=True)", "[:9]"])
+def test_changed_results_of_tools_are_not_dropped(write: str) -> None:
+    template = f"{{% for m in messages %}}<|im_start|>{{{{ m.content {write} if m.role == 'tool' else m.content }}}}<|im_end|>{{% endfor %}}"
+    talk = [
+        say("user", "q"),
+        say("tool", ' a "long" résult\n'),
+        say("tool", ""),
+        say("assistant", "a"),
+    ]
+    encode = Chat(bpe(), template=template)
+    encode(talk)
+    assert not encode.stats.dropped_messages
 
 
 def test_unknown_roles_are_counted_and_reported(caplog: Any) -> None:
@@ -285,3 +422,6 @@ def test_a_system_field_beside_a_system_message_is_counted(caplog: Any) -> None:
     with caplog.at_level(logging.WARNING, "penstock"):
         assert "two" not in decode(encode({**talk, "system": "two"}))
     assert encode.stats.dropped_systems == 1 and "fields system" in caplog.text
+    encode({**talk, "system": {"content": "two"}})
+    encode({"system": ["two"], "prompt": "q", "completion": "a"})
+    assert encode.stats.dropped_systems == 3

@@ -32,6 +32,12 @@ _MESSAGE_FORMATS = ("messages", "sharegpt", "alpaca", "dolly")
 """Formats of messages alone, which need a template."""
 
 
+_MADE_FIELDS = tuple(
+    f"{prefix}{name}" for prefix in ("", "chosen_", "rejected_") for name in ("tokens", "loss_mask")
+)
+"""Fields that samples get, which `keep` cannot replace."""
+
+
 class Chat:
     """Convert conversations to tokens and loss masks, for `pack` and `CausalLM`.
 
@@ -60,7 +66,7 @@ class Chat:
             drops samples whose last turn is too long. "right" and "left" cut off tokens at that
             end, "drop" drops samples, "error" raises an error.
         untrained: "skip", "keep" or "error" for samples in which no token is learned.
-        keep: other fields to keep.
+        keep: other fields to keep, beside those that `Chat` makes.
         allowed_special: control tokens that are tokens in the data too, or "all".
         variables: values for the template, such as `{"enable_thinking": False}`.
         date: the date for templates that ask for it, such as "2024-07-26".
@@ -118,6 +124,11 @@ class Chat:
         for name, value in (("keep", keep), ("allowed_special", allowed_special)):
             if isinstance(value, str) and value != "all":
                 raise ConfigError(f"Chat({name}={value!r}): give a tuple, such as ({value!r},)")
+        if clashes := {*_MADE_FIELDS} & {*keep}:
+            raise ConfigError(
+                f"Chat(keep={tuple(keep)}): Chat makes {min(clashes)!r} itself: rename the field in a "
+                "map before"
+            )
         self._origin = locate_tokenizer(tokenizer)
         is_path = isinstance(tokenizer, str | Path)
         self.tokenizer: Any = display_path(tokenizer) if is_path else tokenizer
@@ -229,6 +240,8 @@ class Chat:
         return results
 
     def _encode(self, texts: list[LearnedText]) -> list[EncodedRow]:
+        for text in texts:
+            _require_whole_letters(text.encoder_input.text)
         encoded = self._compiled.tokenizer.encode([text.encoder_input for text in texts])
         return [EncodedRow(text, ids) for text, ids in zip(texts, encoded, strict=True)]
 
@@ -242,7 +255,8 @@ class Chat:
             for name, value in encoded_row.features().items():
                 row[prefix + name] = value
         row.update(example.features)
-        row.update(self._kept_fields(sample))
+        kept = self._kept_fields(sample).items()
+        row.update({name: value for name, value in kept if name not in row})
         return row
 
     def _limit(
@@ -323,6 +337,18 @@ def _read_date(date: datetime.date | str | None) -> datetime.date | None:
         except ValueError:
             raise ConfigError(f"Chat(date={date!r}): give a date such as '2024-07-26'") from None
     return date
+
+
+def _require_whole_letters(text: str) -> None:
+    """Raise `DataError` if a text has half a surrogate pair, which no tokenizer encodes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        before = text[max(0, error.start - 20) : error.start]
+        raise DataError(
+            f"the sample has half a surrogate pair, {text[error.start]!a}, behind {before!r}: repair "
+            "the text or leave it out"
+        ) from error
 
 
 def _digest(text: str) -> str:

@@ -27,7 +27,7 @@ ROLE_ALIASES = {
     **dict.fromkeys(("human", "prompter"), "user"),
     **dict.fromkeys(("gpt", "chatgpt", "model", "bot", "bard", "bing", "claude"), "assistant"),
     **dict.fromkeys(("observation", "tool_response", "tool_result", "tool_results"), "tool"),
-    **dict.fromkeys(("function_response", "function-response"), "tool"),
+    **dict.fromkeys(("function_response", "function-response", "function"), "tool"),
     **dict.fromkeys(("tool_call", "function-call"), CALL_ROLE),
 }
 """Roles of ShareGPT and other data sets, with the names that chat templates use."""
@@ -171,7 +171,7 @@ class MessageReader:
         roles: roles of the data by the name that the template knows.
         takes_media: whether parts other than text are read.
         writes_calls: whether the template writes tool calls; else turns of calls are text.
-        template_roles: other roles that the template names.
+        template_roles: roles that the template names.
         counts: receives what was left out, by the fields of `ChatStats`.
     """
 
@@ -220,7 +220,7 @@ class MessageReader:
                 f"message {number} has no role, only {_list_keys(given)}: name its key, such as "
                 "fields={'role': 'speaker'}"
             )
-        role = self.roles.get(role) or ROLE_ALIASES.get(role, role)
+        role = self.roles.get(role) or self._rename_role(role)
         if not _ROLE.fullmatch(role):
             raise DataError(
                 f"message {number} has the role {role!r}: map it, such as roles={{{role!r}: 'user'}}"
@@ -256,15 +256,27 @@ class MessageReader:
         return {**message, "role": role, "content": text, "media": media}
 
     def read_tools(self, value: Any) -> list[Any] | None:
-        """Return the tools of a sample, given as a list or as JSON text; `None` without tools.
+        """Return the tools of a sample; `None` without tools.
 
         Args:
-            value: the field with the tools.
+            value: the field with the tools: a list, JSON text, or a list of JSON texts.
 
         Raises:
-            DataError: if the text is not a JSON list.
+            DataError: if a text is not JSON, or the value is no list.
         """
-        return [*self._read_list(value)] or None if value is not None else None
+        return (
+            [_read_tool(tool) for tool in self._read_list(value)] or None
+            if value is not None
+            else None
+        )
+
+    def _rename_role(self, role: str) -> str:
+        """Return the name that the template has for a role of the data."""
+        if role == "function" and role in self.template_roles:
+            return role
+        if role == "ipython" and role not in self.template_roles and "tool" in self.template_roles:
+            return "tool"
+        return ROLE_ALIASES.get(role, role)
 
     def _read_call_turn(self, content: Any, message: Message) -> Any:
         """Return the content of a turn of calls, and add its calls to the message.
@@ -281,9 +293,14 @@ class MessageReader:
         return ""
 
     def _read_list(self, value: Any) -> Sequence[Any]:
-        """Return the values of a list without keys that are null, or of its JSON text."""
+        """Return the values of a list without keys that are null, or of its JSON text.
+
+        Values of a list that are JSON texts of objects become these.
+        """
         values = _read_json(value)
-        return values if isinstance(value, str) else self._drop_nulls(values)
+        if not isinstance(value, str):
+            values = self._drop_nulls(values)
+        return [_read_object(item) if isinstance(item, str) else item for item in values]
 
     def _drop_nulls(self, value: Any) -> Any:
         """Return plain values without the keys of mappings that are null, at any depth.
@@ -322,6 +339,33 @@ def _read_json(value: Any) -> Sequence[Any]:
     return value
 
 
+def _read_object(text: str) -> Any:
+    """Return the object of a JSON text; other texts stay as they are.
+
+    Raises:
+        DataError: if the text begins like an object, and is no JSON.
+    """
+    if not text.lstrip().startswith("{"):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataError(f"a tool or tool call is no JSON text, {text!r:.60}: {error}") from None
+
+
+def _read_tool(tool: Any) -> Any:
+    """Return a schema of a tool whose function and parameters are objects, not their JSON texts."""
+    if not isinstance(tool, Mapping):
+        return tool
+    result = {**cast("Mapping[str, Any]", tool)}
+    for key in ("function", "parameters"):
+        if isinstance(value := result.get(key), str):
+            result[key] = _read_object(value)
+    if isinstance(result.get("function"), Mapping):
+        result["function"] = _read_tool(result["function"])
+    return result
+
+
 def _read_tool_call(call: Any) -> Any:
     """Return a tool call whose arguments are an object, not its JSON text, as templates expect."""
     if not isinstance(call, Mapping):
@@ -331,10 +375,15 @@ def _read_tool_call(call: Any) -> Any:
     function: dict[str, Any] = (
         {**cast("Mapping[str, Any]", inner)} if isinstance(inner, Mapping) else result
     )
-    if {*function} <= {"name", "id", "type"}:
-        function["arguments"] = {}
     arguments = function.get("arguments")
+    is_empty = "arguments" in function or {*function} <= {"name", "id", "type"}
     if isinstance(arguments, str):
+        is_empty = arguments.strip() in ("", "null")
+    elif arguments is not None:
+        is_empty = False
+    if is_empty:
+        function["arguments"] = {}
+    elif isinstance(arguments, str):
         try:
             parsed = json.loads(arguments)
         except ValueError:

@@ -17,13 +17,14 @@ _REPORTS = {
     "untrained": "samples in which no token carries loss",
     "changed_answers": "answers that the chat template changed or dropped; the loss covers what is "
     "left of them",
-    "dropped_tools": "samples with schemas of tools, which the chat template does not write",
+    "dropped_tools": "samples with schemas of tools, which the chat template, or a prompt that is a "
+    "text, does not write",
     "dropped_calls": "tool calls, which the chat template does not write: choose another template, or "
     "leave such samples out",
     "dropped_messages": "messages that the chat template does not write: check their roles, or map "
     "them by roles=",
-    "dropped_systems": "fields system, which are left out since the messages begin with another system "
-    "message: leave one of them out",
+    "dropped_systems": "fields system, which are left out since they are no texts, or since the messages "
+    "begin with another system message: leave one of them out",
     "dropped_nulls": "null keys of tool calls and tools, which are left out, since columnar files add "
     "such keys; arguments as JSON text keep theirs",
     "unknown_roles": "messages of roles that the chat template does not name, which are no answers: map "
@@ -45,11 +46,12 @@ class ChatStats(NamedTuple):
         untrained: samples in which no token carries loss, dropped or not.
         changed_answers: answers that the template dropped or changed in part.
         control_tokens: samples with control tokens in the data, encoded as text.
-        dropped_tools: samples with schemas of tools, which the template does not write.
+        dropped_tools: samples with schemas of tools, which the template does not write, or whose
+            prompt is a text.
         dropped_calls: tool calls, which the template does not write.
-        dropped_messages: messages other than questions, answers and results of tools, which the
-            template does not write.
-        dropped_systems: fields `system` beside another system message.
+        dropped_messages: messages of any role that the template does not write. Answers that are
+            learned count in `changed_answers` instead.
+        dropped_systems: fields `system` that are no texts, or beside another system message.
         dropped_nulls: null keys of tool calls and tools, which are left out.
         unknown_roles: messages of roles that neither `roles=` nor the template names.
     """

@@ -107,18 +107,52 @@ def _describe_value(value: Any) -> str:
 
 def _read_conversation(name: str, fields: Fields, reader: MessageReader) -> Example:
     messages = _with_system(fields, reader.read_messages(fields[name]), reader)
-    return _single(Conversation(messages, reader.read_tools(fields.get("tools"))))
+    return _single(Conversation(messages, _read_tools(fields, reader)))
 
 
 def _read_instruction(context: str, answer: str, fields: Fields, reader: MessageReader) -> Example:
-    texts = [fields["instruction"], fields.get(context) or ""]
+    texts = [fields["instruction"], _read_optional_text(fields, context)]
     messages = list[Message]()
-    history = cast("list[tuple[str, str]]", fields.get("history") or [])
-    for question, reply in history:
+    for question, reply in _read_history(fields.get("history")):
         messages += [_message("user", question), _message("assistant", reply)]
     prompt = "\n\n".join(text for text in texts if text)
     messages += [_message("user", prompt), _message("assistant", fields[answer])]
-    return _single(Conversation(_with_system(fields, messages, reader)))
+    messages = _with_system(fields, messages, reader)
+    return _single(Conversation(messages, _read_tools(fields, reader)))
+
+
+def _read_optional_text(fields: Fields, name: str) -> str:
+    """Return the text of a field, empty if the sample has none.
+
+    Raises:
+        DataError: if the field is no text.
+    """
+    value = fields.get(name)
+    if value is None or _is_text(value):
+        return value or ""
+    raise DataError(
+        f"the field {name!r} is {_describe_value(value)}, {value!r:.40}, not a text: map it to a text, "
+        "or leave it out in a map before"
+    )
+
+
+def _read_history(value: Any) -> Sequence[tuple[str, str]]:
+    """Return the earlier turns of a sample, pairs of a question and its answer.
+
+    Raises:
+        DataError: if the value is no list of pairs of texts.
+    """
+    if value is None or (_is_text(value) and not value):
+        return []
+    pairs = cast("Sequence[Any]", value if is_list(value) else [value])
+    for number, pair in enumerate(pairs):
+        if not (is_list(value) and _are_texts(pair) and len(pair) == 2):
+            shown = f"entry {number} is" if is_list(value) else "it is"
+            raise DataError(
+                f"history must be a list of pairs of texts, such as [['question', 'answer']], and {shown} "
+                f"{pair!r:.60}: map it to pairs, or the sample to messages before"
+            )
+    return pairs
 
 
 def _read_completion(fields: Fields, reader: MessageReader) -> Example:
@@ -161,7 +195,7 @@ def _read_preference(fields: Fields, reader: MessageReader) -> Example:
         pairs = zip(*sides, strict=False)
         common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         common = min(common, len(sides[0]) - 1, len(sides[1]) - 1)
-        tools = reader.read_tools(fields.get("tools"))
+        tools = _read_tools(fields, reader)
         chosen, rejected = (Conversation(side, tools, common) for side in sides)
     return Example({"chosen_": chosen, "rejected_": rejected})
 
@@ -176,7 +210,7 @@ def _find_prompt(fields: Fields, answers: list[Any]) -> Any:
         return fields["prompt"]
     if all(map(_is_text, answers)):
         names = ("instruction", "question", "input")
-        texts = [fields[name] for name in names if _is_text(fields.get(name)) and fields[name]]
+        texts = [text for name in names if (text := _read_optional_text(fields, name))]
         return [_message("user", "\n\n".join(texts))] if texts else None
     if all(len(answer) == 1 for answer in answers):
         return next(
@@ -317,18 +351,27 @@ class SampleReader:
         if not messages.takes_media:
             require_no_media(fields)
         reasons = list[tuple[str, str]]()
+        hint = (
+            "name its fields, such as fields={'messages': 'dialog'}, or map it to messages before"
+        )
         for entry in self._formats:
             reason = entry.find_mismatch(fields)
+            has_label = "label" in fields and "label" not in self._fields.values()
+            if reason is None and entry.name == "completion" and has_label and reasons:
+                # Bad completions of KTO must not be learned as good ones.
+                reasons = [("kto", dict(reasons)["kto"])]
+                hint = (
+                    "give labels of true or false in a map before; format='completion' learns "
+                    "completions whatever their labels"
+                )
+                break
             if reason is None:
                 example = entry.read(fields, messages)
                 return place_media(example, fields) if messages.takes_media else example
             reasons.append((entry.name, reason))
         listed = "; ".join(f"{name}: {reason}" for name, reason in reasons)
         keys = ", ".join(map(str, fields)) or "no keys"
-        raise DataError(
-            f"the sample has no known chat format; it has {keys} ({listed}): name its fields, such "
-            "as fields={'messages': 'dialog'}, or map it to messages before"
-        )
+        raise DataError(f"the sample has no known chat format; it has {keys} ({listed}): {hint}")
 
     def _fields_of(self, sample: Any) -> Fields:
         if isinstance(sample, str):
@@ -357,18 +400,27 @@ def _message(role: str, text: Any) -> Message:
 
 
 def _find_compared_texts(template: str) -> set[str]:
-    """Return the texts that a template compares with, such as the roles that it knows."""
+    """Return the texts that a template compares with, but for types: such as roles that it knows."""
     return {
         text
-        for comparison in _COMPARISON.findall(template)
+        for comparison in _COMPARISON.findall(_TYPE_COMPARISON.sub("", template))
         for text in _QUOTED_TEXT.findall(comparison)
     }
 
 
+def _find_system(fields: Fields, reader: MessageReader) -> str:
+    """Return the text of the field `system`, empty if there is none; count it if it is no text."""
+    system = fields.get("system")
+    if isinstance(system, str):
+        return system
+    reader.counts["dropped_systems"] += system is not None
+    return ""
+
+
 def _with_system(fields: Fields, messages: list[Message], reader: MessageReader) -> list[Message]:
     """Return messages that begin with the text of the field `system`, unless they have one."""
-    system = fields.get("system")
-    if not isinstance(system, str) or not system:
+    system = _find_system(fields, reader)
+    if not system:
         return messages
     if messages[0]["role"] == "system":
         reader.counts["dropped_systems"] += system.strip() != messages[0]["content"].strip()
@@ -376,11 +428,26 @@ def _with_system(fields: Fields, messages: list[Message], reader: MessageReader)
     return [_message("system", system), *messages]
 
 
+def _read_tools(fields: Fields, reader: MessageReader) -> list[Any] | None:
+    """Return the schemas of tools, from `tools` or from `functions`, the earlier form of OpenAI."""
+    tools, functions = reader.read_tools(fields.get("tools")), fields.get("functions")
+    if tools or functions is None:
+        return tools
+    try:
+        schemas = reader.read_tools(functions) or []
+    except DataError:  # another field of this name
+        return None
+    if not all(isinstance(schema, Mapping) and "name" in schema for schema in schemas):
+        return None
+    return [{"type": "function", "function": schema} for schema in schemas] or None
+
+
 def _join(
     prompt: Any, answer: Any, fields: Fields, reader: MessageReader
 ) -> Conversation | Segments:
     """Return a prompt and its answer, each a text or messages."""
-    if _is_text(prompt) and _is_text(answer) and not fields.get("system"):
+    if _is_text(prompt) and _is_text(answer) and not _find_system(fields, reader):
+        reader.counts["dropped_tools"] += is_list(fields.get("tools")) and len(fields["tools"]) > 0
         return Segments([prompt, answer], [False, True])
     before = [_message("user", prompt)] if _is_text(prompt) else reader.read_messages(prompt)
     after = [_message("assistant", answer)] if _is_text(answer) else reader.read_messages(answer)
@@ -391,13 +458,14 @@ def _join(
         before = list(takewhile(lambda message: message is not after[-1], after))
         after = after[-1:]
     before = _with_system(fields, before, reader) if before else before
-    return Conversation(before + after, reader.read_tools(fields.get("tools")), len(before))
+    return Conversation(before + after, _read_tools(fields, reader), len(before))
 
 
 _QUOTED_TEXT = re.compile(r"""['"]([\w-]+)['"]""")
 _COMPARISON = re.compile(
     r"""==\s*['"][\w-]+['"]|\bin\s*[\[(][^\])]*|['"]equalto['"]\s*,\s*['"][\w-]+['"]"""
 )
+_TYPE_COMPARISON = re.compile(r"""\btype['"\]\s]*==\s*['"][\w-]+['"]""")
 _SPEAKER = re.compile(r"(?:^|\n\n)(Human|Assistant):")
 
 

@@ -53,8 +53,17 @@ def mark_empty(message: int) -> str:
     Args:
         message: the index of the message.
     """
+    return "".join(mark_ends(message))
+
+
+def mark_ends(message: int) -> tuple[str, str]:
+    """Return the marks at the start and at the end of a part of a message.
+
+    Args:
+        message: the index of the message.
+    """
     number = format(message, "x").translate(_DIGITS)
-    return f"{_PART_START}{number}{_PART_END}{number}"
+    return f"{_PART_START}{number}", f"{_PART_END}{number}"
 
 
 @dataclass

@@ -76,16 +76,18 @@ class SequenceRenderer:
             rendering = located.rendering
             left_out = [span for spans in located.spans.values() for span in spans]
             spans = subtract_spans(len(rendering.text), left_out)
+            answer_spans = [(0, len(rendering.text))] * len(learned)
         elif template.has_generation and learned == answers:
             rendering = read_marks(template.render(protected, tools))
-            spans = rendering.generation
-            counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
+            answer_spans = spans = rendering.generation
         else:
             located = locator.locate(protected, tools, learned, template)
             rendering = located.rendering
-            spans = [span for found in located.spans.values() for span in found]
-            counts["changed_answers"] += _count_changed(messages, learned, rendering.text, spans)
-        counts["dropped_messages"] += _count_dropped(messages, rendering.text)
+            answer_spans = spans = [span for found in located.spans.values() for span in found]
+        text = rendering.text
+        counts["changed_answers"] += _count_changed(messages, learned, text, answer_spans)
+        if suspects := _find_suspects(messages, learned, text):
+            counts["dropped_messages"] += locator.count_dropped(protected, tools, suspects)
         if self._train_on != "all":
             spans = locator.add_eos(rendering, spans)
         if rendering.media:
@@ -152,37 +154,55 @@ def _count_changed(
         return len(learned) - len(spans)
     changed = 0
     for number, (start, stop) in zip(learned, spans, strict=False):
-        content = messages[number]["content"].strip()
-        if not text.startswith(content, start) and content not in text[start:stop]:
+        message, answer = messages[number], text[start:stop]
+        content, reasoning = message["content"].strip(), message.get("reasoning_content")
+        is_changed = not text.startswith(content, start) and content not in answer
+        if is_changed or (isinstance(reasoning, str) and reasoning.strip() not in answer):
             changed += 1
     return changed
 
 
-def _count_dropped(messages: list[Message], text: str) -> int:
-    """Return the number of messages that are not in the rendering.
+def _find_suspects(messages: list[Message], learned: list[int], text: str) -> list[int]:
+    """Return the messages that the template may not have written.
 
-    Questions are always written, `_count_changed` counts answers, and templates change results of
-    tools, such as to JSON text.
+    Questions and system messages are rarely dropped or changed, so their texts are looked for.
+    Results of tools are often short, as other messages are that contain them, and templates change
+    them, such as to JSON text.
+
+    Args:
+        messages: uniform messages.
+        learned: the messages that are learned, which count as changed answers.
+        text: the rendering.
     """
-    return sum(
-        1
-        for message in messages
-        if message["role"] not in ("user", "assistant", "tool", "ipython", "function")
+    certain = {*learned}
+    return [
+        number
+        for number, message in enumerate(messages)
+        if number not in certain
+        and (content := message["content"].strip())
         and not message.get("media")
-        and NONCHARACTERS.sub("\ufffd", message["content"].strip()) not in text
-    )
+        and (
+            message["role"] not in ("system", "user", "assistant")
+            or (content not in text and NONCHARACTERS.sub("\ufffd", content) not in text)
+        )
+    ]
 
 
 def _is_excluded(message: Message) -> bool:
     """Return whether a message says that it is not learned.
 
     Raises:
-        DataError: for weights between 0 and 1, which labels cannot carry.
+        DataError: for other weights than 0 and 1, which labels cannot carry, and for a `train` that
+            is no flag.
     """
     weight, train = message.get("weight"), message.get("train")
     if weight is not None and weight not in (0, 1):
         raise DataError(
-            f"a message has the weight {weight}: labels carry the weights 0 and 1 only; round it in a "
-            "map before"
+            f"a message has the weight {weight!r}: labels carry the numbers 0 and 1 only; round it in "
+            "a map before"
         )
-    return weight == 0 or (train is not None and not train)
+    if train is not None and train not in (0, 1):
+        raise DataError(
+            f"a message has train {train!r}: give true or false, such as in a map before"
+        )
+    return weight == 0 or train == 0

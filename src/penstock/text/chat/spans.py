@@ -6,6 +6,7 @@ rendering with marks counts only if it equals the one without, apart from the ma
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from .marks import (
     Rendering,
     Span,
     mark_empty,
+    mark_ends,
     mark_part,
     read_marks,
     remove_marks,
@@ -106,6 +108,29 @@ class MessageLocator:
                 for number, found in spans.items()
             }
         return Located(rendering, spans)
+
+    def count_dropped(
+        self, messages: list[Message], tools: list[Any] | None, suspects: Sequence[int]
+    ) -> int:
+        """Return how many messages a template does not write, from a rendering with marks.
+
+        Args:
+            messages: messages whose control tokens are marked.
+            tools: schemas of tools.
+            suspects: the messages to look for, which have contents.
+        """
+        first = 16 ** len(f"{len(messages):x}")  # so that no mark begins another one
+        marked = [*messages]
+        for i in suspects:
+            marked[i] = {**messages[i], "content": mark_part(messages[i]["content"], first + i)}
+        try:
+            text = self._template.render(marked, tools)
+        except DataError:
+            return 0  # the template compares the content with others
+        return sum(
+            not any(mark in text or json.dumps(mark)[1:-1] in text for mark in mark_ends(first + i))
+            for i in suspects
+        )
 
     def _use_blocks(self, spans: list[Span], blocks: list[Span]) -> list[Span]:
         """Return the generation blocks that a message shares characters with."""
