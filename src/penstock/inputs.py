@@ -462,9 +462,9 @@ def mix(
     if rule is not None:
         options = (
             *(weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed),
-            *(one_source_per, unique_fraction),
+            _check_one_source(one_source_per),
         )
-        if options != _MIX_DEFAULTS:
+        if options != _MIX_DEFAULTS or unique_fraction is not None:
             raise ConfigError(
                 "mix(rule=...): a rule replaces all other options; give only the datasets"
             )
@@ -545,7 +545,7 @@ def mix(
 
 
 def _check_one_source(per: Any) -> int | Literal["global_step"]:
-    if per == "global_step":
+    if isinstance(per, str) and per == "global_step":
         return "global_step"
     if isinstance(per, str):
         raise ConfigError(
@@ -555,7 +555,7 @@ def _check_one_source(per: Any) -> int | Literal["global_step"]:
 
 
 _MAX_STRETCH = 1 << 24  # neighbours of one source
-_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None, 1, None)
+_MIX_DEFAULTS = (None, 0, 1, "restart", "samples", None, None, "drawn", None, 1)
 """Defaults of the arguments of `mix` that a custom rule replaces."""
 
 

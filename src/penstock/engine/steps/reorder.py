@@ -162,7 +162,8 @@ class Reorder(RandomStep, OrderStep):
             case Repeat(epochs) | Replay(epochs):
                 return epochs is None or self.input.is_endless
             case _:
-                return not self._fixed and self.input.is_endless
+                # An order of a user may end over an endless input.
+                return not self._fixed and self.input.is_endless and self.order.size(None) is None
 
     @cached_property
     def repeats_source(self) -> bool:
