@@ -307,8 +307,8 @@ def test_large_hashes_are_tensors_wherever_they_come_from(name: str, tmp_path: A
     assert batch["h"].tolist() == wanted
     if name != "other end":  # torch takes no foreign byte order
         assert torch.from_numpy(batch["h"]).tolist() == wanted
-    for options in ({}, {"workers": 2}):
-        (tensors,) = ps.Loader(ds.batch(4), to="torch", **options)
+    for workers in (0, 2):
+        (tensors,) = ps.Loader(ds.batch(4), to="torch", workers=workers)
         assert isinstance(tensors["h"], torch.Tensor) and tensors["h"].tolist() == wanted
     apart = [*ps.Loader(ds, to="torch")]
     if name in ("array", "other end", "no axis", "signed"):
