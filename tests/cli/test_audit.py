@@ -200,15 +200,39 @@ def _open_files(pid: int) -> list[str]:
 
 @pytest.mark.parametrize(
     "command",
-    [("audit", "-o"), ("seen", "-o"), ("run", "--dump"), ("plan", "-o"), ("report", "-o")],
+    ["audit -o", "seen -o", "run --dump", "plan -o", "report -o", "replay --steps 0:2 -o"],
 )
 def test_an_input_of_the_mixture_is_never_overwritten(
-    mixture: Path, penstock: Penstock, command: tuple[str, str]
+    mixture: Path, penstock: Penstock, command: str
 ) -> None:
-    name, option = command
+    name, *options = command.split()
     data = sorted(path for path in mixture.parent.rglob("*.jsonl"))
-    for path in (mixture, data[0]):
+    keys = mixture.with_name("left_out.txt")
+    keys.write_text('["code", 3]\n')
+    mixture.write_text(mixture.read_text() + "exclude: left_out.txt\n")
+    for path in (mixture, data[0], keys):
         before = path.read_bytes()
-        result = penstock(name, mixture, option, path)
+        result = penstock(name, mixture, *options, path)
         assert result.exit_code == 2 and "is an input of" in result.output, result.output
         assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("command", ["audit -o", "seen -o", "plan -o", "report -o", "replay -o"])
+def test_a_state_and_a_dump_are_never_overwritten(
+    mixture: Path, penstock: Penstock, tmp_path: Path, command: str
+) -> None:
+    name, option = command.split()
+    loader = ps.Loader(ps.load(mixture))
+    next(iter(loader))
+    state, dump = tmp_path / "state.json", tmp_path / "dump.jsonl"
+    state.write_text(json.dumps(loader.state_dict()))
+    steps = ["--steps", "0:1"] if name == "replay" else []
+    before = state.read_bytes()
+    result = penstock(name, mixture, *steps, "--state", state, option, state)
+    assert result.exit_code == 2 and "is an input of this command" in result.output, result.output
+    assert state.read_bytes() == before
+    if name == "replay":
+        dump.write_text('{"step": 0, "keys": [["code", 0, 3]]}\n')
+        result = penstock(name, mixture, *steps, "--against", dump, option, dump)
+        assert result.exit_code == 2 and "is an input of this command" in result.output
+        assert dump.read_text().startswith('{"step": 0')

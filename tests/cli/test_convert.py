@@ -72,3 +72,13 @@ def test_what_is_no_mixture_is_refused(mixture: Path, penstock: Penstock) -> Non
         and "choose one with kind= (--from on the command line)" in result.stderr
     )
     assert not mixture.with_name("out.yaml").exists()
+
+
+def test_a_mixture_is_not_written_over_the_file_it_comes_from(
+    mixture: Path, penstock: Penstock
+) -> None:
+    before = mixture.read_bytes()
+    for out in (mixture, mixture.parent / "." / mixture.name):
+        result = penstock("convert", mixture, "-o", out)
+        assert result.exit_code == 2 and "is an input of this command" in result.output
+    assert mixture.read_bytes() == before

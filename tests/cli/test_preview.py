@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("tokenizers")
@@ -125,3 +127,68 @@ def test_the_tokenizer_is_found_or_asked_for(chats: Path, penstock: Penstock) ->
     short.write_text("stop: all_exhausted\nsources: {a: {path: a.jsonl}}")
     refused = penstock("preview", short, "--at", 30)
     assert refused.exit_code == 2 and "fewer rows" in refused.stderr
+
+
+COLUMNS = {
+    "n": [*range(20)],
+    "text": [f"line {n}" for n in range(20)],
+    "part": [{"x": n / 2, "y": [n, n]} for n in range(20)],
+}
+
+
+@pytest.mark.parametrize("columns", [["n"], ["text"], ["part"], [*COLUMNS]])
+@pytest.mark.parametrize(
+    "batch",
+    ["global_batch_size: 4", "batch: {size: 4}", "batch: {size: 4, collate: list}", "seed: 0"],
+)
+def test_rows_are_numbered_by_rows_not_by_batches(
+    tmp_path: Path, penstock: Penstock, columns: list[str], batch: str
+) -> None:
+    pq.write_table(pa.table(COLUMNS), tmp_path / "d.parquet")
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        f"horizon: {{samples: 18}}\nsources: {{d: {{path: d.parquet, columns: {columns}}}}}\n{batch}\n"
+    )
+    single = path.with_name("single.yaml")
+    single.write_text(path.read_text().replace(batch, ""))
+    order = [sample["n"] if "n" in sample else None for sample in ps.load(single)]
+    keys = [place.index for row in range(18) for place in ps.load(single).plan.at(row)]
+    for at, count in ((0, 3), (5, 1), (7, 4), (17, 3)):
+        result = penstock("preview", path, "-n", count, "--at", at)
+        assert result.exit_code == 0, result.output
+        rows = [line for line in result.stdout.splitlines() if line.startswith("row ")]
+        stop = min(at + count, 18)
+        assert rows == [f"row {row}: d[{keys[row]}]" for row in range(at, stop)]
+        samples = answer(penstock("preview", path, "-n", count, "--at", at, "--json"))["samples"]
+        assert [sample["index"] for sample in samples] == [*range(at, stop)]
+        for sample in samples:
+            assert sample["sample"].keys() == set(columns)
+            row = keys[sample["index"]]
+            if "n" in columns:
+                assert sample["sample"]["n"] == row == order[sample["index"]]
+            assert sample["sample"].get("text", f"line {row}") == f"line {row}"
+            assert sample["sample"].get("part", {"x": row / 2})["x"] == row / 2
+    assert penstock("preview", path, "--at", 18).exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["ids", "token_ids", "input_ids"])
+@pytest.mark.parametrize("lengths", [True, False])
+@pytest.mark.parametrize("batch", ["global_batch_size: 2", "batch: {size: 4}", "seed: 0"])
+def test_packed_rows_with_any_name_of_their_tokens(
+    tmp_path: Path, penstock: Penstock, name: str, lengths: bool, batch: str
+) -> None:
+    rows = [[n % 7] * (n % 5 + 1) for n in range(40)]
+    pq.write_table(pa.table({name: rows}), tmp_path / "d.parquet")
+    planned = f", lengths: {name}" if lengths else ""
+    path = tmp_path / "m.yaml"
+    path.write_text(
+        f"sources: {{d: {{path: d.parquet, columns: [{name}]{planned}}}}}\n"
+        f"pack: {{length: 8}}\n{batch}\n"
+    )
+    shown = penstock("preview", path, "-n", 2, "--at", 3).stdout.splitlines()
+    assert shown[0] == "row 3" and shown[1].startswith(f"  {name}: int32[8] ")
+    samples = answer(penstock("preview", path, "--at", 3, "--json"))["samples"]
+    assert [sample["sample"]["segment_ids"]["shape"] for sample in samples] == [[8]] * 3
+    bpe().save(str(tmp_path / "t.json"))
+    tokens = penstock("preview", path, "--tokens", "--tokenizer", tmp_path / "t.json", "--json")
+    assert sum(len(document["ids"]) for document in answer(tokens)["rows"][0]["documents"]) == 8

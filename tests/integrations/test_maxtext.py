@@ -126,3 +126,24 @@ def test_every_trained_target_is_the_next_token_of_the_document(
     pieces = [each[i : i + length] for each in documents for i in range(0, len(each), length)]
     assert sorted(pairs) == sorted(pair for piece in pieces for pair in pairwise(piece))
     assert all(column.dtype == np.int32 for row in map(fields, rows) for column in row.values())
+
+
+@pytest.mark.parametrize("name", ["input_ids", "ids"])
+def test_rows_name_their_tokens_as_for_causal_lm(name: str) -> None:
+    documents = [{name: np.arange(1, n)} for n in (3, 5, 9)]
+    row = next(iter(ps.from_sequence(documents).pack(8)))
+    wanted = next(iter(ps.from_sequence([row[name] for row in documents]).pack(8)))
+    assert plain([fields(row)]) == plain([fields(wanted)])
+    ds = ps.from_sequence(documents).pack(8).repeat()
+    (batch,) = islice(train_iterator(ds)(config(), "mesh", [0]).local_iterator, 1)
+    assert batch["inputs"].shape == (4, 8)
+
+
+def test_other_batches_are_refused() -> None:
+    two = {"a": np.arange(3), "b": np.arange(3), "segment_ids": np.ones(3, int)}
+    with pytest.raises(ps.DataError, match=r"maxtext.fields takes rows .* not a, b"):
+        fields(two)
+    with pytest.raises(ps.DataError, match=r"not one with x: map over .pack"):
+        fields({"x": np.arange(3)})
+    with pytest.raises(ps.DataError, match="with positions, not one with tokens, segment_ids"):
+        fields({"tokens": np.arange(3), "segment_ids": np.ones(3, int)})

@@ -267,3 +267,62 @@ def test_jagged_fields_of_which_torch_has_no_dtype_stay_as_they_are() -> None:
     rows = ps.from_sequence([{"x": np.ones(2, np.longdouble)}, {"x": np.ones(1, np.longdouble)}])
     (batch,) = ps.Loader(rows.batch(2, collate=ps.jagged(["x"])), to="torch")
     assert batch["x"][0].dtype == np.longdouble
+
+
+HASHES = [2**63 + 1, 2**64 - 1, 2**63, 2**63 + 7]
+
+
+def hash_samples(name: str, folder: Any) -> ps.Dataset:
+    """Return samples with a hash, as each kind of input holds them."""
+    if name == "parquet":
+        pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+        pq.write_table(pa.table({"h": pa.array(HASHES, pa.uint64())}), folder / "h.parquet")
+        return ps.read(folder / "h.parquet")
+    if name == "jsonl":
+        (folder / "h.jsonl").write_text("".join(f'{{"h": {one}}}\n' for one in HASHES))
+        return ps.read(folder / "h.jsonl")
+    make: dict[str, Callable[[int], Any]] = {
+        "int": int,
+        "list": lambda one: [one, one],
+        "scalar": np.ulonglong,
+        "array": lambda one: np.full(2, one, np.ulonglong),
+        "other end": lambda one: np.full(2, one, np.dtype(np.ulonglong).newbyteorder()),
+        "no axis": lambda one: np.array(one, np.ulonglong),
+        "signed": lambda one: np.full(2, one - 2**63, np.longlong),
+    }
+    return ps.from_sequence([{"h": make[name](one)} for one in HASHES])
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["parquet", "jsonl", "int", "list", "scalar", "array", "other end", "no axis", "signed"],
+)
+def test_large_hashes_are_tensors_wherever_they_come_from(name: str, tmp_path: Any) -> None:
+    ds = hash_samples(name, tmp_path)
+    (batch,) = ds.batch(4)
+    char = np.dtype(np.int64 if name == "signed" else np.uint64).char
+    assert batch["h"].dtype.char == char
+    wanted = [sample["h"] for sample in ds]
+    wanted = [one if isinstance(one, int | list) else one.tolist() for one in wanted]
+    assert batch["h"].tolist() == wanted
+    if name != "other end":  # torch takes no foreign byte order
+        assert torch.from_numpy(batch["h"]).tolist() == wanted
+    for workers in (0, 2):
+        (tensors,) = ps.Loader(ds.batch(4), to="torch", workers=workers)
+        assert isinstance(tensors["h"], torch.Tensor) and tensors["h"].tolist() == wanted
+    apart = [*ps.Loader(ds, to="torch")]
+    if name in ("array", "other end", "no axis", "signed"):
+        assert [sample["h"].tolist() for sample in apart] == wanted
+
+
+def test_packed_and_padded_rows_of_large_hashes_are_tensors() -> None:
+    from penstock.text import Padded
+
+    ds = ps.from_sequence([{"h": np.full(2, one, np.ulonglong)} for one in HASHES])
+    for dtype in (np.ulonglong, "uint64"):
+        for batches in (
+            ds.pack(4, dtype=dtype).batch(2),
+            ds.batch(4, collate=Padded(dtype=dtype)),
+        ):
+            for batch in ps.Loader(batches, to="torch"):
+                assert batch["h"].dtype == torch.uint64

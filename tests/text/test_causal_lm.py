@@ -317,6 +317,32 @@ def test_batches_of_another_form_are_refused(batch: Any, message: str) -> None:
         CausalLM()(batch)
 
 
+@pytest.mark.parametrize("name", ["input_ids", "ids", "token_ids"])
+def test_the_only_packed_feature_is_the_tokens_whatever_its_name(name: str) -> None:
+    docs = [{name: doc, "loss_mask": doc % 2 > 0} for doc in documents([3, 5, 4])]
+    plain = [{**doc, "tokens": doc[name]} for doc in docs]
+    for doc in plain:
+        del doc[name]
+    for build in (lambda ds: ds.pack(4).batch(2), lambda ds: ds.batch(2, collate=Padded())):
+        made, wanted = ([*build(ps.from_sequence(rows)).map(CausalLM())] for rows in (docs, plain))
+        assert [as_lists(batch) for batch in made] == [as_lists(batch) for batch in wanted]
+
+
+def test_a_planned_column_of_files_becomes_ids_and_labels(tmp_path: Any) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    rows = [list(range(n % 5 + 1)) for n in range(20)]
+    pq.write_table(pa.table({"ids": rows, "kinds": rows}), tmp_path / "t.parquet")
+    ds = ps.read(tmp_path / "t.parquet", columns=["ids"], lengths="ids").pack(4)
+    named = ds.rename({"ids": "input_ids"})
+    assert len(ds) == len(named) == 15
+    made, wanted = ([*part.batch(2).map(CausalLM())] for part in (ds, named))
+    assert [as_lists(batch) for batch in made] == [as_lists(batch) for batch in wanted]
+    two = ps.read(tmp_path / "t.parquet", columns=["ids", "kinds"], lengths="ids").pack(4)
+    with pytest.raises(DataError, match=r'not ids, kinds.*rename\(\{"ids": "input_ids"\}\) after'):
+        next(iter(two.batch(2).map(CausalLM())))
+    assert len([*two.rename({"ids": "input_ids"}).batch(2).map(CausalLM())]) == 8
+
+
 # ---------------------------------------------------------------- in a run
 
 

@@ -157,3 +157,13 @@ def test_documents_of_model_batches_are_apart_and_without_padding() -> None:
 def test_completion_masks_are_shown() -> None:
     shown = show_tokens({"input_ids": [5, 6, 7], "completion_mask": [0, 0, 1]}, bpe())
     assert shown.documents[0].mask == [False, False, True]
+
+
+def test_packed_rows_are_shown_whatever_the_name_of_their_tokens() -> None:
+    documents = [{"ids": np.arange(n), "loss_mask": np.arange(n) > 1} for n in (3, 4)]
+    batch = next(iter(ps.from_sequence(documents).pack(8).batch(1)))
+    shown = show_tokens(batch, bpe()).documents
+    assert [(one.name, one.ids) for one in shown] == [
+        ("document 1", [0, 1, 2]),
+        ("document 2", [0, 1, 2, 3]),
+    ]

@@ -58,6 +58,22 @@ def _require_readable(values: Any) -> None:
             raise InexactError(message, index) from None
 
 
+def name_by_width(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype of 64-bit integers that torch knows, for an equal one of C's `long long`.
+
+    NumPy makes `ulonglong` of Python integers from 2^63 on.
+
+    >>> name_by_width(np.dtype(np.ulonglong)).char == np.dtype(np.uint64).char
+    True
+    """
+    return np.dtype(dtype.str) if dtype.char in "qQ" else dtype
+
+
+def name_dtype_by_width(array: Array) -> Array:
+    """Return an array over the same memory, with the dtype of `name_by_width`."""
+    return array.view(name_by_width(array.dtype)) if array.dtype.char in "qQ" else array
+
+
 def find_common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     """Return the dtype that holds the values of all arrays unchanged.
 
@@ -79,9 +95,10 @@ def find_common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
     """
     for index, array in enumerate(arrays):
         require_unmasked(array, index)
-    dtypes = {array.dtype for array in arrays if array.size}
+    dtypes = {name_by_width(array.dtype) for array in arrays if array.size}
     if not dtypes:
-        return next((array for array in arrays if not is_untyped(array)), arrays[0]).dtype
+        typed = next((array for array in arrays if not is_untyped(array)), arrays[0])
+        return name_by_width(typed.dtype)
     if len(dtypes) == 1:
         return dtypes.pop()
     kinds = {dtype.kind for dtype in dtypes}
@@ -111,7 +128,7 @@ def find_common_dtype(arrays: Sequence[Array]) -> np.dtype[Any]:
 
 def _promote_integers(arrays: Sequence[Array], promoted: np.dtype[Any]) -> np.dtype[Any]:
     if promoted.kind in "biu":
-        return promoted
+        return name_by_width(promoted)
     ranges = [(int(array.min()), int(array.max())) if array.size else (0, 0) for array in arrays]
     if max(high for _, high in ranges) <= np.iinfo(_INT64).max:
         return _INT64
@@ -168,7 +185,7 @@ def make_exact_array(values: Any) -> Array:
             for leaf in _iter_leaves([value]):
                 require_unmasked(leaf, index)
     if kind in "biuO" or not isinstance(values, list | tuple):
-        return array
+        return name_dtype_by_width(array)
     if not array.size:
         typed = any(isinstance(leaf, np.ndarray) for leaf in _iter_leaves(cast("Any", values)))
         return array if typed else array.astype(np.int64)
@@ -248,7 +265,7 @@ def choose_packed_dtype(
     dtype('float32')
     """
     if dtype is not None:
-        return np.dtype(dtype)
+        return name_by_width(np.dtype(dtype))
     typed = [piece for piece in pieces if piece.size] or [
         piece for piece in pieces if not is_untyped(piece)
     ]

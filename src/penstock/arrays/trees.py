@@ -25,6 +25,7 @@ from .dtypes import (
     cast_to_common_dtype,
     concatenate,
     make_exact_array,
+    name_dtype_by_width,
     require_unmasked,
 )
 from .shared_buffers import allocate_shared
@@ -347,9 +348,10 @@ def _collate_arrays(values: Sequence[Any], path: str) -> Any:
     if len({value.dtype for value in values}) > 1:
         values = cast_to_common_dtype(values)
     if not shape:
-        return np.stack(values)
+        return name_dtype_by_width(np.stack(values))
     # Faster than numpy.stack, which creates a view of every array first.
-    return np.concatenate(values, out=allocate_shared(values)).reshape(len(values), *shape)
+    stacked = np.concatenate(values, out=allocate_shared(values)).reshape(len(values), *shape)
+    return name_dtype_by_width(stacked)
 
 
 def _collate_tensors(values: Sequence[Any], path: str) -> Any:

@@ -72,7 +72,7 @@ def audit(
             "file with -o"
         )
     target = open_run(mixture, state, ranks, allow=allow)
-    target.require_separate_output(out)
+    target.require_separate_output(out, state)
     step_range = parse_steps(target, steps)
     lines = target.rows.audit(step_range, key=key)
     if out is None:

@@ -64,6 +64,8 @@ def convert(
     from penstock.engine.base.shown import counted
     from penstock.mixture_files import dump
 
+    if out.resolve() == file.resolve():
+        raise ConfigError(f"{out} is an input of this command: name another output file")
     converted = convert_with_keys(
         file, kind, pick, files=dict(map(_parse_file_rule, files or ())), ranks=ranks
     )

@@ -66,7 +66,7 @@ def plan(
     from penstock.report import shares
 
     target = open_run(mixture, state, allow=allow)
-    target.require_separate_output(out)
+    target.require_separate_output(out, state)
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
@@ -161,7 +161,7 @@ def report(
     from penstock.report.full_report import write
 
     target = open_run(mixture, state, allow=allow)
-    target.require_separate_output(out)
+    target.require_separate_output(out, state)
     horizon = target.horizon(steps)
     write(out, target, horizon)
     result = {"mixture": str(mixture), "unit": target.unit, "steps": horizon, "report": str(out)}

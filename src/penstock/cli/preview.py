@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
+import numpy as np
 import typer
 
 import penstock as ps
+from penstock.arrays.trees import leading_size, map_leaves
 
 from .common import AllowOption, JsonOption, handle_errors, print_result, print_text
 from .verify import CacheOption, Format
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from penstock.mixture_files import Grant
+    from penstock.mixture_files.model import MixtureFile
     from penstock.text import ShownDocument
 
 _PIPE_WIDTH = 1_000  # characters of a line if the output is no terminal
@@ -104,23 +108,26 @@ def _read_mixture(path: str, at: int, count: int, allow: list[str] | None) -> li
     from penstock.mixture_files import read_model
 
     dataset = ps.load(path, allow=cast("list[Grant]", allow or []))
-    model, _ = read_model(path, allow or ())
-    size = model.batch.size if model is not None and model.batch is not None else 1
-    rows = islice(_iterate_rows(dataset.skip(at // size), at - at % size), at % size, None)
-    found = list(islice(rows, count))
+    model = cast("MixtureFile", read_model(path, allow or ())[0])
+    batch = model.batch
+    split = _keep_row if batch is None else list if batch.collate == "list" else _split_stack
+    size = batch.size if batch is not None else 1
+    first = at - at % size
+    rows = _iterate_rows(dataset.skip(at // size), first, split, model.pack is not None)
+    found = list(islice(rows, at % size, at % size + count))
     if not found:
         raise ps.ConfigError(f"--at {at}: {path} has fewer rows; give a smaller index")
     return found
 
 
-def _iterate_rows(dataset: ps.Dataset, first: int) -> Iterator[_Row]:
+def _iterate_rows(
+    dataset: ps.Dataset, first: int, split: Callable[[Any], list[Any]], is_packed: bool
+) -> Iterator[_Row]:
     """Yield the rows of a dataset, with the keys of their documents."""
-    from penstock.text.shown_tokens import iterate_rows
-
     number, items = first, iter(dataset)
     for item in items:
-        rows, keys = list(iterate_rows(item)), list(items.keys())
-        sizes = [_count_documents(row) for row in rows]
+        rows, keys = split(item), list(items.keys())
+        sizes = [_count_documents(row) if is_packed else 1 for row in rows]
         is_known = sum(sizes) == len(keys)
         for row, documents in zip(rows, sizes, strict=True):
             own, keys = keys[:documents], keys[documents:]
@@ -128,11 +135,25 @@ def _iterate_rows(dataset: ps.Dataset, first: int) -> Iterator[_Row]:
             number += 1
 
 
-def _count_documents(row: Any) -> int:
-    if not isinstance(row, Mapping):
-        return 1
-    segments = cast("Mapping[str, Any]", row).get("segment_ids")
-    return 1 if segments is None else int(max(segments, default=0))
+def _keep_row(row: Any) -> list[Any]:
+    return [row]
+
+
+def _split_stack(batch: Any) -> list[Any]:
+    """Return the rows of a stacked batch: the entries of its columns, however nested."""
+    return [
+        map_leaves(partial(_take_entry, number), batch, lists=False)
+        for number in range(leading_size(batch))
+    ]
+
+
+def _take_entry(number: int, column: Any) -> Any:
+    return column[number]
+
+
+def _count_documents(row: Mapping[str, Any]) -> int:
+    """Return the number of documents in a packed row."""
+    return int(np.max(row["segment_ids"], initial=0))
 
 
 def _choose_tokenizer(path: str | None, allow: list[str] | None) -> str:

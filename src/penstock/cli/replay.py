@@ -66,6 +66,7 @@ def replay(
             "file with -o"
         )
     target = open_run(mixture, state, allow=allow)
+    target.require_separate_output(out, against, state)
     step_range = parse_steps(target, steps)
     lines = _iter_records(target, step_range)
     expected = None if against is None else _read_dump(against)

@@ -55,7 +55,7 @@ def seen(
     from penstock.stores.outputs import writer
 
     target = open_run(mixture, state, allow=allow)
-    target.require_separate_output(out)
+    target.require_separate_output(out, state)
     step = target.horizon(None) if before is None and state is None else before
     if step is not None and target.end is not None and step > target.end:
         raise ConfigError(

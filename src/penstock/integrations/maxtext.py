@@ -22,6 +22,7 @@ from ..dataset import Dataset
 from ..engine.runtime.executors import ExecutorName
 from ..errors import ConfigError, DataError
 from ..loader import Loader
+from ..text.causal_lm import require_rows
 
 IteratorFactory = Callable[[Any, Any, Sequence[int]], Any]
 """`(config, mesh, process_indices)` -> an iterator of global batches: an entry in MaxText's table."""
@@ -100,18 +101,28 @@ def fields(batch: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[np.in
     has `targets_segmentation` 0, like padding.
 
     Args:
-        batch: a packed row, or a batch of them: `tokens`, `segment_ids`, `positions`.
+        batch: a packed row, or a batch of them: `segment_ids`, `positions`, and `tokens` or
+            `input_ids`; the only feature of integers has any name.
 
     Returns:
         The renamed fields, as int32 arrays.
+
+    Raises:
+        DataError: for other batches, and for numbers beyond int32.
 
     >>> row = {"tokens": [5, 6, 7, 8, 0], "segment_ids": [1, 1, 2, 2, 0], "positions": [0, 1, 0, 1, 0]}
     >>> found = fields({name: np.array(column) for name, column in row.items()})
     >>> found["targets"].tolist(), found["targets_segmentation"].tolist()
     ([6, 7, 8, 0, 0], [1, 0, 2, 0, 0])
     """
+    rows, name = require_rows(batch, "maxtext.fields")
+    if "positions" not in rows:
+        raise DataError(
+            f"maxtext.fields takes packed rows with positions, not one with {', '.join(rows)}: give it "
+            "rows of pack(length), without a map that drops a column"
+        )
     tokens, segments, positions = (
-        _cast_to_int32(batch, name) for name in ("tokens", "segment_ids", "positions")
+        _cast_to_int32(rows, column) for column in (name, "segment_ids", "positions")
     )
     targets, trained = np.zeros_like(tokens), np.zeros_like(segments)
     targets[..., :-1] = tokens[..., 1:]

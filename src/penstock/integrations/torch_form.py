@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..arrays.columnar import Jagged
+from ..arrays.dtypes import name_dtype_by_width
 from ..arrays.trees import iter_leaves, map_leaves
 from ..errors import ConfigError, make_missing_extra_error
 
@@ -138,7 +139,7 @@ def _tensor(value: Any) -> Any:
         return _torch.nested.nested_tensor_from_jagged(values, _tensor(value.offsets))
     if not isinstance(value, np.ndarray) or isinstance(value, np.ma.MaskedArray):
         return cast("Any", value)
-    array = cast("np.ndarray[Any, Any]", value)
+    array = name_dtype_by_width(cast("np.ndarray[Any, Any]", value))
     try:
         if array.flags.writeable:
             with suppress(ValueError):

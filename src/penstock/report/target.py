@@ -38,6 +38,7 @@ from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
 from penstock.plan import Plan
 from penstock.posttraining.replacements import ReplacedDraws
+from penstock.stores import parse_location
 from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
 from penstock.types import Sizer, is_source
@@ -316,12 +317,21 @@ class Target:
         shown = repr(leaf.source.read(np.asarray([index]))[0])
         return shown if len(shown) <= _MAX_TEXT_LENGTH else f"{shown[:_MAX_TEXT_LENGTH]}..."
 
-    def require_separate_output(self, out: Path | None) -> None:
-        """Raise `ConfigError` if an output would overwrite the mixture file or a file of its data."""
+    def require_separate_output(self, out: Path | None, *read: Path | None) -> None:
+        """Raise `ConfigError` if an output would overwrite a file that the command reads.
+
+        These are the mixture file, the files of its data and of `exclude`, and `read`.
+        """
+        if out is None:
+            return
         files = [as_row_files(leaf.source) for leaf in self.leaves]
         inputs = {self.path, *(path for file in files if file for path in file.paths)}
-        if out and out.resolve() in {path.resolve() for path in inputs if not is_remote(path)}:
+        if self.model.exclude is not None:
+            inputs.add(parse_location(self.model.exclude))
+        if out.resolve() in {path.resolve() for path in inputs if not is_remote(path)}:
             raise ConfigError(f"{out} is an input of {self.path.name}: name another output file")
+        if out.resolve() in {path.resolve() for path in read if path is not None}:
+            raise ConfigError(f"{out} is an input of this command: name another output file")
 
     @property
     def op(self) -> Op:

@@ -116,6 +116,12 @@ def convert_to_json(value: Any) -> Any:
     {'a': {'kind': 'PDF', 'bytes': 8}, 'b': {'dtype': 'int64', 'shape': [2], 'first': [0, 1]}}
     """
     match value:
+        case np.bool_():
+            return bool(value)
+        case np.integer():
+            return int(cast("np.integer[Any]", value))
+        case np.floating():
+            return convert_to_json(float(cast("np.floating[Any]", value)))
         case bytes():
             return {"kind": detect_media_type(value), "bytes": len(value)}
         case np.ndarray():

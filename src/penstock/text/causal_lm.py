@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ..arguments import check_choice, check_int
 from ..arrays.dtypes import cast_array
-from ..engine.packing.row import ADDED_COLUMNS
+from ..engine.packing.row import ADDED_COLUMNS, SOURCE_COLUMNS
 from ..errors import ConfigError, DataError
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -43,9 +43,10 @@ Mamba."""
 class CausalLM:
     """Add the fields that trainers want to batches of packed or `Padded` rows.
 
-    Use it in `map` after `batch`. The batch has `tokens` or `input_ids`, and `segment_ids`. It may
-    have `loss_mask` (true for tokens that are learned) and `labels` (instead of the tokens
-    themselves). Other features stay as they are. The fields, for `B` rows of `T`:
+    Use it in `map` after `batch`. The batch has `segment_ids`, and `tokens` or `input_ids`; without
+    these, the tokens are its only feature of integers (see `find_tokens`). It may have `loss_mask`
+    (true for tokens that are learned) and `labels` (instead of the tokens themselves). Other
+    features stay as they are. The fields, for `B` rows of `T`:
 
     - `input_ids`: `[B, T]`.
     - `labels`: `[B, T]`: the token itself, for models that shift (those of transformers do), or the
@@ -127,31 +128,83 @@ class CausalLM:
         self.__qualname__ = f"CausalLM({settings})"
 
     def __call__(self, batch: Any) -> dict[str, Any]:
-        rows = _Rows(_require_rows(batch), self)
-        out = {name: value for name, value in rows.batch.items() if name not in _KNOWN}
+        rows = _Rows(*require_rows(batch, "CausalLM"), self)
+        known = {rows.tokens_name, *_KNOWN}
+        out = {name: value for name, value in rows.batch.items() if name not in known}
         if self.flatten:
             out = {name: rows.flattened(value) for name, value in out.items()}
         return out | {field: _MAKERS[field](rows) for field in self.fields}
 
 
-def _require_rows(batch: Any) -> Mapping[str, Any]:
-    """Return a batch of rows.
+class NamedRows(NamedTuple):
+    """A batch of packed or padded rows, and the name of its tokens."""
+
+    batch: Mapping[str, Any]
+    tokens_name: str
+
+
+def require_rows(batch: Any, owner: str) -> NamedRows:
+    """Return packed or padded rows with the name of their tokens.
+
+    Args:
+        batch: a row, or a batch of rows.
+        owner: the function that takes them, for the error.
 
     Raises:
-        DataError: for any other batch.
+        DataError: if the batch has no `segment_ids`, or no feature that must be the tokens.
     """
     fields = cast("Mapping[str, Any]", batch if isinstance(batch, Mapping) else {})
-    tokens = fields.get("tokens", fields.get("input_ids"))
-    ids = cast("Array", fields.get("segment_ids"))
-    if tokens is None or np.shape(tokens) != np.shape(ids) or not np.ndim(ids):
-        description = (
-            f"one with {', '.join(fields)}" if fields else f"a {type(cast(object, batch)).__name__}"
-        )
+    name, segments = find_tokens(fields), cast("Any", fields.get("segment_ids"))
+    if name is not None and np.ndim(segments) and np.shape(fields[name]) == np.shape(segments):
+        return NamedRows(fields, name)
+    names = _find_token_columns(fields)
+    if name is None and names:
         raise DataError(
-            f"CausalLM takes batches with tokens (or input_ids) and segment_ids, not {description}: "
-            "map over .pack(length).batch(n) or over .batch(n, collate=Padded())"
+            f"{owner} takes rows with tokens or input_ids, or one feature of integers, not "
+            f"{', '.join(names)}: name the tokens before, as in "
+            f'.rename({{"{names[0]}": "input_ids"}}) after .pack(length)'
         )
-    return fields
+    description = (
+        f"one with {', '.join(fields)}" if fields else f"a {type(cast(object, batch)).__name__}"
+    )
+    raise DataError(
+        f"{owner} takes batches with tokens (or input_ids) and segment_ids, not {description}: "
+        "map over .pack(length).batch(n) or over .batch(n, collate=Padded())"
+    )
+
+
+def find_tokens(columns: Mapping[str, Any], prefix: str = "") -> str | None:
+    """Return the name of the tokens of a row or a batch, or `None`.
+
+    This is `tokens` or `input_ids`. Packed and padded rows may have another name: their only feature
+    with an integer for every token, apart from fields that have a meaning, such as `labels`.
+
+    Args:
+        columns: field -> values.
+        prefix: the beginning of the names, as "chosen_".
+
+    >>> row = {"ids": np.arange(3), "labels": np.arange(3), "segment_ids": np.ones(3, np.int32)}
+    >>> find_tokens(row), find_tokens({"ids": np.arange(3)})
+    ('ids', None)
+    """
+    for name in _TOKEN_NAMES:
+        if prefix + name in columns:
+            return prefix + name
+    names = _find_token_columns(columns) if not prefix else []
+    return names[0] if len(names) == 1 else None
+
+
+def _find_token_columns(columns: Mapping[str, Any]) -> list[str]:
+    """Return the features of packed rows that could be tokens under another name."""
+    shape = np.shape(cast("Any", columns.get("segment_ids")))
+    return [
+        name
+        for name, value in columns.items()
+        if shape
+        and name not in _KNOWN | SOURCE_COLUMNS
+        and getattr(value, "shape", None) == shape
+        and np.asarray(value).dtype.kind in "iu"
+    ]
 
 
 class _DocumentBounds(NamedTuple):
@@ -164,8 +217,8 @@ class _DocumentBounds(NamedTuple):
 class _Rows:
     """A batch of rows with derived document boundaries."""
 
-    def __init__(self, batch: Mapping[str, Any], config: CausalLM) -> None:
-        self.batch, self.config = batch, config
+    def __init__(self, batch: Mapping[str, Any], tokens_name: str, config: CausalLM) -> None:
+        self.batch, self.tokens_name, self.config = batch, tokens_name, config
         self.ids: Array = np.asarray(batch["segment_ids"])
 
     @cached_property
@@ -221,9 +274,8 @@ class _Rows:
         return values
 
     def tokens(self) -> Array:
-        """Return the token ids; `_require_rows` checked that they exist."""
-        tokens = self.feature("tokens")
-        return cast("Array", self.feature("input_ids") if tokens is None else tokens)
+        """Return the token ids; `require_rows` checked that they exist."""
+        return cast("Array", self.feature(self.tokens_name))
 
     def labels(self) -> Array:
         ignore, provided = self.config.ignore, self.feature("labels")
@@ -305,4 +357,5 @@ _MAKERS: dict[Field, Callable[[_Rows], Any]] = {
         _Rows.longest,
     ),
 }
+_TOKEN_NAMES = ("tokens", "input_ids")
 _KNOWN = {"tokens", "loss_mask", *ADDED_COLUMNS, *get_args(Field)}

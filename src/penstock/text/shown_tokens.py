@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
+from .causal_lm import find_tokens
 from .token_texts import TokenTexts
 
 _IGNORED_LABEL = -100
-_TOKEN_NAMES = ("tokens", "input_ids")
 _PREFIXES = ("", "chosen_", "rejected_")
 LEARNED_MARKS = ("[[", "]]")
 """Stand around learned tokens in plain text."""
@@ -84,10 +84,11 @@ def show_tokens(row: Any, tokenizer: Any) -> ShownTokens:
     """Return the tokens of a row as text, to see what a model learns.
 
     Args:
-        row: tokens; or a mapping with `tokens` or `input_ids`, and maybe `loss_mask`,
-            `completion_mask` or `labels`. The documents of a packed row are shown one by one, without
-            padding: by `segment_ids`, or by `position_ids` that restart. A preference pair and a
-            batch are shown too. Labels belong to the same token (`shift=False`).
+        row: tokens; or a mapping with `tokens` or `input_ids` (of a packed row also its only feature
+            of integers), and maybe `loss_mask`, `completion_mask` or `labels`. The documents of a
+            packed row are shown one by one, without padding: by `segment_ids`, or by `position_ids`
+            that restart. A preference pair and a batch are shown too. Labels belong to the same
+            token (`shift=False`).
         tokenizer: an object of transformers, tokenizers, tiktoken or sentencepiece; a path or URL;
             or a folder or a name on the hub.
 
@@ -162,13 +163,13 @@ def find_documents(row: Any) -> Iterator[tuple[str, list[int], list[bool] | None
     if not is_found:
         raise DataError(
             f"the row has no tokens; it has {', '.join(map(str, fields)) or 'no fields'}: map it by "
-            "penstock.text.Chat or Tokenise before"
+            "penstock.text.Chat or Tokenise before, or rename its tokens to input_ids"
         )
 
 
 def _find_tokens(fields: Mapping[str, Any], prefix: str) -> tuple[str, Any] | None:
-    names = (name for name in _TOKEN_NAMES if prefix + name in fields)
-    return next(((name, fields[prefix + name]) for name in names), None)
+    name = find_tokens(fields, prefix)
+    return None if name is None else (name.removeprefix(prefix), fields[name])
 
 
 def _require_ids(value: Any) -> list[int]:
