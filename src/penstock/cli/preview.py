@@ -10,11 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
-import numpy as np
 import typer
 
 import penstock as ps
-from penstock.arrays.trees import leading_size, map_leaves
 
 from .common import AllowOption, JsonOption, handle_errors, print_result, print_text
 from .verify import CacheOption, Format
@@ -141,6 +139,8 @@ def _keep_row(row: Any) -> list[Any]:
 
 def _split_stack(batch: Any) -> list[Any]:
     """Return the rows of a stacked batch: the entries of its columns, however nested."""
+    from penstock.arrays.trees import leading_size, map_leaves
+
     return [
         map_leaves(partial(_take_entry, number), batch, lists=False)
         for number in range(leading_size(batch))
@@ -153,6 +153,8 @@ def _take_entry(number: int, column: Any) -> Any:
 
 def _count_documents(row: Mapping[str, Any]) -> int:
     """Return the number of documents in a packed row."""
+    import numpy as np
+
     return int(np.max(row["segment_ids"], initial=0))
 
 
