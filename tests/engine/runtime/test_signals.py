@@ -251,6 +251,8 @@ def test_closing_that_is_interrupted_is_closed_by_another_call(executor: Any, wo
     assert not our_threads()
 
 
+# A pair of sockets that is interrupted before it has a name is closed by the collector.
+@pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 @pytest.mark.parametrize(("executor", "workers"), EXECUTORS)
 def test_a_loader_whose_making_is_interrupted_leaves_nothing(executor: Any, workers: int) -> None:
     ds, before = ps.from_sequence(range(9)).map(str), children()
