@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from collections.abc import Sequence
 from itertools import combinations, product
 from typing import Any
@@ -37,6 +38,12 @@ def as_lists(item: Any) -> Any:
 
 # Frameworks that take seconds to import.
 FRAMEWORKS = ("torch", "torchdata", "jax", "orbax", "lightning", "transformers", "datasets")
+
+
+def wait_for_ranks(ranks: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait for processes, and assert that none fails; an error shows what they wrote."""
+    errors = [process.communicate(timeout=300)[1] for process in ranks]
+    assert not any(process.returncode for process in ranks), "\n".join(errors)[-4000:]
 
 
 def imports_a_framework(code: str) -> bool:

@@ -1169,7 +1169,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
 
         Args:
             length: tokens in a row; or, for `concat_split` over known lengths, a `Schedule` of numbers
-                by steps or tokens: each length begins with a global step, and `batch` comes next.
+                by steps or tokens. Each length begins with a global step; only `map`, `limit` and
+                `batch` may follow.
             method: "concat_split"; "first_fit", which fills the first open row with room; or
                 "best_fit", which fills the fullest one, so rows stay open longer.
             long: handling of documents over `length` by `first_fit` and `best_fit`: "split" them,

@@ -104,7 +104,7 @@ def test_wrong_arguments_are_named(make: Any, said: str) -> None:
 
 
 def check(held_out: ps.Dataset, train: ps.Dataset | ps.Loader, *said: str) -> None:
-    """Assert that a set is refused with these words; that it passes without any."""
+    """Assert that a set is an error with these words; without words, that it passes."""
     if not said:
         ps.eval_loaders({"held": held_out}, train=train, rows=1_000)
         return

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
+from helpers import wait_for_ranks
 from integrations.source_losses import STEPS
 from jax_ranks import crew, free_port
 from penstock.integrations.losses import mean_by_source, sum_by_source
@@ -166,8 +167,7 @@ def test_packed_and_padded_runs_of_torch_measure_equal_losses(tmp_path: Path) ->
         )
         for rank, path in enumerate(paths)
     ]
-    errors = [process.communicate(timeout=300)[1] for process in ranks]
-    assert not any(process.returncode for process in ranks), "\n".join(errors)[-4000:]
+    wait_for_ranks(ranks)
     check_forms([json.loads(path.read_text()) for path in paths], rtol=1e-12)
 
 

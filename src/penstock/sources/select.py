@@ -365,7 +365,7 @@ def require_comparable(values: Any, condition: Any, column: str, path: Path) -> 
         path: The file, for the message.
 
     Raises:
-        ConfigError: The condition does not fit the type; the message is that of `open_files`.
+        ConfigError: The condition does not fit the type; with the message of `open_files`.
     """
     normalized = normalize_selection({column: condition})[column]
     for joined, _ in _join_pieces(iter([(values, 0)])):

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.example_counts import examples
 
 import penstock as ps
+from example_counts import examples
 
 LENGTHS = st.sampled_from([4, 6, 16, 40])
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.example_counts import examples
 
 import penstock as ps
+from example_counts import examples
 from penstock.text import CausalLM, Padded
 
 NAMES = ("code", "text", "web")

@@ -297,11 +297,7 @@ class Packing(RowBuilder):
             return [self.build(group, part) for group, part in zip(groups, parts, strict=True)]
         return [{name: column[0] for name, column in row.items()} for row in stacks]
 
-    def build_with_sources(
-        self, values: Sequence[Sequence[Piece]], sources: Array
-    ) -> list[dict[str, Any]]:
-        """Build the rows of groups, with the sources of their pieces."""
-        return self.many(values, sources)
+    build_with_sources = many
 
     def stack(
         self,
@@ -370,11 +366,7 @@ class PackedBatches:
             return [self._collate(groups[a:b], parts[a:b]) for a, b in pairwise(edges)]
         return stacks
 
-    def build_with_sources(
-        self, values: list[list[Sequence[Piece]]], sources: Array
-    ) -> list[dict[str, Any]]:
-        """Build batches, with the sources of their pieces."""
-        return self.many(values, sources)
+    build_with_sources = many
 
     def _collate(
         self, groups: list[Sequence[Piece]], sources: Sequence[Array | None]

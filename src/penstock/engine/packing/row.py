@@ -253,7 +253,7 @@ def _count_untrained(
     form: RowFormat,
     blocks: list[int],
 ) -> None:
-    """Count and log the documents of rows of which no token carries loss.
+    """Count and log the documents of rows in which no token carries loss.
 
     A document that continues in another row does not count. Its first token is never predicted.
     """
