@@ -31,6 +31,13 @@ from ..changes.adopt import (
     with_other_rows,
 )
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.next_pass import (
+    begin_streams_with_next_pass,
+    begin_with_next_pass,
+    find_next_pass,
+    require_adopted_passes,
+    require_reweighed_passes,
+)
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..changes.row_lengths import keep_row_lengths
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
@@ -547,41 +554,30 @@ class Session:
         home = self._base.remembered(body.pipeline)
         lanes = None if self.group else (body.lanes or 1, self.lanes)
         saved, home = home, with_steps_of(self.base, home, lanes)
-        base, adopting = home.flow, False
-        rows = {name: n for name, each in body.data.items() if type(n := each.get("length")) is int}
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
-        if body.fingerprint != home.fingerprint or body.pipeline != home.description:
-            if not adopt and home is saved:
-                raise make_other_pipeline_error(body.pipeline, self.description)
-            if self.group:
-                changes = keep_row_lengths(base, body, body.pipeline, changes)
-            places = self._mixture_positions(body, cursors)
-            found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
-            self.adopted += (body.fingerprint,)
-            if home is not saved:
-                start = 0 if body.pass_sizes is None else body.pass_sizes.start(self.epoch)
-                row = start + parse_cursor_int(cursors[0])
-                found = found._replace(edits=keep_changes(found.edits, changes, row, base))
-            changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
-            cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
-            adopting = True
-        if adopt and self.group:
-            at = parse_cursor_int(cursors[0])
-            changes = with_other_rows(base, changes, rows, self.epoch, at, body.pass_sizes)
+        other = body.fingerprint != home.fingerprint or body.pipeline != home.description
+        if other and not adopt and home is saved:
+            raise make_other_pipeline_error(body.pipeline, self.description)
+        self.adopted += (body.fingerprint,) if other else ()
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
-        self._base, self.changes = home, changes
-        self.flow = self._apply_changes(changes)
+        self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
-        cursor = self._cursor_of_rank(body, cursors)
-        if adopt:
-            cursor = without_witnesses(cursor)
-        require = RankStream.require_last if adopt else RankStream.require_same
-        opened, out = self._open_at(
-            cursor, lambda opened: require(opened, self.epoch, cursor, body)
-        )
+        try:
+            within, cursors = self._changes_within(body, cursors, changes, adopt, other, regrouped)
+            opened, out, cursor = self._open_changed(body, cursors, within, adopt)
+        except StateError:
+            later, until = self._changes_by_pass(body, cursors, changes) if adopt else (None, 0)
+            if later is None:
+                raise
+            opened, out, cursor = self._open_changed(body, cursors, later, adopt)
+            if until:
+                notes.append(
+                    f"the run follows the new pipeline from pass {until} on; ask the plan of an "
+                    "earlier state about the passes before"
+                )
         for check in opened.witnesses:
             _check_witness(check)
         if self.group:
@@ -598,9 +594,78 @@ class Session:
                 )
         self.notes = log_notes(notes)
         if self.section is not None:
-            self.section = self.section.load(body, self, adopting)
+            self.section = self.section.load(body, self, other)
         self._replace_open(opened, out)
         self._before = body.step - self.items
+
+    def _changes_within(
+        self,
+        body: SavedState,
+        cursors: Mapping[int, Json],
+        changes: tuple[Edit, ...],
+        adopt: bool,
+        other: bool,
+        regrouped: bool,
+    ) -> tuple[tuple[Edit, ...], Mapping[int, Json]]:
+        """Return the changes of a run that continues its pass, and the cursors of its lanes.
+
+        Args:
+            body: the state.
+            cursors: the cursors of its lanes.
+            changes: the changes in it.
+            adopt: whether another pipeline may continue.
+            other: whether one does.
+            regrouped: whether it has other global steps, which its mixtures depend on.
+        """
+        base, rows = self.base, body.row_counts
+        if other:
+            before = changes = (
+                keep_row_lengths(base, body, body.pipeline, changes) if self.group else changes
+            )
+            places = self._mixture_positions(body, cursors)
+            found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
+            changes = found.edits
+            if regrouped:
+                start = 0 if body.pass_sizes is None else body.pass_sizes.start(self.epoch)
+                row = start + parse_cursor_int(cursors[0])
+                changes = keep_changes(changes, before, row, base)
+            require_adopted_passes(base, changes, before, self.epoch)
+            migration = Migration(found.streams, body.lanes or 1, self.epoch)
+            cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
+        if adopt and self.group:
+            at = parse_cursor_int(cursors[0])
+            changes = with_other_rows(base, changes, rows, self.epoch, at, body.pass_sizes)
+        return changes, cursors
+
+    def _changes_by_pass(
+        self, body: SavedState, cursors: Mapping[int, Json], changes: tuple[Edit, ...]
+    ) -> tuple[tuple[Edit, ...] | None, int]:
+        """Return the changes of a run whose next pass is one of this pipeline, and that pass; None
+        within a pass.
+        """
+        base, mixtures, rows, sizes = self.base, body.mixtures, body.row_counts, body.pass_sizes
+        if not self.group:
+            begins = all(cursor is None for cursor in cursors.values())
+            found = begin_streams_with_next_pass(base, changes, mixtures, rows) if begins else None
+            return found, self.epoch
+        until = None if sizes is None else find_next_pass(sizes, self.epoch, body.position)
+        if sizes is None or until is None:
+            return None, self.epoch
+        return begin_with_next_pass(base, changes, mixtures, rows, sizes, until), until
+
+    def _open_changed(
+        self, body: SavedState, cursors: Mapping[int, Json], changes: tuple[Edit, ...], adopt: bool
+    ) -> tuple[RankStream, Delivery, Json]:
+        """Open the tree with changes at the position of a state; return its cursor too."""
+        self.changes, self.flow = changes, self._apply_changes(changes)
+        cursor = self._cursor_of_rank(body, cursors)
+        if adopt:
+            cursor = without_witnesses(cursor)
+        require = RankStream.require_last if adopt else RankStream.require_same
+        opened, out = self._open_at(
+            cursor, lambda opened: require(opened, self.epoch, cursor, body)
+        )
+        return opened, out, cursor
 
     def _cursor_of_rank(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
         """Return the cursor of this rank in a state.
@@ -685,6 +750,7 @@ class Session:
             self.base, self.changes, weights, at, alone, self._run.builder, reached
         )
         changes = (*self.changes, change)
+        require_reweighed_passes(self.base, changes, max(self.epoch, change.lap))
         past = self._run.capture_past(self.epoch, cursor)
 
         def changes_weights() -> None:
