@@ -98,12 +98,12 @@ def adopt_state(
     """
     require_own_draws(edits)
     builder = Builder(base)
-    kept, taken, moves = compare_mixtures(builder, edits, saved, rows)
+    unchanged, taken, moves = compare_mixtures(builder, edits, saved, rows)
     unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
-    until_then = changed(base, [*kept, *until, *unmixed], epoch)
+    until_then = changed(base, [*unchanged, *until, *unmixed], epoch)
     stands: Mapping[Path, Stand] = places(until_then) if taken else {}
-    now, made = find_histories(builder, indexed=True), list(kept)
+    now, made = find_histories(builder, indexed=True), list(unchanged)
     for path in sorted(
         taken, key=len, reverse=True
     ):  # inner mixtures first: their lengths are lengths of inputs
@@ -133,7 +133,7 @@ class _Compared(NamedTuple):
     """The changes of the mixtures that stay, the former mixtures of those that take over, and the
     names that the inputs of those of streams had."""
 
-    kept: list[Change]
+    unchanged: list[Change]
     taken: dict[Path, tuple[FormerMixture, ...]]
     moves: dict[Path, tuple[str, ...]]
 
@@ -158,7 +158,7 @@ def compare_mixtures(
             mixture_to_json(now[path].mixture)
         )
         if same and (path in streams or not _has_grown(builder, mixes[path], path, others)):
-            out.kept.extend(replace(edit, path=path) for edit in _changes(edits, name))
+            out.unchanged.extend(replace(edit, path=path) for edit in _changes(edits, name))
         elif path in streams:
             out.moves[path] = past.names
         else:
@@ -264,7 +264,8 @@ def _make_out_of_order_error(path: Path) -> StateError:
     return StateError(
         f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, or a "
         "slice, a limit or a shorter input beside it gives its samples again, so it cannot be "
-        "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
+        "changed here; adopt at the end of a pass, after its loop, or shuffle and slice its "
+        "inputs instead"
     )
 
 

@@ -41,7 +41,7 @@ def begin_with_next_pass(
     Its earlier passes are unknown then. Samples that were excluded stay excluded.
     """
     require_own_draws(edits)
-    kept = compare_mixtures(Builder(base), edits, mixtures, rows).kept
+    kept = compare_mixtures(Builder(base), edits, mixtures, rows).unchanged
     others = [edit for edit in edits if not isinstance(edit, Change | RowsBefore)]
     with_all = changed(base, [*kept, *(e for e in others if not isinstance(e, Exclude))])
     builder = Builder(tail_of(with_all).rows)
@@ -61,12 +61,14 @@ def begin_with_next_pass(
 def begin_streams_with_next_pass(
     base: Step, edits: Sequence[Edit], mixtures: Any, rows: Mapping[str, int]
 ) -> tuple[Edit, ...] | None:
-    """Return the changes of a run of streams at the beginning of a pass, which is one of another
-    pipeline; None if samples were excluded, at positions of the former pipeline."""
+    """Return the changes of a run of streams whose next pass is one of another pipeline.
+
+    Return None if samples were excluded, because that was at positions of the former pipeline.
+    """
     require_own_draws(edits)
     if any(isinstance(edit, Exclude) for edit in edits):
         return None
-    kept = compare_mixtures(Builder(base), edits, mixtures, rows).kept
+    kept = compare_mixtures(Builder(base), edits, mixtures, rows).unchanged
     return (*kept, *(edit for edit in edits if not isinstance(edit, Change)))
 
 
@@ -90,8 +92,8 @@ def require_adopted_passes(
         changed(base, edits), changed(base, _without(edits, paths)), paths, epoch
     ):
         raise StateError(
-            f"adopt: {_OLD_LENGTH}; adopt at the end of a pass, or shuffle, repeat and combine the "
-            "inputs of the mixture instead"
+            f"adopt: {_OLD_LENGTH}; adopt at the end of a pass, after its loop, or shuffle, repeat and "
+            "combine the inputs of the mixture instead"
         )
 
 
@@ -101,12 +103,12 @@ def require_reweighed_passes(base: Step, edits: Sequence[Edit], epoch: int) -> N
     change = edits[-1]
     assert isinstance(change, Change) and isinstance(change.event, SetWeights)
     path = change.path
-    own = changed(
+    fresh = changed(
         base, (*_without(edits, {path}), Change(path, 0, SetWeights(0, change.event.weights)))
     )
     if not (
-        _give_equal_passes(changed(base, edits), own, {path}, epoch)
-        and _selects_equally(base, own, path)
+        _give_equal_passes(changed(base, edits), fresh, {path}, epoch)
+        and _selects_equally(base, fresh, path)
     ):
         raise ConfigError(
             f"set_weights: {_OLD_LENGTH}; end the mixture by stop='all_exhausted', or shuffle, "
@@ -128,10 +130,12 @@ def _without(edits: Sequence[Edit], paths: Collection[Path]) -> tuple[Edit, ...]
     return tuple(edit for edit in edits if not (isinstance(edit, Change) and edit.path in paths))
 
 
-def _selects_equally(base: Step, own: Step, path: Path) -> bool:
+def _selects_equally(base: Step, fresh: Step, path: Path) -> bool:
     """Return false if a slice or skip was made for a mixture of another length."""
-    builder, other = (Builder(tail_of(each).rows) for each in (base, own))
+    builder, other = (Builder(_indexed_part(tail_of(each).rows)) for each in (base, fresh))
     step = builder.root
+    if step.reason_not_indexed is not None:
+        return True
     while step.is_elementwise and step.only_input is not None:
         step = step.only_input
     if is_limit(step.describe()) or not find_repeated_leaves(builder.op(builder.root)):
@@ -139,10 +143,10 @@ def _selects_equally(base: Step, own: Step, path: Path) -> bool:
     return bind_mixtures(builder)[path].size == bind_mixtures(other)[path].size
 
 
-def _give_equal_passes(tree: Step, own: Step, paths: Collection[Path], epoch: int) -> bool:
+def _give_equal_passes(tree: Step, fresh: Step, paths: Collection[Path], epoch: int) -> bool:
     """Return whether passes after one have equal lengths and samples by source in two trees with
     other mixtures at some paths."""
-    builder, other = (Builder(_indexed_part(tail_of(each).rows)) for each in (tree, own))
+    builder, other = (Builder(_indexed_part(tail_of(each).rows)) for each in (tree, fresh))
     if builder.root.reason_not_indexed is not None:
         return True
     op, mixtures = builder.op(builder.root), bind_mixtures(builder)

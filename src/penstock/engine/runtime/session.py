@@ -21,32 +21,15 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..changes.adopt import (
-    Places,
-    Stand,
-    adopt_state,
-    describe_mixtures,
-    keep_changes,
-    standing,
-    with_other_rows,
-)
+from ..changes.adopt import Places, Stand, describe_mixtures, standing
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
-from ..changes.next_pass import (
-    begin_streams_with_next_pass,
-    begin_with_next_pass,
-    find_next_pass,
-    require_adopted_passes,
-    require_reweighed_passes,
-)
+from ..changes.next_pass import require_reweighed_passes
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
-from ..changes.row_lengths import keep_row_lengths
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
-from ..steps.limit import migrate_lanes
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.one_source import with_steps_of
-from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
@@ -56,6 +39,7 @@ from ..streams.job import Executor
 from ..streams.journal import Journal, describe_missing_journals, journal_from_json, journal_to_json
 from ..streams.rank_sharding import make_rank_sharding
 from ..streams.stream import Stream
+from .adoption import Adoption
 from .delivery import Delivery
 from .rank_stream import (
     RankStream,
@@ -565,11 +549,16 @@ class Session:
         self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
+        adoption = Adoption(home.flow, body, cursors, changes, bool(self.group))
         try:
-            within, cursors = self._changes_within(body, cursors, changes, adopt, other, regrouped)
-            opened, out, cursor = self._open_changed(body, cursors, within, adopt)
+            if other:
+                places = self._mixture_positions(body, cursors)
+                changes, cursors = adoption.continue_pass(places, regrouped)
+            if adopt and self.group:
+                changes = adoption.with_other_rows(changes)
+            opened, out, cursor = self._open_changed(body, cursors, changes, adopt)
         except StateError:
-            later, until = self._changes_by_pass(body, cursors, changes) if adopt else (None, 0)
+            later, until = adoption.begin_pass() if adopt else (None, 0)
             if later is None:
                 raise
             opened, out, cursor = self._open_changed(body, cursors, later, adopt)
@@ -597,61 +586,6 @@ class Session:
             self.section = self.section.load(body, self, other)
         self._replace_open(opened, out)
         self._before = body.step - self.items
-
-    def _changes_within(
-        self,
-        body: SavedState,
-        cursors: Mapping[int, Json],
-        changes: tuple[Edit, ...],
-        adopt: bool,
-        other: bool,
-        regrouped: bool,
-    ) -> tuple[tuple[Edit, ...], Mapping[int, Json]]:
-        """Return the changes of a run that continues its pass, and the cursors of its lanes.
-
-        Args:
-            body: the state.
-            cursors: the cursors of its lanes.
-            changes: the changes in it.
-            adopt: whether another pipeline may continue.
-            other: whether one does.
-            regrouped: whether it has other global steps, which its mixtures depend on.
-        """
-        base, rows = self.base, body.row_counts
-        if other:
-            before = changes = (
-                keep_row_lengths(base, body, body.pipeline, changes) if self.group else changes
-            )
-            places = self._mixture_positions(body, cursors)
-            found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
-            changes = found.edits
-            if regrouped:
-                start = 0 if body.pass_sizes is None else body.pass_sizes.start(self.epoch)
-                row = start + parse_cursor_int(cursors[0])
-                changes = keep_changes(changes, before, row, base)
-            require_adopted_passes(base, changes, before, self.epoch)
-            migration = Migration(found.streams, body.lanes or 1, self.epoch)
-            cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
-        if adopt and self.group:
-            at = parse_cursor_int(cursors[0])
-            changes = with_other_rows(base, changes, rows, self.epoch, at, body.pass_sizes)
-        return changes, cursors
-
-    def _changes_by_pass(
-        self, body: SavedState, cursors: Mapping[int, Json], changes: tuple[Edit, ...]
-    ) -> tuple[tuple[Edit, ...] | None, int]:
-        """Return the changes of a run whose next pass is one of this pipeline, and that pass; None
-        within a pass.
-        """
-        base, mixtures, rows, sizes = self.base, body.mixtures, body.row_counts, body.pass_sizes
-        if not self.group:
-            begins = all(cursor is None for cursor in cursors.values())
-            found = begin_streams_with_next_pass(base, changes, mixtures, rows) if begins else None
-            return found, self.epoch
-        until = None if sizes is None else find_next_pass(sizes, self.epoch, body.position)
-        if sizes is None or until is None:
-            return None, self.epoch
-        return begin_with_next_pass(base, changes, mixtures, rows, sizes, until), until
 
     def _open_changed(
         self, body: SavedState, cursors: Mapping[int, Json], changes: tuple[Edit, ...], adopt: bool
