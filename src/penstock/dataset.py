@@ -43,6 +43,7 @@ from .arrays.trees import leading_size
 from .engine.base.batch_size import BatchSize
 from .engine.base.row_files import describe_row_location
 from .engine.base.shown import Shown
+from .engine.base.step_plan import RowsByStep
 from .engine.grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from .engine.mixing.rules import Chain, Cycle, Rule, Turns
 from .engine.orders import (
@@ -84,6 +85,7 @@ from .engine.steps.map_with_index import MapWithIndex
 from .engine.steps.mix import Mix
 from .engine.steps.one_source import pack_each_source, with_global_step
 from .engine.steps.op import Op
+from .engine.steps.planned_batches import plan_batches
 from .engine.steps.random_map import RandomMap
 from .engine.steps.read import make_counter, single_source
 from .engine.steps.reorder import Reorder
@@ -978,7 +980,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         drop_remainder: bool = False,
         collate: Callable[[list[Any]], Any] | None = None,
         *,
-        global_batch_size: int | None = None,
+        global_batch_size: int | Schedule | None = None,
     ) -> Dataset:
         """Batch `n` neighbours by stacking them; the last batch of a pass may be short.
 
@@ -995,7 +997,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             drop_remainder: whether to drop the last, short batch of a pass, for equal shapes.
             collate: function from a list of samples to one item. The default stacks numbers and
                 arrays, also inside mappings and tuples, and keeps strings in lists.
-            global_batch_size: samples in a batch of all ranks together; replaces `n`.
+            global_batch_size: samples in a batch of all ranks together; replaces `n`. A `Schedule`
+                of numbers changes it at global steps, or at the tokens that packed rows have room
+                for; only a `Loader` reads such batches, of an endless indexed dataset.
 
         Raises:
             ConfigError: if a size is below 1, if not exactly one size is given, or at a second
@@ -1020,7 +1024,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 "batch(global_batch_size=...): the dataset has global batches already; leave out "
                 "one of the two"
             )
-        if n is None:
+        by_step: RowsByStep | None = None
+        if isinstance(global_batch_size, Schedule):
+            by_step = plan_batches(self.flow, global_batch_size)
+            n = check_int(by_step[0][1], "batch(global_batch_size={})", 1, BATCH)
+        elif n is None:
             n = check_int(global_batch_size, "batch(global_batch_size={})", 1, BATCH)
         else:
             n = check_int(n, "batch({})", 1, BATCH)
@@ -1031,7 +1039,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             and reads_columns(unchanged_sources(self.flow), "batch")
         ):
             stack = Collated(stack, to_columns)
-        return self._with(make_batches(self.flow, BatchSize(n, drop_remainder, over_ranks), stack))
+        size = BatchSize(n, drop_remainder, over_ranks, by_step)
+        return self._with(make_batches(self.flow, size, stack))
 
     def rebatch(self, n: int, drop_remainder: bool = False) -> Dataset:
         """Regroup the rows of batches into batches of `n` rows.

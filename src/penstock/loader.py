@@ -39,6 +39,7 @@ from .engine.runtime.session import Session
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
+from .engine.steps.planned_batches import Stages, rows_by_step
 from .engine.steps.step import Step, iter_steps
 from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
@@ -78,7 +79,8 @@ class Loader(Shows):
         world_size: number of ranks (`WORLD_SIZE`).
         global_batch_size: rows of all ranks together in a step. A dataset without batches is
             batched by `ds.batch(global_batch_size=)`, so each rank builds batches of its share.
-            Existing batches must have this size.
+            Existing batches must have this size. A `Schedule` of numbers changes it during the
+            run, see `ds.batch`.
         mesh: replaces `rank` and `world_size`: the data-parallel group, as a torch `DeviceMesh`
             (several dimensions count in their order) or `ProcessGroup` that contains this process.
         lanes: for pipelines with filter, flat_map, pack and similar steps: number of independent
@@ -132,7 +134,7 @@ class Loader(Shows):
         prefetch_bytes: int | None = None,
         rank: int | None = None,
         world_size: int | None = None,
-        global_batch_size: int | None = None,
+        global_batch_size: int | Schedule | None = None,
         mesh: object = None,
         lanes: int | None = None,
         remainder: Remainder = "drop",
@@ -162,11 +164,16 @@ class Loader(Shows):
         window = (prefetch or 2 * self._workers) if self._workers else 0
         self._epoch_length, self._remainder = epoch_length, remainder
         if global_batch_size is not None:
-            dataset = _batch_globally(
-                dataset, check_int(global_batch_size, "global_batch_size={}", 1), world_size
-            )
+            dataset = _batch_globally(dataset, global_batch_size, world_size)
         self._shares_batches = shares_batches(dataset.flow)
-        flow = step_of_rank(dataset.flow, world_size, remainder, epoch_length, lanes)
+        of_rank = partial(
+            step_of_rank,
+            world_size=world_size,
+            remainder=remainder,
+            epoch_length=epoch_length,
+            lanes=lanes,
+        )
+        flow, planned = of_rank(dataset.flow), rows_by_step(dataset.flow)
         bounds = max_errors, window, None, prefetch_bytes
         setting = RunOptions(
             rank, world_size, lanes, on_error, *bounds, remainder, form, cost=make_cost(balance)
@@ -184,7 +191,8 @@ class Loader(Shows):
         self._lock, self._process = make_lock(), get_pid()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
-            self._session = Session(compiled, setting, self._executor, InFlight())
+            stages = Stages.of(dataset.flow, planned, of_rank, compiled) if planned else None
+            self._session = Session(compiled, setting, self._executor, InFlight(), stages)
         except BaseException:
             for helper in (self._copies, self._executor):
                 if helper is not None:
@@ -816,11 +824,17 @@ class Loader(Shows):
         self.close()
 
 
-def _batch_globally(dataset: Dataset, size: int, world_size: int) -> Dataset:
+def _batch_globally(dataset: Dataset, size: int | Schedule, world_size: int) -> Dataset:
     """Batch the dataset by global batches; check the size of the batches it has already."""
     tail, shared = tail_of(dataset.flow), shares_batches(dataset.flow)
     if not tail.batches:
         return dataset.batch(global_batch_size=size)
+    if isinstance(size, Schedule):
+        raise ConfigError(
+            "Loader(global_batch_size=Schedule(...)): the dataset has batches already; leave out "
+            ".batch(...)"
+        )
+    size = check_int(size, "global_batch_size={}", 1)
     rows_of_rank(size, world_size)
     rows = tail.group if shared else tail.group * world_size
     if rows != size:
@@ -897,6 +911,8 @@ class _PassIterator(Iterator[Any]):
         try:
             return loader._filled(loader._item)  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
+            if loader._session.begin_next_stage():  # pyright: ignore[reportPrivateUsage]
+                return self._peek(loader)
             if self._skips_empty_rest and loader._begins_epoch_within_pass():  # pyright: ignore[reportPrivateUsage]
                 # The last epoch ended with the pass. An interrupt may follow any of these lines.
                 self._before = loader._session.ended + 1  # pyright: ignore[reportPrivateUsage]

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .step_plan import RowsByStep
+
 
 @dataclass(frozen=True)
 class BatchSize:
     """Batches of `n` neighbours; the last of a pass is short, or dropped.
 
-    With `over_ranks`, `n` rows are shared by all ranks, and each rank batches its share.
+    With `over_ranks`, `n` rows are shared by all ranks, and each rank batches its share. With
+    `by_step`, the rows of all ranks change at global steps, and `n` are those of one of them.
     """
 
     n: int
     drop_remainder: bool = False
     over_ranks: bool = False
+    by_step: RowsByStep | None = None
 
 
 def least_rows(batches: Sequence[BatchSize]) -> int:

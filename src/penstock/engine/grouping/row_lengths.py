@@ -7,42 +7,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from ...types import Ints, Json
 from ..base.passes import Passes
 from ..base.rows import compute_bounds
+from ..base.step_plan import NumberPlan, RowsByStep, iter_stretches
 
 EarlierLengths: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a row and the length of the rows before it, in the order of rows."""
 
 
-LengthUnit: TypeAlias = Literal["steps", "tokens"]
-
-
 @dataclass(frozen=True)
-class LengthPlan:
+class LengthPlan(NumberPlan):
     """Row lengths by global step, or by the tokens that rows have room for.
 
-    `points` are pairs of a step or token, the first of them 0, and a length. A length begins with a
-    global step, the first at or after its point. `rows` are the rows of a global step; None if they
-    are not known yet.
+    `rows` are the rows of a global step by step; None if they are not known yet.
 
-    >>> LengthPlan(((0, 4), (5, 8)), "steps", 10).find_earlier()
+    >>> LengthPlan(((0, 4), (5, 8)), "steps", ((0, 10),)).find_earlier()
     ((50, 4),)
     """
 
-    points: tuple[tuple[int, int], ...]
-    unit: LengthUnit
-    rows: int | None = None
+    rows: RowsByStep | None = None
 
-    def __str__(self) -> str:
-        points = ", ".join(f"{at}: {length}" for at, length in self.points)
-        return f"{{{points}}} by {self.unit}"
-
-    def with_rows(self, rows: int) -> LengthPlan:
+    def with_rows(self, rows: RowsByStep) -> LengthPlan:
         """Return the plan for global steps of so many rows."""
         return replace(self, rows=rows)
 
@@ -55,26 +45,24 @@ class LengthPlan:
             tokens: the tokens that the rows before have room for.
         """
         assert self.rows is not None
-        found = list[tuple[int, int]]()
-        for (_, length), (until, _) in pairwise(self.points):
-            if self.unit == "steps":
-                steps = max(until - step, 0)
-            else:
-                steps = max(-(-(until - tokens) // (length * self.rows)), 0)
-            if steps:
-                row, step = row + steps * self.rows, step + steps
-                tokens += steps * self.rows * length
-                found.append((row, length))
-        return tuple(found)
+        found = iter_stretches(NumberPlan(self.rows), self, row, step, tokens)
+        return tuple(
+            (now.row, before.length)
+            for before, now in pairwise(found)
+            if before.length != now.length
+        )
 
     def to_json(self) -> Json:
         """Return the plan for descriptions."""
-        return {"points": [[*point] for point in self.points], "unit": self.unit, "rows": self.rows}
+        rows: Json = None if self.rows is None else [[*each] for each in self.rows]
+        return {"points": [[*point] for point in self.points], "unit": self.unit, "rows": rows}
 
     @staticmethod
     def from_json(saved: Any) -> LengthPlan:
-        points = tuple((int(at), int(length)) for at, length in saved["points"])
-        return LengthPlan(points, saved["unit"], saved["rows"])
+        points, rows = (
+            tuple((int(at), int(number)) for at, number in saved[key]) for key in ("points", "rows")
+        )
+        return LengthPlan(points, saved["unit"], rows)
 
 
 @dataclass(frozen=True)

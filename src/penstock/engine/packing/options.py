@@ -17,6 +17,7 @@ from ...errors import ConfigError, DataError
 from ...schedule import Schedule
 from ...types import MAX_POSITION, Fold, Json, Sizer
 from ..base.rows import compute_bounds
+from ..base.step_plan import parse_number_plan
 from ..grouping.concat_split import LONG_CHOICES, LONG_IN_STATES, ConcatSplit, Long, Overflow, Piece
 from ..grouping.grouped_by_key import SOURCE, Apart
 from ..grouping.row_lengths import LengthPlan
@@ -396,17 +397,8 @@ def make_length_plan(schedule: Schedule) -> LengthPlan:
     Raises:
         ConfigError: if it is no schedule of numbers by steps or tokens.
     """
-    if schedule.numbers is None or schedule.unit == "samples":
-        raise ConfigError(
-            "pack(Schedule(...)): give row lengths by steps or tokens, such as "
-            "Schedule({0: 512, 10_000: 8192}, unit='steps')"
-        )
-    if schedule.interpolation != "step" or schedule.numbers[0][0] != 0:
-        raise ConfigError(
-            "pack(Schedule(...)): the first length begins at 0, and lengths are not interpolated"
-        )
-    points = tuple((at, check_int(n, "pack: length {}", 1)) for at, n in schedule.numbers)
-    return LengthPlan(points, schedule.unit)
+    plan = parse_number_plan(schedule, "pack(Schedule(...))", "{0: 512, 10_000: 8192}")
+    return LengthPlan(plan.points, plan.unit)
 
 
 def _apply_default(value: int | None, default: int) -> int:

@@ -18,6 +18,7 @@ from ..steps.batch import batches_of_rank, tail_of
 from ..steps.compiled import Compiled
 from ..steps.op import Op
 from ..steps.packed import packs_of
+from ..steps.planned_batches import rows_by_step
 from ..steps.show import length, shown
 from ..steps.step import Builder, Step
 from ..streams.journal import JournalEntry, SampleDraw
@@ -270,7 +271,8 @@ class PlanLookup(Shows):
         where = f"plan.{method.partition('(')[0]}(world_size={{}})"
         ranks = 1 if world_size is None else check_int(world_size, where, 1)
         tail = tail_of(batches_of_rank(self.flow, ranks, drop=True))
-        return (first_record(make_rank_sharding(0, ranks, tail.group, "drop"), tail),)
+        record = first_record(make_rank_sharding(0, ranks, tail.group, "drop"), tail)
+        return StepLog((record,), None).with_planned(rows_by_step(self.flow) or ()).records
 
     def _of_step(self, step: int, world_size: int | None) -> Samples:
         """Return the samples of a global step, with the positions of their items."""
@@ -279,6 +281,9 @@ class PlanLookup(Shows):
 
     def _items_of(self, rows: Ints) -> Ints:
         """Return the positions of the items that hold rows."""
+        if rows_by_step(self.flow):  # an item is a global step
+            log = self.step_log
+            return np.asarray([log.step_of(row) for row in rows.tolist()], np.int64)
         group, below, passes = tail_of(self.flow).group, self._rows_op.passes, self._op.passes
         if below is None or passes is None:
             return rows // group

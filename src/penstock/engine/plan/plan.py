@@ -27,6 +27,7 @@ from ..steps.map_with_index import MapWithIndex
 from ..steps.mix import find_histories
 from ..steps.one_source import global_step_of
 from ..steps.packed import packed_before, replanned_passes
+from ..steps.planned_batches import rows_by_step
 from ..steps.random_map import RandomMap
 from ..steps.reorder import Reorder
 from ..steps.reorder_gaps import pass_over_skips
@@ -179,6 +180,8 @@ class Plan(Questions, Generic[D]):
         """Return the first position that the run has not delivered; 0 without a run."""
         if self._body is None:
             return 0
+        if rows_by_step(self._base.flow):
+            return self.next_step
         items = -(-self._body.position // (tail_group(self._base.flow) or 1))
         passes = self._op.passes
         return items if passes is None else passes.start(self._epoch) + items
@@ -235,6 +238,8 @@ class Plan(Questions, Generic[D]):
                 f"position {item} of a plan of 0: a pass has fewer rows than an item takes; make "
                 "smaller items"
             )
+        if rows_by_step(self._base.flow):
+            return self.step_log.rows(item)
         group = tail_of(self._base.flow).group
         passes = self._op.passes
         below = self._rows_op.passes

@@ -30,6 +30,7 @@ from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.one_source import with_steps_of
+from ..steps.planned_batches import Stages, rows_by_step
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
@@ -116,7 +117,14 @@ class Session:
         setting: RunOptions,
         executor: Executor | None,
         section: RunSection | None = None,
+        stages: Stages | None = None,
     ) -> None:
+        if stages is None and rows_by_step(compiled.flow):
+            raise ConfigError(
+                "batch(global_batch_size=Schedule(...)) is read by a Loader; give the dataset to "
+                "penstock.Loader"
+            )
+        self.stages = stages
         self._base = self.compiled = compiled
         self.flow, self.setting, self.executor = compiled.flow, setting, executor
         self.group = tail_group(self.flow)
@@ -192,6 +200,8 @@ class Session:
         self, cursor: Json, check: Callable[[RankStream], None] | None = None
     ) -> tuple[RankStream, Delivery]:
         """Open the current tree at a cursor; `check` receives the open stream."""
+        if self.stages is not None:
+            self.sharding = replace(self.sharding, stop=self._find_stage_end(cursor))
         opened = self._open(self.setting.window, self.executor)
         wide = (
             max(256, LARGEST_SAMPLE_UNIT // self.group)
@@ -371,9 +381,11 @@ class Session:
     def _go_to_row(self, epoch: int, place: int, counted: bool) -> None:
         """Go to a row of a pass, as part of a change; `counted` logs the jump."""
         passes = self._run.passes
+        before = self.step_log.record_at(self.row) if self.stages else self._record
         row = place if passes is None else passes.start(epoch) + place
+        self._begin_stage(self.step_log.next_step(row))
         if counted:
-            self._log_jump(row)
+            self._log_jump(row, before)
         self.epoch = epoch
         self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
@@ -381,13 +393,53 @@ class Session:
     @property
     def step_log(self) -> StepLog:
         """The global steps of a run of positions."""
-        return StepLog(self.records, self._run.passes)
+        log = StepLog(self.records, None if self.stages else self._run.passes)
+        return log.with_planned(self.stages.rows) if self.stages else log
 
-    def _log_jump(self, row: int) -> None:
-        """Log that rows are skipped, or that the run goes back and delivers some again."""
+    # ------------------------------------------------------------ batches that change by step
+
+    def _begin_stage(self, step: int) -> None:
+        """Take the batches of a step, as part of a change."""
+        if self.stages is None:
+            return
+        self._base = self.stages.at(step).remembered(self.description)
+        self.flow = self._apply_changes(self.changes)
+        self.group, setting = tail_group(self.flow), self.setting
+        self.sharding = make_rank_sharding(
+            setting.rank, setting.world_size, self.group, setting.remainder, setting.workers
+        )
+        self._record = first_record(self.sharding, tail_of(self.flow))
+
+    def _find_stage_end(self, cursor: Json) -> int | None:
+        """Return the row at which the stage of a position ends; None in the last one."""
+        assert self.stages is not None
+        log = self.step_log
+        end = self.stages.end_of(log.next_step(0 if cursor is None else parse_cursor_int(cursor)))
+        return None if end is None else log.first_row(end)
+
+    def begin_next_stage(self) -> bool:
+        """Take other batches if the run stands where they begin; return whether it does."""
+        if self.sharding.stop is None or (row := self.row) != self.sharding.stop:
+            return False
+
+        def change() -> None:
+            self._begin_stage(self.step_log.next_step(row))
+            self.records = StepLog(self.records, None).continue_with(self._record, row).records
+            self._replace_open(*self._open_at(row))
+
+        self._change(change)
+        return True
+
+    def _log_jump(self, row: int, record: StepRecord) -> None:
+        """Log that rows are skipped, or that the run goes back and delivers some again.
+
+        Args:
+            row: the row to which the run goes.
+            record: the steps that the run took before.
+        """
         now, log = self.row, self.step_log
         if row > now:
-            self.records = log.skip(self._record, now, row).records
+            self.records = log.skip(record, now, row).records
         if row >= now:
             return
         self.records = log.go_back(self._record, row).records
@@ -465,7 +517,7 @@ class Session:
         changes = self.changes
         journal = dict(self.journal.entries)
         given = self.given
-        records = self.records
+        records = self.step_log.records if self.stages else self.records
         lanes = self.lanes
         given_before = [one.to_json() for one in self.given_before]
         step, before, base = self.step, self.adopted, self._base
@@ -535,6 +587,10 @@ class Session:
             )
         body, cursors = merge_states(bodies, self.section)
         changes = tuple(edit_from_json(change) for change in body.changes)
+        if self.stages is not None:
+            self._begin_stage(body.step)
+            log = StepLog(records_from_json(body.records), None).until(body.position)
+            self.records = log.continue_with(self._record, body.position).records
         home = self._base.remembered(body.pipeline)
         lanes = None if self.group else (body.lanes or 1, self.lanes)
         saved, home = home, with_steps_of(self.base, home, lanes)
@@ -572,7 +628,7 @@ class Session:
         if self.group:
             start = 0 if opened.passes is None else opened.passes.start(self.epoch)
             position = start + parse_cursor_int(cursor)
-            log = StepLog(records_from_json(body.records), opened.passes)
+            log = StepLog(records_from_json(body.records), opened.passes).until(position)
             self.records = log.continue_with(self._record, position).records
             self.given_before = given_before_from_json(body.given_before)
             if self.given_before and self.adopted != tuple(body.adopted):

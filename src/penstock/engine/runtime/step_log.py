@@ -25,6 +25,7 @@ from ...types import MAX_POSITION, Ints, Json
 from ..base.batch_size import BatchSize, least_rows, rows_given
 from ..base.cursors import parse_cursor_int
 from ..base.passes import Passes
+from ..base.step_plan import RowsByStep
 from ..steps.batch import Tail
 from ..streams.rank_sharding import REMAINDERS, RankSharding, Remainder, deal_to_all_ranks
 
@@ -79,6 +80,12 @@ class StepRecord:
     def is_of(self, other: StepRecord) -> bool:
         """Return whether both records describe steps of one kind."""
         return replace(self, step=0, row=0) == replace(other, step=0, row=0)
+
+    def with_rows(self, step: int, row: int, rows: int) -> StepRecord:
+        """Return the record of steps with another number of rows, from a step and row on."""
+        (batch,) = self.batches
+        batches = (replace(batch, n=rows // self.ranks),)
+        return replace(self, step=step, row=row, rows=rows, batches=batches)
 
     def to_json(self) -> dict[str, Json]:
         """Return the record as a state stores it."""
@@ -225,8 +232,8 @@ class StepLog:
 
     def next_step(self, row: int) -> int:
         """Return the first step that a run at a row has not taken."""
-        last = self.records[-1]
-        return last.step_at(max(row, last.row), self.passes)
+        present = self.record_at(row)
+        return present.step_at(row, self.passes)
 
     def rows(self, step: int) -> range:
         """Return the rows of a step, up to the end of its pass.
@@ -373,6 +380,19 @@ class StepLog:
 
     # ------------------------------------------------------------ logs of changed runs
 
+    def until(self, row: int) -> StepLog:
+        """Return the log without the steps planned after those that hold a row."""
+        return replace(self, records=tuple(each for each in self.records if each.row <= row))
+
+    def with_planned(self, rows: RowsByStep) -> StepLog:
+        """Return the log with the later steps of a plan, of an endless run."""
+        records = list(self.records)
+        for step, many in rows:
+            if step > (last := records[-1]).step:
+                row = last.row + (step - last.step) * last.rows
+                records.append(last.with_rows(step, row, many))
+        return replace(self, records=tuple(records))
+
     def continue_with(self, record: StepRecord, row: int) -> StepLog:
         """Return the log of a run that continues at a row with steps of the kind of a record."""
         *before, last = self.records
@@ -404,7 +424,17 @@ class StepLog:
         return replace(self, records=kept).continue_with(record, row)
 
     def skip(self, record: StepRecord, start: int, stop: int) -> StepLog:
-        """Return the log of a run at row `start` that continues from a later one."""
+        """Return the log of a run at row `start` that continues from a later one.
+
+        Steps that were planned between them are skipped in their size.
+        """
+        log = self.until(start)
+        for later in (each for each in self.records if start < each.row <= stop):
+            log = log._skip(record, start, later.row).continue_with(later, later.row)
+            record, start = later, later.row
+        return log if start == stop else log._skip(record, start, stop)
+
+    def _skip(self, record: StepRecord, start: int, stop: int) -> StepLog:
         skipped = self.continue_with(replace(record, gives="nothing"), start)
         return skipped.continue_with(record, stop)
 

@@ -68,9 +68,9 @@ class Batches(StreamFeed):
 class BatchOp(Groups):
     """Batches; the last of a pass is short, or dropped. `tuples`: they are the tuples of a zip."""
 
-    def __init__(self, input: Op, n: int, drop: bool, tuples: bool) -> None:
+    def __init__(self, input: Op, n: int, drop: bool, tuples: bool, by_step: bool = False) -> None:
         super().__init__(input)
-        self.n, self.drop, self.tuples = n, drop, tuples
+        self.n, self.drop, self.tuples, self.by_step = n, drop, tuples, by_step
         below = input.size if input.indexed else None
         self._size = None if below is None else self._batches(below)
 
@@ -79,6 +79,7 @@ class BatchOp(Groups):
         return not self.tuples
 
     def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
+        self._require_one_size()
         if self.indexed and (opening.lane or not self.tail):
             return opening.open_positions(self, laps)
         below, by = opening.open(self.input, laps), Grouping(self.n, self.drop)
@@ -119,6 +120,7 @@ class BatchOp(Groups):
 
     def locate(self, positions: Ints) -> ProvenanceRows:
         n, passes, below = self.n, self._passes, self.input.passes
+        self._require_one_size()
         check_position(int(positions.max(initial=0)), n)
         if passes is None or below is None:
             starts, counts = positions * n, np.full_like(positions, n)
@@ -130,11 +132,19 @@ class BatchOp(Groups):
         samples = np.repeat(starts - bounds[:-1], counts) + np.arange(int(bounds[-1]))
         return self.input.locate(samples).grouped(bounds)
 
+    def _require_one_size(self) -> None:
+        if self.by_step:
+            raise ConfigError(
+                "batch(global_batch_size=Schedule(...)): the batches of a run change by global "
+                "step; read them with a Loader, and ask plan.at(step=) or plan.rows()"
+            )
+
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         return NeighbourGroups(self.input.values(rows.ungrouped()), rows.levels[0].tolist())
 
     def begins(self, position: int) -> int:
         """Return the position below at which a batch begins."""
+        self._require_one_size()
         if self.passes is None or self.input.passes is None:
             return position * self.n
         found = self.passes.at(position)
@@ -150,6 +160,7 @@ class BatchOp(Groups):
         return find_distinct_values(self.passes.starts_of(epoch[given]) + place[given])
 
     def nth(self, leaf: Ints, number: Ints) -> Ints:
+        self._require_one_size()
         found, below = self.input.nth(leaf, number), self.input.passes
         if self.drop and below is not None and any(size % self.n for size in below.sizes):
             return np.full(len(leaf), UNKNOWN)
@@ -207,6 +218,9 @@ class Batch(GroupStep):
             "batch": self.size.n,
             "drop_remainder": self.size.drop_remainder,
             **({"over_ranks": True} if self.size.over_ranks else {}),
+            **(
+                {"by_step": [[*each] for each in by_step]} if (by_step := self.size.by_step) else {}
+            ),
         }
 
     def identity(self) -> dict[str, Json]:
@@ -235,7 +249,8 @@ class Batch(GroupStep):
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         below = builder.op(self.input, seed, path)
-        return BatchOp(below, self.size.n, self.size.drop_remainder, tuples=not self.in_tail)
+        by_step = self.size.over_ranks and self.size.by_step is not None
+        return BatchOp(below, self.size.n, self.size.drop_remainder, not self.in_tail, by_step)
 
     def _migrate(self, cursor: Json, at: Migration) -> Json:
         return self.input.migrate_cursor(cursor, at)
@@ -259,7 +274,7 @@ def make_batches(step: Step, size: BatchSize, stack: Callable[[list[Any]], Any] 
                 batches = Map(Batch(step.only_input, size), PackedBatches(fn))
     if not shares_batches(batches):
         return batches
-    return with_rows_of_step(batches, tail_of(batches).group)
+    return with_rows_of_step(batches, size.by_step or ((0, tail_of(batches).group),))
 
 
 # ---------------------------------------------------------------- the tail
@@ -329,8 +344,10 @@ def batches_of_rank(step: Step, world_size: int, drop: bool) -> Step:
     step = step.with_children((batches_of_rank(below, world_size, drop),))
     if not isinstance(step, Batch) or not step.size.over_ranks:
         return step
-    n = rows_of_rank(step.size.n, world_size)
-    return replace(step, size=BatchSize(n, drop or step.size.drop_remainder))
+    for _, rows in step.size.by_step or ():
+        rows_of_rank(rows, world_size)
+    n, short = rows_of_rank(step.size.n, world_size), drop or step.size.drop_remainder
+    return replace(step, size=replace(step.size, n=n, drop_remainder=short, over_ranks=False))
 
 
 def shared_by_ranks(step: Step, world_size: int) -> Step:
@@ -400,7 +417,9 @@ def step_of_rank(
     reason = step.reason_not_indexed
     # Each lane makes whole items, so lanes beyond the ranks are at one stretch for several steps.
     items = world_size if reason is None else lcm(world_size, lanes or world_size)
-    step = with_rows_of_step(step, tail_of(step).group * items)
+    tail = tail_of(step)
+    planned = next((batch.by_step for batch in tail.batches if batch.by_step), None)
+    step = with_rows_of_step(step, planned or ((0, tail.group * items),))
     if reason is None or step.is_endless or remainder == "keep":
         return step
     if epoch_length is not None:

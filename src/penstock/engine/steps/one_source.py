@@ -9,6 +9,7 @@ from operator import is_
 from typing import cast
 
 from ...errors import ConfigError, StateError
+from ..base.step_plan import RowsByStep
 from .compiled import Compiled
 from .mean_lengths import weigh_tokens
 from .mix import Mix, mixture_in_line, rule_by_step, with_rule_by_step
@@ -71,13 +72,20 @@ def with_steps_of(present: Step, saved: Compiled, lanes: tuple[int, int] | None)
             "mix(one_source_per='global_step') of streams would give other samples to its steps; "
             "continue on as many ranks, with batches of the same size"
         )
-    return saved.of(with_rows_of_step(saved.flow, rows))
+    return saved.of(with_rows_of_step(saved.flow, ((0, rows),)))
 
 
-def with_rows_of_step(step: Step, rows: int) -> Step:
+def with_rows_of_step(step: Step, rows: RowsByStep) -> Step:
     """Return a tree of a run with global steps of so many rows."""
     if not step.in_tail:
-        return with_rows_per_step(with_global_step(step, rows), rows)
+        (_, first), *later = rows
+        if later and any(rule_by_step(below) for below, _ in iter_steps(step)):
+            raise ConfigError(
+                "global_batch_size=Schedule(...): mix(one_source_per='global_step') draws a source "
+                "for each step, and its steps would change; give the rows as a number, "
+                "one_source_per=<rows>"
+            )
+        return with_rows_per_step(with_global_step(step, first), rows)
     (below,) = step.children
     changed = with_rows_of_step(below, rows)
     return step if changed is below else step.with_children((changed,))

@@ -1,4 +1,4 @@
-"""`pack(Schedule(...))`: row lengths by global step, once the rows of a step are known."""
+"""`pack(Schedule(...))`: row lengths by global step, once the rows of each step are known."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from ...types import Json
+from ..base.step_plan import RowsByStep
 from ..packing import ConcatSplit
 from .step import Step, iter_steps
 
@@ -21,12 +22,12 @@ def is_limit(description: Mapping[str, Json]) -> bool:
             return False
 
 
-def with_rows_per_step(step: Step, rows: int) -> Step:
+def with_rows_per_step(step: Step, rows: RowsByStep) -> Step:
     """Return the tree of the rows of a run, whose packed rows have lengths by step.
 
     Args:
         step: the tree, without the batches of its tail.
-        rows: the rows of a global step.
+        rows: the rows of a global step by step.
 
     Raises:
         ConfigError: if steps above the pack put rows elsewhere.

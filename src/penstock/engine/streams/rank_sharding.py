@@ -72,7 +72,8 @@ class RankSharding:
     Rows at the end of a pass that fill no step are left out ("drop"), filled up from the beginning
     of the pass ("pad"), or dealt so that the first ranks have full groups ("keep"). If `workers`
     share the steps of a rank, the next step of each is that many steps later. `keeps_groups` keeps
-    the rows of a group together, as without ranks. `balance` assigns rows by cost.
+    the rows of a group together, as without ranks. `balance` assigns rows by cost. `stop` is the row
+    at which a step begins that is of another size.
     """
 
     rank: int = 0
@@ -82,6 +83,7 @@ class RankSharding:
     workers: int = 1
     keeps_groups: bool = False
     balance: CostBalance | None = None
+    stop: int | None = None
 
     @property
     def size(self) -> int:
@@ -96,7 +98,8 @@ class RankSharding:
     @property
     def takes_all_in_order(self) -> bool:
         """True if this rank takes all positions in order."""
-        return self.world_size == self.workers == 1 and self.remainder != "pad"
+        one = self.world_size == self.workers == 1
+        return one and self.remainder != "pad" and self.stop is None
 
     def count_steps(self, rows: int) -> int:
         """Return the number of global steps in some rows."""
@@ -134,6 +137,8 @@ class RankSharding:
             count = min(count, -(-self.count_steps(rows - at) // self.workers))
             if not count and not at and self.remainder != "keep":
                 raise self.make_no_step_error(rows)
+        if self.stop is not None:
+            count = min(count, max(self.stop - at, 0) // self.size)
         starts = at + np.arange(count) * self.stride
         full = (
             starts
