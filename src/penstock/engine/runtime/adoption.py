@@ -64,7 +64,8 @@ class Adoption:
             start = 0 if saved.pass_sizes is None else saved.pass_sizes.start(saved.epoch)
             row = start + parse_cursor_int(self.cursors[0])
             changes = keep_changes(changes, before, row, base)
-        require_adopted_passes(base, changes, before, saved.epoch)
+        else:
+            require_adopted_passes(base, changes, before, saved.epoch)
         migration = Migration(found.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
 

@@ -20,6 +20,7 @@ from ..base.integers import find_distinct_values
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, compute_bounds, make_empty_rows
 from ..base.shown import format_call
+from ..base.step_plan import NumberPlan
 from ..packing import PackedBatches, Packing
 from ..streams.chunk_cursors import Chunk, ConstantCursor, GroupedCursors, PassEndCursors
 from ..streams.execution import ExecutionLoop
@@ -236,6 +237,8 @@ class Batch(GroupStep):
         return Written(self._format(fn), self.input)
 
     def _format(self, fn: Any) -> str:
+        if (by_step := self.size.by_step) is not None:
+            return f"batch(global_batch_size={NumberPlan(by_step)})"
         return format_call(
             "batch",
             self.size.n,
