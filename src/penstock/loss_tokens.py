@@ -1,0 +1,253 @@
+"""Tokens that carry loss in the rows of a plan, from lengths and stored masks.
+
+A place of a row carries loss if its token is predicted and trained on. The first token of a
+document's part in a row is not predicted. Others are trained on unless `loss_mask` is 0 or the label
+is ignored, exactly as `CausalLM` makes labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from .arrays.trees import collate
+from .engine.base.rows import ProvenanceRows, compute_bounds
+from .engine.packing import PackedBatches, Packing
+from .engine.packing.row import get_end_value, get_feature_setting
+from .engine.runtime.step_log import StepLog
+from .engine.steps.batched_function import Collated
+from .engine.steps.compiled import Compiled
+from .engine.steps.function_step import FunctionStep, format_function
+from .engine.steps.map import keeps_token_counts
+from .engine.steps.packed import packs_of, top_pack
+from .engine.steps.read import Read
+from .engine.steps.step import Step, iter_steps
+from .engine.steps.with_source import WithSource
+from .engine.steps.zip import Zip
+from .engine.streams.function_call import Leaf
+from .errors import ConfigError, DataError
+from .text.causal_lm import CausalLM
+from .text.padding import Padded
+from .types import FileSource, Flags, Ints, Source, is_source
+
+_IGNORED = -100
+_MASKS = ("loss_mask", "labels")
+_DOCUMENTS = 1 << 12  # documents whose masks are read at a time
+_ROWS = 1 << 14  # rows that are located at a time
+_ADVICE = "count batches by penstock.integrations.losses.count_loss_tokens, and add them up by reduce_loss_tokens"
+
+
+class LossTokens:
+    """Counts the tokens that carry loss in the rows of a compiled tree.
+
+    Args:
+        compiled: the tree of a rank, whose last batches make the items.
+
+    Raises:
+        ConfigError: if the tokens of a row, or their masks, are not known beforehand.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        flow = compiled.flow
+        if (reason := flow.reason_not_indexed) is not None:
+            raise make_unknown_error(reason)
+        self._ignore = _require_known_functions(flow)
+        self._op = compiled.op
+        while self._op.tail:
+            (self._op,) = self._op.inputs
+        self._leaves, self._lengths = compiled.builder.leaves, compiled.builder.lengths
+        self._pack, self._packing = top_pack(self._op), _find_packing(flow)
+        if len(packs_of(self._op)) > (self._pack is not None):
+            raise make_unknown_error("rows are packed below a mixture or another pack")
+        if self._pack is None:
+            for leaf in self._leaves:
+                if not is_source(leaf.source) or leaf.source.lengths() is None:
+                    raise make_unknown_error(f"the lengths of {leaf.name!r} are not known")
+        tokenised = _find_tokenised_leaves(flow, compiled)
+        self._masks = {
+            leaf.number: _open_masks(leaf, self._packing)
+            for leaf in self._leaves
+            if leaf.number not in tokenised
+        }
+
+    def count_steps(self, log: StepLog, steps: range) -> int:
+        """Return the number of tokens that carry loss in some global steps, over all ranks.
+
+        Args:
+            log: the global steps of the run.
+            steps: the steps to count.
+        """
+        total, rows, pending = 0, list[Ints](), 0
+        for step in steps:
+            rows.append(_rows_of_step(log, step))
+            pending += len(rows[-1])
+            if pending >= _ROWS or step == steps[-1]:
+                total += int(self.count_rows(np.concatenate(rows)).sum())
+                rows, pending = [], 0
+        return total
+
+    def count_rows(self, rows: Ints) -> Ints:
+        """Return the number of tokens that carry loss in each row.
+
+        Args:
+            rows: the rows, counted over all passes.
+        """
+        located = self._op.locate(rows)
+        starts, stops = self._parts(located)
+        counts = np.zeros(len(located.leaf), np.int64)
+        for leaf in np.unique(located.leaf).tolist():
+            mine = np.flatnonzero(located.leaf == leaf)
+            counts[mine] = self._count(leaf, located.index[mine], starts[mine], stops[mine])
+        return np.diff(compute_bounds(counts)[located.firsts()])
+
+    def _parts(self, rows: ProvenanceRows) -> tuple[Ints, Ints]:
+        """Return the range of tokens of each document, with BOS and EOS."""
+        if self._pack is None:
+            lengths = self._lengths.of(rows)
+            return np.zeros_like(lengths), lengths
+        node = self._pack.node
+        return rows.marks[node], np.minimum(rows.marks[~node], self._pack.unpadded.of(rows))
+
+    def _count(self, leaf: int, index: Ints, starts: Ints, stops: Ints) -> Ints:
+        """Return the tokens that carry loss in parts of documents of one source."""
+        if (masks := self._masks.get(leaf)) is None:
+            return np.maximum(stops - starts - 1, 0)
+        documents, numbers = np.unique(index, return_inverse=True)
+        counts, order = np.zeros(len(index), np.int64), np.argsort(numbers, kind="stable")
+        for low in range(0, len(documents), _DOCUMENTS):
+            read = documents[low : low + _DOCUMENTS]
+            flags = masks.read(read, self._ignore)
+            sums = compute_bounds(np.concatenate(flags).astype(np.int64))
+            begins = compute_bounds(np.asarray([len(part) for part in flags]))
+            a, b = np.searchsorted(numbers[order], [low, low + len(read)])
+            some = order[a:b]
+            first = begins[numbers[some] - low]
+            if (stops[some] > np.diff(begins)[numbers[some] - low]).any():
+                raise DataError(
+                    f"loss_tokens: the masks of {self._leaves[leaf].name!r} are shorter than the "
+                    "stored lengths of its documents; check that the lengths belong to this data"
+                )
+            predicted = np.minimum(first + starts[some] + 1, first + stops[some])
+            counts[some] = sums[first + stops[some]] - sums[predicted]
+        return counts
+
+
+@dataclass(frozen=True)
+class _Masks:
+    """Masks of the documents of a source: columns, and the value of each at BOS and EOS."""
+
+    columns: Mapping[str, Source]
+    ends: Mapping[str, tuple[Any, Any]]
+
+    def read(self, index: Ints, ignore: int) -> list[Flags]:
+        """Return for each token of documents, with BOS and EOS, whether it is trained on."""
+        flags: list[Flags] | None = None
+        for name, source in self.columns.items():
+            kept = [self._flags(name, sample, ignore) for sample in source.read(index)]
+            flags = kept if flags is None else [a & b for a, b in zip(flags, kept, strict=True)]
+        assert flags is not None
+        return flags
+
+    def _flags(self, name: str, sample: Any, ignore: int) -> Flags:
+        values: npt.NDArray[Any] = np.asarray(sample[name])
+        bos, eos = self.ends[name]
+        none = 0 if name == "loss_mask" else ignore
+        ends = [[value != none] if value is not None else [] for value in (bos, eos)]
+        return np.concatenate([ends[0], values != none, ends[1]]).astype(np.bool_)
+
+
+def _open_masks(leaf: Leaf, packing: Packing | None) -> _Masks | None:
+    """Return the masks that the documents of a source have; None if all tokens are trained on."""
+    source = cast("Source", leaf.source)
+    first = source.read(np.zeros(1, np.int64))[0] if len(source) else None
+    if not isinstance(first, Mapping):
+        return None
+    names = [*cast("Mapping[str, Any]", first)]
+    if packing is not None:
+        listed = names if packing.features is None else packing.features
+        names = [name for name in listed if name in names and name not in packing.unpacked]
+    columns, ends = dict[str, Source](), dict[str, tuple[Any, Any]]()
+    for name in _MASKS:
+        if name in names:
+            alone = source.column_alone(name) if isinstance(source, FileSource) else None
+            columns[name] = alone or source
+            ends[name] = (None, None)
+            if packing is not None:
+                pad, is_lead = get_feature_setting(packing.pad, name, 0), names[0] == name
+                bos, eos = (
+                    get_end_value(setting, name, pad, is_lead)
+                    for setting in (packing.bos, packing.eos)
+                )
+                ends[name] = bos, eos
+    return _Masks(columns, ends) if columns else None
+
+
+def _require_known_functions(flow: Step) -> int:
+    """Return the label that is ignored; raise for functions that may change what carries loss."""
+    ignore = _IGNORED
+    for step, _ in iter_steps(flow):
+        if isinstance(step, Zip):
+            raise make_unknown_error("zip() pairs documents")
+        if not isinstance(step, FunctionStep) or isinstance(step, WithSource):
+            continue
+        fn = step.fn.fn if isinstance(step.fn, Collated) else step.fn
+        if isinstance(fn, CausalLM):
+            ignore = fn.ignore
+            if ignore >= 0:
+                raise make_unknown_error(f"CausalLM(ignore={ignore}) may ignore any token")
+        elif not (
+            fn is collate
+            or isinstance(fn, Packing | PackedBatches | Padded)
+            or keeps_token_counts(fn, step.input)
+            or getattr(fn, "keeps_loss", False)
+        ):
+            raise make_unknown_error(
+                f"{format_function(fn)} may change which tokens carry loss; set its attribute "
+                "keeps_loss = True if it does not"
+            )
+    return ignore
+
+
+def _find_packing(flow: Step) -> Packing | None:
+    """Return the function that builds packed rows."""
+    functions = [fn for step, _ in iter_steps(flow) for fn in step.functions]
+    for fn in functions:
+        if isinstance(fn, Packing | PackedBatches):
+            return fn if isinstance(fn, Packing) else fn.packing
+    return None
+
+
+def _find_tokenised_leaves(flow: Step, compiled: Compiled) -> set[int]:
+    """Return the sources whose texts are tokenised when they are read, which have no masks."""
+    found = set[int]()
+    for step, path in iter_steps(flow):
+        if isinstance(step, FunctionStep) and keeps_token_counts(step.fn, step.input):
+            if {*getattr(step.fn, "keep", ())} & {*_MASKS}:
+                raise make_unknown_error(f"{format_function(step.fn)} keeps fields of texts")
+            found |= {
+                compiled.builder.leaf(below, where).number
+                for below, where in iter_steps(step.input, step.child_paths(path)[0][1])
+                if isinstance(below, Read)
+            }
+    return found
+
+
+def _rows_of_step(log: StepLog, step: int) -> Ints:
+    """Return the rows that all ranks receive in a step, without those that fill it up."""
+    rows = log.rows(step)
+    if log.record_of(step).remainder == "pad":
+        return np.arange(rows.start, rows.stop)
+    return log.rows_given(step)
+
+
+def make_unknown_error(reason: str) -> ConfigError:
+    """Return the error for a number of loss tokens that no plan knows.
+
+    Args:
+        reason: why it is unknown.
+    """
+    return ConfigError(f"loss_tokens: the number is not known beforehand: {reason}; {_ADVICE}")
