@@ -199,7 +199,7 @@ def test_what_no_plan_knows_names_the_reduction(store: ps.Dataset) -> None:
     assert ps.Loader(ds).loss_tokens() == count_in_batch(next(iter(ds)))
     unknown = {
         "needs the lengths": masked.map(change).pack(16).batch(2),
-        "zip": store.zip(store).batch(2, collate=list).map(CausalLM()),
+        r"zip\(\) pairs": store.zip(store).batch(2),
         "below a mixture": ps.mix({"a": store.pack(9), "b": store.pack(9)}).batch(2),
         "lengths of 'numbers'": ps.from_sequence(range(9), name="numbers").batch(3),
         "may ignore any token": masked.pack(16).batch(2).map(CausalLM(ignore=0)),

@@ -339,6 +339,7 @@ def weigh_losses(
         places = torch.where(known, ids, len(sources)).long()
         weight = torch.as_tensor(table, dtype=dtype, device=losses.device)[places]
         return torch.where(counted, losses, 0) * torch.where(counted, weight, 0)
+    losses = cast("Any", losses)
     xp: Any = np if isinstance(losses, np.ndarray) else import_module("jax.numpy")
     dtype = losses.dtype if losses.dtype.kind == "f" else xp.result_type(float)
     weight = xp.asarray(table, dtype)[xp.where(known, ids, len(sources))]
