@@ -45,9 +45,9 @@ from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
 from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
-from .loss_tokens import LossTokens, make_unknown_error
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
+from .text.loss_tokens import LossTokens, make_unknown_error
 from .types import MAX_POSITION, CountingFunction, Flags, Json
 
 T = TypeVar("T")
@@ -706,9 +706,9 @@ class Loader(Shows):
         step by it: `steps` is then the number of accumulated batches. Steps continue over the end
         of a pass; rows that only fill up a step do not count.
 
-        A token counts if its label is trained on, as `CausalLM` makes labels: not the first token
-        of a document's part in a row, and not where `loss_mask` is 0 or the label is ignored. See
-        `docs/tasks/loss-tokens.md`.
+        It is the number of labels of `CausalLM` that are trained on. So the first token of a
+        document's part in a row does not count, nor one whose `loss_mask` is 0 or whose label is
+        ignored. See `docs/tasks/loss-tokens.md`.
 
         Args:
             steps: number of global steps, from the position of the loader on.

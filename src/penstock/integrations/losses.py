@@ -212,10 +212,10 @@ def count_loss_tokens(batch: Any, *, ignore: int = -100) -> Any:
     `jit`, with global arrays too.
 
     Args:
-        batch: batches of `CausalLM`, whose `labels` of the first token of a document are ignored;
-            or packed or `Padded` rows with `segment_ids` and `positions`; or `ps.windows`. Rows in
-            which `valid` is False do not count. For models that shift labels whose first token is
-            not ignored, give `{"labels": labels[:, 1:]}`.
+        batch: a batch of `CausalLM`, whose `labels` of first tokens are ignored. Or one of packed
+            or `Padded` rows with `segment_ids` and `positions`, or of `ps.windows`. Rows in which
+            `valid` is False do not count. If labels of first tokens are not ignored, and the model
+            shifts them, give `{"labels": labels[:, 1:]}`.
         ignore: the label of tokens that carry no loss.
 
     Returns:
@@ -295,8 +295,8 @@ def weigh_losses(
 ) -> Any:
     """Return losses times the weight of their source, and 0 for tokens that carry no loss.
 
-    The sum, divided by the number of tokens (`loader.loss_tokens`), is the loss of a step: a source
-    of weight 0.5 has half the influence of its tokens, whatever the others draw. Gradients flow.
+    The loss of a step is their sum over the number of its tokens (`loader.loss_tokens`). A source of
+    weight 0.5 then has half the influence of its tokens, whatever the others draw. Gradients flow.
 
     Args:
         losses: loss of each token, as in `sum_by_source`.
@@ -339,8 +339,7 @@ def weigh_losses(
         places = torch.where(known, ids, len(sources)).long()
         weight = torch.as_tensor(table, dtype=dtype, device=losses.device)[places]
         return torch.where(counted, losses, 0) * torch.where(counted, weight, 0)
-    losses = cast("Any", losses)
-    xp: Any = np if isinstance(losses, np.ndarray) else import_module("jax.numpy")
+    xp: Any = np if _library_of(losses) == "numpy" else import_module("jax.numpy")
     dtype = losses.dtype if losses.dtype.kind == "f" else xp.result_type(float)
     weight = xp.asarray(table, dtype)[xp.where(known, ids, len(sources))]
     return xp.where(counted, losses, 0) * xp.where(counted, weight, 0)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.integrations.losses import count_loss_tokens
-from penstock.text import CausalLM, Padded
+from penstock.text import CausalLM, Padded, Tokenise
 
 STEPS = 20  # of each run: 25 examples of two runs make 1,000 steps and more
 
@@ -169,6 +169,19 @@ def test_windows_and_plain_tokens_count_all_predicted_tokens(store: ps.Dataset) 
     assert (loader.loss_tokens(0), loader.loss_tokens(), loader.loss_tokens(6)) == (0, 16, 96)
 
 
+def spell(texts: list[str]) -> list[list[int]]:
+    return [[ord(letter) for letter in text] for text in texts]
+
+
+def test_texts_that_are_tokenised_when_they_are_read_are_learned_whole(tmp_path: Path) -> None:
+    texts = [{"text": "a" * (1 + i % 7), "loss_mask": "none of tokens"} for i in range(30)]
+    pq.write_table(pa.Table.from_pylist(texts), tmp_path / "texts.parquet")
+    tokenise = Tokenise(spell)
+    ds = ps.read(str(tmp_path / "texts.parquet"), lengths=tokenise).map(tokenise)
+    loader = ps.Loader(ds.pack(16, "best_fit").batch(2))
+    assert loader.loss_tokens() == count_in_batch(next(iter(loader)))
+
+
 def test_later_weights_count_from_their_position_on() -> None:
     names = {"a": ["loss_mask"], "b": list[str]()}
     sources = {}
@@ -199,9 +212,9 @@ def test_what_no_plan_knows_names_the_reduction(store: ps.Dataset) -> None:
     assert ps.Loader(ds).loss_tokens() == count_in_batch(next(iter(ds)))
     unknown = {
         "needs the lengths": masked.map(change).pack(16).batch(2),
-        r"zip\(\) pairs": store.zip(store).batch(2),
+        "tuple may change": store.zip(store).batch(2),
         "below a mixture": ps.mix({"a": store.pack(9), "b": store.pack(9)}).batch(2),
-        "lengths of 'numbers'": ps.from_sequence(range(9), name="numbers").batch(3),
+        "samples are not known": ps.from_sequence(range(9), name="numbers").batch(3),
         "may ignore any token": masked.pack(16).batch(2).map(CausalLM(ignore=0)),
     }
     for reason, ds in unknown.items():

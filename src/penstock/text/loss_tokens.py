@@ -14,25 +14,22 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from .arrays.trees import collate
-from .engine.base.rows import ProvenanceRows, compute_bounds
-from .engine.packing import PackedBatches, Packing
-from .engine.packing.row import get_end_value, get_feature_setting
-from .engine.runtime.step_log import StepLog
-from .engine.steps.batched_function import Collated
-from .engine.steps.compiled import Compiled
-from .engine.steps.function_step import FunctionStep, format_function
-from .engine.steps.map import keeps_token_counts
-from .engine.steps.packed import packs_of, top_pack
-from .engine.steps.read import Read
-from .engine.steps.step import Step, iter_steps
-from .engine.steps.with_source import WithSource
-from .engine.steps.zip import Zip
-from .engine.streams.function_call import Leaf
-from .errors import ConfigError, DataError
-from .text.causal_lm import CausalLM
-from .text.padding import Padded
-from .types import FileSource, Flags, Ints, Source, is_source
+from ..arrays.trees import collate
+from ..engine.base.rows import ProvenanceRows, compute_bounds
+from ..engine.packing import PackedBatches, Packing
+from ..engine.packing.row import get_end_value, get_feature_setting
+from ..engine.runtime.step_log import StepLog
+from ..engine.steps.batch import tail_of
+from ..engine.steps.batched_function import Collated
+from ..engine.steps.compiled import Compiled
+from ..engine.steps.function_step import format_function
+from ..engine.steps.map import keeps_token_counts
+from ..engine.steps.packed import packs_of, top_pack
+from ..engine.steps.step import Step, iter_steps
+from ..errors import ConfigError, DataError
+from ..types import FileSource, Flags, Ints, Source
+from .causal_lm import CausalLM
+from .padding import Padded
 
 _IGNORED = -100
 _MASKS = ("loss_mask", "labels")
@@ -52,26 +49,22 @@ class LossTokens:
     """
 
     def __init__(self, compiled: Compiled) -> None:
-        flow = compiled.flow
-        if (reason := flow.reason_not_indexed) is not None:
+        root = compiled.flow
+        if (reason := root.reason_not_indexed) is not None:
             raise make_unknown_error(reason)
-        self._ignore = _require_known_functions(flow)
+        self._ignore = _require_known_functions(root)
         self._op = compiled.op
         while self._op.tail:
             (self._op,) = self._op.inputs
-        self._leaves, self._lengths = compiled.builder.leaves, compiled.builder.lengths
-        self._pack, self._packing = top_pack(self._op), _find_packing(flow)
+        self._sources, self._lengths = compiled.builder.leaves, compiled.builder.lengths
+        self._pack, packing = top_pack(self._op), _find_packing(root)
         if len(packs_of(self._op)) > (self._pack is not None):
-            raise make_unknown_error("rows are packed below a mixture or another pack")
-        if self._pack is None:
-            for leaf in self._leaves:
-                if not is_source(leaf.source) or leaf.source.lengths() is None:
-                    raise make_unknown_error(f"the lengths of {leaf.name!r} are not known")
-        tokenised = _find_tokenised_leaves(flow, compiled)
+            raise make_unknown_error("rows are packed below a mixture, a zip or another pack")
+        if self._pack is None and not tail_of(root).rows.lengths_known:
+            raise make_unknown_error("the lengths of the samples are not known")
         self._masks = {
-            leaf.number: _open_masks(leaf, self._packing)
-            for leaf in self._leaves
-            if leaf.number not in tokenised
+            source.number: _open_masks(cast("Source", source.source), packing)
+            for source in self._sources
         }
 
     def count_steps(self, log: StepLog, steps: range) -> int:
@@ -99,9 +92,9 @@ class LossTokens:
         located = self._op.locate(rows)
         starts, stops = self._parts(located)
         counts = np.zeros(len(located.leaf), np.int64)
-        for leaf in np.unique(located.leaf).tolist():
-            mine = np.flatnonzero(located.leaf == leaf)
-            counts[mine] = self._count(leaf, located.index[mine], starts[mine], stops[mine])
+        for source in np.unique(located.leaf).tolist():
+            mine = np.flatnonzero(located.leaf == source)
+            counts[mine] = self._count(source, located.index[mine], starts[mine], stops[mine])
         return np.diff(compute_bounds(counts)[located.firsts()])
 
     def _parts(self, rows: ProvenanceRows) -> tuple[Ints, Ints]:
@@ -112,9 +105,9 @@ class LossTokens:
         node = self._pack.node
         return rows.marks[node], np.minimum(rows.marks[~node], self._pack.unpadded.of(rows))
 
-    def _count(self, leaf: int, index: Ints, starts: Ints, stops: Ints) -> Ints:
+    def _count(self, source: int, index: Ints, starts: Ints, stops: Ints) -> Ints:
         """Return the tokens that carry loss in parts of documents of one source."""
-        if (masks := self._masks.get(leaf)) is None:
+        if (masks := self._masks[source]) is None:
             return np.maximum(stops - starts - 1, 0)
         documents, numbers = np.unique(index, return_inverse=True)
         counts, order = np.zeros(len(index), np.int64), np.argsort(numbers, kind="stable")
@@ -128,7 +121,7 @@ class LossTokens:
             first = begins[numbers[some] - low]
             if (stops[some] > np.diff(begins)[numbers[some] - low]).any():
                 raise DataError(
-                    f"loss_tokens: the masks of {self._leaves[leaf].name!r} are shorter than the "
+                    f"loss_tokens: the masks of {self._sources[source].name!r} are shorter than the "
                     "stored lengths of its documents; check that the lengths belong to this data"
                 )
             predicted = np.minimum(first + starts[some] + 1, first + stops[some])
@@ -160,10 +153,11 @@ class _Masks:
         return np.concatenate([ends[0], values != none, ends[1]]).astype(np.bool_)
 
 
-def _open_masks(leaf: Leaf, packing: Packing | None) -> _Masks | None:
+def _open_masks(source: Source, packing: Packing | None) -> _Masks | None:
     """Return the masks that the documents of a source have; None if all tokens are trained on."""
-    source = cast("Source", leaf.source)
-    first = source.read(np.zeros(1, np.int64))[0] if len(source) else None
+    if getattr(source, "counts", None) is not None or not len(source):
+        return None  # texts, whose tokens a function counts and makes
+    first = source.read(np.zeros(1, np.int64))[0]
     if not isinstance(first, Mapping):
         return None
     names = [*cast("Mapping[str, Any]", first)]
@@ -186,54 +180,40 @@ def _open_masks(leaf: Leaf, packing: Packing | None) -> _Masks | None:
     return _Masks(columns, ends) if columns else None
 
 
-def _require_known_functions(flow: Step) -> int:
+def _require_known_functions(root: Step) -> int:
     """Return the label that is ignored; raise for functions that may change what carries loss."""
     ignore = _IGNORED
-    for step, _ in iter_steps(flow):
-        if isinstance(step, Zip):
-            raise make_unknown_error("zip() pairs documents")
-        if not isinstance(step, FunctionStep) or isinstance(step, WithSource):
-            continue
-        fn = step.fn.fn if isinstance(step.fn, Collated) else step.fn
-        if isinstance(fn, CausalLM):
-            ignore = fn.ignore
-            if ignore >= 0:
-                raise make_unknown_error(f"CausalLM(ignore={ignore}) may ignore any token")
-        elif not (
-            fn is collate
-            or isinstance(fn, Packing | PackedBatches | Padded)
-            or keeps_token_counts(fn, step.input)
-            or getattr(fn, "keeps_loss", False)
-        ):
-            raise make_unknown_error(
-                f"{format_function(fn)} may change which tokens carry loss; set its attribute "
-                "keeps_loss = True if it does not"
-            )
+    for step, _ in iter_steps(root):
+        for fn in () if step.needs_lengths else step.functions:
+            called = fn.fn if isinstance(fn, Collated) else fn
+            if isinstance(called, CausalLM):
+                ignore = called.ignore
+            elif not _keeps_loss(called, step):
+                raise make_unknown_error(
+                    f"{format_function(called)} may change which tokens carry loss; set its "
+                    "attribute keeps_loss = True if it does not"
+                )
+    if ignore >= 0:
+        raise make_unknown_error(f"CausalLM(ignore={ignore}) may ignore any token")
     return ignore
 
 
-def _find_packing(flow: Step) -> Packing | None:
+def _keeps_loss(fn: Any, step: Step) -> bool:
+    """Return whether a function of a step keeps which tokens carry loss."""
+    if fn is collate or isinstance(fn, Packing | PackedBatches | Padded):
+        return True
+    if step.only_input is not None and keeps_token_counts(fn, step.only_input):
+        return not {*getattr(fn, "keep", ())} & {*_MASKS}
+    return bool(getattr(fn, "keeps_loss", False))
+
+
+def _find_packing(root: Step) -> Packing | None:
     """Return the function that builds packed rows."""
-    functions = [fn for step, _ in iter_steps(flow) for fn in step.functions]
-    for fn in functions:
-        if isinstance(fn, Packing | PackedBatches):
-            return fn if isinstance(fn, Packing) else fn.packing
+    for step, _ in iter_steps(root):
+        for fn in step.functions:
+            if isinstance(fn, Packing | PackedBatches):
+                return fn if isinstance(fn, Packing) else fn.packing
     return None
-
-
-def _find_tokenised_leaves(flow: Step, compiled: Compiled) -> set[int]:
-    """Return the sources whose texts are tokenised when they are read, which have no masks."""
-    found = set[int]()
-    for step, path in iter_steps(flow):
-        if isinstance(step, FunctionStep) and keeps_token_counts(step.fn, step.input):
-            if {*getattr(step.fn, "keep", ())} & {*_MASKS}:
-                raise make_unknown_error(f"{format_function(step.fn)} keeps fields of texts")
-            found |= {
-                compiled.builder.leaf(below, where).number
-                for below, where in iter_steps(step.input, step.child_paths(path)[0][1])
-                if isinstance(below, Read)
-            }
-    return found
 
 
 def _rows_of_step(log: StepLog, step: int) -> Ints:
