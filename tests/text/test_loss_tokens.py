@@ -165,6 +165,8 @@ def test_windows_and_plain_tokens_count_all_predicted_tokens(store: ps.Dataset) 
     assert ps.Loader(ps.windows(store, 5).batch(3)).loss_tokens(2) == 30
     batches = ps.windows(store, 5).batch(3)
     assert int(count_loss_tokens(next(iter(batches)))) == 15
+    grouped = store.batch_by_tokens(30, collate=Padded())
+    assert ps.Loader(grouped).loss_tokens() == count_in_batch(next(iter(grouped)))
     loader = ps.Loader(store.batch(2, collate=Padded()))
     assert (loader.loss_tokens(0), loader.loss_tokens(), loader.loss_tokens(6)) == (0, 16, 96)
 

@@ -29,7 +29,6 @@ from ..engine.steps.step import Step, iter_steps
 from ..errors import ConfigError, DataError
 from ..types import FileSource, Flags, Ints, Source
 from .causal_lm import CausalLM
-from .padding import Padded
 
 _IGNORED = -100
 _MASKS = ("loss_mask", "labels")
@@ -58,6 +57,7 @@ class LossTokens:
             (self._op,) = self._op.inputs
         self._sources, self._lengths = compiled.builder.leaves, compiled.builder.lengths
         self._pack, packing = top_pack(self._op), _find_packing(root)
+        self._splits = packing is not None
         if len(packs_of(self._op)) > (self._pack is not None):
             raise make_unknown_error("rows are packed below a mixture, a zip or another pack")
         if self._pack is None and not tail_of(root).rows.lengths_known:
@@ -99,7 +99,7 @@ class LossTokens:
 
     def _parts(self, rows: ProvenanceRows) -> tuple[Ints, Ints]:
         """Return the range of tokens of each document, with BOS and EOS."""
-        if self._pack is None:
+        if self._pack is None or not self._splits:  # batches of whole documents
             lengths = self._lengths.of(rows)
             return np.zeros_like(lengths), lengths
         node = self._pack.node
@@ -184,7 +184,8 @@ def _require_known_functions(root: Step) -> int:
     """Return the label that is ignored; raise for functions that may change what carries loss."""
     ignore = _IGNORED
     for step, _ in iter_steps(root):
-        for fn in () if step.needs_lengths else step.functions:
+        # A fold measures documents whose lengths are known, and calls no function.
+        for fn in () if "fold" in step.describe() else step.functions:
             called = fn.fn if isinstance(fn, Collated) else fn
             if isinstance(called, CausalLM):
                 ignore = called.ignore
@@ -200,7 +201,7 @@ def _require_known_functions(root: Step) -> int:
 
 def _keeps_loss(fn: Any, step: Step) -> bool:
     """Return whether a function of a step keeps which tokens carry loss."""
-    if fn is collate or isinstance(fn, Packing | PackedBatches | Padded):
+    if fn is collate or isinstance(fn, Packing | PackedBatches):
         return True
     if step.only_input is not None and keeps_token_counts(fn, step.only_input):
         return not {*getattr(fn, "keep", ())} & {*_MASKS}
