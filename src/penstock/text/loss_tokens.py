@@ -56,16 +56,12 @@ class LossTokens:
         while self._op.tail:
             (self._op,) = self._op.inputs
         self._sources, self._lengths = compiled.builder.leaves, compiled.builder.lengths
-        self._pack, packing = top_pack(self._op), _find_packing(root)
-        self._splits = packing is not None
+        self._pack, self._packing = top_pack(self._op), _find_packing(root)
         if len(packs_of(self._op)) > (self._pack is not None):
             raise make_unknown_error("rows are packed below a mixture, a zip or another pack")
         if self._pack is None and not tail_of(root).rows.lengths_known:
             raise make_unknown_error("the lengths of the samples are not known")
-        self._masks = {
-            source.number: _open_masks(cast("Source", source.source), packing)
-            for source in self._sources
-        }
+        self._masks = dict[int, _Masks | None]()  # by source, opened at first use
 
     def count_steps(self, log: StepLog, steps: range) -> int:
         """Return the number of tokens that carry loss in some global steps, over all ranks.
@@ -99,7 +95,7 @@ class LossTokens:
 
     def _parts(self, rows: ProvenanceRows) -> tuple[Ints, Ints]:
         """Return the range of tokens of each document, with BOS and EOS."""
-        if self._pack is None or not self._splits:  # batches of whole documents
+        if self._pack is None or self._packing is None:  # batches of whole documents
             lengths = self._lengths.of(rows)
             return np.zeros_like(lengths), lengths
         node = self._pack.node
@@ -107,6 +103,9 @@ class LossTokens:
 
     def _count(self, source: int, index: Ints, starts: Ints, stops: Ints) -> Ints:
         """Return the tokens that carry loss in parts of documents of one source."""
+        if source not in self._masks:
+            opened = cast("Source", self._sources[source].source)
+            self._masks[source] = _open_masks(opened, self._packing)
         if (masks := self._masks[source]) is None:
             return np.maximum(stops - starts - 1, 0)
         documents, numbers = np.unique(index, return_inverse=True)
