@@ -301,7 +301,9 @@ class Run:
         try:
             with self.loaders(self.segment, on_mismatch="adopt") as loaders:
                 states = through_json([loader.state_dict() for loader in loaders])
-                if any("follows the new pipeline from pass" in note for note in loaders[0].warnings):
+                if any(
+                    "follows the new pipeline from pass" in note for note in loaders[0].warnings
+                ):
                     raise ps.StateError("no plan describes the past of such a run")
         except BaseException:
             self.inputs = inputs

@@ -1430,6 +1430,7 @@ class _ValueBuilder:
         self.build: Any = build
         self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
         self.provenance, self.document_level = getattr(build, "provenance", False), 1
+        self.keeps_loss = getattr(build, "keeps_loss", False)
 
     def __call__(self, items: list[Any]) -> Any:
         return self.build(self._values(items))

@@ -39,6 +39,7 @@ from .engine.runtime.session import Session
 from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
+from .engine.steps.compiled import Compiled
 from .engine.steps.planned_batches import Stages, rows_by_step
 from .engine.steps.step import Step, iter_steps
 from .engine.streams.balance import Balance, Cost, make_cost
@@ -47,6 +48,7 @@ from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
+from .text.loss_tokens import LossTokens, make_unknown_error
 from .types import MAX_POSITION, CountingFunction, Flags, Json
 
 T = TypeVar("T")
@@ -188,6 +190,7 @@ class Loader(Shows):
         self._warned, self._form = False, form
         self._copies = PrefetchedCopies(form.copy) if form is not None and form.copies else None
         self._leases: Leases | None = None
+        self._loss_tokens: tuple[Compiled, LossTokens] | None = None
         self._lock, self._process = make_lock(), get_pid()
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
@@ -701,6 +704,52 @@ class Loader(Shows):
                 again.
         """
         return self._alone(lambda: self._session.set_weights(weights, at))
+
+    # ------------------------------------------------------------ tokens that carry loss
+
+    def loss_tokens(self, steps: int = 1) -> int:
+        """Return the number of tokens that carry loss in the next global steps, over all ranks.
+
+        It follows from the plan, so no rank communicates. Divide the sum of losses of an optimizer
+        step by it: `steps` is then the number of accumulated batches. Steps continue over the end
+        of a pass; rows that only fill up a step do not count.
+
+        It is the number of labels of `CausalLM` that are trained on. So the first token of a
+        document's part in a row does not count, nor one whose `loss_mask` is 0 or whose label is
+        ignored. See `docs/tasks/loss-tokens.md`.
+
+        Args:
+            steps: number of global steps, from the position of the loader on.
+
+        Raises:
+            ConfigError: if the plan does not know the number: lengths are unknown, functions may
+                change what carries loss, items are leased, or `on_error="quarantine"`. Then count
+                batches, and reduce the counts (`penstock.integrations.losses`).
+
+        >>> import numpy as np, penstock as ps
+        >>> store = ps.from_tokens(np.arange(90), np.arange(0, 91, 9))  # 10 documents
+        >>> loader = ps.Loader(store.pack(18).batch(2), rank=0, world_size=2)
+        >>> loader.loss_tokens(), 4 * 18 - 8
+        (64, 64)
+        """
+        steps = check_int(steps, "loss_tokens(steps={})", 0)
+        with self._locked("loss_tokens()"):
+            counter, session = self._count_loss(), self._session
+            first = session.step_log.next_step(session.row)
+            return counter.count_steps(session.step_log, range(first, first + steps))
+
+    def _count_loss(self) -> LossTokens:
+        """Return the counter of tokens that carry loss in steps of the run."""
+        session = self._session
+        if self._in_flight.used or session.sharding.keeps_groups:
+            raise make_unknown_error("leased items make no global steps")
+        if session.journal.entries or session.setting.on_error == "quarantine":
+            raise make_unknown_error(
+                "on_error='quarantine' replaces bad samples when it reads them"
+            )
+        if self._loss_tokens is None or self._loss_tokens[0] is not session.compiled:
+            self._loss_tokens = session.compiled, LossTokens(session.compiled)
+        return self._loss_tokens[1]
 
     # ------------------------------------------------------------ provenance and metrics
 

@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
-from penstock.integrations.losses import mean_by_source, sum_by_source
+from penstock.integrations.losses import (
+    count_loss_tokens,
+    mean_by_source,
+    reduce_loss_tokens,
+    sum_by_source,
+)
 from penstock.text import CausalLM, Padded
 
 LENGTH, ROWS, STEPS, VOCABULARY, SIZE = 32, 6, 3, 40, 8
@@ -135,6 +140,7 @@ def by_torch() -> dict[str, Any]:
             total = torch.stack([(losses * kept).sum(), kept.sum()])
             tokens = total[1].clone().detach()
             distributed.all_reduce(tokens)
+            assert reduce_loss_tokens(count_loss_tokens(batch)) == int(tokens)
             (total[0] / tokens).backward()
             for weight in weights:
                 grad: Any = weight.grad
@@ -196,6 +202,8 @@ def by_jax(_: Any) -> dict[str, Any]:
                     total, weights, numbers, mean_by_source(step(weights, numbers)[1], sources)
                 )
             weights, sums = step(weights, numbers)
+            count = reduce_loss_tokens(count_loss_tokens(numbers))
+            assert count == reduce_loss_tokens(sums[1].sum())
             means.append(mean_by_source(sums, sources))
         out[form] = means
     return out

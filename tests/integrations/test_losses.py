@@ -20,7 +20,13 @@ from example_counts import examples
 from helpers import wait_for_ranks
 from integrations.source_losses import STEPS
 from jax_ranks import crew, free_port
-from penstock.integrations.losses import mean_by_source, sum_by_source
+from penstock.integrations.losses import (
+    count_loss_tokens,
+    mean_by_source,
+    reduce_loss_tokens,
+    sum_by_source,
+    weigh_losses,
+)
 
 SCRIPT = Path(__file__).parent / "source_losses.py"
 LIBRARIES = ("numpy", "torch", "jax")
@@ -114,6 +120,60 @@ def test_wrong_shapes_and_sources_are_named(library: str) -> None:
         mean_by_source(sum_by_source(losses, ids, 2), ("a", "b", "c"))
     with pytest.raises(ps.ConfigError, match=r"sums of shape \[\]"):
         mean_by_source(0, ("a",))  # no batch was added up
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_weighed_losses_are_those_of_a_loop(library: str) -> None:
+    rng, array = np.random.default_rng(4), convert(library)
+    losses = rng.gamma(2, 2, (3, 33)).astype(np.float32)
+    ids = rng.integers(-1, 3, losses.shape).astype(np.int16)
+    labels = rng.choice([-100, 7], losses.shape)
+    weights, names = {"b": 0.25, "c": 0}, ("a", "b", "c")
+    found = weigh_losses(array(losses), array(ids), weights, names, labels=array(labels))
+    for place in np.ndindex(losses.shape):
+        known = ids[place] >= 0 and labels[place] != -100
+        weight = weights.get(names[ids[place]], 1) if known else 0
+        assert float(found[place]) == pytest.approx(losses[place] * weight)
+    assert str(found.dtype).endswith("float32")
+    unknown = weigh_losses(array(losses), array(ids), {}, ("a", "b"))
+    assert np.isnan(np.asarray(unknown)[ids == 2]).all()
+    assert not np.isnan(np.asarray(unknown)[ids != 2]).any()
+
+
+def test_gradients_are_weighed_and_left_out_losses_have_none() -> None:
+    torch = pytest.importorskip("torch")
+    losses = torch.tensor([1.0, 2.0, float("nan")], requires_grad=True)
+    total = weigh_losses(losses, torch.tensor([0, 1, -1]), {"b": 0.5}, ("a", "b")).sum()
+    total.backward()
+    assert float(total.detach()) == 2 and losses.grad.tolist() == [1, 0.5, 0]
+    with pytest.raises(ps.ConfigError, match="name 'd', and the sources are"):
+        weigh_losses(losses, [0, 0, 0], {"d": 1}, ("a", "b"))
+    with pytest.raises(ps.ConfigError, match="weight of 'a' is -1"):
+        weigh_losses(losses, [0, 0, 0], {"a": -1}, ("a", "b"))
+    with pytest.raises(ps.ConfigError, match="weigh_losses: losses of shape"):
+        weigh_losses(losses, torch.zeros(4), {}, ("a",))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_tokens_of_batches_are_counted_in_every_library(library: str) -> None:
+    array = convert(library)
+    labels = np.array([[-100, 5, 6, -100], [-100, -100, 1, 2]])
+    segments = np.array([[1, 1, 2, 2], [1, 1, 1, 0]])
+    rows = {"segment_ids": segments, "positions": segments, "loss_mask": segments != 2}
+    cases: list[tuple[dict[str, Any], int]] = [
+        ({"labels": labels}, 4),
+        ({"labels": labels, "valid": np.array([True, False])}, 2),
+        (rows, 3),
+        ({**rows, "labels": labels}, 2),
+    ]
+    for batch, expected in cases:
+        count = count_loss_tokens({name: array(value) for name, value in batch.items()})
+        assert int(count) == expected == reduce_loss_tokens(count)
+        assert type(count).__module__.partition(".")[0] in (library, "jaxlib")
+    assert int(count_loss_tokens(array(labels))) == 6
+    for batch in ({"labels": labels[0]}, {"x": labels}, 3, labels[0]):
+        with pytest.raises(ps.ConfigError, match="count_loss_tokens takes batches"):
+            count_loss_tokens(batch)
 
 
 def test_sources_of_equal_names_are_added_up() -> None:

@@ -1,4 +1,4 @@
-"""Mean loss by source: sums on the device in each step, and one reduction over ranks.
+"""Losses by source and tokens that carry loss: sums on the device, and one reduction over ranks.
 
 A training loop adds up the sums of its micro-batches, which starts no transfer from the device, and
 reduces them when it needs numbers.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
 from typing import Any, cast
@@ -64,23 +64,30 @@ def sum_by_source(
     [[3.0, 5.0], [1.0, 1.0]]
     """
     sources = check_int(sources, "sum_by_source(sources={})", 1)
-    library = _library_of(losses)
-    as_array: Any = np.asarray
-    if library == "torch":
-        import torch
+    losses, ids, counted = _select(
+        losses, source_ids, labels, mask, ignore=ignore, function="sum_by_source"
+    )
+    total = {"torch": _sum_torch, "jax": _sum_jax}.get(_library_of(losses), _sum_numpy)
+    return total(losses, ids, counted, sources)
 
-        as_array = partial(torch.as_tensor, device=losses.device)
+
+def _select(
+    losses: Any, source_ids: Any, labels: Any, mask: Any, *, ignore: int, function: str
+) -> tuple[Any, Any, Any]:
+    """Return losses, the source of each, and whether it counts, as arrays of one shape."""
+    as_array: Any = np.asarray
+    library = _library_of(losses)
+    if library == "torch":
+        as_array = partial(import_module("torch").as_tensor, device=losses.device)
     elif library == "jax":
         as_array = import_module("jax.numpy").asarray
     losses, ids = as_array(losses), as_array(source_ids)
     counted = ids >= 0
     if labels is not None:
-        labels = as_array(labels)
-        counted = counted & (_shaped(labels, ids, "labels") != ignore)
+        counted = counted & (_shaped(as_array(labels), ids, "labels", function) != ignore)
     if mask is not None:
-        counted = counted & (_shaped(as_array(mask), ids, "mask") != 0)
-    total = {"torch": _sum_torch, "jax": _sum_jax}.get(library, _sum_numpy)
-    return total(_shaped(losses, ids, "losses"), ids, counted, sources)
+        counted = counted & (_shaped(as_array(mask), ids, "mask", function) != 0)
+    return _shaped(losses, ids, "losses", function), ids, counted
 
 
 def _library_of(array: Any) -> str:
@@ -89,7 +96,7 @@ def _library_of(array: Any) -> str:
     return "jax" if library == "jaxlib" else library
 
 
-def _shaped(value: Any, ids: Any, name: str) -> Any:
+def _shaped(value: Any, ids: Any, name: str, function: str) -> Any:
     """Return an array in the shape of the source ids."""
     shape, wanted = tuple(value.shape), tuple(ids.shape)
     if name == "mask" and shape == wanted[: len(shape)]:
@@ -99,7 +106,7 @@ def _shaped(value: Any, ids: Any, name: str) -> Any:
         if shape[:-1] == wanted[:-1] and shape[-1:] == (wanted[-1] - 1,):
             remedy = "give source_ids[:, 1:] (and labels[:, 1:]) for losses of the next tokens"
         raise ConfigError(
-            f"sum_by_source: {name} of shape {list(shape)}, and source_ids of shape "
+            f"{function}: {name} of shape {list(shape)}, and source_ids of shape "
             f"{list(wanted)}: {remedy}"
         )
     return value.reshape(wanted)
@@ -196,6 +203,146 @@ def mean_by_source(sums: Any, sources: Sequence[str], group: Any = None) -> dict
         before = added.get(name, (0.0, 0.0))
         added[name] = (before[0] + loss, before[1] + count)
     return {name: loss / count for name, (loss, count) in added.items() if count}
+
+
+def count_loss_tokens(batch: Any, *, ignore: int = -100) -> Any:
+    """Return the number of tokens of a batch that carry loss, as `loader.loss_tokens` counts them.
+
+    Counts of several micro-batches may be added; tensors stay on their device. In JAX it runs in
+    `jit`, with global arrays too.
+
+    Args:
+        batch: a batch of `CausalLM`, whose `labels` of first tokens are ignored. Or one of packed
+            or `Padded` rows with `segment_ids` and `positions`, or of `ps.windows`. Rows in which
+            `valid` is False do not count. If labels of first tokens are not ignored, and the model
+            shifts them, give `{"labels": labels[:, 1:]}`.
+        ignore: the label of tokens that carry no loss.
+
+    Returns:
+        A scalar of the library of the batch.
+
+    Raises:
+        ConfigError: if the batch has neither labels nor segments.
+
+    >>> int(count_loss_tokens({"labels": np.array([[-100, 5, 6, -100]])}))
+    2
+    >>> rows = {"segment_ids": np.array([[1, 1, 1, 2, 2, 0]]), "positions": np.array([[0, 1, 2, 0, 1, 0]])}
+    >>> int(count_loss_tokens(rows))
+    3
+    """
+    if not isinstance(batch, Mapping):
+        if getattr(batch, "ndim", 0) > 1 and batch.shape[-1]:
+            return _add_up(batch[..., 1:] == batch[..., 1:])
+        raise _make_batch_error(batch)
+    fields = cast("Mapping[str, Any]", batch)
+    labels = fields.get("labels")
+    if "segment_ids" in fields and "positions" in fields:
+        ids = fields["segment_ids"]
+        counted: Any = (ids[..., 1:] == ids[..., :-1]) & (ids[..., 1:] > 0)
+        if "loss_mask" in fields:
+            counted = counted & (fields["loss_mask"][..., 1:] != 0)
+        if labels is not None:
+            counted = counted & (labels[..., 1:] != ignore)
+    elif getattr(labels, "ndim", 0) > 1:
+        counted = cast("Any", labels) != ignore
+    else:
+        raise _make_batch_error(fields)
+    if (valid := fields.get("valid")) is not None:
+        counted = counted & valid.reshape(valid.shape + (1,) * (counted.ndim - valid.ndim))
+    return _add_up(counted)
+
+
+def _add_up(counted: Any) -> Any:
+    return counted.sum() if _library_of(counted) == "torch" else counted.sum(dtype=np.int32)
+
+
+def _make_batch_error(batch: Any) -> ConfigError:
+    is_mapping = isinstance(batch, Mapping)
+    held = f"one with {', '.join(cast('Any', batch))}" if is_mapping else type(batch).__name__
+    return ConfigError(
+        "count_loss_tokens takes batches with labels of [B, T], or rows with segment_ids and "
+        f"positions, not {held}; map CausalLM over the rows, or count in the training loop"
+    )
+
+
+def reduce_loss_tokens(count: Any, group: Any = None) -> int:
+    """Return a number of tokens, or of anything else, summed over all ranks.
+
+    For runs whose plan does not know `loader.loss_tokens`, such as streams. This call communicates
+    and waits for the device: call it on every rank, once for all accumulated batches of an
+    optimizer step. The result is equal on all ranks. In JAX, counts of global arrays have the
+    tokens of all processes already.
+
+    Args:
+        count: the result of `count_loss_tokens`, or a sum of several.
+        group: for torch and NumPy: the `ProcessGroup` of the ranks; all processes by default.
+
+    >>> reduce_loss_tokens(count_loss_tokens({"labels": np.array([[-100, 5, 6, -100]])}))
+    2
+    """
+    return round(float(_reduce(count, group)))
+
+
+def weigh_losses(
+    losses: Any,
+    source_ids: Any,
+    weights: Mapping[str, float],
+    sources: Sequence[str],
+    *,
+    labels: Any = None,
+    mask: Any = None,
+    ignore: int = -100,
+) -> Any:
+    """Return losses times the weight of their source, and 0 for tokens that carry no loss.
+
+    The loss of a step is their sum over the number of its tokens (`loader.loss_tokens`). A source of
+    weight 0.5 then has half the influence of its tokens, whatever the others draw. Gradients flow.
+
+    Args:
+        losses: loss of each token, as in `sum_by_source`.
+        source_ids: the source of each token, as many as losses; -1 for padding.
+        weights: name -> loss weight; 1 for sources that are not named.
+        sources: name of each source, `ds.sources`.
+        labels: labels of the losses; tokens whose label is `ignore` get 0.
+        mask: true, or not 0, for tokens that count, as in `sum_by_source`.
+        ignore: the label of tokens that carry no loss.
+
+    Returns:
+        An array of the shape of `source_ids`.
+
+    Raises:
+        ConfigError: if a weight names no source, or is no number of at least 0; or if shapes differ.
+
+    >>> ids = np.array([[0, 0, 1, -1]])
+    >>> weigh_losses(np.array([[1.0, 3.0, 5.0, 9.0]]), ids, {"web": 0.5}, ("code", "web")).tolist()
+    [[1.0, 3.0, 2.5, 0.0]]
+    """
+    for name, weight in weights.items():
+        if name not in sources:
+            raise ConfigError(
+                f"weigh_losses: the weights name {name!r}, and the sources are "
+                f"{join_first(list(sources))}; give names of ds.sources"
+            )
+        if not weight >= 0 or math.isinf(weight):
+            raise ConfigError(
+                f"weigh_losses: the weight of {name!r} is {weight}; give a number of at least 0"
+            )
+    losses, ids, counted = _select(
+        losses, source_ids, labels, mask, ignore=ignore, function="weigh_losses"
+    )
+    # One more weight makes the losses of unknown sources NaN instead of those of another source.
+    table = np.asarray([*(weights.get(name, 1.0) for name in sources), math.nan], np.float64)
+    known = (ids >= 0) & (ids < len(sources))
+    if _library_of(losses) == "torch":
+        torch: Any = import_module("torch")
+        dtype = losses.dtype if losses.is_floating_point() else torch.get_default_dtype()
+        places = torch.where(known, ids, len(sources)).long()
+        weight = torch.as_tensor(table, dtype=dtype, device=losses.device)[places]
+        return torch.where(counted, losses, 0) * torch.where(counted, weight, 0)
+    xp: Any = np if _library_of(losses) == "numpy" else import_module("jax.numpy")
+    dtype = losses.dtype if losses.dtype.kind == "f" else xp.result_type(float)
+    weight = xp.asarray(table, dtype)[xp.where(known, ids, len(sources))]
+    return xp.where(counted, losses, 0) * xp.where(counted, weight, 0)
 
 
 def _reduce(sums: Any, group: Any) -> npt.NDArray[np.float64]:

@@ -131,6 +131,8 @@ class FromLoader(_Trainer):
             }
         data = _wrap_for_eval(data)
         self._eval_losses: list[tuple[float, int]] | None = None
+        self._planned_tokens: tuple[int, int] | None = None
+        self._tokens_unknown = False
         self._placeholder: Any = None
         if train_loader is not None and hasattr(super(), "_prepare_dataset"):
             # TRL's trainers need a dataset, look at its first row, and preprocess it.
@@ -193,11 +195,56 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         return trainer._prepare_dataset(dataset, *args, **kwargs)
 
+    def get_batch_samples(self, epoch_iterator: Any, num_batches: int, *args: Any) -> Any:
+        """Return the batches of an optimizer step, and the number of their tokens that carry loss.
+
+        With `average_tokens_across_devices`, several processes count all of their batches, as the
+        Trainer does. The number comes from the plan if it is known (`loader.loss_tokens`), and no
+        process communicates; else the Trainer gathers it.
+
+        Args:
+            epoch_iterator: the batches.
+            num_batches: the number of batches of the step.
+            args: arguments of the Trainer's own method.
+
+        Returns:
+            The result of the Trainer's own method.
+        """
+        self._planned_tokens = self._plan_tokens(num_batches)
+        trainer: Any = super()
+        try:
+            return trainer.get_batch_samples(epoch_iterator, num_batches, *args)
+        finally:
+            self._planned_tokens = None
+
+    def _plan_tokens(self, num_batches: int) -> tuple[int, int] | None:
+        """Return a number of batches with their tokens that carry loss, on all processes, if known."""
+        args, sizes = self.args, ("get_tp_size", "get_cp_size", "get_sp_size")
+        is_split = any(getattr(self, name, lambda: 1)() > 1 for name in sizes)
+        if self._loader is None or args.world_size == 1 or args.n_gpu > 1 or is_split:
+            return None
+        if not args.average_tokens_across_devices or self._tokens_unknown:
+            return None
+        try:
+            return num_batches, self._loader.loss_tokens(num_batches)
+        except ConfigError:  # equal on all processes
+            self._tokens_unknown = True
+            return None
+
     def _get_num_items_in_batch(self, batch_samples: list[Any], *args: Any) -> Any:
-        """Return no count in an evaluation: its losses are weighted here."""
+        """Return the planned number of tokens, and no number in an evaluation.
+
+        The losses of an evaluation are weighted here.
+        """
         if self._eval_losses is not None:
             return None
         trainer: Any = super()
+        is_counted = self.model_accepts_loss_kwargs or self.compute_loss_func is not None
+        batches, planned = self._planned_tokens or (0, 0)
+        # A pass that ends within the step gives fewer batches, on all processes.
+        is_planned = is_counted and batches == len(batch_samples) > 0
+        if is_planned and _has_token_labels(first := batch_samples[0]) and "valid" not in first:
+            return _torch.tensor(planned, device=self.args.device)
         return trainer._get_num_items_in_batch(batch_samples, *args)
 
     def prediction_step(

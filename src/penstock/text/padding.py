@@ -62,6 +62,7 @@ class Padded:
     """
 
     document_level = 1
+    keeps_loss = True
 
     def __init__(
         self,

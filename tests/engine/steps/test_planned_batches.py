@@ -16,6 +16,7 @@ import penstock as ps
 from example_counts import examples
 from helpers import through_json
 from penstock.engine.base.step_plan import NumberPlan, iter_stretches, resolve_rows
+from penstock.integrations.losses import count_loss_tokens
 
 Key = tuple[str, int, int]
 RAMP = ps.Schedule({0: 4, 3: 8, 7: 16}, unit="steps")
@@ -201,6 +202,14 @@ def test_row_lengths_and_batches_change_together(case: str) -> None:
     for at in range(14):
         assert {s.key for s in plan.at(step=at, world_size=4)} == {*keys[at]}
     assert sum(plan.counts(step=14, unit="tokens").values()) == tokens
+
+
+def test_loss_tokens_follow_the_steps_of_a_ramp() -> None:
+    length, ramp = RAMPS["tokens"]
+    loader = ps.Loader(packed(length), global_batch_size=ramp)
+    planned = [loader.loss_tokens(steps=k) for k in range(13)]
+    counts = [count_loss_tokens(batch) for _, batch in zip(range(12), loader, strict=False)]
+    assert planned == [sum(counts[:k]) for k in range(13)]
 
 
 def test_weights_change_within_a_ramp() -> None:

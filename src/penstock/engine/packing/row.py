@@ -481,9 +481,9 @@ def _build_feature(
 ) -> list[Array] | None:
     """Build one feature of all rows; None if rows could have different dtypes."""
     rows, there = len(pieces.bounds) - 1, ~pieces.missing
-    pad = _get_feature_setting(form.pad, name, 0)
-    bos = _resolve_end_token(form.bos, name, pad, is_lead)
-    eos = _resolve_end_token(form.eos, name, pad, is_lead)
+    pad = get_feature_setting(form.pad, name, 0)
+    bos = get_end_value(form.bos, name, pad, is_lead)
+    eos = get_end_value(form.eos, name, pad, is_lead)
     starts = np.maximum(pieces.starts - (bos is not None), 0)
     stops = np.maximum(np.minimum(pieces.stops - (bos is not None), lengths), starts)
     try:
@@ -496,7 +496,7 @@ def _build_feature(
             typed = arrays[:1]
         elif not filled.any():
             typed = [make_exact_array(value[:1]) for value in values]
-        kind = choose_packed_dtype(typed, _get_feature_setting(form.dtype, name, None))
+        kind = choose_packed_dtype(typed, get_feature_setting(form.dtype, name, None))
         if kind.kind not in "biufc":
             raise TypeError(f"{kind} is no dtype of numbers")
         shape = next((array for array in typed if len(array)), typed[0]).shape[1:]
@@ -575,14 +575,14 @@ def _cast_piece(name: str, segment: int, piece: Array, kind: np.dtype[Any]) -> A
         ) from None
 
 
-def _resolve_end_token(setting: Any, name: str, pad: Any, lead: bool) -> Any:
+def get_end_value(setting: Any, name: str, pad: Any, lead: bool) -> Any:
     """Return the value of a feature at BOS or EOS: its own value, or its padding; None if unset."""
     if setting is None or isinstance(setting, dict):
-        return _get_feature_setting(setting, name, pad)
+        return get_feature_setting(setting, name, pad)
     return setting if lead else pad
 
 
-def _get_feature_setting(setting: Any, name: str, default: Any) -> Any:
+def get_feature_setting(setting: Any, name: str, default: Any) -> Any:
     """Return the setting of one feature, from one value for all or a dict."""
     return (
         cast("dict[str, Any]", setting).get(name, default) if isinstance(setting, dict) else setting
