@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_808,
-    "largest file of the engine": 506,
+    "engine code lines": 19_006,
+    "largest file of the engine": 550,
     "small files of the engine": 18,
     "protocol members": 82,
     "overrides": 353,

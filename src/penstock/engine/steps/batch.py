@@ -355,11 +355,17 @@ def batches_of_rank(step: Step, world_size: int, drop: bool) -> Step:
 
 def shared_by_ranks(step: Step, world_size: int) -> Step:
     """Return the tree with its last batches, of one rank, as those of all ranks."""
+    return change_last_batches(
+        step, lambda size: replace(size, n=size.n * world_size, over_ranks=True)
+    )
+
+
+def change_last_batches(step: Step, change: Callable[[BatchSize], BatchSize]) -> Step:
+    """Return the tree with other sizes of its last batches."""
     if isinstance(step, Batch):
-        size = replace(step.size, n=step.size.n * world_size, over_ranks=True)
-        return replace(step, size=size)
+        return replace(step, size=change(step.size))
     (below,) = step.children
-    return step.with_children((shared_by_ranks(below, world_size),))
+    return step.with_children((change_last_batches(below, change),))
 
 
 def rows_of_rank(global_batch_size: int, world_size: int) -> int:

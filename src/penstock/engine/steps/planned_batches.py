@@ -10,7 +10,7 @@ from typing import Any
 from ...errors import ConfigError
 from ...schedule import Schedule
 from ..base.step_plan import NumberPlan, RowsByStep, parse_number_plan, resolve_rows
-from .batch import Batch, tail_of
+from .batch import change_last_batches, tail_of
 from .compiled import Compiled
 from .group import find_pack
 from .step import Step
@@ -49,14 +49,6 @@ def plan_batches(step: Step, schedule: Schedule) -> RowsByStep:
     return resolve_rows(rows, lengths or NumberPlan(((0, length),)))
 
 
-def _with_rows(step: Step, rows: int) -> Step:
-    """Return the tree whose batches of all ranks have the rows of one stage."""
-    if isinstance(step, Batch):
-        return replace(step, size=replace(step.size, n=rows))
-    (below,) = step.children
-    return step.with_children((_with_rows(below, rows),))
-
-
 def rows_by_step(step: Step) -> RowsByStep | None:
     """Return the planned rows of the global steps of a tree; None without a plan."""
     return next((batch.by_step for batch in tail_of(step).batches if batch.by_step), None)
@@ -86,7 +78,11 @@ class Stages:
             of_rank: returns the tree that one rank runs.
             compiled: compiles the trees.
         """
-        trees = (of_rank(_with_rows(step, many)) for _, many in rows)
+
+        def with_rows(many: int) -> Step:
+            return change_last_batches(step, lambda size: replace(size, n=many))
+
+        trees = (of_rank(with_rows(many)) for _, many in rows)
         return Stages(rows, tuple(map(compiled.of, trees)))
 
     def at(self, step: int) -> Compiled:
