@@ -19,6 +19,7 @@ from .masks import document_mask, flash_varlen, flex_mask, splash_segment_ids
 from .padding import Padded, pad_columns, pad_rows
 from .pairs import PaddedPairs, pair_length
 from .shown_tokens import ShownDocument, ShownTokens, show_tokens
+from .slices import slice_rows
 from .splitting import SplitText
 from .tokenise import Tokenise
 
@@ -41,5 +42,6 @@ __all__ = [
     "pad_rows",
     "pair_length",
     "show_tokens",
+    "slice_rows",
     "splash_segment_ids",
 ]
