@@ -64,9 +64,9 @@ def slice_rows(
             f"slice_rows: rank {rank} of {ranks}; give a rank from 0 to {ranks - 1}, such as "
             "mesh['cp'].get_local_rank()"
         )
-    segments = batch.get("segment_ids")
-    shape = tuple(getattr(segments, "shape", ()))
-    if segments is None or not shape:
+    segments: Any = batch.get("segment_ids")
+    shape: tuple[int, ...] = tuple(getattr(segments, "shape", ()))
+    if not shape:
         raise DataError(
             f"slice_rows takes rows with segment_ids, not {', '.join(batch) or 'an empty batch'}; "
             "name segment_ids in CausalLM(fields=), or slice rows of .pack(length)"
