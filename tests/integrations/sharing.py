@@ -24,7 +24,10 @@ def decode(number: int) -> dict[str, Any]:
             file.write(f"{number}\n")
     if number == int(os.environ.get("BROKEN", "-1")):
         raise ValueError(f"sample {number} is broken")
-    return {"image": {"pixels": np.full(SIZES[number % 3], number % 251, np.uint8)}, "name": f"n{number}"}
+    return {
+        "image": {"pixels": np.full(SIZES[number % 3], number % 251, np.uint8)},
+        "name": f"n{number}",
+    }
 
 
 def make() -> ps.Loader:
@@ -73,7 +76,7 @@ def run(job: str, shared: SharedLoader) -> Any:
                 found.append(describe(next(steps)))
             except StopIteration:
                 return found
-            except ps.DataError as error:
+            except ValueError as error:
                 found.append(type(error).__name__)
                 os.environ["BROKEN"] = "-1"
     if job == "wait":  # until the test kills a process

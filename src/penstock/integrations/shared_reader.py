@@ -94,6 +94,12 @@ class SharedLoader:
                 self._sockets[0] = _join_reader(path, self.rank, timeout)
             else:
                 self.loader = require_loader(make(), "SharedLoader(make)")
+                form = self.loader._form  # pyright: ignore[reportPrivateUsage]
+                if form is not None and (form.copies or form.implied_rank is not None):
+                    raise ConfigError(
+                        "SharedLoader: the loader puts batches on a device of the reader; make it "
+                        "without device= and pin_memory= (and to='jax'), and copy in each process"
+                    )
                 self._sockets = _accept_peers(path, self.ranks, timeout)
                 self._unread = dict.fromkeys(self._sockets, 0)
         except BaseException:
@@ -306,16 +312,16 @@ class _SharedPass(Iterator[Any]):
 
 
 def share_loader(
-    make: Callable[[], Loader], group: Any = None, *, timeout: float = 600.0
+    make: Callable[[], Loader], peers: Any = None, *, timeout: float = 600.0
 ) -> SharedLoader:
-    """Share a loader among the ranks of a process group of torch that run on the same node.
+    """Share a loader among the ranks of torch that need equal rows and run on the same node.
 
-    The first rank of the group on each node reads. All ranks of the group call this together.
+    The first of them on each node reads. All of them call this together.
 
     Args:
         make: makes the loader of this data-parallel rank: `lambda: ps.Loader(ds, mesh=mesh["dp"])`.
-        group: the `ProcessGroup` of ranks that need equal rows, such as
-            `mesh["cp", "tp"]._flatten().get_group()`; all processes by default.
+        peers: the ranks that need equal rows: a `DeviceMesh` of one or more dimensions, such as
+            `mesh["cp", "tp"]`, or a `ProcessGroup`; all processes by default.
         timeout: seconds to wait for another process.
 
     Raises:
@@ -324,15 +330,20 @@ def share_loader(
     folder = tempfile.mkdtemp(prefix="penstock-")
     address = str(Path(folder, "socket"))
     try:
-        members = gather_objects([socket.gethostname(), os.getpid(), address], group)
-        if members is None:
-            raise ConfigError(
-                "share_loader: torch.distributed is not initialised; call init_process_group(), or "
-                "use SharedLoader with an address"
-            )
         host, process = socket.gethostname(), os.getpid()
+        members: list[Any] = [[host, process, address]]
+        # Over one dimension after the other, from the last: the order is then that of the mesh.
+        groups = peers.get_all_groups()[::-1] if hasattr(peers, "get_all_groups") else [peers]
+        for group in groups:
+            gathered = gather_objects(members, group)
+            if gathered is None:
+                raise ConfigError(
+                    "share_loader: torch.distributed is not initialised; call "
+                    "init_process_group(), or use SharedLoader with an address"
+                )
+            members = [member for part in gathered for member in part]
         local = [member for member in members if member[0] == host]
-        rank = next(i for i, member in enumerate(local) if member[1:] == [process, address])
+        rank = local.index([host, process, address])
         return SharedLoader(make, local[0][2], rank=rank, ranks=len(local), timeout=timeout)
     finally:
         Path(address).unlink(missing_ok=True)

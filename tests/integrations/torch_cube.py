@@ -1,0 +1,84 @@
+"""One of eight processes in a 2 x 2 x 2 mesh over gloo: what it receives, as JSON on standard output."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch.distributed as dist
+from PIL import Image
+from torch.distributed.device_mesh import init_device_mesh
+
+import penstock as ps
+from penstock.integrations.shared_reader import share_loader
+from penstock.text import CausalLM, slice_rows
+
+FIELDS = ("input_ids", "labels", "position_ids", "segment_ids", "cu_seqlens", "cu_seqlens_padded")
+
+
+def encode(number: int) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(np.full((8, 8), number, np.uint8)).save(file, "png")
+    return file.getvalue()
+
+
+class Decode:
+    """Decode an image, and note that it was decoded."""
+
+    def __init__(self, journal: str) -> None:
+        self.journal = journal
+
+    def __call__(self, data: bytes) -> dict[str, Any]:
+        pixels = np.asarray(Image.open(io.BytesIO(data)))
+        with Path(self.journal).open("a") as file:
+            file.write(f"{pixels[0, 0]}\n")
+        return {"pixels": pixels}
+
+
+def make_rows() -> ps.Dataset:
+    documents = [np.arange(100 * i, 100 * i + 3 + i % 9, dtype=np.int32) for i in range(1, 60)]
+    rows = ps.from_sequence(documents).pack(32, "first_fit", pad_to_multiple=4)
+    return rows.batch(2).map(CausalLM(FIELDS, shift=True))
+
+
+def make_samples() -> ps.Dataset:
+    return ps.from_sequence(range(64)).shuffle(seed=1).batch(global_batch_size=8)
+
+
+if __name__ == "__main__":
+    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=8
+    )
+    mesh = init_device_mesh("cpu", (2, 2, 2), mesh_dim_names=("dp", "cp", "tp"))
+    found: dict[str, Any] = {}
+
+    loader = ps.Loader(make_samples(), mesh=mesh["dp"])
+    steps = iter(loader)
+    found["first"] = [next(steps).tolist() for _ in range(3)]
+    state = loader.state_dict()
+    found["rest"] = [batch.tolist() for batch in steps]
+    wider = init_device_mesh("cpu", (4, 1, 2), mesh_dim_names=("dp", "cp", "tp"))
+    resumed = ps.Loader(make_samples(), mesh=wider["dp"])
+    resumed.load_state_dict(state)
+    found["resumed"] = [batch.tolist() for batch in resumed]
+
+    cp = mesh["cp"].get_local_rank()
+    found["slices"], found["rows"] = [], []
+    for batch in ps.Loader(make_rows(), mesh=mesh["dp"]):
+        part = slice_rows(batch, cp, 2)
+        found["slices"].append({name: np.asarray(value).tolist() for name, value in part.items()})
+        found["rows"].append({name: np.asarray(value).tolist() for name, value in batch.items()})
+
+    images = ps.from_sequence([encode(i) for i in range(24)]).shuffle(seed=2)
+    decoded = images.map(Decode(str(folder / "decoded"))).batch(3)
+    with share_loader(lambda: ps.Loader(decoded, mesh=mesh["dp"]), mesh["cp", "tp"]) as shared:
+        found["reads"] = shared.loader is not None
+        found["images"] = [batch["pixels"][:, 0, 0].tolist() for batch in shared]
+        dist.barrier()
+    sys.stdout.write(json.dumps(found))
+    dist.destroy_process_group()
