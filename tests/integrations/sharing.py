@@ -81,7 +81,7 @@ def run(job: str, shared: SharedLoader) -> Any:
                 os.environ["BROKEN"] = "-1"
     if job == "wait":  # until the test kills a process
         for item in shared:
-            print(json.dumps(describe(item)), flush=True)
+            report(describe(item))
             time.sleep(0.1 if shared.rank else 0.0)
             if shared.rank == int(os.environ["SLEEPER"]):
                 time.sleep(1000)
@@ -92,12 +92,17 @@ def run(job: str, shared: SharedLoader) -> Any:
     return None
 
 
+def report(value: Any) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
+
+
 if __name__ == "__main__":
     job, address, rank, ranks = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     try:
         timeout = float(os.environ.get("TIMEOUT", "60"))
         with SharedLoader(make, address, rank=rank, ranks=ranks, timeout=timeout) as shared:
             result = run(job, shared)
-        print(json.dumps([result, count_memory()]), flush=True)
+        report([result, count_memory()])
     except (OSError, ps.ConfigError) as error:
-        print(json.dumps([type(error).__name__, str(error), count_memory()]), flush=True)
+        report([type(error).__name__, str(error), count_memory()])

@@ -147,7 +147,7 @@ def test_missing_processes_and_wrong_ranks_are_errors(tmp_path: Path) -> None:
     with pytest.raises(ps.ConfigError, match="init_process_group"):
         share_loader(make)
     with pytest.raises(ps.ConfigError, match="not a loader"):
-        SharedLoader(lambda: ps.from_sequence([1]), address, rank=0, ranks=1)  # pyright: ignore
+        SharedLoader(lambda: ps.from_sequence([1]), address, rank=0, ranks=1)  # pyright: ignore[reportArgumentType, reportReturnType]
     on_device = ps.from_sequence(range(3)).batch(1)
     with pytest.raises(ps.ConfigError, match="without device="):
         SharedLoader(lambda: ps.Loader(on_device, to="jax"), address, rank=0, ranks=1)

@@ -40,8 +40,11 @@ class Decode:
 
 
 def make_rows() -> ps.Dataset:
-    documents = [np.arange(100 * i, 100 * i + 3 + i % 9, dtype=np.int32) for i in range(1, 60)]
-    rows = ps.from_sequence(documents).pack(32, "first_fit", pad_to_multiple=4)
+    ends = np.cumsum([3 + i % 9 for i in range(60)])
+    documents = ps.from_tokens(np.arange(1, ends[-1] + 1), [0, *ends], name="documents").shuffle(
+        seed=4
+    )
+    rows = documents.pack(32, "first_fit", pad_to_multiple=4)
     return rows.batch(2).map(CausalLM(FIELDS, shift=True))
 
 
