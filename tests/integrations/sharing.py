@@ -33,7 +33,11 @@ def decode(number: int) -> dict[str, Any]:
 def make() -> ps.Loader:
     """Make the loader."""
     form = "torch" if os.environ.get("FORM") == "torch" else "numpy"
-    return ps.Loader(ps.from_sequence(range(9)).shuffle(seed=3).map(decode), to=form)
+    workers = int(os.environ.get("WORKERS", "0"))
+    samples = ps.from_sequence(range(9)).shuffle(seed=3).map(decode)
+    return ps.Loader(
+        samples, to=form, workers=workers, executor="processes" if workers else "threads"
+    )
 
 
 def describe(item: Any) -> list[Any]:

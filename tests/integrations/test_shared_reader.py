@@ -97,12 +97,15 @@ def test_errors_of_the_reader_are_raised_in_peers_and_the_run_can_continue(tmp_p
     assert found[0] == [describe(item) for item in make()]
 
 
-@pytest.mark.parametrize("signal_number", [signal.SIGKILL, signal.SIGINT])
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(
+    ("signal_number", "victim", "workers"),
+    [(signal.SIGKILL, 0, 0), (signal.SIGKILL, 1, 0), (signal.SIGINT, 0, 0), (signal.SIGINT, 1, 0)]
+    + [(signal.SIGKILL, 0, 1)],  # worker processes do not hold the connections
+)
 def test_a_killed_process_is_an_error_in_the_others_at_once(
-    tmp_path: Path, victim: int, signal_number: int
+    tmp_path: Path, signal_number: int, victim: int, workers: int
 ) -> None:
-    crew = start("wait", tmp_path, 3, SLEEPER=str(victim))
+    crew = start("wait", tmp_path, 3, SLEEPER=str(victim), WORKERS=str(workers))
     output: Any = crew[victim].stdout
     assert json.loads(output.readline())[0].startswith("n")
     time.sleep(0.5)
