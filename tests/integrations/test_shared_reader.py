@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -99,8 +100,13 @@ def test_errors_of_the_reader_are_raised_in_peers_and_the_run_can_continue(tmp_p
 
 @pytest.mark.parametrize(
     ("signal_number", "victim", "workers"),
-    [(signal.SIGKILL, 0, 0), (signal.SIGKILL, 1, 0), (signal.SIGINT, 0, 0), (signal.SIGINT, 1, 0)]
-    + [(signal.SIGKILL, 0, 1)],  # worker processes do not hold the connections
+    [
+        (signal.SIGKILL, 0, 0),
+        (signal.SIGKILL, 1, 0),
+        (signal.SIGINT, 0, 0),
+        (signal.SIGINT, 1, 0),
+        (signal.SIGKILL, 0, 1),  # worker processes do not hold the connections
+    ],
 )
 def test_a_killed_process_is_an_error_in_the_others_at_once(
     tmp_path: Path, signal_number: int, victim: int, workers: int
@@ -161,8 +167,6 @@ def test_missing_processes_and_wrong_ranks_are_errors(tmp_path: Path) -> None:
 
 
 def test_a_socket_that_a_killed_reader_left_is_replaced(tmp_path: Path) -> None:
-    import socket
-
     address = str(tmp_path / "socket")
     left = socket.socket(socket.AF_UNIX)
     left.bind(address)
@@ -180,3 +184,24 @@ def test_a_socket_that_a_killed_reader_left_is_replaced(tmp_path: Path) -> None:
         thread.join(60)
     assert results == [[decode(i)["name"] for i in (int(n[1:]) for n in results[0])]] * 2
     assert len(results[0]) == 9
+
+
+def test_two_processes_of_one_rank_are_an_error(tmp_path: Path) -> None:
+    address = str(tmp_path / "socket")
+    errors: list[str] = []
+
+    def join() -> None:
+        try:
+            with SharedLoader(make, address, rank=1, ranks=3, timeout=30) as shared:
+                next(iter(shared))
+        except ConnectionError as error:
+            errors.append(str(error))
+
+    threads = [threading.Thread(target=join) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with pytest.raises(ps.ConfigError, match="joined as rank 1 of 3, which is taken"):
+        SharedLoader(make, address, rank=0, ranks=3, timeout=30)
+    for thread in threads:
+        thread.join(60)
+    assert len(errors) == 2

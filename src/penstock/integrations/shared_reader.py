@@ -115,13 +115,17 @@ class SharedLoader:
 
         The reader may also call it alone.
         """
-        return self.exchange("state", lambda: self._reader().state_dict())
+        return self._exchange("state", lambda: self._reader().state_dict())
 
     def load_state_dict(self, state: Any) -> None:
-        """Load a state into the reader's loader; a call of all processes."""
-        self.exchange("loaded", lambda: self._reader().load_state_dict(state))
+        """Load a state into the reader's loader; a call of all processes.
 
-    def exchange(self, kind: MessageKind, call: Callable[[], Any]) -> Any:
+        Args:
+            state: a state of `state_dict`, or of a `Loader`; only the reader's is loaded.
+        """
+        self._exchange("loaded", lambda: self._reader().load_state_dict(state))
+
+    def _exchange(self, kind: MessageKind, call: Callable[[], Any]) -> Any:
         """Return the result of a call in the reader, in all processes.
 
         Raises:
@@ -299,7 +303,7 @@ class _SharedPass(Iterator[Any]):
         if self._over:
             raise StopIteration
         try:
-            return self._shared.exchange("item", self._read)
+            return self._shared._exchange("item", self._read)  # pyright: ignore[reportPrivateUsage]
         except StopIteration:
             self._over = True
             raise
@@ -323,6 +327,9 @@ def share_loader(
         peers: the ranks that need equal rows: a `DeviceMesh` of one or more dimensions, such as
             `mesh["cp", "tp"]`, or a `ProcessGroup`; all processes by default.
         timeout: seconds to wait for another process.
+
+    Returns:
+        The shared loader of this rank.
 
     Raises:
         ConfigError: if torch.distributed is not initialised.

@@ -40,8 +40,8 @@ def slice_rows(
         The slice, with two fields more, int32, both with an entry for each document of the batch,
         also for documents without tokens in this slice. `slice_cu_seqlens` sums up their tokens.
         `slice_cu_seqlens_padded` sums up tokens and padding: the starts in the slice laid end to
-        end. Over all ranks, the lengths add up to those of the batch. Fields such as `cu_seqlens`
-        stay those of the whole batch, which Transformer Engine takes.
+        end. Over all ranks, they add up to the boundaries of the batch. Fields such as `cu_seqlens`
+        still describe the whole batch, as Transformer Engine takes them.
 
     Raises:
         ConfigError: if the group has no such rank.
