@@ -205,3 +205,24 @@ def test_two_processes_of_one_rank_are_an_error(tmp_path: Path) -> None:
     for thread in threads:
         thread.join(60)
     assert len(errors) == 2
+
+
+def test_a_loader_that_cannot_be_made_is_an_error_in_all(tmp_path: Path) -> None:
+    address = str(tmp_path / "socket")
+    errors: list[str] = []
+
+    def fail() -> ps.Loader:
+        raise ps.ConfigError("no such folder")
+
+    def open_shared(rank: int) -> None:
+        try:
+            SharedLoader(fail, address, rank=rank, ranks=2, timeout=30)
+        except ps.ConfigError as error:
+            errors.append(str(error).splitlines()[0])
+
+    threads = [threading.Thread(target=open_shared, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert errors == ["no such folder"] * 2

@@ -93,15 +93,9 @@ class SharedLoader:
             if self.rank:
                 self._sockets[0] = _join_reader(path, self.rank, timeout)
             else:
-                self.loader = require_loader(make(), "SharedLoader(make)")
-                form = self.loader._form  # pyright: ignore[reportPrivateUsage]
-                if form is not None and (form.copies or form.implied_rank is not None):
-                    raise ConfigError(
-                        "SharedLoader: the loader puts batches on a device of the reader; make it "
-                        "without device= and pin_memory= (and to='jax'), and copy in each process"
-                    )
                 self._sockets = _accept_peers(path, self.ranks, timeout)
                 self._unread = dict.fromkeys(self._sockets, 0)
+            self._exchange("loaded", lambda: self._open(make))
         except BaseException:
             self.close()
             raise
@@ -150,6 +144,16 @@ class SharedLoader:
             raise
         self._send(kind, value)
         return value
+
+    def _open(self, make: Callable[[], Loader]) -> None:
+        """Make the loader in the reader."""
+        self.loader = require_loader(make(), "SharedLoader(make)")
+        form = self.loader._form  # pyright: ignore[reportPrivateUsage]
+        if form is not None and (form.copies or form.implied_rank is not None):
+            raise ConfigError(
+                "SharedLoader: the loader puts batches on a device of the reader; make it "
+                "without device= and pin_memory= (and to='jax'), and copy in each process"
+            )
 
     def _reader(self) -> Loader:
         assert self.loader is not None
@@ -340,7 +344,9 @@ def share_loader(
         host, process = socket.gethostname(), os.getpid()
         members: list[Any] = [[host, process, address]]
         # Over one dimension after the other, from the last: the order is then that of the mesh.
-        groups = peers.get_all_groups()[::-1] if hasattr(peers, "get_all_groups") else [peers]
+        groups = [peers]
+        if hasattr(peers, "mesh_dim_names"):
+            groups = [peers.get_group(dimension) for dimension in reversed(range(peers.ndim))]
         for group in groups:
             gathered = gather_objects(members, group)
             if gathered is None:
