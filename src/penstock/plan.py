@@ -37,6 +37,7 @@ COLUMNS = (
     "row_in_file",
     "start",
     "stop",
+    "masked",
 )
 
 
@@ -92,7 +93,7 @@ class Audit:
         """The `pyarrow.Schema` of the lines."""
         pa = import_arrow()
         named = pa.dictionary(pa.int32(), pa.string())
-        kinds = {"source": named, "file": named, "key": pa.string()}
+        kinds = {"source": named, "file": named, "key": pa.string(), "masked": pa.bool_()}
         return pa.schema([(name, kinds.get(name, pa.int64())) for name in COLUMNS])
 
     def batches(self) -> Iterator[Any]:
@@ -176,6 +177,7 @@ class Audit:
             "row_in_file": pa.array(row, mask=gone),
             "start": none if taken.start is None else taken.start,
             "stop": none if taken.stop is None else taken.stop,
+            "masked": taken.masked,
         }
         return pa.RecordBatch.from_arrays(
             [pa.array(column) for column in columns.values()], schema=self.schema
@@ -268,7 +270,8 @@ class Plan(EnginePlan[D]):
     def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
         """List every sample of global steps: step, rank, row, source, epoch, index, key, file, row.
 
-        For packed rows each line also has its tokens. Ranks are those of loaders without
+        For packed rows each line also has its tokens. A `masked` document was padding there: it
+        was excluded before, or cannot be read. Ranks are those of loaders without
         `balance=`. `.write(path)` and `.batches()` work in constant memory. A sample of a source
         without files has neither file nor row.
 

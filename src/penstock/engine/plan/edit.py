@@ -3,12 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
+from ..changes.edits import Edit, Exclude
+from ..steps.mask import DocumentMask
 from ..steps.op import Op
 from .records import Sample
+
+RemovalKind: TypeAlias = Literal["replaced", "masked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A sample that a run excludes, and what became of it.
+
+    A "replaced" sample is drawn no more: the next one of its source takes its place. A "masked"
+    document keeps its place in rows as padding. No row from `row` on trains on either. Rows are
+    counted over all passes; in a stream, `row` counts the items that the run had delivered.
+    """
+
+    source: str
+    index: int
+    how: RemovalKind
+    row: int | None
+
+
+def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:
+    """Return the samples that changes of a run exclude, in the order of the changes."""
+    found = dict[tuple[str, int], Removal]()
+    for edit in edits:
+        if isinstance(edit, Exclude | DocumentMask):
+            how: RemovalKind = "replaced" if isinstance(edit, Exclude) else "masked"
+            for index in edit.indices:
+                found.setdefault((edit.source, index), Removal(edit.source, index, how, edit.row))
+    return tuple(found.values())
 
 
 def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:

@@ -6,17 +6,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
 from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
-from ...types import MAX_POSITION, Ints, Json
+from ...types import MAX_POSITION, Ints, Json, is_source
 from ..base.canonical_json import list_differences
 from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
+from ..changes.masking import find_maskable_sources
 from ..orders import Gap
 from ..runtime.seal import seal
+from ..runtime.session import Session
 from ..runtime.states import SavedState, StateSection, decode_state, log_notes, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
@@ -24,6 +26,7 @@ from ..steps.compiled import Compiled
 from ..steps.digests import compared
 from ..steps.map import Map
 from ..steps.map_with_index import MapWithIndex
+from ..steps.mask import DocumentMask
 from ..steps.mix import find_histories
 from ..steps.one_source import global_step_of
 from ..steps.packed import packed_before, replanned_passes
@@ -33,11 +36,14 @@ from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import find_source_position, group_by_source
+from .edit import Removal, find_source_position, group_by_source, list_removals
 from .questions import Questions
 from .records import Sample
 
 D = TypeVar("D")
+
+Keys: TypeAlias = Iterable[tuple[str, int] | tuple[str, int, int] | Sample]
+"""Samples by source and index, perhaps with an epoch between."""
 
 _MAPS = {Map.KEY, MapWithIndex.KEY, RandomMap.KEY, WithSource.KEY}  # steps that move no sample
 
@@ -332,19 +338,25 @@ class Plan(Questions, Generic[D]):
         flow = change_rows(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
         return self._copy(self._base.of(flow), self._edits, None, self._records)
 
-    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Self:
+    def exclude(self, keys: Keys) -> Self:
         """Exclude samples from the position of the run on.
 
-        The next samples of the same source replace them.
+        The next samples of the same source replace them. `removals` lists what became of each.
 
         A key is (source, index), as in `Loader.keys()`, or a `Sample`. The source of every draw
         stays the same, and so does the number of steps, unless rows are packed.
+
+        Documents in rows of `pack` or `Padded` are masked from the next row on: they become padding
+        (`segment_ids` 0, loss mask 0), and no other document moves. A mask holds until the next
+        documents replace them, or for good where the order cannot change: below a slice or a
+        shuffle of several sources, for example.
 
         Args:
             keys: (source, index), (source, epoch, index) or `Sample`.
 
         Raises:
-            ConfigError: a source does not exist, or its order cannot be changed here.
+            ConfigError: a source does not exist, or its order cannot be changed here and no step
+                can mask its samples.
             IndexError: an index does not exist.
 
         >>> import penstock as ps
@@ -352,24 +364,79 @@ class Plan(Questions, Generic[D]):
         'acdefacd'
         """
         sizes = {name: self._rows(self._leaf(name)) for name in self.sources}
+        left = {
+            source: tuple(sorted({*indices} - self._removed(source)))
+            for source, indices in group_by_source(keys, sizes).items()
+        }
+        left = {source: indices for source, indices in left.items() if indices}
+        if not left:
+            return self
+        maskable = find_maskable_sources(self.flow, self._builder)
+        masks = {
+            source: DocumentMask(source, self._row, indices)
+            for source, indices in left.items()
+            if source in maskable
+        }
+        try:
+            return self._replace_samples(left, masks)
+        except ConfigError:
+            if not masks:
+                raise
+        plan = self  # one source after the other: those that cannot be replaced are masked
+        for source, indices in left.items():
+            try:
+                plan = plan._replace_samples({source: indices}, masks)
+            except ConfigError:
+                if source not in masks:
+                    raise
+                plan = plan._edited(masks[source])
+        return plan
+
+    def find_exclusions(self, state: Mapping[str, Any], keys: Keys) -> tuple[Edit, ...]:
+        """Return the changes by which `exclude` leaves out samples of the run with this state.
+
+        Args:
+            state: the state of one rank.
+            keys: the samples.
+        """
+        plan = self._for_states([state])
+        return plan.exclude(keys)._edits[len(plan._edits) :]
+
+    def _removed(self, source: str) -> set[int]:
+        """Return the samples of a source that the run excludes already."""
+        return {removal.index for removal in self.removals if removal.source == source}
+
+    @cached_property
+    def removals(self) -> tuple[Removal, ...]:
+        """The excluded samples of the run: replaced by others or masked, and from which row on.
+
+        >>> import penstock as ps
+        >>> plan = ps.from_sequence("abcdef", name="letters").plan
+        >>> plan.exclude([("letters", 1)]).removals
+        (Removal(source='letters', index=1, how='replaced', row=0),)
+        """
+        return list_removals(self._edits)
+
+    def _replace_samples(
+        self, left: Mapping[str, tuple[int, ...]], masks: Mapping[str, DocumentMask]
+    ) -> Self:
+        """Return the plan without samples; until others replace them, documents are masked.
+
+        Raises:
+            ConfigError: the order of a source cannot be changed here.
+        """
         edits, (rows, row) = list[Edit](), pass_over_skips(self._rows_op, self._row)
-        for source, indices in group_by_source(keys, sizes).items():
-            gone = {
-                index
-                for edit in self._edits
-                if isinstance(edit, Exclude) and edit.source == source
-                for index in edit.indices
-            }
-            if left := sorted(set(indices) - gone):
-                since = find_source_position(rows, self._leaf(source), source, row)
-                edits.append(Exclude(source, since, tuple(left), replanned_passes(rows, row)))
+        for source, indices in left.items():
+            since = find_source_position(rows, self._leaf(source), source, row)
+            edits.append(Exclude(source, since, indices, replanned_passes(rows, row), self._row))
+            if self._row and source in masks:
+                edits.append(masks[source])
         found = self._edited(*edits)
-        if edits and not self._has_the_past_of(found):
-            excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))
+        if not self._has_the_past_of(found):
             raise ConfigError(
-                f"plan.exclude({excluded}): the past cannot change, and delivered shares of tokens "
-                "and packed rows depend on all samples of these sources; exclude the samples some "
-                "steps later, or exclude others"
+                f"plan.exclude({', '.join(left)}): the past cannot change, and delivered shares of "
+                "tokens and packed rows depend on all samples of these sources; exclude the samples "
+                "some steps later, or exclude others"
             )
         return found
 
@@ -400,3 +467,42 @@ class Plan(Questions, Generic[D]):
 
     def _edited(self, *edits: Edit) -> Self:
         return self._copy(self._base, (*self._edits, *edits), self._body, self._records)
+
+
+def exclude_from_run(session: Session, keys: Keys) -> tuple[Removal, ...]:
+    """Exclude samples from the next item of a run on; return what became of each.
+
+    Raises:
+        ConfigError: a source does not exist; or no step can replace or mask its samples.
+        IndexError: an index does not exist.
+    """
+    if session.group is None:
+        more = _mask_in_stream(session, keys)
+    else:
+        plan = Plan(session.compiled_base, lambda flow: flow, section=session.section)
+        more = plan.find_exclusions(session.state(), keys)
+    known = {*list_removals(session.changes)}
+    if more:
+        session.add_changes(more)
+    return tuple(one for one in list_removals(session.changes) if one not in known)
+
+
+def _mask_in_stream(session: Session, keys: Keys) -> tuple[Edit, ...]:
+    """Return the masks of documents of a pipeline that is no function of positions."""
+    sources = {leaf.name: leaf.source for leaf in session.leaves}
+    sizes = {
+        name: len(source) if is_source(source) else MAX_POSITION for name, source in sources.items()
+    }
+    asked = group_by_source(keys, sizes)
+    maskable = find_maskable_sources(session.base, session.compiled_base.builder)
+    if unmasked := sorted(asked.keys() - maskable):
+        raise ConfigError(
+            f"exclude: the samples of {unmasked[0]!r} come as a stream, and no pack() or Padded "
+            "builds rows of them that could mask them; leave them out by filter() in a new run"
+        )
+    removed = {(one.source, one.index) for one in list_removals(session.changes)}
+    found = list[Edit]()
+    for source, indices in asked.items():
+        if left := sorted({index for index in indices if (source, index) not in removed}):
+            found.append(DocumentMask(source, session.step, tuple(left)))
+    return tuple(found)

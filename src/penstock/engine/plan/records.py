@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...errors import ConfigError
-from ...types import Ints
+from ...types import Flags, Ints
 
 
 class Address(NamedTuple):
@@ -48,7 +48,7 @@ class Sample:
     """One sample of a position.
 
     `start` and `stop` are its tokens in a packed row, counted with BOS and EOS; None if nothing is
-    packed.
+    packed. A `masked` document is padding there (`plan.exclude`).
 
     >>> Sample(12, "wiki", 0, 3_141).key
     ('wiki', 0, 3141)
@@ -60,6 +60,7 @@ class Sample:
     index: int
     start: int | None = None
     stop: int | None = None
+    masked: bool = False
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -71,7 +72,7 @@ class Sample:
 class Samples:
     """The samples of many positions as columns, in the order of delivery.
 
-    `source` is an index into `names`. `start` and `stop` are as in `Sample`, or None.
+    `source` is an index into `names`. `start`, `stop` and `masked` are as in `Sample`, or None.
 
     >>> import penstock as ps
     >>> found = ps.from_sequence("abcd", name="letters").batch(2).plan.at(slice(0, 2))
@@ -86,6 +87,7 @@ class Samples:
     index: Ints
     start: Ints | None = None
     stop: Ints | None = None
+    masked: Flags | None = None
 
     def __len__(self) -> int:
         return len(self.position)
@@ -100,6 +102,10 @@ class Samples:
         ]
         if self.start is not None and self.stop is not None:
             columns += [self.start.tolist(), self.stop.tolist()]
+        elif self.masked is not None:
+            columns += [[None] * len(self), [None] * len(self)]
+        if self.masked is not None:
+            columns.append(self.masked.tolist())
         return (Sample(*row) for row in zip(*columns, strict=True))
 
     def table(self) -> Any:
@@ -123,6 +129,8 @@ class Samples:
         }
         if self.start is not None and self.stop is not None:
             columns |= {"start": self.start, "stop": self.stop}
+        if self.masked is not None:
+            columns["masked"] = self.masked
         return arrow.table(columns)
 
 

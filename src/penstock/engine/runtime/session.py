@@ -160,6 +160,11 @@ class Session:
         return self._base.flow
 
     @property
+    def compiled_base(self) -> Compiled:
+        """The compiled tree without the changes of the run."""
+        return self._base
+
+    @property
     def description(self) -> Json:
         """The description of the pipeline."""
         return self._base.description
@@ -666,6 +671,18 @@ class Session:
         return refused_inside() if ends(opened.builder, path) else Stand(0, max(lanes), min(lanes))
 
     # ------------------------------------------------------------ changes and failures
+
+    def add_changes(self, edits: Sequence[Edit]) -> None:
+        """Continue at this position with more changes, which keep what was delivered."""
+        cursor, changes = self.out.cursor(), (*self.changes, *edits)
+
+        def apply() -> None:
+            self.flow = self._apply_changes(changes)
+            opened, out = self._open_at(cursor)
+            self.changes = changes
+            self._replace_open(opened, out)
+
+        self._change(apply)
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
         """Change the weights of a mixture from a position on; return that position."""

@@ -22,11 +22,12 @@ from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_rows
 from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
-from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
+from ..packing import SOURCE, Apart, BestFit, FirstFit, Missing, get_group
 from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
 from ..streams.shared_reader import PassCounts
 from ..streams.stream import BufferedStream, Stream, UnaryStream
 from ..streams.stream_opener import StreamOpener
+from .mask import CompiledMasks
 from .op import Groups, Op
 
 Members: TypeAlias = Sequence[Item | Part]
@@ -73,8 +74,15 @@ class GroupStream(UnaryStream):
     """A fold over a stream."""
 
     def __init__(
-        self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
+        self,
+        stream: Stream,
+        fold: Fold,
+        size: Sizer,
+        key: int,
+        names: Sequence[str],
+        masks: CompiledMasks | None = None,
     ) -> None:
+        self.masks = masks
         self.input = BufferedStream(stream)
         self.fold = fold
         self.size = size
@@ -164,13 +172,22 @@ class GroupStream(UnaryStream):
                 continue
             group = self._ready[self._given]
             self._given += 1
-            groups.append(group)
             rows.append(self._rows(group))
+            groups.append(self._mask(group, rows[-1]))
             moments.append(self._moment())
         if not groups:
             return Chunk([], make_empty_rows(0), ConstantCursor(None))
         offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
         return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(moments))
+
+    def _mask(self, group: Members, rows: ProvenanceRows) -> Members:
+        """Return a group without the contents of its masked documents."""
+        if self.masks is None or not any(masked := self.masks.find_items(rows)):
+            return group
+        return [
+            _hide(member) if is_masked else member
+            for member, is_masked in zip(group, masked, strict=True)
+        ]
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
@@ -212,6 +229,13 @@ class GroupStream(UnaryStream):
         return replace(rows, part=rows.part + np.asarray(starts, np.int64)) if any(starts) else rows
 
 
+def _hide(member: Item | Part) -> Item | Part:
+    """Return a member of a group whose value only shows its form."""
+    item = member.item if isinstance(member, Part) else member
+    hidden = item._replace(value=Missing(item.value))
+    return member._replace(item=hidden) if isinstance(member, Part) else hidden
+
+
 def cursor_of(moment: GroupState) -> Json:
     """The cursor of a moment: six entries, plain JSON."""
     oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
@@ -229,18 +253,23 @@ class GroupOp(Groups):
     """A fold over items whose sizes are not known beforehand."""
 
     def __init__(
-        self, input: Op, fold: Fold, size: Sizer | None, key: int, names: Sequence[str]
+        self,
+        input: Op,
+        fold: Fold,
+        size: Sizer | None,
+        key: int,
+        names: Sequence[str],
+        masks: CompiledMasks | None = None,
     ) -> None:
         super().__init__(input)
-        self.indexed = False
+        self.indexed, self.masks = False, masks
         self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
     def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         lane, lanes = opening.own_lane[:2]
         key = self.key + lane & (1 << 64) - 1
-        return GroupStream(
-            opening.open(self.input, laps), shared(self.fold, lanes), self.sizer, key, self.names
-        )
+        below, fold = opening.open(self.input, laps), shared(self.fold, lanes)
+        return GroupStream(below, fold, self.sizer, key, self.names, self.masks)
 
 
 def _no_length(fold: Fold, sample: Mapping[str, Any]) -> ConfigError:
