@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ...errors import ConfigError
+from ...errors import StateError
 from ...types import Path
 from ..steps.batch import Batch, change_rows
 from ..steps.function_step import FunctionStep
@@ -14,9 +14,9 @@ from ..steps.mask import DocumentMask, MaskDocuments
 from ..steps.step import Builder, Step
 
 
-def find_maskable_sources(tree: Step, builder: Builder) -> set[str]:
+def find_maskable_sources(tree: Step, builder: Builder) -> frozenset[str]:
     """Return the sources whose documents can be masked: a pack or `Padded` builds their rows."""
-    return set(_maskable(tree, (), builder, False))
+    return frozenset(_maskable(tree, (), builder, False))
 
 
 def _maskable(step: Step, path: Path, builder: Builder, is_built: bool) -> Iterator[str]:
@@ -44,18 +44,7 @@ def _builder_input(step: Step) -> Group | Batch | None:
 
 
 def mask_documents(tree: Step, masks: Sequence[DocumentMask]) -> Step:
-    """Return the tree with documents masked; streams mask them where they form rows.
-
-    Raises:
-        ConfigError: if no step of the tree can mask the documents of a source.
-    """
-    builder = Builder(tree)
-    names = {leaf.name for leaf in builder.leaves} & {mask.source for mask in masks}
-    if unmasked := sorted(names - find_maskable_sources(tree, builder)):
-        raise ConfigError(
-            f"the run masks documents of {unmasked[0]!r}, and this pipeline builds no rows that "
-            "can: use pack(), or batch(n, collate=Padded()), over this source"
-        )
+    """Return the tree with documents masked; streams mask them where they form rows."""
     if tree.reason_not_indexed is None:
         return change_rows(tree, lambda rows: MaskDocuments(rows, tuple(masks)))
     return _mask_streams(tree, tuple(masks))
@@ -80,3 +69,14 @@ def _replace_group(step: Step, group: Group, masked: Group) -> Step:
         for child in step.children
     )
     return step.with_children(children)
+
+
+def require_maskable(tree: Step, builder: Builder, masks: Sequence[DocumentMask]) -> None:
+    """Raise `StateError` if a tree that continues a run cannot mask what the run masks."""
+    names = {leaf.name for leaf in builder.leaves}
+    masked = {mask.source for mask in masks}
+    if masked and (unmasked := sorted(masked & names - find_maskable_sources(tree, builder))):
+        raise StateError(
+            f"the run masks documents of {unmasked[0]!r}, and this pipeline builds no rows that "
+            "can: use pack(), or batch(n, collate=Padded()), over this source"
+        )

@@ -64,6 +64,7 @@ class Plan(Questions, Generic[D]):
         body: the state of the run, if the plan belongs to one.
         records: the steps of the run, if the state does not contain them.
         section: reads the section that states of the run may have.
+        maskable: the sources whose documents the run can mask; by default those that the tree says.
 
     Raises:
         IndexedError: the dataset has no positions.
@@ -84,6 +85,7 @@ class Plan(Questions, Generic[D]):
         body: SavedState | None = None,
         records: tuple[StepRecord, ...] | None = None,
         section: StateSection | None = None,
+        maskable: frozenset[str] | None = None,
     ) -> None:
         super().__init__(
             base.of(changed(base.flow, edits)),
@@ -91,11 +93,12 @@ class Plan(Questions, Generic[D]):
             records if body is None else records_from_json(body.records),
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
-        self._section = section
+        self._section, self._known_maskable = section, maskable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (
-            self._base, self._wrap, self._edits, self._body, self._records, self._section
+            self._base, self._wrap, self._edits, self._body, self._records, self._section,
+            self._known_maskable,
         )  # fmt: skip
 
     def _copy(
@@ -104,8 +107,10 @@ class Plan(Questions, Generic[D]):
         edits: tuple[Edit, ...],
         body: SavedState | None,
         records: tuple[StepRecord, ...] | None = None,
+        maskable: frozenset[str] | None = None,
     ) -> Self:
-        return type(self)(base, self._wrap, edits, body, records, self._section)
+        maskable = maskable or self._known_maskable
+        return type(self)(base, self._wrap, edits, body, records, self._section, maskable)
 
     def _for_states(self, states: Sequence[Mapping[str, Any]]) -> Self:
         """Return the plan of the run that saved states, one of each rank, with its changes."""
@@ -129,7 +134,8 @@ class Plan(Questions, Generic[D]):
         # Answers from other data would name samples that the run never had.
         log_notes(compared(body.data, base.builder.leaves, base.data, adopt=False))
         body = replace(body, journal=journal_to_json(journal_from_json(body.journal)))
-        return self._copy(base, tuple(map(edit_from_json, body.changes)), body)
+        edits = tuple(map(edit_from_json, body.changes))
+        return self._copy(base, edits, body, maskable=self._maskable)
 
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
@@ -168,9 +174,8 @@ class Plan(Questions, Generic[D]):
         (3, 6, [0, 1, 2, 3])
         """
         records = self._records_for("rows", world_size)
-        return self._copy(
-            self._base.of(tail_of(self._base.flow).rows), self._edits, self._body, records
-        )
+        base = self._base.of(tail_of(self._base.flow).rows)
+        return self._copy(base, self._edits, self._body, records, self._maskable)
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -371,11 +376,10 @@ class Plan(Questions, Generic[D]):
         left = {source: indices for source, indices in left.items() if indices}
         if not left:
             return self
-        maskable = find_maskable_sources(self.flow, self._builder)
         masks = {
             source: DocumentMask(source, self._row, indices)
             for source, indices in left.items()
-            if source in maskable
+            if self._body is not None and source in self._maskable
         }
         try:
             return self._replace_samples(left, masks)
@@ -401,6 +405,13 @@ class Plan(Questions, Generic[D]):
         """
         plan = self._for_states([state])
         return plan.exclude(keys)._edits[len(plan._edits) :]
+
+    @cached_property
+    def _maskable(self) -> frozenset[str]:
+        """The sources whose documents the run can mask."""
+        if self._known_maskable is not None:
+            return self._known_maskable
+        return find_maskable_sources(self._base.flow, self._base.builder)
 
     def _removed(self, source: str) -> set[int]:
         """Return the samples of a source that the run excludes already."""

@@ -31,12 +31,14 @@ from ..changes.adopt import (
     with_other_rows,
 )
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.masking import require_maskable
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..changes.row_lengths import keep_row_lengths
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
 from ..steps.limit import migrate_lanes
+from ..steps.mask import DocumentMask
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.one_source import with_steps_of
 from ..steps.paths import Migration
@@ -576,6 +578,8 @@ class Session:
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
+        masks = [change for change in changes if isinstance(change, DocumentMask)]
+        require_maskable(home.flow, home.builder, masks)
         self._base, self.changes = home, changes
         self.flow = self._apply_changes(changes)
         noted = journal_from_json(body.journal)
