@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import through_json
 
 import penstock as ps
+from helpers import through_json
 from penstock.text import CausalLM, Padded
 
 LENGTH = 16
@@ -89,9 +89,9 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
     "stream, concat_split": lambda: lists("a").repeat().pack(LENGTH),
     "stream, first_fit": lambda: lists("a").repeat().pack(LENGTH, "first_fit"),
     "stream, best_fit": lambda: lists("a").repeat().pack(LENGTH, "best_fit", window=9),
-    "stream of a mixture": lambda: (
-        ps.mix({n: lists(n).repeat() for n in "ab"}, {"a": 1, "b": 1}, seed=1).pack(LENGTH)
-    ),
+    "stream of a mixture": lambda: ps.mix(
+        {n: lists(n).repeat() for n in "ab"}, {"a": 1, "b": 1}, seed=1
+    ).pack(LENGTH),
     "stream without indices": lambda: generated().repeat().pack(LENGTH),
 }
 PADDED: dict[str, Callable[[], ps.Dataset]] = {
@@ -178,7 +178,9 @@ def test_an_excluded_document_is_never_trained_on_again(name: str, ranks: int, l
     for batch in (batch for step in found for batch in step):
         assert ((batch["tokens"] == 0) == (batch["segment_ids"] == 0)).all()
     if removal.how == "masked":
-        hidden = [[{**batch, "tokens": without(batch["tokens"], gone)} for batch in s] for s in rest]
+        hidden = [
+            [{**batch, "tokens": without(batch["tokens"], gone)} for batch in s] for s in rest
+        ]
         assert rows_of(found, "tokens") == rows_of(hidden, "tokens")
         ids = [CausalLM(("labels",))(batch)["labels"] for step in found for batch in step]
         assert not tokens & {token for labels in ids for token in labels.ravel().tolist()}
@@ -309,7 +311,5 @@ def test_a_mixture_file_over_token_files(tmp_path: Path) -> None:
     assert not {*tokens_of(*gone)} & trained_tokens(rest)
     lines = ds.plan.for_state(one.state_dict()).audit(range(BEFORE, BEFORE + AFTER)).table()
     assert all(
-        line["masked"]
-        for line in lines.to_pylist()
-        if (line["source"], line["index"]) == gone
+        line["masked"] for line in lines.to_pylist() if (line["source"], line["index"]) == gone
     )

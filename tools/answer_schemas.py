@@ -57,10 +57,12 @@ SAMPLE = {
     "type": "object",
     "properties": {
         "step": INT, "sample": INT, "source": TEXT, "epoch": INT, "index": INT, "start": INT, "stop": INT, "text": TEXT,
+        "masked": FLAG,
     },
     "required": ["source", "epoch", "index"],
     "additionalProperties": False,
 }  # fmt: skip
+REMOVAL = record(source=TEXT, index=INT, how={"enum": ["replaced", "masked"]}, row=maybe(INT))
 SIDE = record(steps=INT, unit=UNIT, sources=many(ROW))
 
 ANSWERS = {
@@ -79,7 +81,7 @@ ANSWERS = {
         **{"unit": UNIT, "from": INT, "to": INT},
         samples=many(perhaps(
             record(source=TEXT, index=INT, steps=many(INT)),
-            passes=INT, pieces=many(perhaps(record(epoch=INT, start=INT, stop=INT), step=INT, sample=INT)),
+            passes=INT, pieces=many(perhaps(record(epoch=INT, start=INT, stop=INT), step=INT, sample=INT, masked=FLAG)),
         )),
     ),
     "diff": answer(
@@ -115,7 +117,7 @@ ANSWERS = {
         unit={"enum": ["samples", "documents", "tokens"]},
         sources=named(record(samples=INT, share=NUMBER, asked=NUMBER)),
     ),
-    "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
+    "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"}), removals=many(REMOVAL)),
     "convert": answer(
         mixture=maybe(TEXT), format=TEXT, sources=many(TEXT),
         keys=record(carried=many(KEY), harmless=many(KEY), reported=many(KEY)), lost=many(PROBLEM), notes=many(PROBLEM),

@@ -27,8 +27,9 @@ from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
 from .engine.base.shown import Shown, Shows, attempt, counted
-from .engine.plan.edit import Removal
-from .engine.plan.plan import Keys, exclude_from_run
+from .engine.plan.plan import Keys
+from .engine.plan.records import Removal
+from .engine.plan.removal import exclude_from_run
 from .engine.runtime.delivery import Delivery, OutputForm
 from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
 from .engine.runtime.executors.threads import Threads

@@ -111,3 +111,25 @@ def test_an_edit_in_place_takes_the_place_of_the_state(
     assert plan.for_state(state).at(70) == plan.for_state(state, step=60).at(70)
     assert penstock("run", mixture, "--state", state, "--steps", 61).exit_code == 0
     assert read_states(state)[0] == 61
+
+
+def test_documents_that_cannot_be_replaced_are_masked(penstock: Penstock, tmp_path: Path) -> None:
+    """Rows of unknown lengths are packed during the run: the edit masks documents in its states."""
+    texts = [{"text": f"{'word ' * (3 + i % 5)}{i}"} for i in range(40)]
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(each) + "\n" for each in texts))
+    path = tmp_path / "stream.yaml"
+    path.write_text(
+        "seed: 1\ntokenise: {tokenizer: bytes, field: text}\npack: {length: 64}\n"
+        "sources: {text: {path: text.jsonl, weight: 1}}\nhorizon: 200\n"
+    )
+    state, edited = tmp_path / "run", tmp_path / "edited"
+    ds = ps.load(path)
+    loaders = [ps.Loader(ds, rank=rank, world_size=2, lanes=2) for rank in range(2)]
+    for loader in loaders:
+        assert len([*zip(range(6), loader, strict=False)]) == 6
+    for rank, loader in enumerate(loaders):
+        ps.save(state, loader)
+    result = penstock("edit", path, state, "--exclude", "text:7", "-o", edited)
+    assert result.exit_code == 0, result.output
+    assert "1 document cannot be replaced" in result.output
+    assert "no later step is known" in penstock("edit", path, state, "--skip", "8:9").stderr

@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
 from ..changes.edits import Edit, Exclude
 from ..steps.mask import DocumentMask
 from ..steps.op import Op
-from .records import Sample
-
-RemovalKind: TypeAlias = Literal["replaced", "masked"]
-
-
-@dataclass(frozen=True, slots=True)
-class Removal:
-    """A sample that a run excludes, and what became of it.
-
-    A "replaced" sample is drawn no more: the next one of its source takes its place. A "masked"
-    document keeps its place in rows as padding. No row from `row` on trains on either. Rows are
-    counted over all passes; in a stream, `row` counts the items that the run had delivered.
-    """
-
-    source: str
-    index: int
-    how: RemovalKind
-    row: int | None
+from .records import Removal, RemovalKind, Sample
 
 
 def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:

@@ -12,13 +12,12 @@ import numpy as np
 
 from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
-from ...types import MAX_POSITION, Ints, Json, is_source
+from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
 from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
 from ..changes.masking import find_maskable_sources
 from ..orders import Gap
 from ..runtime.seal import seal
-from ..runtime.session import Session
 from ..runtime.states import SavedState, StateSection, decode_state, log_notes, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
 from ..steps.batch import change_rows, tail_group, tail_of
@@ -36,9 +35,9 @@ from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import Removal, find_source_position, group_by_source, list_removals
+from .edit import find_source_position, group_by_source, list_removals
 from .questions import Questions
-from .records import Sample
+from .records import Removal, Sample
 
 D = TypeVar("D")
 
@@ -478,42 +477,3 @@ class Plan(Questions, Generic[D]):
 
     def _edited(self, *edits: Edit) -> Self:
         return self._copy(self._base, (*self._edits, *edits), self._body, self._records)
-
-
-def exclude_from_run(session: Session, keys: Keys) -> tuple[Removal, ...]:
-    """Exclude samples from the next item of a run on; return what became of each.
-
-    Raises:
-        ConfigError: a source does not exist; or no step can replace or mask its samples.
-        IndexError: an index does not exist.
-    """
-    if session.group is None:
-        more = _mask_in_stream(session, keys)
-    else:
-        plan = Plan(session.compiled_base, lambda flow: flow, section=session.section)
-        more = plan.find_exclusions(session.state(), keys)
-    known = {*list_removals(session.changes)}
-    if more:
-        session.add_changes(more)
-    return tuple(one for one in list_removals(session.changes) if one not in known)
-
-
-def _mask_in_stream(session: Session, keys: Keys) -> tuple[Edit, ...]:
-    """Return the masks of documents of a pipeline that is no function of positions."""
-    sources = {leaf.name: leaf.source for leaf in session.leaves}
-    sizes = {
-        name: len(source) if is_source(source) else MAX_POSITION for name, source in sources.items()
-    }
-    asked = group_by_source(keys, sizes)
-    maskable = find_maskable_sources(session.base, session.compiled_base.builder)
-    if unmasked := sorted(asked.keys() - maskable):
-        raise ConfigError(
-            f"exclude: the samples of {unmasked[0]!r} come as a stream, and no pack() or Padded "
-            "builds rows of them that could mask them; leave them out by filter() in a new run"
-        )
-    removed = {(one.source, one.index) for one in list_removals(session.changes)}
-    found = list[Edit]()
-    for source, indices in asked.items():
-        if left := sorted({index for index in indices if (source, index) not in removed}):
-            found.append(DocumentMask(source, session.step, tuple(left)))
-    return tuple(found)

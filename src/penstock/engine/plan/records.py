@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -66,6 +66,24 @@ class Sample:
     def key(self) -> tuple[str, int, int]:
         """Source, epoch and index, as in `Loader.keys()`."""
         return self.source, self.epoch, self.index
+
+
+RemovalKind: TypeAlias = Literal["replaced", "masked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A sample that a run excludes, and what became of it.
+
+    A "replaced" sample is drawn no more: the next one of its source takes its place. A "masked"
+    document keeps its place in rows as padding. No row from `row` on trains on either. Rows are
+    counted over all passes; in a stream, `row` counts the items that the run had delivered.
+    """
+
+    source: str
+    index: int
+    how: RemovalKind
+    row: int | None
 
 
 @dataclass(frozen=True, eq=False)
