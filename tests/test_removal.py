@@ -242,6 +242,46 @@ def test_the_plan_of_a_state_excludes_as_the_loader_does(name: str) -> None:
     assert rows.removals == edited.removals and rows.state == edited.state
 
 
+GROUPED: dict[str, Callable[[], ps.Dataset]] = {
+    "planned": lambda: (
+        mixture().limit(39).shuffle(seed=4).batch_by_tokens(40, collate=Padded()).repeat()
+    ),
+    "in a stream": lambda: lists("a").repeat().bucket_by_length((6, 12), 3, collate=Padded()),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_documents_in_batches_by_length_are_masked(name: str) -> None:
+    plain = [*islice(ps.Loader(GROUPED[name]()), 60)]
+    gone = document_of(int(plain[20]["tokens"][0, 0]))
+    with ps.Loader(GROUPED[name]()) as loader:
+        run = iter(loader)
+        before = [*islice(run, 20)]
+        assert [one.how for one in loader.exclude([gone])] == ["masked"]
+        rest = [*islice(run, 40)]
+    for number, (batch, other) in enumerate(zip(before + rest, plain, strict=True)):
+        hidden = np.isin(other["tokens"], tokens_of(*gone)) & (number >= 20)
+        width = batch["tokens"].shape[1]  # of the longest document that is left
+        for feature in ("tokens", "segment_ids"):
+            kept = np.where(hidden, 0, other[feature])
+            assert (batch[feature] == kept[:, :width]).all() and not kept[:, width:].any()
+    assert gone in {document_of(token) for token in trained_tokens([plain[20:]])}
+
+
+@pytest.mark.slow  # starts processes
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("name", ["shuffle of a mixture", "stream, best_fit", "padded stream"])
+def test_rows_that_workers_prefetched_are_made_again(name: str, executor: Any) -> None:
+    found = list[list[list[list[int]]]]()
+    for workers in (0, 2):
+        with ps.Loader(pipeline(name), workers=workers, executor=executor, prefetch=8) as loader:
+            run = iter(loader)
+            (*_, last) = islice(run, BEFORE)
+            loader.exclude([document_of(int(last["tokens"][0, 0]))])
+            found.append([batch["tokens"].tolist() for batch in islice(run, 40)])
+    assert found[0] == found[1]
+
+
 def test_all_documents_of_a_source_may_go() -> None:
     (loader,) = open_run("mixture", 1)
     run = steps_of([loader])
@@ -259,6 +299,13 @@ def test_a_sample_without_rows_to_mask_it_is_an_error() -> None:
         with pytest.raises(ps.ConfigError, match="excluded from the start only"):
             loader.exclude([("a", 1)])
         assert loader.state_dict() == state
+    batches = {
+        name: documents(name).limit(9).batch(ROWS, collate=Padded()).repeat() for name in "ab"
+    }
+    with ps.Loader(ps.mix(batches, {"a": 1, "b": 1}).limit(20).shuffle().repeat()) as loader:
+        (*_,) = islice(loader, 40)
+        with pytest.raises(ps.ConfigError, match="excluded from the start only"):
+            loader.exclude([("a", 1)])
     with ps.Loader(lists("a").repeat()) as loader:
         next(iter(loader))
         with pytest.raises(ps.ConfigError, match=r"no pack\(\) or Padded builds rows"):

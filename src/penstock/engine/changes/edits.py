@@ -191,7 +191,7 @@ def changed(tree: Step, edits: Sequence[Edit], epoch: int = 0) -> Step:
     skips = Skips.of((edit.start, edit.count) for edit in edits if isinstance(edit, Skipped))
     if skips.points:
         tree = change_rows(tree, lambda rows: Reorder(rows, skips))
-    masks = [edit for edit in edits if isinstance(edit, DocumentMask)]
+    masks = tuple(edit for edit in edits if isinstance(edit, DocumentMask))
     return mask_documents(tree, masks) if masks else tree
 
 

@@ -15,7 +15,6 @@ from .batch import format_packing
 from .exclude import find_replanned_passes
 from .function_step import describe_function
 from .group_stream import GroupOp
-from .mask import CompiledMasks, DocumentMask, MaskOp
 from .op import Op
 from .pack import PackOp
 from .pack_windows import WindowPackOp
@@ -32,8 +31,6 @@ class Group(RandomStep, GroupStep):
 
     fold: Fold
     size: Sizer | None = None
-    masks: tuple[DocumentMask, ...] = ()
-    """Documents that are masked wherever they come; they are no part of the description."""
 
     @property
     def kind(self) -> str | None:
@@ -104,17 +101,10 @@ class Group(RandomStep, GroupStep):
     # ------------------------------------------------------------ compilation and runs
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
-        masks = CompiledMasks(self.masks, builder.leaves) if self.masks else None
-        if self.reason_not_indexed is None:
-            op = self._bind_planned(builder, seed, path)
-            return op if masks is None else MaskOp(op, masks, by_row=False)
-        below, key = builder.op(self.input, seed, path), self.order_key(seed, path)
-        names = [leaf.name for leaf in builder.leaves]
-        return GroupOp(below, self.fold, self.size, key, names, masks)
-
-    def _bind_planned(self, builder: Builder, seed: int, path: Path) -> Op:
         below, key = builder.op(self.input, seed, path), self.order_key(seed, path)
         fold, names = self.fold, [leaf.name for leaf in builder.leaves]
+        if self.reason_not_indexed is not None:
+            return GroupOp(below, fold, self.size, key, names)
         if isinstance(fold, Apart) and len(below.leaves) == 1:
             fold = fold.fold
         if isinstance(fold, ConcatSplit):

@@ -27,7 +27,6 @@ from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
 from ..streams.shared_reader import PassCounts
 from ..streams.stream import BufferedStream, Stream, UnaryStream
 from ..streams.stream_opener import StreamOpener
-from .mask import CompiledMasks
 from .op import Groups, Op
 
 Members: TypeAlias = Sequence[Item | Part]
@@ -74,15 +73,8 @@ class GroupStream(UnaryStream):
     """A fold over a stream."""
 
     def __init__(
-        self,
-        stream: Stream,
-        fold: Fold,
-        size: Sizer,
-        key: int,
-        names: Sequence[str],
-        masks: CompiledMasks | None = None,
+        self, stream: Stream, fold: Fold, size: Sizer, key: int, names: Sequence[str]
     ) -> None:
-        self.masks = masks
         self.input = BufferedStream(stream)
         self.fold = fold
         self.size = size
@@ -146,9 +138,10 @@ class GroupStream(UnaryStream):
         self._ready, self._given, self._flushed = decode_groups(pending, held), 0, bool(flushed)
 
     def _item(self, number: int, value: Any) -> Item:
-        if self._by_len and isinstance(value, Mapping):
-            raise _no_length(self.fold, cast("Mapping[str, Any]", value))
-        return Item(number, self.size.of(value), value)
+        document = value.like if isinstance(value, Missing) else value
+        if self._by_len and isinstance(document, Mapping):
+            raise _no_length(self.fold, cast("Mapping[str, Any]", document))
+        return Item(number, self.size.of(document), value)
 
     def _took(self, chunk: Chunk) -> None:
         """Items went into the carry."""
@@ -172,22 +165,13 @@ class GroupStream(UnaryStream):
                 continue
             group = self._ready[self._given]
             self._given += 1
+            groups.append(group)
             rows.append(self._rows(group))
-            groups.append(self._mask(group, rows[-1]))
             moments.append(self._moment())
         if not groups:
             return Chunk([], make_empty_rows(0), ConstantCursor(None))
         offsets = compute_bounds(np.asarray([len(group) for group in groups], np.int64))
         return Chunk(list(groups), join_rows(rows).grouped(offsets), GroupTrail(moments))
-
-    def _mask(self, group: Members, rows: ProvenanceRows) -> Members:
-        """Return a group without the contents of its masked documents."""
-        if self.masks is None or not any(masked := self.masks.find_items(rows)):
-            return group
-        return [
-            _hide(member) if is_masked else member
-            for member, is_masked in zip(group, masked, strict=True)
-        ]
 
     def _step(self) -> None:
         """One item into the fold, or the end of the pass."""
@@ -208,7 +192,8 @@ class GroupStream(UnaryStream):
         item = self._item(self._number, value)
         if isinstance(self.fold, Apart):
             by = self.fold.by
-            group = self.names[int(rows.leaf[0])] if by == SOURCE else get_group(value, by)
+            document = value.like if isinstance(value, Missing) else value
+            group = self.names[int(rows.leaf[0])] if by == SOURCE else get_group(document, by)
             self._carry, ready = self.fold.take(self._carry, item, group)
         else:
             self._carry, ready = self.fold.step(self._carry, item)
@@ -229,13 +214,6 @@ class GroupStream(UnaryStream):
         return replace(rows, part=rows.part + np.asarray(starts, np.int64)) if any(starts) else rows
 
 
-def _hide(member: Item | Part) -> Item | Part:
-    """Return a member of a group whose value only shows its form."""
-    item = member.item if isinstance(member, Part) else member
-    hidden = item._replace(value=Missing(item.value))
-    return member._replace(item=hidden) if isinstance(member, Part) else hidden
-
-
 def cursor_of(moment: GroupState) -> Json:
     """The cursor of a moment: six entries, plain JSON."""
     oldest = min(numbers((moment.carry, moment.pending)), default=moment.number)
@@ -253,23 +231,18 @@ class GroupOp(Groups):
     """A fold over items whose sizes are not known beforehand."""
 
     def __init__(
-        self,
-        input: Op,
-        fold: Fold,
-        size: Sizer | None,
-        key: int,
-        names: Sequence[str],
-        masks: CompiledMasks | None = None,
+        self, input: Op, fold: Fold, size: Sizer | None, key: int, names: Sequence[str]
     ) -> None:
         super().__init__(input)
-        self.indexed, self.masks = False, masks
+        self.indexed = False
         self.fold, self.sizer, self.key, self.names = fold, size or Sizer(_one), key, names
 
     def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
         lane, lanes = opening.own_lane[:2]
         key = self.key + lane & (1 << 64) - 1
-        below, fold = opening.open(self.input, laps), shared(self.fold, lanes)
-        return GroupStream(below, fold, self.sizer, key, self.names, self.masks)
+        return GroupStream(
+            opening.open(self.input, laps), shared(self.fold, lanes), self.sizer, key, self.names
+        )
 
 
 def _no_length(fold: Fold, sample: Mapping[str, Any]) -> ConfigError:
