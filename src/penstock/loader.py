@@ -29,7 +29,6 @@ from .engine.base.seams import world
 from .engine.base.shown import Shown, Shows, attempt, counted
 from .engine.plan.plan import Keys
 from .engine.plan.records import Removal
-from .engine.plan.removal import exclude_from_run
 from .engine.runtime.delivery import Delivery, OutputForm
 from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
 from .engine.runtime.executors.threads import Threads
@@ -47,6 +46,7 @@ from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
 from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
+from .plan import exclude_from_run
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
 from .types import MAX_POSITION, CountingFunction, Flags, Json

@@ -14,14 +14,24 @@ from .arrays.columnar import import_arrow
 from .engine.base.progress import Progress
 from .engine.base.row_files import as_row_files
 from .engine.base.rows import compute_bounds
+from .engine.changes.edits import Edit, edit_from_json
+from .engine.changes.masking import find_maskable_sources
 from .engine.plan import Plan as EnginePlan
+from .engine.plan.edit import group_by_source, list_removals
+from .engine.plan.plan import Keys
+from .engine.plan.records import Removal
 from .engine.plan.step_samples import StepReader, StepSamples
+from .engine.runtime.seal import seal
+from .engine.runtime.session import Session
+from .engine.runtime.states import decode_state, make_other_pipeline_error, merge_states
+from .engine.steps.compiled import Compiled
+from .engine.steps.mask import DocumentMask
 from .engine.streams.function_call import Leaf
 from .errors import ConfigError, convert_storage_errors
 from .saves import read_states
 from .stores.outputs import writer
 from .stores.urls import require_local
-from .types import FileSource, Flags, Ints
+from .types import MAX_POSITION, FileSource, Flags, Ints, is_source
 
 D = TypeVar("D")
 
@@ -290,3 +300,73 @@ class Plan(EnginePlan[D]):
         [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
         """
         return Audit(self._read_steps(steps, world_size), self._builder.leaves, key)
+
+
+# ---------------------------------------------------------------- removals during a run
+
+
+def exclude_from_run(session: Session, keys: Keys) -> tuple[Removal, ...]:
+    """Exclude samples from the next item of a run on; return what became of each.
+
+    Raises:
+        ConfigError: a source does not exist; or no step can replace or mask its samples.
+        IndexError: an index does not exist.
+    """
+    before = session.changes
+    if session.group is None:
+        changes = _mask_in_stream(session.compiled_base, before, session.step, keys)
+    else:
+        plan = EnginePlan(session.compiled_base, lambda flow: flow, section=session.section)
+        changes = plan.find_exclusions(session.state(), keys)
+    if changes:
+        session.add_changes(changes)
+    return _list_new(before, changes)
+
+
+def mask_in_states(
+    compiled: Compiled, states: Sequence[Mapping[str, Any]], keys: Keys
+) -> tuple[list[dict[str, Any]], tuple[Removal, ...]]:
+    """Return the states of all ranks of a stream with documents masked, and the new removals.
+
+    Raises:
+        ConfigError: a source does not exist, or no step can mask its samples.
+        StateError: the states are damaged, or of another pipeline.
+    """
+    bodies = [decode_state(state) for state in states]
+    merged, _ = merge_states(bodies)
+    base = compiled.remembered(merged.pipeline)
+    if merged.pipeline != base.description:
+        raise make_other_pipeline_error(merged.pipeline, base.description)
+    before = tuple(map(edit_from_json, merged.changes))
+    changes = _mask_in_stream(compiled, before, merged.step, keys)
+    added = [change.to_json() for change in changes]
+    edited = [{**body.to_json(), "changes": [*body.changes, *added]} for body in bodies]
+    return [seal(body) for body in edited], _list_new(before, changes)
+
+
+def _list_new(before: Sequence[Edit], changes: Sequence[Edit]) -> tuple[Removal, ...]:
+    """Return the removals by the last changes."""
+    return list_removals([*before, *changes])[len(list_removals(before)) :]
+
+
+def _mask_in_stream(
+    compiled: Compiled, before: Sequence[Edit], step: int, keys: Keys
+) -> tuple[DocumentMask, ...]:
+    """Return the masks of documents of a pipeline that is no function of positions."""
+    sources = {leaf.name: leaf.source for leaf in compiled.builder.leaves}
+    sizes = {
+        name: len(source) if is_source(source) else MAX_POSITION for name, source in sources.items()
+    }
+    asked = group_by_source(keys, sizes)
+    maskable = find_maskable_sources(compiled.flow, compiled.builder)
+    if unmasked := sorted(asked.keys() - maskable):
+        raise ConfigError(
+            f"exclude: the samples of {unmasked[0]!r} come as a stream, and no pack() or Padded "
+            "builds rows of them that could mask them; leave them out by filter() in a new run"
+        )
+    removed = {(removal.source, removal.index) for removal in list_removals(before)}
+    left = {
+        source: tuple(sorted({index for index in indices if (source, index) not in removed}))
+        for source, indices in asked.items()
+    }
+    return tuple(DocumentMask(source, step, indices) for source, indices in left.items() if indices)

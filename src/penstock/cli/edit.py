@@ -63,8 +63,8 @@ def edit(
     that cannot be replaced is masked: it keeps its place in rows as padding.
     """
     from penstock.engine.base.shown import counted
-    from penstock.engine.plan.removal import mask_in_states
     from penstock.mixture_files.exclude import read_keys
+    from penstock.plan import mask_in_states
     from penstock.saves import read_states, write_state
 
     keys = [_parse_key(text) for text in exclude or []]
