@@ -195,6 +195,17 @@ def changed(tree: Step, edits: Sequence[Edit], epoch: int = 0) -> Step:
     return mask_documents(tree, masks) if masks else tree
 
 
+def find_masked_sources(edits: Sequence[Edit]) -> set[str]:
+    """Return the sources with documents that are masked for good, not just until others come."""
+    replaced = {
+        (edit.source, i) for edit in edits if isinstance(edit, Exclude) for i in edit.indices
+    }
+    masks = [edit for edit in edits if isinstance(edit, DocumentMask)]
+    return {
+        mask.source for mask in masks if any((mask.source, i) not in replaced for i in mask.indices)
+    }
+
+
 def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit, ...]:
     """Return the changes of a run whose passes before `until` read other data."""
     kept = (

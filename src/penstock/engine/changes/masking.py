@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from ...errors import StateError
 from ...types import Path
@@ -52,10 +52,10 @@ def mask_documents(tree: Step, masks: tuple[DocumentMask, ...]) -> Step:
     return mask(tree, None)
 
 
-def require_maskable(tree: Step, builder: Builder, masks: Sequence[DocumentMask]) -> None:
-    """Raise `StateError` if a tree that continues a run cannot mask what the run masks."""
-    names = {leaf.name for leaf in builder.leaves} & {mask.source for mask in masks}
-    if unmasked := sorted(names - find_maskable_sources(tree, builder)):
+def require_maskable(tree: Step, builder: Builder, sources: Collection[str]) -> None:
+    """Raise `StateError` if a tree that continues a run cannot mask documents of these sources."""
+    names = {leaf.name for leaf in builder.leaves}.intersection(sources)
+    if names and (unmasked := sorted(names - find_maskable_sources(tree, builder))):
         raise StateError(
             f"the run masks documents of {unmasked[0]!r}, and this pipeline builds no rows that "
             "can: use pack(), or batch(n, collate=Padded()), over this source"

@@ -22,14 +22,13 @@ from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
 from ..changes.adopt import Places, Stand, describe_mixtures, standing
-from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.edits import Edit, Exclude, changed, edit_from_json, find_masked_sources, own_pass
 from ..changes.masking import require_maskable
 from ..changes.next_pass import require_reweighed_passes
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
-from ..steps.mask import DocumentMask
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.one_source import with_steps_of
 from ..steps.read_shards import without_witnesses
@@ -553,8 +552,7 @@ class Session:
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
-        masks = [change for change in changes if isinstance(change, DocumentMask)]
-        require_maskable(home.flow, home.builder, masks)
+        require_maskable(home.flow, home.builder, find_masked_sources(changes))
         self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
