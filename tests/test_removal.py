@@ -242,6 +242,27 @@ def test_the_plan_of_a_state_excludes_as_the_loader_does(name: str) -> None:
     assert rows.removals == edited.removals and rows.state == edited.state
 
 
+@pytest.mark.parametrize("name", ["mixture", "shuffle of a mixture", "best_fit in windows"])
+def test_a_run_that_goes_back_does_not_train_on_it(name: str) -> None:
+    (loader,) = open_run(name, 1)
+    before = [*islice(steps_of([loader]), BEFORE)]
+    gone = document_of(int(before[2][0]["tokens"][0, 0]))
+    loader.exclude([gone])
+    rest = [*islice(steps_of([loader]), AFTER)]
+    for target in (2, 1):
+        loader.seek(target)
+        again = [*islice(steps_of([loader]), BEFORE - target + AFTER)]
+        hidden = [
+            [{**batch, "tokens": without(batch["tokens"], gone)} for batch in s] for s in before
+        ]
+        assert rows_of(again, "tokens") == rows_of(hidden[target:] + rest, "tokens")
+    plan = pipeline(name).plan.for_state(through_json(loader.state_dict()))
+    assert [removal.row for removal in plan.removals] == [BEFORE * ROWS]
+    lines = plan.audit(range(BEFORE + AFTER)).table().to_pylist()
+    mine = [line for line in lines if (line["source"], line["index"]) == gone]
+    assert mine and all(line["masked"] == (line["step"] >= 1) for line in mine)
+
+
 GROUPED: dict[str, Callable[[], ps.Dataset]] = {
     "planned": lambda: (
         mixture().limit(39).shuffle(seed=4).batch_by_tokens(40, collate=Padded()).repeat()

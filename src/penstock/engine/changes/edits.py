@@ -206,6 +206,17 @@ def find_masked_sources(edits: Sequence[Edit]) -> set[str]:
     }
 
 
+def mask_from(edits: Sequence[Edit], row: int) -> tuple[DocumentMask, ...]:
+    """Return the masks that are missing in a run that goes back to a row before removals."""
+    masks = [edit for edit in edits if isinstance(edit, DocumentMask)]
+    known = {(mask.source, i) for mask in masks if mask.row <= row for i in mask.indices}
+    return tuple(
+        replace(mask, row=row)
+        for mask in masks
+        if mask.row > row and any((mask.source, i) not in known for i in mask.indices)
+    )
+
+
 def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit, ...]:
     """Return the changes of a run whose passes before `until` read other data."""
     kept = (

@@ -22,7 +22,15 @@ from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
 from ..changes.adopt import Places, Stand, describe_mixtures, standing
-from ..changes.edits import Edit, Exclude, changed, edit_from_json, find_masked_sources, own_pass
+from ..changes.edits import (
+    Edit,
+    Exclude,
+    changed,
+    edit_from_json,
+    find_masked_sources,
+    mask_from,
+    own_pass,
+)
 from ..changes.masking import require_maskable
 from ..changes.next_pass import require_reweighed_passes
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
@@ -380,6 +388,11 @@ class Session:
         row = place if passes is None else passes.start(epoch) + place
         if counted:
             self._log_jump(row)
+        if masks := mask_from(
+            self.changes, row
+        ):  # rows that come again train on no removed document
+            self.changes += masks
+            self.flow = self._apply_changes(self.changes)
         self.epoch = epoch
         self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
