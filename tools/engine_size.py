@@ -40,9 +40,9 @@ LIMITS = {
     "largest file of the engine": 550,
     "small files of the engine": 18,
     "protocol members": 82,
-    "overrides": 353,
+    "overrides": 371,
     "comparisons of kinds": 2,
-    "checks of step classes": 6,
+    "checks of step classes": 7,
 }
 """The most that `--check` allows. CONTRIBUTING.md says when a limit may rise."""
 

@@ -1431,6 +1431,7 @@ class _ValueBuilder:
         self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
         self.provenance, self.document_level = getattr(build, "provenance", False), 1
         self.keeps_loss = getattr(build, "keeps_loss", False)
+        self.masks_documents = getattr(build, "masks_documents", False)
 
     def __call__(self, items: list[Any]) -> Any:
         return self.build(self._values(items))
@@ -1443,7 +1444,7 @@ class _ValueBuilder:
 
     def _values(self, items: list[Any]) -> list[Any]:
         values = [item.item.value if isinstance(item, Part) else item.value for item in items]
-        if any(isinstance(value, Missing) for value in values):
+        if not self.masks_documents and any(isinstance(value, Missing) for value in values):
             raise DataError(
                 "a document of the group cannot be read, and only rows of pack() can omit a "
                 "document; group with pack(), or repair the document"

@@ -207,9 +207,13 @@ def at(
             }
             if sample.start is not None:
                 row |= {"start": sample.start, "stop": sample.stop}
+            row["masked"] = sample.masked
             if read:
                 row["text"] = target.text(sample.source, sample.index)
             rows.append(row)
+    if not any(row["masked"] for row in rows):
+        for row in rows:
+            del row["masked"]
     print_result(
         {"unit": target.unit, "samples": rows},
         lambda console: _print_samples(console, rows),
@@ -225,9 +229,7 @@ def _print_samples(console: Any, rows: list[dict[str, Any]]) -> None:
     for name in rows[0] if rows else ():
         table.add_column(name, justify="left" if name in ("source", "text") else "right")
     for row in rows:
-        table.add_row(
-            *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values())
-        )
+        table.add_row(*(f"{cell:,}" if type(cell) is int else str(cell) for cell in row.values()))
     print_table(console, table)
 
 

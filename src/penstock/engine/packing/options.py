@@ -87,6 +87,8 @@ class Packing(RowBuilder):
     provenance: bool = False
 
     document_level: ClassVar[int] = 1
+    masks_documents: ClassVar[bool] = True
+    """True for functions that take `Missing` in the place of a document."""
 
     def __post_init__(self) -> None:
         check_choice(self.method, METHODS, "pack(method={})")
@@ -347,6 +349,7 @@ class PackedBatches:
     packing: Packing
 
     document_level: ClassVar[int] = 2
+    masks_documents: ClassVar[bool] = True
 
     @property
     def provenance(self) -> bool:

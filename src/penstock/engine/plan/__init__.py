@@ -7,7 +7,16 @@ the states in folders.
 
 from .packing import PackedShares
 from .plan import Plan
-from .records import Difference, Exhaustion, Sample, Samples
+from .records import Difference, Exhaustion, Removal, Sample, Samples
 from .seen import Seen
 
-__all__ = ["Difference", "Exhaustion", "PackedShares", "Plan", "Sample", "Samples", "Seen"]
+__all__ = [
+    "Difference",
+    "Exhaustion",
+    "PackedShares",
+    "Plan",
+    "Removal",
+    "Sample",
+    "Samples",
+    "Seen",
+]

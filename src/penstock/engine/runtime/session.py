@@ -22,7 +22,16 @@ from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
 from ..changes.adopt import Places, Stand, describe_mixtures, standing
-from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.edits import (
+    Edit,
+    Exclude,
+    changed,
+    edit_from_json,
+    find_masked_sources,
+    mask_from,
+    own_pass,
+)
+from ..changes.masking import require_maskable
 from ..changes.next_pass import require_reweighed_passes
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
@@ -157,6 +166,11 @@ class Session:
     def base(self) -> Step:
         """The tree without the changes of the run."""
         return self._base.flow
+
+    @property
+    def compiled_base(self) -> Compiled:
+        """The compiled tree without the changes of the run."""
+        return self._base
 
     @property
     def description(self) -> Json:
@@ -386,6 +400,11 @@ class Session:
         self._begin_stage(self.step_log.next_step(row))
         if counted:
             self._log_jump(row, before)
+        if masks := mask_from(
+            self.changes, row
+        ):  # rows that come again train on no removed document
+            self.changes += masks
+            self.flow = self._apply_changes(self.changes)
         self.epoch = epoch
         self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
@@ -602,6 +621,7 @@ class Session:
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
+        require_maskable(home.flow, home.builder, find_masked_sources(changes))
         self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
@@ -721,6 +741,18 @@ class Session:
         return refused_inside() if ends(opened.builder, path) else Stand(0, max(lanes), min(lanes))
 
     # ------------------------------------------------------------ changes and failures
+
+    def add_changes(self, edits: Sequence[Edit]) -> None:
+        """Continue at this position with more changes, which keep what was delivered."""
+        cursor, changes = self.out.cursor(), (*self.changes, *edits)
+
+        def apply() -> None:
+            self.flow = self._apply_changes(changes)
+            opened, out = self._open_at(cursor)
+            self.changes = changes
+            self._replace_open(opened, out)
+
+        self._change(apply)
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
         """Change the weights of a mixture from a position on; return that position."""
