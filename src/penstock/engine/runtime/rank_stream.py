@@ -82,21 +82,10 @@ class RankStream:
 
     def digest_last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Return digests of the last samples before a cursor, by lane."""
-        return self._digest_items(self.last_items(epoch, cursor))
+        return self.digest_items(self.last_items(epoch, cursor))
 
-    def describe_last(self, epoch: int, cursor: Json) -> dict[str, Json]:
-        """Return the fields of a state about the samples before a cursor:
-
-        `last` by lane, and the `latest` of every source in a run of one lane.
-        """
-        came = self.last_items(epoch, cursor)
-        first = next(((lane, one) for lane, one in came.items() if one), None)
-        return {
-            "last": {**self._digest_items(came)},
-            "latest": {first[0]: {**self._digest_by_source(first[1])}} if first else {},
-        }
-
-    def _digest_items(self, came: Mapping[str, LastItem | None]) -> dict[str, str | None]:
+    def digest_items(self, came: Mapping[str, LastItem | None]) -> dict[str, str | None]:
+        """Return digests of last items, by lane."""
         digests = {
             lane: self._digest(one.rows, {})
             for lane, one in came.items()
@@ -104,7 +93,7 @@ class RankStream:
         }
         return {**dict.fromkeys(came), **digests}
 
-    def _digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
+    def digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
         """Return digests of the last sample of every source; with `ends`, also at the end of its
         pass.
         """
@@ -146,7 +135,7 @@ class RankStream:
         )
         # a source that got shorter may stand at the end of a pass now, within which it stood
         now = {
-            lane: self._digest_by_source(one, True) | self._digest_by_source(one)
+            lane: self.digest_by_source(one, True) | self.digest_by_source(one)
             for lane, one in came.items()
             if lane in was
         }
