@@ -46,7 +46,8 @@ class StateText:
         """Return the state as JSON, with its version and checksum."""
         state = StateText(self)
         if self.tables:
-            state.add("tables", self.tables)
+            text = encode_canonical_text(cast(Any, self.tables))
+            state.add_text("tables", text, text)
         texts = _HEADER._texts | state._texts
         canonical = ",".join(texts[name][1] for name in sorted(texts))
         check = hashlib.sha256(f"{{{canonical}}}".encode()).hexdigest()[:_CHECK]
