@@ -31,7 +31,7 @@ from ..streams.lanes import InterleavedLanes, ReplicatedLanes, WorkerShare
 from ..streams.rank_sharding import RankSharding
 from ..streams.shared_reader import ONE_PASS, LaneContext, SharedReader
 from ..streams.stream import Stream
-from ..streams.stream_opener import LastItem, StreamOpener, find_last_item
+from ..streams.stream_opener import LastItem, StreamOpener, find_last_items
 from .run_options import RunOptions
 from .states import SavedState
 
@@ -99,7 +99,7 @@ class RankStream:
         """
         found = last_samples(came.step, came.position, ends)
         return {
-            self.builder.leaves[leaf].name: (world.digests.digest_memory(each) or "")[:8]
+            self.builder.leaves[leaf].name: world.digests.digest_lists(each)[:8]
             for leaf, each in found.items()
         }
 
@@ -158,7 +158,7 @@ class RankStream:
     def _digest(self, rows: ProvenanceRows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         names = [called.get(name, name) for name in names]
-        return world.digests.digest_memory(
+        return world.digests.digest_lists(
             [names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()]
         )
 
@@ -232,7 +232,7 @@ def open_positions(
         stream,
         builder,
         undrawn,
-        lambda epoch, at: {"0": find_last_item(stream, epoch, at)},
+        lambda epoch, at: find_last_items({"0": stream}, epoch, {"0": at}),
         (),
         rows.passes,
         setting.worker * spread.size,
@@ -257,7 +257,7 @@ def open_lanes(
         )
     found = rows_of_lanes(builder.root)
     (rank, ranks) = compute_lane_share(lanes, setting.rank, setting.world_size)
-    parts, streams = dict[int, StreamOpener](), dict[int, Stream]()
+    parts, streams = dict[int, StreamOpener](), dict[str, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.step)
     mine = range(rank, lanes, ranks)
     readers = dict[int, SharedReader]()
@@ -271,8 +271,8 @@ def open_lanes(
     def opened(lane: int) -> Stream:
         of = LaneContext(lane, lanes, mine, readers, empty_passes)
         parts[lane] = StreamOpener(builder.leaves, each, RankSharding(), of)
-        streams[lane] = parts[lane].open(rows, ONE_PASS)
-        return streams[lane]
+        streams[str(lane)] = stream = parts[lane].open(rows, ONE_PASS)
+        return stream
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
@@ -291,12 +291,7 @@ def open_lanes(
 
     def came(epoch: int, at: Any) -> dict[str, LastItem | None]:
         """Return the last items by lane; None for a lane without items, which may not be open."""
-        given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
-        epoch = epoch if limit is None else 0
-        return {
-            **dict.fromkeys(at["at"]),
-            **{lane: find_last_item(streams[int(lane)], epoch, given[lane]) for lane in given},
-        }
+        return find_last_items(streams, epoch if limit is None else 0, at["at"])
 
     tail = StreamOpener(
         builder.leaves,
