@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -99,7 +99,7 @@ class RankStream:
         """
         found = last_samples(came.step, came.position, ends)
         return {
-            self.builder.leaves[leaf].name: world.digests.digest_lists(each)[:8]
+            self.builder.leaves[leaf].name: world.digests.digest_lists(cast("Any", each))[:8]
             for leaf, each in found.items()
         }
 

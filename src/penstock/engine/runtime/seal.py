@@ -28,8 +28,11 @@ class StateText:
     """
 
     def __init__(self, before: StateText | None = None) -> None:
-        self._texts = {} if before is None else {**before._texts}
-        self.tables = list[list[str]]() if before is None else [*before.tables]
+        self._texts = dict[str, tuple[str, str]]()
+        self.tables = list[list[str]]()
+        if before is not None:
+            self._texts |= before._texts
+            self.tables += before.tables
 
     def add(self, name: str, value: Any) -> StateText:
         """Encode an entry."""
@@ -48,7 +51,7 @@ class StateText:
         if self.tables:
             text = encode_canonical_text(cast(Any, self.tables))
             state.add_text("tables", text, text)
-        texts = _HEADER._texts | state._texts
+        texts = {**_HEADER._texts, **state._texts}
         canonical = ",".join(texts[name][1] for name in sorted(texts))
         check = hashlib.sha256(f"{{{canonical}}}".encode()).hexdigest()[:_CHECK]
         return f'{{{",".join(text for text, _ in texts.values())},"check":"{check}"}}'
