@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
@@ -296,6 +297,10 @@ def test_another_mixture_is_adopted_in_the_first_pass_of_a_limit_only(
         if (over, begun) in (("limit", 4), ("limit in batches", 4), ("skip", 4), ("skip", 9)):
             loader.load_state_dict(state, on_mismatch="adopt")
             check(flows[1], loader, past)
+        elif (over, begun) in (("limit", 9), ("limit in batches", 9), ("skip", 13)):
+            loader.load_state_dict(state, on_mismatch="adopt")
+            assert [loader.keys() for _ in loader] == []
+            assert [loader.keys() for _ in loader] == told(flows[1].plan, begun, 2 * begun)
         else:
             with pytest.raises(ps.StateError, match="gives its samples again"):
                 loader.load_state_dict(state, on_mismatch="adopt")
@@ -371,3 +376,146 @@ def test_the_plan_of_a_pass_looks_at_no_pass_of_another_length() -> None:
         loader.set_weights({"a": 1, "b": 9})
         plan = packed.plan.for_state(loader.state_dict())
     assert plan.size is not None and sum(plan.counts(plan.size, "tokens").values()) > 0
+
+
+def _apart(n: int) -> ps.Dataset:
+    return numbers(n, "z")
+
+
+OVER: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "nothing": lambda mixed: mixed,
+    "batches": lambda mixed: mixed.batch(2),
+    "shuffle": lambda mixed: mixed.shuffle(),
+    "shuffled batches": lambda mixed: mixed.shuffle().batch(3),
+    "repeat each": lambda mixed: mixed.repeat_each(2),
+    "repeat": lambda mixed: mixed.repeat(2),
+    "repeat of a shuffle": lambda mixed: mixed.shuffle().repeat(2),
+    "same order again": lambda mixed: mixed.repeat(2, reshuffle=False),
+    "zip": lambda mixed: ps.zip(mixed, _apart(60)),
+    "concat": lambda mixed: ps.concat(mixed, _apart(4)),
+    "mixture": lambda mixed: ps.mix({"in": mixed, "out": _apart(20)}, stop="all_exhausted"),
+    "short mixture": lambda mixed: ps.mix({"in": mixed, "out": _apart(200)}, stop="first_exhausted"),
+    "mixture of a concat": lambda mixed: ps.mix(
+        {"in": ps.concat(mixed, _apart(4)), "out": numbers(5, "w")}, stop="all_exhausted"
+    ),
+    "slice": lambda mixed: mixed[::2],
+    "part": lambda mixed: mixed.split(0.3)[1],
+    "stream": lambda mixed: mixed.filter(bool),
+    "stream of a shuffle": lambda mixed: mixed.shuffle().filter(bool),
+    "repeated stream": lambda mixed: mixed.filter(bool).repeat(2),
+}  # fmt: skip
+
+OTHERS: dict[str, tuple[ps.Dataset, ps.Dataset]] = {
+    "an input more": (two(a=1, b=1), two(a=1, b=1, c=1)),
+    "other weights": (two("first_exhausted", a=1, b=1), two("first_exhausted", a=3, b=1)),
+    "another end": (two("first_exhausted", a=2, b=1), two("all_exhausted", a=2, b=1)),
+}
+
+
+def of_pass(loader: ps.Loader) -> Counter[tuple[str, int]]:
+    """The samples of the rest of a pass; each pass of a source is counted alike."""
+    return Counter((name, index) for _ in loader for name, _, index in loader.keys())
+
+
+@pytest.mark.parametrize("begun", ["between", "within", "at the end"])
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("over", OVER)
+def test_passes_after_an_adoption_are_those_of_the_new_pipeline(
+    over: str, other: str, after: int, begun: str
+) -> None:
+    """They kept the length of the former mixture below a shuffle, a repeat or another mixture."""
+    before, now = (OVER[over](mixed) for mixed in OTHERS[other])
+    with ps.Loader(before) as loader:
+        per_pass = sum(1 for _ in loader)
+    with ps.Loader(now) as loader:
+        wanted = [of_pass(loader) for _ in range(after + 4)]
+    with ps.Loader(before) as loader:
+        steps(loader, after * per_pass)
+        count = {"between": 0, "within": 2, "at the end": per_pass}[begun]
+        if after and not count:
+            assert of_pass(loader) == Counter()
+        past = steps(loader, count)
+        state = loader.state_dict()
+    with ps.Loader(now) as loader:
+        try:
+            loader.load_state_dict(state, on_mismatch="adopt")
+        except ps.StateError as error:
+            assert "end of" in str(error)
+            assert begun == "within" or (begun == "at the end" and "stream" in over), str(error)
+            return
+        state = through_json(loader.state_dict())
+        run = [of_pass(loader) for _ in range(4)]
+        items = loader.stats()["items"]
+    assert run[1:] == wanted[after + 1 :]
+    assert past or run[0] == wanted[after]
+    with ps.Loader(now) as loader:
+        loader.load_state_dict(state)
+        assert [of_pass(loader) for _ in run] == run
+    if "stream" not in over:
+        plan = now.plan.for_state(state)
+        found = [s for at in range(items) for s in plan.at(step=plan.next_step + at)]
+        assert Counter(sample.key[::2] for sample in found) == sum(run, start=Counter())
+
+
+@pytest.mark.parametrize("begun", ["between", "within", "at the end"])
+@pytest.mark.parametrize("after", [0, 1])
+@pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
+@pytest.mark.parametrize("over", OVER)
+def test_passes_after_other_weights_are_those_of_a_pipeline_with_these_weights(
+    over: str, stop: str, after: int, begun: str
+) -> None:
+    before, now = (OVER[over](two(stop, a=weight, b=1)) for weight in (1, 3))
+    with ps.Loader(before) as loader:
+        per_pass = sum(1 for _ in loader)
+    with ps.Loader(now) as loader:
+        wanted = [of_pass(loader) for _ in range(after + 4)]
+    with ps.Loader(before) as loader:
+        steps(loader, after * per_pass)
+        count = {"between": 0, "within": 2, "at the end": per_pass}[begun]
+        if after and not count:
+            assert of_pass(loader) == Counter()
+        steps(loader, count)
+        try:
+            loader.set_weights({"a": 3, "b": 1})
+        except ps.ConfigError:
+            assert over not in ("nothing", "batches", "stream")
+            return
+        of_pass(loader)
+        assert [of_pass(loader) for _ in range(3)] == wanted[after + 1 :]
+
+
+@pytest.mark.parametrize("more", [8, 12])
+@pytest.mark.parametrize("begun", ["between", "at the end"])
+def test_excluded_samples_stay_excluded_in_the_passes_of_a_new_pipeline(
+    begun: str, more: int
+) -> None:
+    """Positions from which on samples are excluded are others in the new pipeline."""
+    before, now = (
+        ps.mix(
+            {
+                "in": ps.mix({"a": numbers(8, "a"), "b": numbers(rows, "b")}, stop="all_exhausted"),
+                "z": _apart(20),
+            },
+            stop="all_exhausted",
+        )
+        for rows in (8, more)
+    )
+    with ps.Loader(before) as loader:
+        steps(loader, 40)
+        plan = before.plan.for_state(loader.state_dict()).exclude([("in/a", 3), ("in/a", 5)])
+        loader.load_state_dict(plan.state)
+        steps(loader, 32)
+        if begun == "between":
+            assert of_pass(loader) == Counter()
+        state = loader.state_dict()
+    with ps.Loader(now) as loader:
+        loader.load_state_dict(state, on_mismatch="adopt")
+        if begun == "at the end":
+            assert of_pass(loader) == Counter()
+        run = [of_pass(loader) for _ in range(12)]
+    times = sum(run, start=Counter[tuple[str, int]]())
+    assert all(each.total() == 28 + more for each in run)
+    assert {times["in/b", i] for i in range(more)} == {12}
+    assert {times["in/a", i] for i in (3, 5)} == {0}
+    assert {times["in/a", i] for i in (0, 1, 2, 4, 6, 7)} <= {15, 16, 17}

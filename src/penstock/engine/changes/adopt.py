@@ -96,39 +96,14 @@ def adopt_state(
     """Return how the mixtures of a tree continue a pass from the positions in a state, each input
     from its own position. `rows` are the numbers of rows of the sources in that state.
     """
-    if any(isinstance(edit, ChangedDraws) for edit in edits):
-        raise StateError(
-            "the state has other draws than its mixture makes, such as replacements of lost "
-            "samples, so it cannot be adopted; load it into the pipeline that saved it"
-        )
+    require_own_draws(edits)
     builder = Builder(base)
-    edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
-    others = {k: n for k, n in builder.other_rows(rows).items() if k not in edited}
-    streams, mixes = find_histories(builder, indexed=False), find_mixtures(base)
-    now, moves = {**find_histories(builder, indexed=True), **streams}, dict[Path, tuple[str, ...]]()
-    here = {_named(path): path for path in now}
-    pasts = {
-        name: tuple(_with_rows(past, here[name], others) for past in found)
-        for name, found in _pasts(saved, edits).items()
-        if name in here
-    }
+    unchanged, taken, moves = compare_mixtures(builder, edits, saved, rows)
     unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
-    kept, taken = list[Change](), dict[Path, tuple[FormerMixture, ...]]()
-    for name, found in pasts.items():
-        path, past = here[name], found[-1].mixture
-        same = encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
-            mixture_to_json(now[path].mixture)
-        )
-        if same and (path in streams or not _has_grown(builder, mixes[path], path, others)):
-            kept += [replace(edit, path=path) for edit in _changes(edits, name)]
-        elif path in streams:
-            moves[path] = past.names
-        else:
-            taken[path] = found
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
-    until_then = changed(base, [*kept, *until, *unmixed], epoch)
+    until_then = changed(base, [*unchanged, *until, *unmixed], epoch)
     stands: Mapping[Path, Stand] = places(until_then) if taken else {}
-    made = list(kept)
+    now, made = find_histories(builder, indexed=True), list(unchanged)
     for path in sorted(
         taken, key=len, reverse=True
     ):  # inner mixtures first: their lengths are lengths of inputs
@@ -144,6 +119,51 @@ def adopt_state(
                 )
             made += _takeover(base, [*made, *unmixed], path, taken[path], stand)
     return Adopted((*made, *unmixed), moves)
+
+
+def require_own_draws(edits: Sequence[Edit]) -> None:
+    if any(isinstance(edit, ChangedDraws) for edit in edits):
+        raise StateError(
+            "the state has other draws than its mixture makes, such as replacements of lost "
+            "samples, so it cannot be adopted; load it into the pipeline that saved it"
+        )
+
+
+class _Compared(NamedTuple):
+    """The changes of the mixtures that stay, the former mixtures of those that take over, and the
+    names that the inputs of those of streams had."""
+
+    unchanged: list[Change]
+    taken: dict[Path, tuple[FormerMixture, ...]]
+    moves: dict[Path, tuple[str, ...]]
+
+
+def compare_mixtures(
+    builder: Builder, edits: Sequence[Edit], saved: Any, rows: Mapping[str, int]
+) -> _Compared:
+    """Compare the mixtures of a tree with those in a state."""
+    edited = {edit.source for edit in edits if isinstance(edit, Exclude)}
+    others = {k: n for k, n in builder.other_rows(rows).items() if k not in edited}
+    streams, mixes = find_histories(builder, indexed=False), find_mixtures(builder.root)
+    now, out = {**find_histories(builder, indexed=True), **streams}, _Compared([], {}, {})
+    here = {_named(path): path for path in now}
+    pasts = {
+        name: tuple(_with_rows(past, here[name], others) for past in found)
+        for name, found in _pasts(saved, edits).items()
+        if name in here
+    }
+    for name, found in pasts.items():
+        path, past = here[name], found[-1].mixture
+        same = encode_canonical_json(mixture_to_json(past)) == encode_canonical_json(
+            mixture_to_json(now[path].mixture)
+        )
+        if same and (path in streams or not _has_grown(builder, mixes[path], path, others)):
+            out.unchanged.extend(replace(edit, path=path) for edit in _changes(edits, name))
+        elif path in streams:
+            out.moves[path] = past.names
+        else:
+            out.taken[path] = found
+    return out
 
 
 def keep_changes(
@@ -244,7 +264,8 @@ def _make_out_of_order_error(path: Path) -> StateError:
     return StateError(
         f"the mixture {'/'.join(_named(path)) or 'of the pipeline'} is shuffled as a whole, or a "
         "slice, a limit or a shorter input beside it gives its samples again, so it cannot be "
-        "changed here; adopt at the end of a pass, or shuffle and slice its inputs instead"
+        "changed here; adopt at the end of a pass, after its loop, or shuffle and slice its "
+        "inputs instead"
     )
 
 

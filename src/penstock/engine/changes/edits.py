@@ -189,6 +189,7 @@ def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit,
         for edit in edits
         if not isinstance(edit, Former)
         and not (isinstance(edit, Skipped) and edit.start < saved.start(until))
+        and not (isinstance(edit, RowsBefore) and edit.until <= saved.start(until))
     )
     sizes = zip(saved.epochs, saved.sizes, strict=True)
     return (*kept, Former(tuple(each for each in sizes if each[0] < until), until))

@@ -22,25 +22,15 @@ from ..base.cursors import is_cursor_at, make_cursor_error, parse_cursor_int
 from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
-from ..changes.adopt import (
-    Places,
-    Stand,
-    adopt_state,
-    describe_mixtures,
-    keep_changes,
-    standing,
-    with_other_rows,
-)
+from ..changes.adopt import Places, Stand, describe_mixtures, standing
 from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.next_pass import require_reweighed_passes
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
-from ..changes.row_lengths import keep_row_lengths
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
 from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
-from ..steps.limit import migrate_lanes
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.one_source import with_steps_of
-from ..steps.paths import Migration
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
@@ -50,6 +40,7 @@ from ..streams.job import Executor
 from ..streams.journal import Journal, describe_missing_journals, journal_from_json, journal_to_json
 from ..streams.rank_sharding import make_rank_sharding
 from ..streams.stream import Stream
+from .adoption import Adoption
 from .delivery import Delivery
 from .rank_stream import (
     RankStream,
@@ -547,41 +538,35 @@ class Session:
         home = self._base.remembered(body.pipeline)
         lanes = None if self.group else (body.lanes or 1, self.lanes)
         saved, home = home, with_steps_of(self.base, home, lanes)
-        base, adopting = home.flow, False
-        rows = {name: n for name, each in body.data.items() if type(n := each.get("length")) is int}
         self.epoch, self.given, self.adopted = body.epoch, body.given, tuple(body.adopted)
-        if body.fingerprint != home.fingerprint or body.pipeline != home.description:
-            if not adopt and home is saved:
-                raise make_other_pipeline_error(body.pipeline, self.description)
-            if self.group:
-                changes = keep_row_lengths(base, body, body.pipeline, changes)
-            places = self._mixture_positions(body, cursors)
-            found = adopt_state(base, changes, body.mixtures, self.epoch, places, rows)
-            self.adopted += (body.fingerprint,)
-            if home is not saved:
-                start = 0 if body.pass_sizes is None else body.pass_sizes.start(self.epoch)
-                row = start + parse_cursor_int(cursors[0])
-                found = found._replace(edits=keep_changes(found.edits, changes, row, base))
-            changes, migration = found.edits, Migration(found.streams, body.lanes or 1, self.epoch)
-            cursors = migrate_lanes(rows_of_lanes(base).step, cursors, migration)
-            adopting = True
-        if adopt and self.group:
-            at = parse_cursor_int(cursors[0])
-            changes = with_other_rows(base, changes, rows, self.epoch, at, body.pass_sizes)
+        other = body.fingerprint != home.fingerprint or body.pipeline != home.description
+        if other and not adopt and home is saved:
+            raise make_other_pipeline_error(body.pipeline, self.description)
+        self.adopted += (body.fingerprint,) if other else ()
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
-        self._base, self.changes = home, changes
-        self.flow = self._apply_changes(changes)
+        self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
-        cursor = self._cursor_of_rank(body, cursors)
-        if adopt:
-            cursor = without_witnesses(cursor)
-        require = RankStream.require_last if adopt else RankStream.require_same
-        opened, out = self._open_at(
-            cursor, lambda opened: require(opened, self.epoch, cursor, body)
-        )
+        adoption = Adoption(home.flow, body, cursors, changes, bool(self.group))
+        try:
+            if other:
+                places = self._mixture_positions(body, cursors)
+                changes, cursors = adoption.continue_pass(places, regrouped)
+            if adopt and self.group:
+                changes = adoption.with_other_rows(changes)
+            opened, out, cursor = self._open_changed(body, cursors, changes, adopt)
+        except StateError:
+            later, until = adoption.begin_pass() if adopt else (None, 0)
+            if later is None:
+                raise
+            opened, out, cursor = self._open_changed(body, cursors, later, adopt)
+            if until:
+                notes.append(
+                    f"the run follows the new pipeline from pass {until} on; ask the plan of an "
+                    "earlier state about the passes before"
+                )
         for check in opened.witnesses:
             _check_witness(check)
         if self.group:
@@ -598,9 +583,23 @@ class Session:
                 )
         self.notes = log_notes(notes)
         if self.section is not None:
-            self.section = self.section.load(body, self, adopting)
+            self.section = self.section.load(body, self, other)
         self._replace_open(opened, out)
         self._before = body.step - self.items
+
+    def _open_changed(
+        self, body: SavedState, cursors: Mapping[int, Json], changes: tuple[Edit, ...], adopt: bool
+    ) -> tuple[RankStream, Delivery, Json]:
+        """Open the tree with changes at the position of a state; return its cursor too."""
+        self.changes, self.flow = changes, self._apply_changes(changes)
+        cursor = self._cursor_of_rank(body, cursors)
+        if adopt:
+            cursor = without_witnesses(cursor)
+        require = RankStream.require_last if adopt else RankStream.require_same
+        opened, out = self._open_at(
+            cursor, lambda opened: require(opened, self.epoch, cursor, body)
+        )
+        return opened, out, cursor
 
     def _cursor_of_rank(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:
         """Return the cursor of this rank in a state.
@@ -685,6 +684,7 @@ class Session:
             self.base, self.changes, weights, at, alone, self._run.builder, reached
         )
         changes = (*self.changes, change)
+        require_reweighed_passes(self.base, changes, max(self.epoch, change.lap))
         past = self._run.capture_past(self.epoch, cursor)
 
         def changes_weights() -> None:

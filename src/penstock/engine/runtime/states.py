@@ -71,6 +71,12 @@ class SavedState:
         return parse_cursor_int(self.at)
 
     @property
+    def row_counts(self) -> dict[str, int]:
+        """The numbers of rows of the sources, where they are known."""
+        known = {name: each.get("length") for name, each in self.data.items()}
+        return {name: n for name, n in known.items() if type(n) is int}
+
+    @property
     def pass_sizes(self) -> Passes | None:
         """The lengths of passes, of a run of positions that has some."""
         if self.passes is None:

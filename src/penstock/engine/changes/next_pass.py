@@ -1,0 +1,182 @@
+"""Adoption at the end of a pass, and the passes after one in which a mixture was adopted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ...errors import ConfigError, StateError
+from ...types import Path
+from ..base.passes import Passes
+from ..mixing import Adopt, SetWeights
+from ..steps.batch import tail_of
+from ..steps.mix import bind_mixtures
+from ..steps.planned_lengths import is_limit
+from ..steps.reorder_op import find_repeated_leaves
+from ..steps.step import Builder, Step
+from ..steps.tally import Tally, Uncountable
+from .adopt import compare_mixtures, require_own_draws
+from .edits import Change, Edit, Exclude, RowsBefore, changed, with_former
+
+
+def find_next_pass(saved: Passes, epoch: int, at: int) -> int | None:
+    """Return the pass that begins next if a run stands between two passes, else None."""
+    if at == 0:
+        return epoch
+    return epoch + 1 if at == saved.size(epoch) else None
+
+
+def begin_with_next_pass(
+    base: Step,
+    edits: Sequence[Edit],
+    mixtures: Any,
+    rows: Mapping[str, int],
+    saved: Passes,
+    until: int,
+) -> tuple[Edit, ...]:
+    """Return the changes of a run whose passes from `until` on are those of another pipeline.
+
+    Its earlier passes are unknown then. Samples that were excluded stay excluded.
+    """
+    require_own_draws(edits)
+    kept = compare_mixtures(Builder(base), edits, mixtures, rows).unchanged
+    others = [edit for edit in edits if not isinstance(edit, Change | RowsBefore)]
+    with_all = changed(base, [*kept, *(e for e in others if not isinstance(e, Exclude))])
+    builder = Builder(tail_of(with_all).rows)
+    op = builder.op(builder.root)
+    tally = Tally(len(builder.leaves))
+    op.count(tally, 0, 0 if op.passes is None else op.passes.start(until))
+    drawn = {leaf.name: n for leaf, n in zip(builder.leaves, tally.samples.tolist(), strict=True)}
+    out = [
+        replace(edit, since=drawn.get(edit.source, 0), replanned=(until,) if edit.replanned else ())
+        if isinstance(edit, Exclude)
+        else edit
+        for edit in others
+    ]
+    return with_former([*kept, *out], saved, until) if until else (*kept, *out)
+
+
+def begin_streams_with_next_pass(
+    base: Step, edits: Sequence[Edit], mixtures: Any, rows: Mapping[str, int]
+) -> tuple[Edit, ...] | None:
+    """Return the changes of a run of streams whose next pass is one of another pipeline.
+
+    Return None if samples were excluded, because that was at positions of the former pipeline.
+    """
+    require_own_draws(edits)
+    if any(isinstance(edit, Exclude) for edit in edits):
+        return None
+    kept = compare_mixtures(Builder(base), edits, mixtures, rows).unchanged
+    return (*kept, *(edit for edit in edits if not isinstance(edit, Change)))
+
+
+def require_adopted_passes(
+    base: Step, edits: Sequence[Edit], before: Sequence[Edit], epoch: int
+) -> None:
+    """Raise `StateError` if passes after one hold other samples than those of an adopted pipeline.
+
+    Args:
+        base: the tree of that pipeline.
+        edits: the changes with those that adopt its mixtures.
+        before: the changes in the state.
+        epoch: the pass in which the run stands.
+    """
+    paths = {
+        edit.path
+        for edit in edits
+        if isinstance(edit, Change) and isinstance(edit.event, Adopt) and edit not in before
+    }
+    if paths and not _give_equal_passes(
+        changed(base, edits), changed(base, _without(edits, paths)), paths, epoch
+    ):
+        raise StateError(
+            f"adopt: {_OLD_LENGTH}; adopt at the end of a pass, after its loop, or shuffle, repeat and "
+            "combine the inputs of the mixture instead"
+        )
+
+
+def require_reweighed_passes(base: Step, edits: Sequence[Edit], epoch: int) -> None:
+    """Raise `ConfigError` if passes after one hold other samples than by the weights that the last
+    change sets."""
+    change = edits[-1]
+    assert isinstance(change, Change) and isinstance(change.event, SetWeights)
+    path = change.path
+    fresh = changed(
+        base, (*_without(edits, {path}), Change(path, 0, SetWeights(0, change.event.weights)))
+    )
+    if not (
+        _give_equal_passes(changed(base, edits), fresh, {path}, epoch)
+        and _selects_equally(base, fresh, path)
+    ):
+        raise ConfigError(
+            f"set_weights: {_OLD_LENGTH}; end the mixture by stop='all_exhausted', or shuffle, "
+            "repeat and combine its inputs instead"
+        )
+
+
+_OLD_LENGTH = (
+    "the mixture would have another length, and a step above it (a shuffle, skip, repeat, zip, "
+    "concat or another mixture that ends) would keep the old one in later passes, so samples "
+    "would be lost or repeated"
+)
+
+_LISTED = 1 << 20
+"""Samples of a pass that are listed at most, where arithmetic does not count them."""
+
+
+def _without(edits: Sequence[Edit], paths: Collection[Path]) -> tuple[Edit, ...]:
+    return tuple(edit for edit in edits if not (isinstance(edit, Change) and edit.path in paths))
+
+
+def _selects_equally(base: Step, fresh: Step, path: Path) -> bool:
+    """Return false if a slice or skip was made for a mixture of another length."""
+    builder, other = (Builder(_indexed_part(tail_of(each).rows)) for each in (base, fresh))
+    step = builder.root
+    if step.reason_not_indexed is not None:
+        return True
+    while step.is_elementwise and step.only_input is not None:
+        step = step.only_input
+    if is_limit(step.describe()) or not find_repeated_leaves(builder.op(builder.root)):
+        return True
+    return bind_mixtures(builder)[path].size == bind_mixtures(other)[path].size
+
+
+def _give_equal_passes(tree: Step, fresh: Step, paths: Collection[Path], epoch: int) -> bool:
+    """Return whether passes after one have equal lengths and samples by source in two trees with
+    other mixtures at some paths."""
+    builder, other = (Builder(_indexed_part(tail_of(each).rows)) for each in (tree, fresh))
+    if builder.root.reason_not_indexed is not None:
+        return True
+    op, mixtures = builder.op(builder.root), bind_mixtures(builder)
+    if all(mixtures[path].size is None for path in paths) or op.passes is None:
+        return True
+    # A limit gives what it gave in its first pass, each position by the mixture of the time.
+    repeated = {*find_repeated_leaves(op)}
+    by_source = not all(repeated.issuperset(mixtures[path].leaves) for path in paths)
+    return _describe_passes(builder, epoch, by_source) == _describe_passes(other, epoch, by_source)
+
+
+def _indexed_part(step: Step) -> Step:
+    """Return the part of a tree below its last step whose samples depend on the data."""
+    while step.reason_not_indexed is not None and step.only_input is not None:
+        step = step.only_input
+    return step
+
+
+def _describe_passes(
+    builder: Builder, epoch: int, by_source: bool
+) -> list[tuple[int, dict[str, int]]]:
+    """Return the lengths of two passes after one, and their samples by source."""
+    op, out = builder.op(builder.root), list[tuple[int, dict[str, int]]]()
+    assert op.passes is not None
+    for later in (epoch + 1, epoch + 2):
+        start, size = op.passes.start(later), op.passes.size(later)
+        tally = Tally(len(builder.leaves), most=_LISTED)
+        if by_source:
+            with suppress(Uncountable):
+                op.count(tally, start, start + size)
+        counts = zip(builder.leaves, tally.samples.tolist(), strict=True)
+        out.append((size, {leaf.name: n for leaf, n in counts if n}))
+    return out

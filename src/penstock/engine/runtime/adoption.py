@@ -1,0 +1,100 @@
+"""Continuing a run with another pipeline: within its pass, or from the next pass on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...types import Json
+from ..base.cursors import parse_cursor_int
+from ..changes.adopt import Places, adopt_state, keep_changes, with_other_rows
+from ..changes.edits import Edit
+from ..changes.next_pass import (
+    begin_streams_with_next_pass,
+    begin_with_next_pass,
+    find_next_pass,
+    require_adopted_passes,
+)
+from ..changes.row_lengths import keep_row_lengths
+from ..steps.batch import rows_of_lanes
+from ..steps.limit import migrate_lanes
+from ..steps.paths import Migration
+from ..steps.step import Step
+from .states import SavedState
+
+Changes = tuple[Edit, ...]
+
+
+@dataclass(frozen=True)
+class Adoption:
+    """The tree of another pipeline, and the state of a run that it takes over.
+
+    Attributes:
+        base: the tree without the changes of the run.
+        saved: the state of all ranks.
+        cursors: the cursors of its lanes.
+        changes: the changes in it.
+        indexed: whether the run is one of positions.
+    """
+
+    base: Step
+    saved: SavedState
+    cursors: Mapping[int, Json]
+    changes: Changes
+    indexed: bool
+
+    def continue_pass(
+        self, positions: Places, regrouped: bool
+    ) -> tuple[Changes, Mapping[int, Json]]:
+        """Return the changes of a run that continues its pass, and the cursors of its lanes.
+
+        Args:
+            positions: the positions of the mixtures of a tree.
+            regrouped: whether mixtures depend on the global steps, and these are others now.
+
+        Raises:
+            StateError: if samples would be lost or repeated.
+        """
+        base, saved, before = self.base, self.saved, self.changes
+        if self.indexed:
+            before = keep_row_lengths(base, saved, saved.pipeline, before)
+        found = adopt_state(base, before, saved.mixtures, saved.epoch, positions, saved.row_counts)
+        changes = found.edits
+        if regrouped:
+            start = 0 if saved.pass_sizes is None else saved.pass_sizes.start(saved.epoch)
+            row = start + parse_cursor_int(self.cursors[0])
+            changes = keep_changes(changes, before, row, base)
+        require_adopted_passes(base, changes, before, saved.epoch)
+        migration = Migration(found.streams, saved.lanes or 1, saved.epoch)
+        return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
+
+    def with_other_rows(self, changes: Changes) -> Changes:
+        """Return the changes of a run of positions whose sources may have other numbers of rows."""
+        saved, at = self.saved, parse_cursor_int(self.cursors[0])
+        return with_other_rows(
+            self.base, changes, saved.row_counts, saved.epoch, at, saved.pass_sizes
+        )
+
+    def begin_pass(self) -> tuple[Changes | None, int]:
+        """Return the changes of a run whose next pass is one of the new pipeline, and that pass;
+        None within a pass.
+        """
+        base, saved, rows, sizes = (
+            self.base,
+            self.saved,
+            self.saved.row_counts,
+            self.saved.pass_sizes,
+        )
+        if not self.indexed:
+            begins = all(cursor is None for cursor in self.cursors.values())
+            found = (
+                begin_streams_with_next_pass(base, self.changes, saved.mixtures, rows)
+                if begins
+                else None
+            )
+            return found, saved.epoch
+        until = None if sizes is None else find_next_pass(sizes, saved.epoch, saved.position)
+        if sizes is None or until is None:
+            return None, saved.epoch
+        found = begin_with_next_pass(base, self.changes, saved.mixtures, rows, sizes, until)
+        return found, until
