@@ -153,6 +153,8 @@ class Packing(RowBuilder):
             for name in ("open_rows", "window", "max_segments")
             if getattr(self, name) is not None
         ]
+        if self.overflow == "crop":
+            self._check_crop()
         for option in ("overflow", "rows"):
             windows = option == "rows" and self.method == "concat_split" and self.group_by == SOURCE
             if getattr(self, option) is not None and self.method != "best_fit" and not windows:
@@ -173,6 +175,14 @@ class Packing(RowBuilder):
                 "documents"
             )
 
+    def _check_crop(self) -> None:
+        for option in ("open_rows", "max_segments", "group_by", "rows"):
+            if getattr(self, option) is not None:
+                raise ConfigError(
+                    f"pack: {option} does not go with overflow='crop', which fills every row: leave "
+                    "it out, or use overflow='never'"
+                )
+
     def _check_length(self) -> None:
         check_int(self.length, "pack({})", 1, MAX_POSITION)
         multiple = check_int(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
@@ -181,9 +191,10 @@ class Packing(RowBuilder):
                 f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a "
                 f"multiple of {multiple}, such as {-(-self.length // multiple) * multiple}"
             )
-        if self.long == "truncate" and self.length <= self.extra:
+        if (self.long == "truncate" or self.overflow == "crop") and self.length <= self.extra:
+            option = "overflow='crop'" if self.overflow == "crop" else "long='truncate'"
             raise ConfigError(
-                f"pack({self.length}, long='truncate'): with bos and eos a row of {self.length} has no "
+                f"pack({self.length}, {option}): with bos and eos a row of {self.length} has no "
                 "room for a token of "
                 "a document; use a longer row, or long='split'"
             )
@@ -327,7 +338,7 @@ class Packing(RowBuilder):
             self.pad_to_multiple,
             self.max_segments,
             self.provenance,
-            self.long == "truncate",
+            self.long == "truncate" or self.overflow == "crop",
         )
 
     def describe(self) -> Json:

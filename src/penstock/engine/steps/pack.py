@@ -76,7 +76,9 @@ class PackOp(PackedOp):
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         )
-        self.truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
+        self.truncates = isinstance(inner, FirstFit | BestFit) and (
+            inner.long == "truncate" or (isinstance(inner, BestFit) and inner.crops)
+        )
         self._groups = ranks(input, names) if isinstance(fold, Apart) else None
         self._apart = 1 if self._groups is None else len(input.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
@@ -258,7 +260,9 @@ class PackOp(PackedOp):
             return part(start - first.start, stop - first.start, first.epoch)
         part(start - first.start, first.size, first.epoch)
         between = range(first.epoch + 1, last.epoch)
-        if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.input.alike:
+        inner = get_inner_fold(self.fold)
+        whole = isinstance(inner, FirstFit) or (isinstance(inner, BestFit) and not inner.crops)
+        if whole and self.input.alike:
             # documents stay whole: every pass has as many of each
             part(0, passes.sizes[0], 0, times * len(between))
         else:

@@ -95,7 +95,7 @@ class WindowPackOp(PackedOp):
                 f"up to {length}", lambda sizes: np.minimum(sizes, length)
             )
         self.meter = Metered(input, self.lengths)
-        self.key, self.together = key, self.windows.together
+        self.fold, self.key, self.together = fold, key, self.windows.together
         self._cached = list[DocumentRun]()
         self._packed_windows = BoundedDict[tuple[int, int], Window](_CACHED_WINDOWS)
 
