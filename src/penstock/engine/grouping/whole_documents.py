@@ -23,6 +23,8 @@ from .concat_split import (
     count_tokens,
 )
 
+_CROP_ROWS = 16  # rows in a window of cropped documents, at least
+
 
 @dataclass(frozen=True)
 class FirstFit:
@@ -156,6 +158,8 @@ class BestFit:
         if width * (len(window) - 1) + len(window[-1]) < self.window:
             return {**carry, "window": window}, ready
         if self.crops:
+            if len(window[-1]) < width or not _holds_rows(window, self.length):
+                return {**carry, "window": window}, ready
             rest, closed = _crop_window(window, self.length, 3, 4)
             return {**carry, "window": build_chunks(rest, width)}, closed
         carry, closed = self._pack_window(carry, window)
@@ -219,6 +223,11 @@ class BestFit:
             born = [*compress(born, stays)]
         carry = {"window": [], "rows": rows, "space": space, "born": born, "opened": opened}
         return carry, _sort_rows(closed)
+
+
+def _holds_rows(chunks: list[Row], length: int) -> bool:
+    """Return whether a window has the tokens of enough rows to fill them well."""
+    return sum(count_tokens(piece) for chunk in chunks for piece in chunk) >= _CROP_ROWS * length
 
 
 def _crop_window(chunks: list[Row], length: int, part: int, of: int) -> tuple[Row, list[Row]]:

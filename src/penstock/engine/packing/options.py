@@ -36,8 +36,8 @@ class Packing(RowBuilder):
     """Options of packing documents into rows of `length` tokens.
 
     `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`
-    (1,000), `overflow` and `rows` (these three for best_fit) choose the fold, see `ConcatSplit`,
-    `FirstFit`, `BestFit`. The others define how a row is built:
+    (1,000; 4,000 if documents are cropped), `overflow` and `rows` (these three for best_fit) choose
+    the fold, see `ConcatSplit`, `FirstFit`, `BestFit`. The others define how a row is built:
 
     - Documents are arrays or lists of numbers, named `tokens` in the row, or mappings of features.
       `features` (default: all) are packed along axis 0. `unpacked` features are collected in a list
@@ -222,7 +222,10 @@ class Packing(RowBuilder):
             return FirstFit(
                 self.length, _apply_default(self.open_rows, 64), self.max_segments, self.long
             )
-        rows, window = _apply_default(self.open_rows, 4), _apply_default(self.window, 1000)
+        rows, window = (
+            _apply_default(self.open_rows, 4),
+            _apply_default(self.window, 4000 if self.overflow == "crop" else 1000),
+        )
         return BestFit(
             self.length, rows, self.max_segments, self.long, window, self._overflow, self.rows
         )

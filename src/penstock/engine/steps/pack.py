@@ -76,15 +76,15 @@ class PackOp(PackedOp):
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         )
-        self.truncates = isinstance(inner, FirstFit | BestFit) and (
-            inner.long == "truncate" or (isinstance(inner, BestFit) and inner.crops)
-        )
+        self.crops = isinstance(inner, BestFit) and inner.crops
+        truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
+        self.truncates = truncates or self.crops
         self._groups = ranks(input, names) if isinstance(fold, Apart) else None
-        self._apart = 1 if self._groups is None else len(input.leaves)
+        self.group_count = 1 if self._groups is None else len(input.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
         self._first = BoundedDict[int, Pass](2)
         if has_independent_rows(fold):
-            self.together = WindowPlanner(fold, self.multiple, self._apart).together
+            self.together = WindowPlanner(fold, self.multiple, self.group_count).together
 
     @property
     def passes(self) -> Passes:
@@ -116,7 +116,12 @@ class PackOp(PackedOp):
         if (found := self._first.get(epoch)) is None:
             rows, sizes = self._documents_of(epoch)
             plan = plan_groups(
-                self.fold, sizes, self._key(epoch), self.multiple, self._group(rows), self._apart
+                self.fold,
+                sizes,
+                self._key(epoch),
+                self.multiple,
+                self.groups_of(rows),
+                self.group_count,
             )
             self._first[epoch] = found = Pass(rows, sizes, plan, True)
         return found
@@ -141,14 +146,14 @@ class PackOp(PackedOp):
         if epoch == reference:
             return first
         rows, sizes = self._documents_of(epoch)
-        groups, before, key = self._group(rows), self._group(first.rows), self._key(epoch)
+        groups, before, key = self.groups_of(rows), self.groups_of(first.rows), self._key(epoch)
         if (
             np.array_equal(sizes, first.sizes)
             and np.array_equal(groups, before)
             and key == self._key(reference)
         ):
             return Pass(rows, sizes, first.plan, True)
-        own = plan_groups(self.fold, sizes, key, self.multiple, groups, self._apart)
+        own = plan_groups(self.fold, sizes, key, self.multiple, groups, self.group_count)
         if len(own) == len(first.plan):
             return Pass(rows, sizes, own, True)
         kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
@@ -159,7 +164,7 @@ class PackOp(PackedOp):
             False,
         )
 
-    def _group(self, rows: ProvenanceRows) -> Ints:
+    def groups_of(self, rows: ProvenanceRows) -> Ints:
         """The group of each document."""
         return np.zeros(len(rows), np.int64) if self._groups is None else self._groups[rows.leaf]
 
@@ -187,7 +192,12 @@ class PackOp(PackedOp):
         documents = self.input.locate(places)
         sizes = self.lengths.of(documents)
         made = plan_groups(
-            self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
+            self.fold,
+            sizes,
+            self._key(0),
+            self.multiple,
+            self.groups_of(documents),
+            self.group_count,
         )
         bounds = made.bounds[: max(len(made) * 9 // 10, 1) + 1]
         pieces = slice(0, int(bounds[-1]))  # rows at the end would have gone on to be filled
@@ -204,9 +214,9 @@ class PackOp(PackedOp):
         made = self.planned(found.epoch)
         if not made.own:
             return first + self._below.size(found.epoch)
-        of = self._group(made.rows)
+        of = self.groups_of(made.rows)
         return first + count_settled_documents(
-            self.fold, made.sizes, self.key, place, self.multiple, of, self._apart
+            self.fold, made.sizes, self.key, place, self.multiple, of, self.group_count
         )
 
     def locate(self, positions: Ints) -> ProvenanceRows:
@@ -260,8 +270,7 @@ class PackOp(PackedOp):
             return part(start - first.start, stop - first.start, first.epoch)
         part(start - first.start, first.size, first.epoch)
         between = range(first.epoch + 1, last.epoch)
-        inner = get_inner_fold(self.fold)
-        whole = isinstance(inner, FirstFit) or (isinstance(inner, BestFit) and not inner.crops)
+        whole = isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and not self.crops
         if whole and self.input.alike:
             # documents stay whole: every pass has as many of each
             part(0, passes.sizes[0], 0, times * len(between))

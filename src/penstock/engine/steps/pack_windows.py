@@ -86,8 +86,8 @@ class WindowPackOp(PackedOp):
     ) -> None:
         super().__init__(input, lengths, sizer, node)
         self._groups = ranks(input, names) if isinstance(fold, Apart) else None
-        groups = 1 if self._groups is None else len(input.leaves)
-        self.windows = WindowPlanner(fold, self.multiple, groups)
+        self.group_count = 1 if self._groups is None else len(input.leaves)
+        self.windows = WindowPlanner(fold, self.multiple, self.group_count)
         self.length = self.row_length = length = self.windows.length
         self.truncates = self.windows.long == "truncate"
         if self.truncates:
@@ -140,9 +140,9 @@ class WindowPackOp(PackedOp):
 
     def _least(self) -> int:
         documents = self._between(0, self._pass)
-        return self.windows.least(documents.sizes, self._of(documents.rows))
+        return self.windows.least(documents.sizes, self.groups_of(documents.rows))
 
-    def _of(self, documents: ProvenanceRows) -> Ints | None:
+    def groups_of(self, documents: ProvenanceRows) -> Ints | None:
         """The group of each document, where they are packed apart."""
         return None if self._groups is None else self._groups[documents.leaf]
 
@@ -225,7 +225,7 @@ class WindowPackOp(PackedOp):
             return Window(found.first, found.rows, self.windows.cut(pieces, length))
         last = self.input.size is not None and number == self._many - 1
         rows = self._last if last else self.windows.rows
-        key, of = derive_pass_key(self.key, epoch), self._of(found.rows)
+        key, of = derive_pass_key(self.key, epoch), self.groups_of(found.rows)
         layout = self.windows.packed(pieces, rows, key, number, of)
         return Window(found.first, found.rows, layout)
 

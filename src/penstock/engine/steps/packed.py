@@ -52,6 +52,9 @@ class PackedOp(Groups):
     truncates: bool = False
     """True if documents longer than a row lose their ends."""
 
+    crops: bool = False
+    """True if documents lose their ends so that every row is full."""
+
     together: int = 0
     """How many rows are packed at a time, the last of a pass with what is left; 0 where no row
     depends on what comes later.
