@@ -73,8 +73,8 @@ ANSWERS = {
         packing=record(
             rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT, stored=named(TEXT),
             methods=many(record(
-                method=TEXT, overflow=maybe(TEXT), own=BOOL, rows=INT, fill=NUMBER, crop=NUMBER, split=NUMBER,
-                aligned=NUMBER, crop_by_source=named(NUMBER),
+                method=TEXT, overflow=maybe(TEXT), own={"type": "boolean"}, rows=INT, fill=NUMBER, crop=NUMBER,
+                split=NUMBER, aligned=NUMBER, crop_by_source=named(NUMBER),
             )),
         ),
     ),

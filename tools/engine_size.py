@@ -36,7 +36,7 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 18_808,
+    "engine code lines": 18_975,
     "largest file of the engine": 506,
     "small files of the engine": 18,
     "protocol members": 82,

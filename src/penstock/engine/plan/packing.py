@@ -21,8 +21,6 @@ from ..packing import (
     get_inner_fold,
     plan_groups,
 )
-from ..steps.pack import PackOp
-from ..steps.pack_windows import WindowPackOp
 from ..steps.packed import PackedOp
 from ..steps.seek import Metered
 
@@ -119,7 +117,7 @@ def compare_methods(op: PackedOp, names: Sequence[str]) -> tuple[MethodShares, .
         ConfigError: if the groups are no rows of one length.
     """
     length = op.row_length
-    if length is None or not isinstance(op, PackOp | WindowPackOp):
+    if length is None:
         raise ConfigError(
             "plan.packing(compare=True): batches of whole samples have no other method; compare the "
             "methods of a dataset with pack()"

@@ -19,7 +19,6 @@ from ..base.progress import Progress
 from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..packing import (
-    Apart,
     BestFit,
     ConcatSplit,
     FirstFit,
@@ -32,7 +31,7 @@ from ..packing import (
     plan_groups,
 )
 from .op import Op
-from .packed import PackedOp, ranks
+from .packed import PackedOp
 from .tally import Tally, spend_search
 from .tokens import Lengths
 
@@ -70,8 +69,8 @@ class PackOp(PackedOp):
         names: Sequence[str],
         replanned: Sequence[int] = (),
     ) -> None:
-        super().__init__(input, lengths, sizer, node)
-        self.fold, self.key, self._replanned = fold, key, replanned
+        super().__init__(input, fold, lengths, sizer, node, names)
+        self.key, self._replanned = key, replanned
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
@@ -79,8 +78,6 @@ class PackOp(PackedOp):
         self.crops = isinstance(inner, BestFit) and inner.crops
         truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
         self.truncates = truncates or self.crops
-        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
-        self.group_count = 1 if self._groups is None else len(input.leaves)
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
         self._first = BoundedDict[int, Pass](2)
         if has_independent_rows(fold):
@@ -146,17 +143,16 @@ class PackOp(PackedOp):
         if epoch == reference:
             return first
         rows, sizes = self._documents_of(epoch)
-        groups, before, key = self.groups_of(rows), self.groups_of(first.rows), self._key(epoch)
-        if (
-            np.array_equal(sizes, first.sizes)
-            and np.array_equal(groups, before)
-            and key == self._key(reference)
-        ):
+        groups, key = self.groups_of(rows), self._key(epoch)
+        kinds, was = (
+            self._kinds(sizes, groups),
+            self._kinds(first.sizes, self.groups_of(first.rows)),
+        )
+        if np.array_equal(kinds, was) and key == self._key(reference):
             return Pass(rows, sizes, first.plan, True)
         own = plan_groups(self.fold, sizes, key, self.multiple, groups, self.group_count)
         if len(own) == len(first.plan):
             return Pass(rows, sizes, own, True)
-        kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
         return Pass(
             rows,
             sizes,
@@ -164,13 +160,9 @@ class PackOp(PackedOp):
             False,
         )
 
-    def groups_of(self, rows: ProvenanceRows) -> Ints:
-        """The group of each document."""
-        return np.zeros(len(rows), np.int64) if self._groups is None else self._groups[rows.leaf]
-
-    def _kinds(self, sizes: Ints, groups: Ints) -> Ints:
+    def _kinds(self, sizes: Ints, groups: Ints | None) -> Ints:
         """A number for each document, the same for those that may take each other's place."""
-        return sizes if self._groups is None else sizes * len(self._groups) + groups
+        return sizes if groups is None else sizes * self.group_count + groups
 
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry

@@ -28,7 +28,7 @@ from ..base.rows import (
 )
 from ..packing import Apart, BestFit, ConcatSplit, GroupLayout, PassCuts, RowLengths, WindowPlanner
 from .op import Op
-from .packed import PackedOp, ranks
+from .packed import PackedOp
 from .seek import BEFORE, At, Metered
 from .tally import Tally
 from .tokens import Lengths
@@ -84,9 +84,7 @@ class WindowPackOp(PackedOp):
         node: int,
         names: Sequence[str],
     ) -> None:
-        super().__init__(input, lengths, sizer, node)
-        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
-        self.group_count = 1 if self._groups is None else len(input.leaves)
+        super().__init__(input, fold, lengths, sizer, node, names)
         self.windows = WindowPlanner(fold, self.multiple, self.group_count)
         self.length = self.row_length = length = self.windows.length
         self.truncates = self.windows.long == "truncate"
@@ -95,7 +93,7 @@ class WindowPackOp(PackedOp):
                 f"up to {length}", lambda sizes: np.minimum(sizes, length)
             )
         self.meter = Metered(input, self.lengths)
-        self.fold, self.key, self.together = fold, key, self.windows.together
+        self.key, self.together = key, self.windows.together
         self._cached = list[DocumentRun]()
         self._packed_windows = BoundedDict[tuple[int, int], Window](_CACHED_WINDOWS)
 
@@ -141,10 +139,6 @@ class WindowPackOp(PackedOp):
     def _least(self) -> int:
         documents = self._between(0, self._pass)
         return self.windows.least(documents.sizes, self.groups_of(documents.rows))
-
-    def groups_of(self, documents: ProvenanceRows) -> Ints | None:
-        """The group of each document, where they are packed apart."""
-        return None if self._groups is None else self._groups[documents.leaf]
 
     def around(self, row: int) -> range:
         """The rows of the window in which a row is."""
