@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from penstock.engine.packing import BestFit, plan_groups
+from penstock.engine.packing import BestFit, Packing, plan_groups
 from penstock.errors import ConfigError
 
 
@@ -79,9 +79,8 @@ def test_no_more_is_cropped_than_by_a_buffer_of_documents(
     length: int, mean: float, sigma: float
 ) -> None:
     sizes = draw_sizes(mean, sigma, 10_000)
-    assert len(plan_groups(BestFit(length, overflow="crop"), sizes)) >= count_rows_of_buffer(
-        sizes, length
-    )
+    fold = Packing(length, "best_fit", overflow="crop").fold()
+    assert len(plan_groups(fold, sizes)) >= count_rows_of_buffer(sizes, length)
 
 
 def test_predicted_figures_are_those_of_a_run() -> None:
@@ -103,7 +102,7 @@ def test_predicted_figures_are_those_of_a_run() -> None:
         rows = list(packed)
         assert told.rows == len(rows)
         held = sum(int((row["segment_ids"] > 0).sum()) for row in rows)
-        assert told.fill == pytest.approx(held / (256 * len(rows))) == shares.fill
+        assert told.fill == pytest.approx(held / (256 * len(rows)))
         assert shares.tokens is not None
         assert told.crop == pytest.approx(1 - held / shares.tokens)
         assert told.aligned == sum(row["positions"][0] == 0 for row in rows) / len(rows)
