@@ -86,8 +86,8 @@ def test_no_more_is_cropped_than_by_a_buffer_of_documents(
 def test_predicted_figures_are_those_of_a_run() -> None:
     names = {"a": draw_sizes(60, 1.0, 500), "b": draw_sizes(200, 1.5, 300)}
     sources = {name: store(sizes, name).shuffle(seed=1) for name, sizes in names.items()}
-    mixed = ps.mix(sources, {"a": 1, "b": 2}).limit(600)
-    drawn = mixed.plan.counts(600)
+    mixed = ps.mix(sources, {"a": 1, "b": 1}).limit(500)
+    drawn = mixed.plan.counts(500)
     for method, options in (
         ("concat_split", {}),
         ("first_fit", {}),
@@ -113,7 +113,7 @@ def test_predicted_figures_are_those_of_a_run() -> None:
         ids = np.concatenate([row["source_ids"] for row in rows])
         for i, name in enumerate(packed.sources):
             order = [
-                sample.index for sample in mixed.plan.at(slice(0, 600)) if sample.source == name
+                sample.index for sample in mixed.plan.at(slice(0, 500)) if sample.source == name
             ]
             assert len(order) == drawn[name]
             every = int(names[name][order].sum())
