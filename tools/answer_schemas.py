@@ -45,7 +45,7 @@ def perhaps(whole: Any, **keys: Any) -> Any:
 
 UNIT = {"enum": ["step", "sample"]}
 ROW = record(
-    source=TEXT, size=maybe(INT), asked=NUMBER, share=NUMBER, samples=INT, tokens=maybe(INT), epochs=NUMBER,
+    source=TEXT, size=maybe(INT), requested=NUMBER, share=NUMBER, samples=INT, tokens=maybe(INT), epochs=NUMBER,
     cap=maybe(NUMBER), first_repeat=maybe(INT), ends=maybe(INT), used_up=maybe(INT), group=maybe(TEXT),
     remarks=many(TEXT),
 )  # fmt: skip
@@ -117,7 +117,7 @@ ANSWERS = {
         mixture=TEXT, first_step=INT, steps=INT, seconds=NUMBER, samples=INT, tokens=INT, samples_per_s=NUMBER,
         tokens_per_s=NUMBER, waited=NUMBER, errors=INT, peak_bytes=INT, finished=FLAG, state=maybe(TEXT),
         unit={"enum": ["samples", "documents", "tokens"]},
-        sources=named(record(samples=INT, share=NUMBER, asked=NUMBER)),
+        sources=named(record(samples=INT, share=NUMBER, requested=NUMBER)),
     ),
     "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
     "convert": answer(
