@@ -279,7 +279,7 @@ def make_packing_table(packed_shares: PackedShares) -> Table:
         overflow = f", {share.overflow}" if share.overflow else ""
         figures = (share.fill, share.crop, share.split, share.aligned)
         made.add_row(
-            f"{share.method}{overflow}{' *' if share.own else ''}",
+            f"{share.method}{overflow}{' *' if share.current else ''}",
             f"{share.rows:,}",
             *(f"{figure:.2%}" for figure in figures),
         )

@@ -97,7 +97,7 @@ def test_predicted_figures_are_those_of_a_run() -> None:
     ):
         packed = mixed.pack(256, method, provenance=True, **options)
         shares = packed.plan.packing(compare=True)
-        [told] = [share for share in shares.methods if share.own]
+        [told] = [share for share in shares.methods if share.current]
         assert (told.method, told.overflow) == (method, options.get("overflow"))
         rows = list(packed)
         assert told.rows == len(rows)

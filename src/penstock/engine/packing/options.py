@@ -36,8 +36,8 @@ class Packing(RowBuilder):
     """Options of packing documents into rows of `length` tokens.
 
     `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`
-    (1,000; 4,000 if documents are cropped), `overflow` and `rows` (these three for best_fit) choose
-    the fold, see `ConcatSplit`, `FirstFit`, `BestFit`. The others define how a row is built:
+    (1,000, or 4,000 to crop), `overflow` and `rows` (three for best_fit) choose the fold, see
+    `ConcatSplit`, `FirstFit`, `BestFit`. The others define how a row is built:
 
     - Documents are arrays or lists of numbers, named `tokens` in the row, or mappings of features.
       `features` (default: all) are packed along axis 0. `unpacked` features are collected in a list

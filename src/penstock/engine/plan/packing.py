@@ -31,7 +31,7 @@ _COMPARED = 1 << 16  # documents
 class MethodShares:
     """A row of `plan.packing(compare=True)`: the first pass, packed by one method.
 
-    - `method` and `overflow` as `pack()` takes them; `own` is true for the method of the pipeline.
+    - `method` and `overflow` as `pack()` takes them; `current` is true for the method of the pipeline.
     - `rows` made of the documents, and `fill`, the share of their places that hold a token.
     - `crop`: the share of tokens that no row holds; `crop_by_source` has it for each source.
     - `split`: the share of documents spread over rows.
@@ -40,7 +40,7 @@ class MethodShares:
 
     method: str
     overflow: str | None
-    own: bool
+    current: bool
     rows: int
     fill: float
     crop: float
@@ -110,22 +110,22 @@ def measure_packing(op: PackedOp) -> PackedShares:
     )
 
 
-def compare_methods(op: PackedOp, names: Sequence[str]) -> tuple[MethodShares, ...]:
+def compare_methods(pack: PackedOp, names: Sequence[str]) -> tuple[MethodShares, ...]:
     """Pack the documents of the first pass by every method, from lengths alone.
 
     Raises:
         ConfigError: if the groups are no rows of one length.
     """
-    length = op.row_length
+    length = pack.row_length
     if length is None:
         raise ConfigError(
             "plan.packing(compare=True): batches of whole samples have no other method; compare the "
             "methods of a dataset with pack()"
         )
-    size = op.input.passes.size(0) if op.input.passes is not None else op.input.size
-    documents = op.input.locate(np.arange(_COMPARED if size is None else min(size, _COMPARED)))
-    sizes, whole = op.lengths.of(documents), op.unpadded.of(documents)
-    own, inner = op.fold, get_inner_fold(op.fold)
+    size = pack.input.passes.size(0) if pack.input.passes is not None else pack.input.size
+    documents = pack.input.locate(np.arange(_COMPARED if size is None else min(size, _COMPARED)))
+    sizes, whole = pack.lengths.of(documents), pack.unpadded.of(documents)
+    own, inner = pack.fold, get_inner_fold(pack.fold)
     long = inner.long if isinstance(inner, FirstFit | BestFit) else "split"
     folds: list[tuple[str, Overflow | None, Fold]] = [
         ("concat_split", None, ConcatSplit(length)),
@@ -135,12 +135,17 @@ def compare_methods(op: PackedOp, names: Sequence[str]) -> tuple[MethodShares, .
     shares = list[MethodShares]()
     for method, overflow, fold in folds:
         is_own = type(fold) is type(inner) and overflow == getattr(inner, "overflow", None)
-        groups = op.groups_of(documents) if is_own else None
+        groups = pack.groups_of(documents) if is_own else None
         layout = plan_groups(
-            own if is_own else fold, sizes, 0, op.multiple, groups, op.group_count if is_own else 1
+            own if is_own else fold,
+            sizes,
+            0,
+            pack.multiple,
+            groups,
+            pack.group_count if is_own else 1,
         )
         shares.append(_measure_layout(layout, whole, documents.leaf, names, length))
-        shares[-1] = replace(shares[-1], method=method, overflow=overflow, own=is_own)
+        shares[-1] = replace(shares[-1], method=method, overflow=overflow, current=is_own)
     return tuple(shares)
 
 
