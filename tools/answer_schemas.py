@@ -73,7 +73,11 @@ ANSWERS = {
             picture=maybe(TEXT),
         ),
         packing=record(
-            rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT, stored=named(TEXT)
+            rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT, stored=named(TEXT),
+            methods=many(record(
+                method=TEXT, overflow=maybe(TEXT), current={"type": "boolean"}, rows=INT, fill=NUMBER, crop=NUMBER,
+                split=NUMBER, aligned=NUMBER, crop_by_source=named(NUMBER),
+            )),
         ),
     ),
     "at": answer(unit=UNIT, samples=many(SAMPLE)),

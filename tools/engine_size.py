@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_006,
-    "largest file of the engine": 550,
+    "engine code lines": 19_612,
+    "largest file of the engine": 563,
     "small files of the engine": 18,
     "protocol members": 82,
     "overrides": 371,

@@ -56,6 +56,9 @@ def plan(
     digest: Annotated[
         bool, typer.Option(help="Fingerprint the data too; reads 64 rows of every source.")
     ] = False,
+    compare_packing: Annotated[
+        bool, typer.Option(help="Pack the documents by every method, and compare the rows.")
+    ] = False,
     allow: AllowOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,7 +89,7 @@ def plan(
         "sources": shares.convert_to_json(rows),
         "picture": str(out) if out else None,
     }
-    packing = target.plan.packing() if target.packed else None
+    packing = target.plan.packing(compare=compare_packing) if target.packed else None
     if packing is not None:
         result["packing"] = asdict(packing)
 
@@ -102,6 +105,8 @@ def plan(
         )
         if packing is not None:
             print_text(console, f"packing: {shares.packing(packing)}")
+            if packing.methods:
+                print_table(console, shares.make_packing_table(packing))
         if not target.indexed:
             print_text(
                 console,
