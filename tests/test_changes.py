@@ -156,20 +156,27 @@ CASES = {
 # ---------------------------------------------------------------- the rows of a run, in order
 
 
-def parts_of(value: Any, keys: list[Any], packed: bool) -> Any:
-    """The content of a row: its key, or source, epoch, index and place of each token."""
-    if not packed:
+def parts_of(value: Any, keys: list[Any], samples: tuple[ps.Sample, ...] | None) -> Any:
+    """The content of a row: its key, or source, epoch, index and place of each token.
+
+    `samples` are the documents of a packed row, of which some are masked: they are padding.
+    """
+    if samples is None:
         return keys
-    parts, left = list[tuple[str, int, int, int]](), list(keys)
-    segments = zip(
-        value["tokens"].tolist(), value["segment_ids"].tolist(), value["positions"].tolist(), strict=True
-    )  # fmt: skip
-    for token, segment, place in segments:
-        if segment:
-            source, epoch, index = left[segment - 1]
-            first = sum(document_sizes(source, 100)[:index])
-            assert token == 10_000 * NAMES.index(source) + first + place
+    assert [sample.key for sample in samples] == keys
+    parts, left = list[tuple[str, int, int, int]](), iter(value["tokens"].tolist())
+    segments = iter(zip(value["segment_ids"].tolist(), value["positions"].tolist(), strict=True))
+    number = 0
+    for source, epoch, index, start, stop, masked in (
+        (*sample.key, sample.start or 0, sample.stop or 0, sample.masked) for sample in samples
+    ):
+        number += not masked
+        first = 10_000 * NAMES.index(source) + sum(document_sizes(source, 100)[:index])
+        for place in range(start, stop):
+            given = next(left), *next(segments)
+            assert given == ((0, 0, 0) if masked else (first + place, number, place))
             parts.append((source, epoch, index, place))
+    assert all(segment == 0 for segment, _ in segments)
     return parts
 
 
@@ -182,11 +189,19 @@ def _rows_after(
     states: Any, rows: ps.Dataset, packed: bool, options: dict[str, Any]
 ) -> Generator[Any]:
     with ps.Loader(rows, **options) as loader:
+        plan = rows.plan
         if states:
             loader.load_state_dict(states)
+            plan = plan.for_state(states)
+        gone = {(removal.source, removal.index) for removal in plan.removals}
+        position = plan.position
         while True:
             for (value,) in loader:
-                yield loader.keys(), parts_of(value, loader.keys(), packed)
+                samples = plan.at(position) if packed else None
+                for sample in samples or ():  # every removal was made before these rows
+                    assert sample.masked == ((sample.source, sample.index) in gone)
+                yield loader.keys(), parts_of(value, loader.keys(), samples)
+                position += 1
             yield END
 
 

@@ -45,7 +45,7 @@ def perhaps(whole: Any, **keys: Any) -> Any:
 
 UNIT = {"enum": ["step", "sample"]}
 ROW = record(
-    source=TEXT, size=maybe(INT), asked=NUMBER, share=NUMBER, samples=INT, tokens=maybe(INT), epochs=NUMBER,
+    source=TEXT, size=maybe(INT), requested=NUMBER, share=NUMBER, samples=INT, tokens=maybe(INT), epochs=NUMBER,
     cap=maybe(NUMBER), first_repeat=maybe(INT), ends=maybe(INT), used_up=maybe(INT), group=maybe(TEXT),
     remarks=many(TEXT),
 )  # fmt: skip
@@ -57,10 +57,12 @@ SAMPLE = {
     "type": "object",
     "properties": {
         "step": INT, "sample": INT, "source": TEXT, "epoch": INT, "index": INT, "start": INT, "stop": INT, "text": TEXT,
+        "masked": FLAG,
     },
     "required": ["source", "epoch", "index"],
     "additionalProperties": False,
 }  # fmt: skip
+REMOVAL = record(source=TEXT, index=INT, how={"enum": ["replaced", "masked"]}, row=maybe(INT))
 SIDE = record(steps=INT, unit=UNIT, sources=many(ROW))
 
 ANSWERS = {
@@ -71,7 +73,11 @@ ANSWERS = {
             picture=maybe(TEXT),
         ),
         packing=record(
-            rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT, stored=named(TEXT)
+            rows=maybe(INT), tokens=maybe(INT), fill=NUMBER, split=NUMBER, cut=NUMBER, sampled=INT, stored=named(TEXT),
+            methods=many(record(
+                method=TEXT, overflow=maybe(TEXT), current={"type": "boolean"}, rows=INT, fill=NUMBER, crop=NUMBER,
+                split=NUMBER, aligned=NUMBER, crop_by_source=named(NUMBER),
+            )),
         ),
     ),
     "at": answer(unit=UNIT, samples=many(SAMPLE)),
@@ -79,7 +85,7 @@ ANSWERS = {
         **{"unit": UNIT, "from": INT, "to": INT},
         samples=many(perhaps(
             record(source=TEXT, index=INT, steps=many(INT)),
-            passes=INT, pieces=many(perhaps(record(epoch=INT, start=INT, stop=INT), step=INT, sample=INT)),
+            passes=INT, pieces=many(perhaps(record(epoch=INT, start=INT, stop=INT), step=INT, sample=INT, masked=FLAG)),
         )),
     ),
     "diff": answer(
@@ -113,9 +119,9 @@ ANSWERS = {
         mixture=TEXT, first_step=INT, steps=INT, seconds=NUMBER, samples=INT, tokens=INT, samples_per_s=NUMBER,
         tokens_per_s=NUMBER, waited=NUMBER, errors=INT, peak_bytes=INT, finished=FLAG, state=maybe(TEXT),
         unit={"enum": ["samples", "documents", "tokens"]},
-        sources=named(record(samples=INT, share=NUMBER, asked=NUMBER)),
+        sources=named(record(samples=INT, share=NUMBER, requested=NUMBER)),
     ),
-    "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"})),
+    "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"}), removals=many(REMOVAL)),
     "convert": answer(
         mixture=maybe(TEXT), format=TEXT, sources=many(TEXT),
         keys=record(carried=many(KEY), harmless=many(KEY), reported=many(KEY)), lost=many(PROBLEM), notes=many(PROBLEM),

@@ -36,13 +36,13 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_006,
-    "largest file of the engine": 550,
+    "engine code lines": 19_612,
+    "largest file of the engine": 563,
     "small files of the engine": 18,
     "protocol members": 82,
-    "overrides": 353,
+    "overrides": 371,
     "comparisons of kinds": 2,
-    "checks of step classes": 6,
+    "checks of step classes": 7,
 }
 """The most that `--check` allows. CONTRIBUTING.md says when a limit may rise."""
 

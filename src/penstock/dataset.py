@@ -1195,10 +1195,13 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 whatever the sources store; other features keep their dtype.
             open_rows: number of rows filled at a time. Default: 64 for `first_fit`, 4 for
                 `best_fit`.
-            window: number of documents that `best_fit` places together. Default: 1,000.
+            window: number of documents that `best_fit` places together. Default: 1,000, or 4,000
+                with `overflow="crop"`.
             overflow: for `best_fit` over known lengths. With "split", it packs `rows` rows at a
                 time, and splits the rare document that fits into none of them. With "never", it
-                keeps all documents whole, and plans a pass at a time. The default is "never" with
+                keeps all documents whole, and plans a pass at a time. With "crop", every row is full
+                and begins with a document: the document that fills a row loses its end, and
+                lengths need not be known. The default is "never" with
                 several `features`, `open_rows`, `window` or `max_segments`, else "split".
             rows: number of rows packed together, see `overflow`. Default: 256, or 1,024 for rows
                 of 8,192 tokens or more.
@@ -1431,6 +1434,7 @@ class _ValueBuilder:
         self.__qualname__, self.version = name_of(build), getattr(build, "version", None)
         self.provenance, self.document_level = getattr(build, "provenance", False), 1
         self.keeps_loss = getattr(build, "keeps_loss", False)
+        self.masks_documents = getattr(build, "masks_documents", False)
 
     def __call__(self, items: list[Any]) -> Any:
         return self.build(self._values(items))
@@ -1443,7 +1447,7 @@ class _ValueBuilder:
 
     def _values(self, items: list[Any]) -> list[Any]:
         values = [item.item.value if isinstance(item, Part) else item.value for item in items]
-        if any(isinstance(value, Missing) for value in values):
+        if not self.masks_documents and any(isinstance(value, Missing) for value in values):
             raise DataError(
                 "a document of the group cannot be read, and only rows of pack() can omit a "
                 "document; group with pack(), or repair the document"

@@ -644,7 +644,8 @@ def size_packed(options: Mapping[str, Any] | None) -> Sizer | None:
     if "length" not in options:
         raise ConfigError("mix(packed=): give the length of a row too, {'length': 2048, ...}")
     packing = Packing(**options)
-    most = packing.length if packing.long == "truncate" else None
+    truncates = packing.long == "truncate" or packing.overflow == "crop"
+    most = packing.length if truncates else None
     if (packing.extra, packing.pad_to_multiple, most) == (0, 1, None):
         return None
     return Sizer(len, packing.extra, multiple=packing.pad_to_multiple, most=most)

@@ -27,6 +27,8 @@ from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.seams import world
 from .engine.base.shown import Shown, Shows, attempt, counted
+from .engine.plan.plan import Keys
+from .engine.plan.records import Removal
 from .engine.runtime.delivery import Delivery, OutputForm
 from .engine.runtime.executors import EXECUTORS, ExecutorName, make_executor
 from .engine.runtime.executors.threads import Threads
@@ -46,6 +48,7 @@ from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
 from .engine.streams.rank_sharding import Remainder
 from .errors import ConfigError, hide_unknown_length
+from .plan import exclude_from_run
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
 from .text.loss_tokens import LossTokens, make_unknown_error
@@ -750,6 +753,39 @@ class Loader(Shows):
         if self._loss_tokens is None or self._loss_tokens[0] is not session.compiled:
             self._loss_tokens = session.compiled, LossTokens(session.compiled)
         return self._loss_tokens[1]
+
+    def exclude(self, keys: Keys) -> tuple[Removal, ...]:
+        """Exclude samples from the next item on.
+
+        The next sample of the same source replaces an excluded one. Documents in rows of `pack` or
+        `Padded` become padding until then, and for good where their order cannot change. The state
+        stores the change. Make the same call on every rank at the same step.
+
+        Args:
+            keys: (source, index) or (source, epoch, index), as in `keys()`.
+
+        Returns:
+            For each sample not excluded before: source, index, "replaced" or "masked", and the
+            first row that does not train on it.
+
+        Raises:
+            ConfigError: if a source does not exist, if the samples can be neither replaced nor
+                masked, or if the run leases items.
+            IndexError: if an index does not exist.
+
+        >>> import penstock as ps
+        >>> loader = ps.Loader(ps.from_sequence("abcd", name="letters").repeat())
+        >>> loader.exclude([("letters", 1)])
+        (Removal(source='letters', index=1, how='replaced', row=0),)
+        >>> [letter for letter, _ in zip(loader, range(5))]
+        ['a', 'c', 'd', 'a', 'c']
+        """
+        if self._in_flight.used:
+            raise ConfigError(
+                "exclude(): this run leases items, and those in flight keep their samples; settle "
+                "them, and load ds.plan.for_state(state).exclude(keys).state"
+            )
+        return self._alone(lambda: exclude_from_run(self._session, keys))
 
     # ------------------------------------------------------------ provenance and metrics
 

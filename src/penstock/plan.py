@@ -14,14 +14,24 @@ from .arrays.columnar import import_arrow
 from .engine.base.progress import Progress
 from .engine.base.row_files import as_row_files
 from .engine.base.rows import compute_bounds
+from .engine.changes.edits import Edit, edit_from_json
+from .engine.changes.masking import find_maskable_sources
 from .engine.plan import Plan as EnginePlan
+from .engine.plan.edit import group_by_source, list_removals
+from .engine.plan.plan import Keys
+from .engine.plan.records import Removal
 from .engine.plan.step_samples import StepReader, StepSamples
+from .engine.runtime.seal import seal
+from .engine.runtime.session import Session
+from .engine.runtime.states import decode_state, make_other_pipeline_error, merge_states
+from .engine.steps.compiled import Compiled
+from .engine.steps.mask import DocumentMask
 from .engine.streams.function_call import Leaf
 from .errors import ConfigError, convert_storage_errors
 from .saves import read_states
 from .stores.outputs import writer
 from .stores.urls import require_local
-from .types import FileSource, Flags, Ints
+from .types import MAX_POSITION, FileSource, Flags, Ints, is_source
 
 D = TypeVar("D")
 
@@ -37,6 +47,7 @@ COLUMNS = (
     "row_in_file",
     "start",
     "stop",
+    "masked",
 )
 
 
@@ -92,7 +103,7 @@ class Audit:
         """The `pyarrow.Schema` of the lines."""
         pa = import_arrow()
         named = pa.dictionary(pa.int32(), pa.string())
-        kinds = {"source": named, "file": named, "key": pa.string()}
+        kinds = {"source": named, "file": named, "key": pa.string(), "masked": pa.bool_()}
         return pa.schema([(name, kinds.get(name, pa.int64())) for name in COLUMNS])
 
     def batches(self) -> Iterator[Any]:
@@ -176,6 +187,7 @@ class Audit:
             "row_in_file": pa.array(row, mask=gone),
             "start": none if taken.start is None else taken.start,
             "stop": none if taken.stop is None else taken.stop,
+            "masked": taken.masked,
         }
         return pa.RecordBatch.from_arrays(
             [pa.array(column) for column in columns.values()], schema=self.schema
@@ -268,7 +280,8 @@ class Plan(EnginePlan[D]):
     def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
         """List every sample of global steps: step, rank, row, source, epoch, index, key, file, row.
 
-        For packed rows each line also has its tokens. Ranks are those of loaders without
+        For packed rows each line also has its tokens. A `masked` document was padding there: it
+        was excluded before, or cannot be read. Ranks are those of loaders without
         `balance=`. `.write(path)` and `.batches()` work in constant memory. A sample of a source
         without files has neither file nor row.
 
@@ -287,3 +300,73 @@ class Plan(EnginePlan[D]):
         [(1, 0, 2), (1, 0, 3), (2, 0, 4), (2, 0, 5)]
         """
         return Audit(self._read_steps(steps, world_size), self._builder.leaves, key)
+
+
+# ---------------------------------------------------------------- removals during a run
+
+
+def exclude_from_run(session: Session, keys: Keys) -> tuple[Removal, ...]:
+    """Exclude samples from the next item of a run on; return what became of each.
+
+    Raises:
+        ConfigError: a source does not exist; or no step can replace or mask its samples.
+        IndexError: an index does not exist.
+    """
+    before = session.changes
+    if session.group is None:
+        changes = _mask_in_stream(session.compiled_base, before, session.step, keys)
+    else:
+        plan = EnginePlan(session.compiled_base, lambda flow: flow, section=session.section)
+        changes = plan.find_exclusions(session.state(), keys)
+    if changes:
+        session.add_changes(changes)
+    return _list_new(before, changes)
+
+
+def mask_in_states(
+    compiled: Compiled, states: Sequence[Mapping[str, Any]], keys: Keys
+) -> tuple[list[dict[str, Any]], tuple[Removal, ...]]:
+    """Return the states of all ranks of a stream with documents masked, and the new removals.
+
+    Raises:
+        ConfigError: a source does not exist, or no step can mask its samples.
+        StateError: the states are damaged, or of another pipeline.
+    """
+    bodies = [decode_state(state) for state in states]
+    merged, _ = merge_states(bodies)
+    base = compiled.remembered(merged.pipeline)
+    if merged.pipeline != base.description:
+        raise make_other_pipeline_error(merged.pipeline, base.description)
+    before = tuple(map(edit_from_json, merged.changes))
+    changes = _mask_in_stream(compiled, before, merged.step, keys)
+    added = [change.to_json() for change in changes]
+    edited = [{**body.to_json(), "changes": [*body.changes, *added]} for body in bodies]
+    return [seal(body) for body in edited], _list_new(before, changes)
+
+
+def _list_new(before: Sequence[Edit], changes: Sequence[Edit]) -> tuple[Removal, ...]:
+    """Return the removals by the last changes."""
+    return list_removals([*before, *changes])[len(list_removals(before)) :]
+
+
+def _mask_in_stream(
+    compiled: Compiled, before: Sequence[Edit], step: int, keys: Keys
+) -> tuple[DocumentMask, ...]:
+    """Return the masks of documents of a pipeline that is no function of positions."""
+    sources = {leaf.name: leaf.source for leaf in compiled.builder.leaves}
+    sizes = {
+        name: len(source) if is_source(source) else MAX_POSITION for name, source in sources.items()
+    }
+    asked = group_by_source(keys, sizes)
+    maskable = find_maskable_sources(compiled.flow, compiled.builder)
+    if unmasked := sorted(asked.keys() - maskable):
+        raise ConfigError(
+            f"exclude: the samples of {unmasked[0]!r} come as a stream, and no pack() or Padded "
+            "builds rows of them that could mask them; leave them out by filter() in a new run"
+        )
+    removed = {(removal.source, removal.index) for removal in list_removals(before)}
+    left = {
+        source: tuple(sorted({index for index in indices if (source, index) not in removed}))
+        for source, indices in asked.items()
+    }
+    return tuple(DocumentMask(source, step, indices) for source, indices in left.items() if indices)

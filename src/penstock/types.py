@@ -96,11 +96,13 @@ class Digests(Protocol):
     """Digests of values and of rows, by which a saved state recognises its data.
 
     - `digest_memory` digests arrays, bytes, texts and lists; `None` for objects of other types.
+    - `digest_lists` digests a few lists of texts or of integers, as `digest_memory` does.
     - `digest_value` returns eight hex digits of a sample, `UNKNOWN_DIGEST` if it cannot be read.
     - `digest_code` digests the code of a function, with the version of Python.
     """
 
     def digest_memory(self, value: Any, /) -> str | None: ...
+    def digest_lists(self, lists: Sequence[list[str] | list[int]], /) -> str: ...
     def digest_value(self, value: Any, /) -> str: ...
     def digest_code(self, fn: Any, /) -> str: ...
 

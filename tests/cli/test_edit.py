@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import pytest
+
 import penstock as ps
 from cli_world import Penstock
 from penstock.saves import read_states
@@ -111,3 +114,63 @@ def test_an_edit_in_place_takes_the_place_of_the_state(
     assert plan.for_state(state).at(70) == plan.for_state(state, step=60).at(70)
     assert penstock("run", mixture, "--state", state, "--steps", 61).exit_code == 0
     assert read_states(state)[0] == 61
+
+
+def test_a_document_in_rows_of_unknown_length_is_masked(penstock: Penstock, tmp_path: Path) -> None:
+    """Such rows are packed during the run, so the edit goes into the states of all ranks."""
+    tokenizers = pytest.importorskip("tokenizers")
+    words = [f"w{i}" for i in range(40)]
+    vocabulary = {word: i + 1 for i, word in enumerate(words)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="w0"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    texts = [{"text": " ".join([word] * (3 + i % 5))} for i, word in enumerate(words)]
+    (tmp_path / "text.jsonl").write_text("".join(json.dumps(each) + "\n" for each in texts))
+    path, state, edited = tmp_path / "stream.yaml", tmp_path / "run", tmp_path / "edited"
+    path.write_text(
+        "seed: 1\ntokenise: {tokenizer: tokenizer.json}\npack: {length: 16}\n"
+        "sources: {text: {path: text.jsonl}}\nglobal_batch_size: 2\n"
+    )
+    ds = ps.load(path)
+    loaders = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
+    for loader in loaders:
+        assert len([*zip(range(6), loader, strict=False)]) == 6
+        ps.save(state, loader)
+    result = penstock("edit", path, state, "--exclude", "text:7", "-o", edited)
+    assert result.exit_code == 0, result.output
+    assert "1 document cannot be replaced, and will be padding" in result.output
+    assert "no later step is known" in penstock("edit", path, state, "--skip", "8:9").stderr
+    for folder, is_trained in ((state, True), (edited, False)):
+        runs = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
+        assert [ps.restore(folder, loader) for loader in runs] == [6, 6]
+        rows = [
+            batch["tokens"] for loader in runs for _, batch in zip(range(60), loader, strict=False)
+        ]
+        assert is_trained == any((row == 8).any() for row in rows)
+
+
+def test_the_audit_lists_masked_documents(penstock: Penstock, tmp_path: Path) -> None:
+    """A window of whole documents keeps its documents, so they are masked until it ends."""
+    for name in "ab":
+        tokens = np.concatenate([np.append(np.full(3 + i % 5, i + 2), 1) for i in range(30)])
+        np.save(tmp_path / f"{name}.npy", tokens.astype(np.uint16))
+    path, state = tmp_path / "mixture.yaml", tmp_path / "run"
+    path.write_text(
+        "seed: 1\npack: {length: 16, method: best_fit, rows: 64}\nglobal_batch_size: 2\n"
+        "horizon: {steps: 90}\nsources: {a: {path: a.npy, eos: 1}, b: {path: b.npy, eos: 1}}\n"
+    )
+    result = penstock("run", path, "--state", state, "--steps", 4)
+    assert result.exit_code == 0, result.output
+    result = penstock("edit", path, state, "--exclude", "a:7", "--json")
+    assert result.exit_code == 0, result.output
+    (removal,) = json.loads(result.output)["removals"]
+    assert removal == {"source": "a", "index": 7, "how": "replaced", "row": 8}
+    audit = penstock("audit", path, "--state", state)
+    lines = [json.loads(line) for line in audit.output.splitlines()]
+    mine = [line for line in lines if (line["source"], line["index"]) == ("a", 7)]
+    assert mine and all(line["masked"] == (line["step"] >= 4) for line in mine)
+    assert max(line["step"] for line in mine) < 32
+    step = mine[-1]["step"]
+    assert ", masked" in penstock("find", path, "a", 7, "--state", state).output
+    samples = json.loads(penstock("at", path, step, "--state", state, "--json").output)["samples"]
+    assert [one["index"] for one in samples if one["masked"]] == [7]

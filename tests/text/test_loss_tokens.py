@@ -230,3 +230,27 @@ def test_what_no_plan_knows_names_the_reduction(store: ps.Dataset) -> None:
         loader.loss_tokens()
     with pytest.raises(ps.ConfigError, match="steps=-1"):
         ps.Loader(store.pack(9)).loss_tokens(-1)
+
+
+MASKING: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
+    "replaced": lambda ds: ds.repeat().pack(20).batch(2),
+    "below a shuffle": lambda ds: ps.mix({"t": ds}).limit(90).shuffle().repeat().pack(20).batch(2),
+    "best fit": lambda ds: ds.repeat().pack(20, "best_fit").batch(2),
+    "shuffled rows": lambda ds: ds.pack(20).shuffle().batch(2),
+    "padded": lambda ds: ds.repeat().batch(2, collate=Padded()),
+}
+
+
+@pytest.mark.parametrize("kind", MASKING)
+def test_masked_documents_carry_no_loss(kind: str) -> None:
+    documents = ps.from_tokens(np.arange(1, 901), np.arange(0, 901, 9), name="t").shuffle()
+    ds = MASKING[kind](documents)
+    loader = ps.Loader(ds)
+    for _, _ in zip(range(3), loader, strict=False):
+        pass
+    removed = {(name, index) for name, _, index in loader.keys()}
+    removed |= {(s.source, s.index) for s in ds.plan.at(4)}
+    loader.exclude(sorted(removed))
+    planned = [loader.loss_tokens(steps=k) for k in range(9)]
+    counts = [count_loss_tokens(batch) for _, batch in zip(range(8), loader, strict=False)]
+    assert planned == [sum(counts[:k]) for k in range(9)]

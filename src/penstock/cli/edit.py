@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,26 +59,39 @@ def edit(
 ) -> None:
     """Remove steps or samples from the rest of a run.
 
-    The next sample of the same source replaces a removed sample; all other samples stay.
+    The next sample of the same source replaces a removed sample; all other samples stay. A document
+    that cannot be replaced is masked: it keeps its place in rows as padding.
     """
     from penstock.engine.base.shown import counted
     from penstock.mixture_files.exclude import read_keys
+    from penstock.plan import mask_in_states
     from penstock.saves import read_states, write_state
 
-    target = open_run(mixture, state, allow=allow)
     keys = [_parse_key(text) for text in exclude or []]
     if exclude_from is not None:
         keys += read_keys(exclude_from)
     if not (skip or keys):
         raise ConfigError("nothing to remove: give --skip, --exclude or --exclude-from")
-    plan, ranges = target.rows, _parse_ranges(skip or [])
-    # From the last range to the first: skipping a range renumbers only the steps after it.
-    for first, stop in reversed(ranges):
-        plan = plan.skip(steps=range(first, stop))
-    plan = plan.exclude(keys) if keys else plan
-    step, _ = read_states(state)
+    ranges = _parse_ranges(skip or [])
+    step, states = read_states(state)
+    target = open_run(mixture, None, allow=allow)
+    if not target.indexed:
+        if ranges:
+            raise ConfigError(
+                "--skip: this mixture packs rows during the run, so no later step is known; only "
+                "--exclude and --exclude-from edit its states"
+            )
+        states, removals = mask_in_states(target.dataset.compiled, states, keys)
+    else:
+        before = plan = open_run(mixture, state, allow=allow).rows
+        # From the last range to the first: skipping a range renumbers only the steps after it.
+        for first, stop in reversed(ranges):
+            plan = plan.skip(steps=range(first, stop))
+        plan = plan.exclude(keys) if keys else plan
+        states, removals = [plan.state], plan.removals[len(before.removals) :]
     state_folder = out or state
-    write_state(state_folder, plan.state, 0, 1, step)
+    for rank, edited in enumerate(states):
+        write_state(state_folder, edited, rank, len(states), step)
 
     def tell(console: Any) -> None:
         steps = sum(stop - first for first, stop in ranges)
@@ -86,6 +100,11 @@ def edit(
             f"{state_folder}: {counted(steps, 'step')} and {counted(len(keys), 'sample')} removed "
             "from the rest of the run",
         )
+        if masked := sum(removal.how == "masked" for removal in removals):
+            print_text(
+                console,
+                f"{counted(masked, 'document')} cannot be replaced, and will be padding in its row",
+            )
         print_text(console, f"inspect it with: penstock at {mixture} STEP --state {state_folder}")
 
     print_result(
@@ -93,6 +112,7 @@ def edit(
             "state": str(state_folder),
             "skipped": skip or [],
             "excluded": [list(key) for key in keys],
+            "removals": [asdict(removal) for removal in removals],
         },
         tell,
         as_json,

@@ -126,6 +126,7 @@ def _describe_sample(target: Target, source: str, index: int, within: range) -> 
         return facts | {"steps": [step for step, _ in views]}
     pieces = [
         {target.unit: step, "epoch": piece.epoch, "start": piece.start, "stop": piece.stop}
+        | ({"masked": True} if piece.masked else {})
         for step, piece in views
         if piece is not None
     ]
@@ -143,6 +144,7 @@ def _print_views(views: Iterator[tuple[int, Sample | None]], target: Target, eve
             return
         part = (
             f", pass {piece.epoch:,}, tokens {piece.start:,} to {piece.stop:,}"
+            + (", masked" if piece.masked else "")
             if piece is not None
             else ""
         )

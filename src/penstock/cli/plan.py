@@ -56,6 +56,9 @@ def plan(
     digest: Annotated[
         bool, typer.Option(help="Fingerprint the data too; reads 64 rows of every source.")
     ] = False,
+    compare_packing: Annotated[
+        bool, typer.Option(help="Pack the documents by every method, and compare the rows.")
+    ] = False,
     allow: AllowOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -86,7 +89,7 @@ def plan(
         "sources": shares.convert_to_json(rows),
         "picture": str(out) if out else None,
     }
-    packing = target.plan.packing() if target.packed else None
+    packing = target.plan.packing(compare=compare_packing) if target.packed else None
     if packing is not None:
         result["packing"] = asdict(packing)
 
@@ -102,6 +105,8 @@ def plan(
         )
         if packing is not None:
             print_text(console, f"packing: {shares.packing(packing)}")
+            if packing.methods:
+                print_table(console, shares.make_packing_table(packing))
         if not target.indexed:
             print_text(
                 console,
@@ -207,9 +212,13 @@ def at(
             }
             if sample.start is not None:
                 row |= {"start": sample.start, "stop": sample.stop}
+            row["masked"] = sample.masked
             if read:
                 row["text"] = target.text(sample.source, sample.index)
             rows.append(row)
+    if not any(row["masked"] for row in rows):
+        for row in rows:
+            del row["masked"]
     print_result(
         {"unit": target.unit, "samples": rows},
         lambda console: _print_samples(console, rows),
@@ -225,9 +234,7 @@ def _print_samples(console: Any, rows: list[dict[str, Any]]) -> None:
     for name in rows[0] if rows else ():
         table.add_column(name, justify="left" if name in ("source", "text") else "right")
     for row in rows:
-        table.add_row(
-            *(f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row.values())
-        )
+        table.add_row(*(f"{cell:,}" if type(cell) is int else str(cell) for cell in row.values()))
     print_table(console, table)
 
 

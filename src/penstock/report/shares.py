@@ -268,6 +268,24 @@ def count_by_step(target: Target, steps: int) -> RunCounts:
     )
 
 
+def make_packing_table(packed_shares: PackedShares) -> Table:
+    """Return the comparison of packing methods as a table; a star marks the method in use."""
+    from rich.table import Table
+
+    made = Table(header_style="bold", box=None, pad_edge=False)
+    for name in ("method", "rows", "fill", "tokens cropped", "documents split", "rows aligned"):
+        made.add_column(name, justify="left" if name == "method" else "right")
+    for share in packed_shares.methods:
+        overflow = f", {share.overflow}" if share.overflow else ""
+        figures = (share.fill, share.crop, share.split, share.aligned)
+        made.add_row(
+            f"{share.method}{overflow}{' *' if share.current else ''}",
+            f"{share.rows:,}",
+            *(f"{figure:.2%}" for figure in figures),
+        )
+    return made
+
+
 def packing(packed_shares: PackedShares) -> str:
     """Format the fill of packed rows and the fate of documents in one line."""
     amount = (

@@ -10,6 +10,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
@@ -128,6 +129,25 @@ def _hash_items(digest: HashBuilder, items: Sequence[Any]) -> None:
             return digest.add(speller.spelled([items[number] for number in numbers.tolist()]))
         digest.add(speller.spelled(items[start : start + _ITEMS_PER_CHUNK]))
     return None
+
+
+def digest_lists(lists: Sequence[list[str] | list[int]]) -> str:
+    """Return the `digest_memory` of a few lists of texts or of integers, at a lower cost.
+
+    >>> digest_lists([["a", "b"], [1, 2]]) == digest_memory([["a", "b"], [1, 2]])
+    True
+    """
+    kinds = _spell_kinds(tuple((len(each), type(each[0]) if each else None) for each in lists))
+    content = json.dumps(lists)
+    return hashlib.blake2b(f"{kinds}{content}".encode(), digest_size=8).hexdigest()
+
+
+@lru_cache
+def _spell_kinds(lists: tuple[tuple[int, type | None], ...]) -> str:
+    """Return the number of lists and the types of their entries, as `digest_memory` hashes them."""
+    examples = [[kind() if kind else None] * size for size, kind in lists]
+    speller = Speller(digest_memory)
+    return f"{len(lists)}{json.dumps([speller.kinds(each) for each in examples])}"
 
 
 def digest_value(value: Any) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays.trees import collate
-from ..engine.base.rows import ProvenanceRows, compute_bounds
+from ..engine.base.rows import HOLE, ProvenanceRows, compute_bounds
 from ..engine.packing import PackedBatches, Packing
 from ..engine.packing.row import get_end_value, get_feature_setting
 from ..engine.runtime.step_log import StepLog
@@ -91,6 +91,8 @@ class LossTokens:
         for source in np.unique(located.leaf).tolist():
             mine = np.flatnonzero(located.leaf == source)
             counts[mine] = self._count(source, located.index[mine], starts[mine], stops[mine])
+        if HOLE in located.marks:  # masked documents are padding
+            counts[located.marks[HOLE] != 0] = 0
         return np.diff(compute_bounds(counts)[located.firsts()])
 
     def _parts(self, rows: ProvenanceRows) -> tuple[Ints, Ints]:

@@ -23,10 +23,12 @@ from ..engine.packing.options import DType, check_dtype
 from ..engine.packing.row import (
     ADDED_COLUMNS,
     SOURCE_COLUMNS,
+    Missing,
     find_learned,
     report_untrained,
 )
 from ..errors import ConfigError, DataError
+from ..types import Flags
 
 Array = npt.NDArray[Any]
 PadValues = float | Mapping[str, float]
@@ -63,6 +65,7 @@ class Padded:
 
     document_level = 1
     keeps_loss = True
+    masks_documents = True
 
     def __init__(
         self,
@@ -106,9 +109,10 @@ class Padded:
         return batches
 
     def __call__(self, documents: Sequence[Any]) -> dict[str, Any]:
+        masked = np.fromiter((type(doc) is Missing for doc in documents), np.bool_, len(documents))
         rows = [
             cast("Mapping[str, Any]", doc if isinstance(doc, Mapping) else {"tokens": doc})
-            for doc in documents
+            for doc in (doc.like if type(doc) is Missing else doc for doc in documents)
         ]
         added = ADDED_COLUMNS | SOURCE_COLUMNS if self.provenance else ADDED_COLUMNS
         if conflicts := added & rows[0].keys():
@@ -116,9 +120,11 @@ class Padded:
                 f"Padded adds {' and '.join(sorted(conflicts))}, and the documents have it: rename or "
                 "drop it"
             )
-        joined = {name: [row[name] for row in rows if name in row] for name in self.join}
+        shown = [row for row, is_masked in zip(rows, masked.tolist(), strict=True) if not is_masked]
+        joined = {name: [row[name] for row in shown if name in row] for name in self.join}
         rows = [{name: row[name] for name in row if name not in joined} for row in rows]
         out = _pad_columns(rows, self.pad, self.multiple, self.dtype, TOKEN_DTYPE)
+        self._blank(out, rows, masked)
         first_padded = next(
             (name for name, value in rows[0].items() if _as_vector(value) is not None), None
         )
@@ -128,16 +134,26 @@ class Padded:
                 "without it"
             )
         lengths = np.asarray([len(row[first_padded]) for row in rows], np.int32)[:, None]
+        lengths[masked] = 0
         positions = np.arange(out[first_padded].shape[1], dtype=np.int32)
         is_token = positions < lengths
         if (learned := find_learned(out)) is not None and learned[1].shape == is_token.shape:
-            report_untrained(int((~learned[1][:, 1:].any(axis=1)).sum()), learned[0])
+            none = ~learned[1][:, 1:].any(axis=1) & ~masked
+            report_untrained(int(none.sum()), learned[0])
         return {
             **out,
             "segment_ids": is_token.astype(np.int32),
             "positions": np.where(is_token, positions, np.int32(0)),
             **{name: _join_arrays(name, arrays) for name, arrays in joined.items() if arrays},
         }
+
+    def _blank(self, out: dict[str, Any], rows: Sequence[Mapping[str, Any]], masked: Flags) -> None:
+        """Fill the rows of masked documents with padding."""
+        for name, column in out.items():
+            if _as_vector(rows[0][name]) is not None:
+                fill = self.pad.get(name, 0) if isinstance(self.pad, Mapping) else self.pad
+                padded = cast("Array", column)
+                padded[masked] = cast_scalar(fill, padded.dtype)
 
 
 def _join_arrays(name: str, arrays: list[Any]) -> Array:

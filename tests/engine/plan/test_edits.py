@@ -403,12 +403,13 @@ def test_a_damaged_edit_is_refused() -> None:
     body = {k: v for k, v in states(ds, 1).items() if k != "check"}
     good = [
         {"skip": 3, "count": 1},
-        {"exclude": "a", "since": 2, "indices": [1], "replanned": [0, 1]},
+        {"exclude": "a", "since": 2, "indices": [1], "replanned": [0, 1], "row": 1},
     ]
     ps.Loader(ds).load_state_dict(seal({**body, "changes": good}))
     no_pass = (-1, 0.0, True, None, 1 << 60)
     wrong = [{**good[1], "replanned": [epoch]} for epoch in no_pass]
     wrong += [{"former": [[epoch, 3]], "until": 1} for epoch in no_pass]
+    wrong += [{**good[1], "row": -1}, {"mask": "a", "row": -1, "indices": [1]}, {"mask": "a"}]
     for edit in ({"skip": "x", "count": 1}, {"exclude": "a", "since": 0}, {"skip": 3}, *wrong):
         with pytest.raises(StateError, match="damaged"):
             ps.Loader(ds).load_state_dict(seal({**body, "changes": [edit]}))

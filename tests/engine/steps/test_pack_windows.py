@@ -183,7 +183,7 @@ def test_long_documents_are_refused_or_cut_where_asked() -> None:
         ({"method": "best_fit", "rows": 3}, "rows must be a whole number of at least 4"),
         ({"method": "best_fit", "rows": 8, "window": 3}, "window is for overflow='never'"),
         ({"method": "best_fit", "rows": 8, "overflow": "never"}, "rows is for overflow='split'"),
-        ({"method": "best_fit", "overflow": "sometimes"}, "choose 'split' or 'never'"),
+        ({"method": "best_fit", "overflow": "sometimes"}, "choose 'split', 'never' or 'crop'"),
     ],
 )
 def test_options_that_cannot_work_together_are_refused(options: Any, why: str) -> None:

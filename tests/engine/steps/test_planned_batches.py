@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from helpers import through_json
-from penstock.engine.base.step_plan import NumberPlan, iter_stretches, resolve_rows
+from penstock.engine.base.step_plan import NumberPlan, iter_equal_steps, resolve_rows
 from penstock.integrations.losses import count_loss_tokens
 
 Key = tuple[str, int, int]
@@ -265,7 +265,7 @@ def test_stretches_are_those_of_a_walk_by_steps(data: st.DataObject) -> None:
         return NumberPlan(tuple(zip([0, *at], numbers, strict=False)), unit)
 
     rows, lengths = draw(), draw()
-    found = [*iter_stretches(rows, lengths)]
+    found = [*iter_equal_steps(rows, lengths)]
     row = tokens = 0
     for step in range(205):
         here = [each for each in found if each.step <= step][-1]

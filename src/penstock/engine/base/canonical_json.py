@@ -18,9 +18,14 @@ _CANONICAL_ENCODER = json.JSONEncoder(
 )
 
 
-def encode_canonical_json(tree: Json) -> bytes:
+def encode_canonical_text(tree: Json) -> str:
     """Encode a JSON value canonically, with sorted keys."""
-    return _CANONICAL_ENCODER.encode(tree).encode()
+    return _CANONICAL_ENCODER.encode(tree)
+
+
+def encode_canonical_json(tree: Json) -> bytes:
+    """Encode a JSON value canonically, as bytes."""
+    return encode_canonical_text(tree).encode()
 
 
 def compute_fingerprint(description: Json) -> str:

@@ -69,7 +69,7 @@ def parse_number_plan(schedule: Schedule, call: str, example: str) -> NumberPlan
     return NumberPlan(points, schedule.unit)
 
 
-class Stretch(NamedTuple):
+class EqualSteps(NamedTuple):
     """Steps of `rows` rows of `length` tokens each, from a step on that begins at row `row`."""
 
     step: int
@@ -78,9 +78,9 @@ class Stretch(NamedTuple):
     length: int
 
 
-def iter_stretches(
+def iter_equal_steps(
     rows: NumberPlan, lengths: NumberPlan, row: int = 0, step: int = 0, tokens: int = 0
-) -> Iterator[Stretch]:
+) -> Iterator[EqualSteps]:
     """Yield the stretches of equal steps of two plans.
 
     Args:
@@ -90,15 +90,15 @@ def iter_stretches(
         step: that step.
         tokens: the tokens that the rows before have room for.
 
-    >>> for stretch in iter_stretches(NumberPlan(((0, 2), (3, 4))), NumberPlan(((0, 8), (50, 16)), "tokens")):
+    >>> for stretch in iter_equal_steps(NumberPlan(((0, 2), (3, 4))), NumberPlan(((0, 8), (50, 16)), "tokens")):
     ...     print(stretch)
-    Stretch(step=0, row=0, rows=2, length=8)
-    Stretch(step=3, row=6, rows=4, length=8)
-    Stretch(step=4, row=10, rows=4, length=16)
+    EqualSteps(step=0, row=0, rows=2, length=8)
+    EqualSteps(step=3, row=6, rows=4, length=8)
+    EqualSteps(step=4, row=10, rows=4, length=16)
     """
     while True:
         many, length = rows.number_at(step, tokens), lengths.number_at(step, tokens)
-        yield Stretch(step, row, many, length)
+        yield EqualSteps(step, row, many, length)
         found = (plan.steps_until_next(step, tokens, many * length) for plan in (rows, lengths))
         if not (until := [steps for steps in found if steps is not None]):
             return
@@ -112,6 +112,6 @@ def resolve_rows(rows: NumberPlan, lengths: NumberPlan) -> RowsByStep:
     >>> resolve_rows(NumberPlan(((0, 2), (33, 4)), "tokens"), NumberPlan(((0, 8),)))
     ((0, 2), (3, 4))
     """
-    found = [*iter_stretches(rows, lengths)]
+    found = [*iter_equal_steps(rows, lengths)]
     changed = [now for before, now in pairwise(found) if before.rows != now.rows]
     return ((0, found[0].rows), *((each.step, each.rows) for each in changed))

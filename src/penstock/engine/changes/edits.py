@@ -22,11 +22,13 @@ from ..steps.batch import change_rows
 from ..steps.exclude import ExcludeSamples
 from ..steps.former_passes import FormerPasses
 from ..steps.group import with_earlier_lengths
+from ..steps.mask import DocumentMask
 from ..steps.mix import find_mixtures, has_custom_rule, replace_rules
 from ..steps.mix_history import FURTHEST
 from ..steps.read import single_source
 from ..steps.reorder import Reorder
 from ..steps.step import Builder, Step
+from .masking import mask_documents
 
 
 @dataclass(frozen=True)
@@ -83,21 +85,25 @@ class Skipped:
 @dataclass(frozen=True)
 class Exclude:
     """Samples of a source left out from position `since` of its flow on: the next ones take their
-    places. `replanned` are the passes from which on rows are planned that lack them.
+    places. `replanned` are the passes from which on rows are planned that lack them. `row` is the
+    first row that was not delivered at the change.
     """
 
     source: str
     since: int
     indices: tuple[int, ...]
     replanned: tuple[int, ...] = ()
+    row: int | None = None
 
     def to_json(self) -> dict[str, Json]:
-        replanned: dict[str, Json] = {"replanned": list(self.replanned)} if self.replanned else {}
+        known: dict[str, Json] = {"replanned": list(self.replanned)} if self.replanned else {}
+        if self.row is not None:
+            known["row"] = self.row
         return {
             "exclude": self.source,
             "since": self.since,
             "indices": list(self.indices),
-            **replanned,
+            **known,
         }
 
 
@@ -124,7 +130,7 @@ class RowsBefore:
         return {"packed": self.length, "until": self.until}
 
 
-Edit: TypeAlias = Change | ChangedDraws | Skipped | Exclude | Former | RowsBefore
+Edit: TypeAlias = Change | ChangedDraws | Skipped | Exclude | DocumentMask | Former | RowsBefore
 """The kinds of changes that a state stores, applied by `changed` in their order.
 
 A new kind is a frozen dataclass here with `to_json`, a branch of `edit_from_json`, its effect on the
@@ -148,7 +154,11 @@ def edit_from_json(saved: Any) -> Edit:
         if "exclude" in saved:
             indices = tuple(map(_number, saved["indices"]))
             replanned = tuple(map(_lap, saved.get("replanned", [])))
-            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, replanned)
+            row = None if saved.get("row") is None else _number(saved["row"])
+            return Exclude(str(saved["exclude"]), _number(saved["since"]), indices, replanned, row)
+        if "mask" in saved:
+            indices = tuple(map(_number, saved["indices"]))
+            return DocumentMask(str(saved["mask"]), _number(saved["row"]), indices)
         if (draw_change := DrawChange.classes.get(saved["event"]["event"])) is not None:
             return ChangedDraws(tuple(saved["path"]), draw_change.from_json(saved["event"]))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
@@ -179,7 +189,32 @@ def changed(tree: Step, edits: Sequence[Edit], epoch: int = 0) -> Step:
                 tree, lambda rows, former=edit: FormerPasses(rows, former.sizes, former.until)
             )
     skips = Skips.of((edit.start, edit.count) for edit in edits if isinstance(edit, Skipped))
-    return change_rows(tree, lambda rows: Reorder(rows, skips)) if skips.points else tree
+    if skips.points:
+        tree = change_rows(tree, lambda rows: Reorder(rows, skips))
+    masks = tuple(edit for edit in edits if isinstance(edit, DocumentMask))
+    return mask_documents(tree, masks) if masks else tree
+
+
+def find_masked_sources(edits: Sequence[Edit]) -> set[str]:
+    """Return the sources with documents that are masked for good, not just until others come."""
+    replaced = {
+        (edit.source, i) for edit in edits if isinstance(edit, Exclude) for i in edit.indices
+    }
+    masks = [edit for edit in edits if isinstance(edit, DocumentMask)]
+    return {
+        mask.source for mask in masks if any((mask.source, i) not in replaced for i in mask.indices)
+    }
+
+
+def mask_from(edits: Sequence[Edit], row: int) -> tuple[DocumentMask, ...]:
+    """Return the masks that are missing in a run that goes back to a row before removals."""
+    masks = [edit for edit in edits if isinstance(edit, DocumentMask)]
+    known = {(mask.source, i) for mask in masks if mask.row <= row for i in mask.indices}
+    return tuple(
+        replace(mask, row=row)
+        for mask in masks
+        if mask.row > row and any((mask.source, i) not in known for i in mask.indices)
+    )
 
 
 def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit, ...]:

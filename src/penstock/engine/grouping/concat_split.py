@@ -17,7 +17,7 @@ from ...types import Carry, Item, Json, Part
 from .row_lengths import EarlierLengths, LengthPlan
 
 Long: TypeAlias = Literal["split", "refuse", "truncate"]
-Overflow: TypeAlias = Literal["split", "never"]
+Overflow: TypeAlias = Literal["split", "never", "crop"]
 Piece: TypeAlias = Item | Part
 Row: TypeAlias = list[Piece]
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...types import Ints, Json
 from ..base.passes import Passes
 from ..base.rows import compute_bounds
-from ..base.step_plan import NumberPlan, RowsByStep, iter_stretches
+from ..base.step_plan import NumberPlan, RowsByStep, iter_equal_steps
 
 EarlierLengths: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a row and the length of the rows before it, in the order of rows."""
@@ -45,7 +45,7 @@ class LengthPlan(NumberPlan):
             tokens: the tokens that the rows before have room for.
         """
         assert self.rows is not None
-        found = iter_stretches(NumberPlan(self.rows), self, row, step, tokens)
+        found = iter_equal_steps(NumberPlan(self.rows), self, row, step, tokens)
         return tuple(
             (now.row, before.length)
             for before, now in pairwise(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from dataclasses import dataclass
 from itertools import compress
 from math import isqrt
@@ -22,6 +22,8 @@ from .concat_split import (
     compute_room,
     count_tokens,
 )
+
+_CROP_ROWS = 16  # rows in a window of cropped documents, at least
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,12 @@ class BestFit:
     independently, so no row depends on earlier windows. A document that fits nowhere in its window
     is split over the room left. This mode ignores `open_rows`, `window` and `max_segments`.
 
+    `overflow="crop"` fills every row and splits no document. It packs each `window` of documents
+    into three quarters of the rows that they could fill; what fits nowhere stays for the next
+    window. The room left in a row takes the beginning of the shortest of these; its rest is
+    dropped, as is everything after the first `length` tokens of a document. At the end of a pass
+    the documents left fill as many rows as they can. This mode ignores `open_rows`.
+
     >>> from penstock.engine.packing import plan_groups
     >>> plan_groups(BestFit(8), [5, 6, 2, 3]).item.tolist()
     [0, 3, 1, 2]
@@ -126,6 +134,11 @@ class BestFit:
         return self.overflow == "split"
 
     @property
+    def crops(self) -> bool:
+        """Return whether documents are cropped so that every row is full."""
+        return self.overflow == "crop"
+
+    @property
     def together(self) -> int:
         """The rows of an independent window."""
         return self.rows or choose_window_rows(self.length)
@@ -134,17 +147,27 @@ class BestFit:
         return {"window": [], "rows": [], "space": [], "born": [], "opened": 0}
 
     def step(self, carry: Carry, item: Item, /) -> tuple[Carry, list[Row]]:
-        _, piece, ready = _split_full_rows(item, self.length, self.long)
+        long = "truncate" if self.crops and self.long == "split" else self.long
+        size, piece, ready = _split_full_rows(item, self.length, long)
         if piece is None:
             return carry, ready
+        if self.crops and size == self.length:
+            return carry, [[piece]]
         width = isqrt(self.window) + 1
         window = append_chunked(cast("list[Row]", carry["window"]), piece, width)
         if width * (len(window) - 1) + len(window[-1]) < self.window:
             return {**carry, "window": window}, ready
+        if self.crops:
+            if len(window[-1]) < width or not _holds_rows(window, self.length):
+                return {**carry, "window": window}, ready
+            rest, closed = _crop_window(window, self.length, 3, 4)
+            return {**carry, "window": build_chunks(rest, width)}, closed
         carry, closed = self._pack_window(carry, window)
         return carry, ready + closed
 
     def flush(self, carry: Carry, /) -> list[Row]:
+        if self.crops:
+            return _crop_window(carry["window"], self.length, 1, 1)[1]
         carry, closed = self._pack_window(carry, carry["window"])
         return closed + _sort_rows(carry["rows"])
 
@@ -200,6 +223,59 @@ class BestFit:
             born = [*compress(born, stays)]
         carry = {"window": [], "rows": rows, "space": space, "born": born, "opened": opened}
         return carry, _sort_rows(closed)
+
+
+def _holds_rows(chunks: list[Row], length: int) -> bool:
+    """Return whether a window has the tokens of enough rows to fill them well."""
+    return sum(count_tokens(piece) for chunk in chunks for piece in chunk) >= _CROP_ROWS * length
+
+
+def _crop_window(chunks: list[Row], length: int, part: int, of: int) -> tuple[Row, list[Row]]:
+    """Fill `part / of` of the rows that a window can fill; return the pieces left, and the rows.
+
+    A piece that fits nowhere is longer than the room left in each row. So the rows are full if at
+    least as many pieces fit nowhere as rows have room.
+    """
+    pieces = sorted((piece for chunk in chunks for piece in chunk), key=count_tokens, reverse=True)
+    tokens = sum(map(count_tokens, pieces))
+    low, high = 0, tokens // length
+    while low < high:
+        middle = (low + high + 1) // 2
+        _, space, late = _fit_pieces(pieces, length, middle)
+        low, high = (middle, high) if sum(map(bool, space)) <= len(late) else (low, middle - 1)
+    count = -(-low * part // of)
+    rows, space, late = _fit_pieces(pieces, length, count)
+    while sum(map(bool, space)) > len(late):  # fewer rows are rarely harder to fill
+        count -= 1
+        rows, space, late = _fit_pieces(pieces, length, count)
+    rows = [sorted(row, key=_get_item_number) for row in rows]
+    for row, room in zip(rows, space, strict=True):
+        if room:
+            piece = late.pop()
+            row.append(Part(piece.item if isinstance(piece, Part) else piece, 0, room))
+    return sorted(late, key=_get_item_number), sorted(
+        rows, key=lambda row: min(map(_get_item_number, row))
+    )
+
+
+def _fit_pieces(pieces: Row, length: int, count: int) -> tuple[list[Row], list[int], Row]:
+    """Put pieces, longest first, into the fullest of `count` rows: rows, room, pieces left."""
+    rows, late = [list[Piece]() for _ in range(count)], list[Piece]()
+    room = [(length, row) for row in range(count)]  # sorted
+    for piece in pieces:
+        size = count_tokens(piece)
+        at = bisect_left(room, (size, -1))
+        if at == len(room):
+            late.append(piece)
+            continue
+        left, row = room.pop(at)
+        rows[row].append(piece)
+        if left > size:
+            insort(room, (left - size, row))
+    space = [0] * count
+    for left, row in room:
+        space[row] = left
+    return rows, space, late
 
 
 def choose_window_rows(length: int) -> int:

@@ -37,8 +37,8 @@ class Packing(RowBuilder):
     """Options of packing documents into rows of `length` tokens.
 
     `method`, `long`, `max_segments`, `open_rows` (64 for first_fit, 4 for best_fit), `window`
-    (1,000), `overflow` and `rows` (these three for best_fit) choose the fold, see `ConcatSplit`,
-    `FirstFit`, `BestFit`. The others define how a row is built:
+    (1,000, or 4,000 to crop), `overflow` and `rows` (three for best_fit) choose the fold, see
+    `ConcatSplit`, `FirstFit`, `BestFit`. The others define how a row is built:
 
     - Documents are arrays or lists of numbers, named `tokens` in the row, or mappings of features.
       `features` (default: all) are packed along axis 0. `unpacked` features are collected in a list
@@ -87,6 +87,8 @@ class Packing(RowBuilder):
     provenance: bool = False
 
     document_level: ClassVar[int] = 1
+    masks_documents: ClassVar[bool] = True
+    """True for functions that take `Missing` in the place of a document."""
 
     def __post_init__(self) -> None:
         check_choice(self.method, METHODS, "pack(method={})")
@@ -154,6 +156,8 @@ class Packing(RowBuilder):
             for name in ("open_rows", "window", "max_segments")
             if getattr(self, name) is not None
         ]
+        if self.overflow == "crop":
+            self._check_crop()
         for option in ("overflow", "rows"):
             windows = option == "rows" and self.method == "concat_split" and self.group_by == SOURCE
             if getattr(self, option) is not None and self.method != "best_fit" and not windows:
@@ -174,6 +178,14 @@ class Packing(RowBuilder):
                 "documents"
             )
 
+    def _check_crop(self) -> None:
+        for option in ("open_rows", "max_segments", "group_by", "rows"):
+            if getattr(self, option) is not None:
+                raise ConfigError(
+                    f"pack: {option} does not go with overflow='crop', which fills every row: leave "
+                    "it out, or use overflow='never'"
+                )
+
     def _check_length(self) -> None:
         check_int(self.length, "pack({})", 1, MAX_POSITION)
         multiple = check_int(self.pad_to_multiple, "pack(pad_to_multiple={})", 1)
@@ -182,9 +194,10 @@ class Packing(RowBuilder):
                 f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a "
                 f"multiple of {multiple}, such as {-(-self.length // multiple) * multiple}"
             )
-        if self.long == "truncate" and self.length <= self.extra:
+        if (self.long == "truncate" or self.overflow == "crop") and self.length <= self.extra:
+            option = "overflow='crop'" if self.overflow == "crop" else "long='truncate'"
             raise ConfigError(
-                f"pack({self.length}, long='truncate'): with bos and eos a row of {self.length} has no "
+                f"pack({self.length}, {option}): with bos and eos a row of {self.length} has no "
                 "room for a token of "
                 "a document; use a longer row, or long='split'"
             )
@@ -212,7 +225,10 @@ class Packing(RowBuilder):
             return FirstFit(
                 self.length, _apply_default(self.open_rows, 64), self.max_segments, self.long
             )
-        rows, window = _apply_default(self.open_rows, 4), _apply_default(self.window, 1000)
+        rows, window = (
+            _apply_default(self.open_rows, 4),
+            _apply_default(self.window, 4000 if self.overflow == "crop" else 1000),
+        )
         return BestFit(
             self.length, rows, self.max_segments, self.long, window, self._overflow, self.rows
         )
@@ -328,7 +344,7 @@ class Packing(RowBuilder):
             self.pad_to_multiple,
             self.max_segments,
             self.provenance,
-            self.long == "truncate",
+            self.long == "truncate" or self.overflow == "crop",
         )
 
     def describe(self) -> Json:
@@ -347,6 +363,7 @@ class PackedBatches:
     packing: Packing
 
     document_level: ClassVar[int] = 2
+    masks_documents: ClassVar[bool] = True
 
     @property
     def provenance(self) -> bool:

@@ -5,9 +5,19 @@ two plans differ. May import every folder of the engine. `penstock.plan` adds au
 the states in folders.
 """
 
-from .packing import PackedShares
+from .packing import MethodShares, PackedShares
 from .plan import Plan
-from .records import Difference, Exhaustion, Sample, Samples
+from .records import Difference, Exhaustion, Removal, Sample, Samples
 from .seen import Seen
 
-__all__ = ["Difference", "Exhaustion", "PackedShares", "Plan", "Sample", "Samples", "Seen"]
+__all__ = [
+    "Difference",
+    "Exhaustion",
+    "MethodShares",
+    "PackedShares",
+    "Plan",
+    "Removal",
+    "Sample",
+    "Samples",
+    "Seen",
+]

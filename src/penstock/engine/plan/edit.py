@@ -7,8 +7,21 @@ from typing import Any, cast
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
+from ..changes.edits import Edit, Exclude
+from ..steps.mask import DocumentMask
 from ..steps.op import Op
-from .records import Sample
+from .records import Removal, RemovalKind, Sample
+
+
+def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:
+    """Return the samples that changes of a run exclude, in the order of the changes."""
+    found = dict[tuple[str, int], Removal]()
+    for edit in edits:
+        if isinstance(edit, Exclude | DocumentMask):
+            how: RemovalKind = "replaced" if isinstance(edit, Exclude) else "masked"
+            for index in edit.indices:
+                found.setdefault((edit.source, index), Removal(edit.source, index, how, edit.row))
+    return tuple(found.values())
 
 
 def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:

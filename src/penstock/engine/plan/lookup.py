@@ -11,7 +11,7 @@ import numpy as np
 from ...arguments import check_int, check_position, join_first, suggest_names, validate_arguments
 from ...errors import ConfigError
 from ...types import Ints, is_source
-from ..base.rows import ProvenanceRows
+from ..base.rows import HOLE, ProvenanceRows
 from ..base.shown import Shown, Shows
 from ..runtime.step_log import StepLog, StepRecord, first_record
 from ..steps.batch import batches_of_rank, tail_of
@@ -226,9 +226,9 @@ class PlanLookup(Shows):
 
     def _samples_of(self, rows: ProvenanceRows, shown: Ints) -> Samples:
         places = np.repeat(shown, np.diff(rows.firsts()))
-        return Samples(
-            self.sources, places, rows.leaf, rows.epoch, rows.index, *self._tokens_taken(rows)
-        )
+        start, stop = self._tokens_taken(rows)
+        masked = rows.marks[HOLE] > 0 if HOLE in rows.marks else None
+        return Samples(self.sources, places, rows.leaf, rows.epoch, rows.index, start, stop, masked)
 
     @cached_property
     def _replaced(self) -> JournaledRows:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
 from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
+from ..changes.masking import find_maskable_sources
 from ..orders import Gap
 from ..runtime.seal import seal
 from ..runtime.states import SavedState, StateSection, decode_state, log_notes, merge_states
@@ -24,6 +25,7 @@ from ..steps.compiled import Compiled
 from ..steps.digests import compared
 from ..steps.map import Map
 from ..steps.map_with_index import MapWithIndex
+from ..steps.mask import DocumentMask
 from ..steps.mix import find_histories
 from ..steps.one_source import global_step_of
 from ..steps.packed import packed_before, replanned_passes
@@ -34,11 +36,14 @@ from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import find_source_position, group_by_source
+from .edit import find_source_position, group_by_source, list_removals
 from .questions import Questions
-from .records import Sample
+from .records import Removal, Sample
 
 D = TypeVar("D")
+
+Keys: TypeAlias = Iterable[tuple[str, int] | tuple[str, int, int] | Sample]
+"""Samples by source and index, perhaps with an epoch between."""
 
 _MAPS = {Map.KEY, MapWithIndex.KEY, RandomMap.KEY, WithSource.KEY}  # steps that move no sample
 
@@ -59,6 +64,7 @@ class Plan(Questions, Generic[D]):
         body: the state of the run, if the plan belongs to one.
         records: the steps of the run, if the state does not contain them.
         section: reads the section that states of the run may have.
+        maskable: the sources whose documents the run can mask; by default those that the tree says.
 
     Raises:
         IndexedError: the dataset has no positions.
@@ -79,6 +85,7 @@ class Plan(Questions, Generic[D]):
         body: SavedState | None = None,
         records: tuple[StepRecord, ...] | None = None,
         section: StateSection | None = None,
+        maskable: frozenset[str] | None = None,
     ) -> None:
         super().__init__(
             base.of(changed(base.flow, edits)),
@@ -86,11 +93,12 @@ class Plan(Questions, Generic[D]):
             records if body is None else records_from_json(body.records),
         )
         self._base, self._wrap, self._edits, self._body = base, wrap, edits, body
-        self._section = section
+        self._section, self._known_maskable = section, maskable
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (
-            self._base, self._wrap, self._edits, self._body, self._records, self._section
+            self._base, self._wrap, self._edits, self._body, self._records, self._section,
+            self._known_maskable,
         )  # fmt: skip
 
     def _copy(
@@ -99,8 +107,10 @@ class Plan(Questions, Generic[D]):
         edits: tuple[Edit, ...],
         body: SavedState | None,
         records: tuple[StepRecord, ...] | None = None,
+        maskable: frozenset[str] | None = None,
     ) -> Self:
-        return type(self)(base, self._wrap, edits, body, records, self._section)
+        maskable = maskable or self._known_maskable
+        return type(self)(base, self._wrap, edits, body, records, self._section, maskable)
 
     def _for_states(self, states: Sequence[Mapping[str, Any]]) -> Self:
         """Return the plan of the run that saved states, one of each rank, with its changes."""
@@ -124,7 +134,8 @@ class Plan(Questions, Generic[D]):
         # Answers from other data would name samples that the run never had.
         log_notes(compared(body.data, base.builder.leaves, base.data, adopt=False))
         body = replace(body, journal=journal_to_json(journal_from_json(body.journal)))
-        return self._copy(base, tuple(map(edit_from_json, body.changes)), body)
+        edits = tuple(map(edit_from_json, body.changes))
+        return self._copy(base, edits, body, maskable=self._maskable)
 
     def replay(self, log: Iterable[Mapping[str, Json]]) -> Self:
         """Return the plan of a run of `mix(count="settled")`, with every replacement draw it made.
@@ -163,9 +174,8 @@ class Plan(Questions, Generic[D]):
         (3, 6, [0, 1, 2, 3])
         """
         records = self._records_for("rows", world_size)
-        return self._copy(
-            self._base.of(tail_of(self._base.flow).rows), self._edits, self._body, records
-        )
+        base = self._base.of(tail_of(self._base.flow).rows)
+        return self._copy(base, self._edits, self._body, records, self._maskable)
 
     @property
     def records(self) -> tuple[StepRecord, ...]:
@@ -337,19 +347,25 @@ class Plan(Questions, Generic[D]):
         flow = change_rows(self._base.flow, lambda rows: Reorder(rows, Gap(start, stop - start)))
         return self._copy(self._base.of(flow), self._edits, None, self._records)
 
-    def exclude(self, keys: Iterable[tuple[str, int] | tuple[str, int, int] | Sample]) -> Self:
+    def exclude(self, keys: Keys) -> Self:
         """Exclude samples from the position of the run on.
 
-        The next samples of the same source replace them.
+        The next samples of the same source replace them. `removals` lists what became of each.
 
         A key is (source, index), as in `Loader.keys()`, or a `Sample`. The source of every draw
         stays the same, and so does the number of steps, unless rows are packed.
+
+        Documents in rows of `pack` or `Padded` are masked from the next row on: they become padding
+        (`segment_ids` 0, loss mask 0), and no other document moves. A mask holds until the next
+        documents replace them, or for good where the order cannot change: below a slice or a
+        shuffle of several sources, for example.
 
         Args:
             keys: (source, index), (source, epoch, index) or `Sample`.
 
         Raises:
-            ConfigError: a source does not exist, or its order cannot be changed here.
+            ConfigError: a source does not exist, or its order cannot be changed here and no step
+                can mask its samples.
             IndexError: an index does not exist.
 
         >>> import penstock as ps
@@ -357,24 +373,85 @@ class Plan(Questions, Generic[D]):
         'acdefacd'
         """
         sizes = {name: self._rows(self._leaf(name)) for name in self.sources}
+        left = {
+            source: tuple(sorted({*indices} - self._removed(source)))
+            for source, indices in group_by_source(keys, sizes).items()
+        }
+        left = {source: indices for source, indices in left.items() if indices}
+        if not left:
+            return self
+        masks = {
+            source: DocumentMask(source, self._row, indices)
+            for source, indices in left.items()
+            if self._body is not None and source in self._maskable
+        }
+        try:
+            return self._replace_samples(left, masks)
+        except ConfigError:
+            if not masks:
+                raise
+        plan = self  # one source after the other: those that cannot be replaced are masked
+        for source, indices in left.items():
+            try:
+                plan = plan._replace_samples({source: indices}, masks)
+            except ConfigError:
+                if source not in masks:
+                    raise
+                plan = plan._edited(masks[source])
+        return plan
+
+    def find_exclusions(self, state: Mapping[str, Any], keys: Keys) -> tuple[Edit, ...]:
+        """Return the changes by which `exclude` leaves out samples of the run with this state.
+
+        Args:
+            state: the state of one rank.
+            keys: the samples.
+        """
+        plan = self._for_states([state])
+        return plan.exclude(keys)._edits[len(plan._edits) :]
+
+    @cached_property
+    def _maskable(self) -> frozenset[str]:
+        """The sources whose documents the run can mask."""
+        if self._known_maskable is not None:
+            return self._known_maskable
+        return find_maskable_sources(self._base.flow, self._base.builder)
+
+    def _removed(self, source: str) -> set[int]:
+        """Return the samples of a source that the run excludes already."""
+        return {removal.index for removal in self.removals if removal.source == source}
+
+    @cached_property
+    def removals(self) -> tuple[Removal, ...]:
+        """The excluded samples of the run: replaced by others or masked, and from which row on.
+
+        >>> import penstock as ps
+        >>> plan = ps.from_sequence("abcdef", name="letters").plan
+        >>> plan.exclude([("letters", 1)]).removals
+        (Removal(source='letters', index=1, how='replaced', row=0),)
+        """
+        return list_removals(self._edits)
+
+    def _replace_samples(
+        self, left: Mapping[str, tuple[int, ...]], masks: Mapping[str, DocumentMask]
+    ) -> Self:
+        """Return the plan without samples; until others replace them, documents are masked.
+
+        Raises:
+            ConfigError: the order of a source cannot be changed here.
+        """
         edits, (rows, row) = list[Edit](), pass_over_skips(self._rows_op, self._row)
-        for source, indices in group_by_source(keys, sizes).items():
-            gone = {
-                index
-                for edit in self._edits
-                if isinstance(edit, Exclude) and edit.source == source
-                for index in edit.indices
-            }
-            if left := sorted(set(indices) - gone):
-                since = find_source_position(rows, self._leaf(source), source, row)
-                edits.append(Exclude(source, since, tuple(left), replanned_passes(rows, row)))
+        for source, indices in left.items():
+            since = find_source_position(rows, self._leaf(source), source, row)
+            edits.append(Exclude(source, since, indices, replanned_passes(rows, row), self._row))
+            if self._row and source in masks:
+                edits.append(masks[source])
         found = self._edited(*edits)
-        if edits and not self._has_the_past_of(found):
-            excluded = ", ".join(edit.source for edit in edits if isinstance(edit, Exclude))
+        if not self._has_the_past_of(found):
             raise ConfigError(
-                f"plan.exclude({excluded}): the past cannot change, and delivered shares of tokens "
-                "and packed rows depend on all samples of these sources; exclude the samples some "
-                "steps later, or exclude others"
+                f"plan.exclude({', '.join(left)}): the past cannot change, and delivered shares of "
+                "tokens and packed rows depend on all samples of these sources; exclude the samples "
+                "some steps later, or exclude others"
             )
         return found
 

@@ -22,7 +22,7 @@ from ..steps.tally import Tally, Uncountable, limited_search
 from ..steps.token_dtypes import stored_dtypes
 from .exhaustion import compute_horizon, find_exhaustions
 from .lookup import PlanLookup, check_asked
-from .packing import PackedShares, measure_packing
+from .packing import PackedShares, compare_methods, measure_packing
 from .records import Difference, Exhaustion, find_difference
 from .seen import Seen, count_seen, sum_seen
 
@@ -259,11 +259,15 @@ class Questions(PlanLookup):
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
 
-    def packing(self) -> PackedShares:
+    def packing(self, *, compare: bool = False) -> PackedShares:
         """Describe packed rows: how many, how full, and how many documents are split or cut.
 
         Computed from the lengths of one window, without packing the dataset. For `batch_by_tokens`
         and `bucket_by_length` it describes padded batches.
+
+        Args:
+            compare: pack the same documents by every method too, see `PackedShares.methods`. That
+                takes seconds for long passes.
 
         Raises:
             ConfigError: nothing is packed, or the lengths are unknown.
@@ -281,7 +285,10 @@ class Questions(PlanLookup):
                 "add one, with lengths="
             )
         stored = {name: str(dtype) for name, dtype in stored_dtypes(self.flow).items()}
-        return replace(measure_packing(packs[0]), stored=stored)
+        shares = replace(measure_packing(packs[0]), stored=stored)
+        return (
+            replace(shares, methods=compare_methods(packs[0], self.sources)) if compare else shares
+        )
 
     def epochs(self, position: int) -> dict[str, float]:
         """Return how often each source was seen before a position: samples delivered over its size.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from ...errors import ConfigError
-from ...types import Ints
+from ...types import Flags, Ints
 
 
 class Address(NamedTuple):
@@ -48,7 +48,7 @@ class Sample:
     """One sample of a position.
 
     `start` and `stop` are its tokens in a packed row, counted with BOS and EOS; None if nothing is
-    packed.
+    packed. A `masked` document is padding there (`plan.exclude`).
 
     >>> Sample(12, "wiki", 0, 3_141).key
     ('wiki', 0, 3141)
@@ -60,6 +60,7 @@ class Sample:
     index: int
     start: int | None = None
     stop: int | None = None
+    masked: bool = False
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -67,11 +68,29 @@ class Sample:
         return self.source, self.epoch, self.index
 
 
+RemovalKind: TypeAlias = Literal["replaced", "masked"]
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """A sample that a run excludes, and what became of it.
+
+    A "replaced" sample is drawn no more: the next one of its source takes its place. A "masked"
+    document keeps its place in rows as padding. No row from `row` on trains on either. Rows are
+    counted over all passes; in a stream, `row` counts the items that the run had delivered.
+    """
+
+    source: str
+    index: int
+    how: RemovalKind
+    row: int | None
+
+
 @dataclass(frozen=True, eq=False)
 class Samples:
     """The samples of many positions as columns, in the order of delivery.
 
-    `source` is an index into `names`. `start` and `stop` are as in `Sample`, or None.
+    `source` is an index into `names`. `start`, `stop` and `masked` are as in `Sample`, or None.
 
     >>> import penstock as ps
     >>> found = ps.from_sequence("abcd", name="letters").batch(2).plan.at(slice(0, 2))
@@ -86,6 +105,7 @@ class Samples:
     index: Ints
     start: Ints | None = None
     stop: Ints | None = None
+    masked: Flags | None = None
 
     def __len__(self) -> int:
         return len(self.position)
@@ -100,6 +120,10 @@ class Samples:
         ]
         if self.start is not None and self.stop is not None:
             columns += [self.start.tolist(), self.stop.tolist()]
+        elif self.masked is not None:
+            columns += [[None] * len(self), [None] * len(self)]
+        if self.masked is not None:
+            columns.append(self.masked.tolist())
         return (Sample(*row) for row in zip(*columns, strict=True))
 
     def table(self) -> Any:
@@ -123,6 +147,8 @@ class Samples:
         }
         if self.start is not None and self.stop is not None:
             columns |= {"start": self.start, "stop": self.stop}
+        if self.masked is not None:
+            columns["masked"] = self.masked
         return arrow.table(columns)
 
 

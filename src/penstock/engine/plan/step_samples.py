@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...types import Ints
-from ..base.rows import ProvenanceRows
+from ...types import Flags, Ints
+from ..base.rows import HOLE, ProvenanceRows
 from ..runtime.step_log import AssignedSteps, StepLog
 
 
@@ -24,6 +24,7 @@ class StepSamples:
     index: Ints
     start: Ints | None
     stop: Ints | None
+    masked: Flags
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,4 +65,5 @@ class StepReader:
             found.index,
             start,
             stop,
+            found.marks[HOLE] > 0 if HOLE in found.marks else np.zeros(len(found.leaf), np.bool_),
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from ..streams.lanes import InterleavedLanes, ReplicatedLanes, WorkerShare
 from ..streams.rank_sharding import RankSharding
 from ..streams.shared_reader import ONE_PASS, LaneContext, SharedReader
 from ..streams.stream import Stream
-from ..streams.stream_opener import LastItem, StreamOpener, find_last_item
+from ..streams.stream_opener import LastItem, StreamOpener, find_last_items
 from .run_options import RunOptions
 from .states import SavedState
 
@@ -82,21 +82,10 @@ class RankStream:
 
     def digest_last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Return digests of the last samples before a cursor, by lane."""
-        return self._digest_items(self.last_items(epoch, cursor))
+        return self.digest_items(self.last_items(epoch, cursor))
 
-    def describe_last(self, epoch: int, cursor: Json) -> dict[str, Json]:
-        """Return the fields of a state about the samples before a cursor:
-
-        `last` by lane, and the `latest` of every source in a run of one lane.
-        """
-        came = self.last_items(epoch, cursor)
-        first = next(((lane, one) for lane, one in came.items() if one), None)
-        return {
-            "last": {**self._digest_items(came)},
-            "latest": {first[0]: {**self._digest_by_source(first[1])}} if first else {},
-        }
-
-    def _digest_items(self, came: Mapping[str, LastItem | None]) -> dict[str, str | None]:
+    def digest_items(self, came: Mapping[str, LastItem | None]) -> dict[str, str | None]:
+        """Return digests of last items, by lane."""
         digests = {
             lane: self._digest(one.rows, {})
             for lane, one in came.items()
@@ -104,13 +93,13 @@ class RankStream:
         }
         return {**dict.fromkeys(came), **digests}
 
-    def _digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
+    def digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
         """Return digests of the last sample of every source; with `ends`, also at the end of its
         pass.
         """
         found = last_samples(came.step, came.position, ends)
         return {
-            self.builder.leaves[leaf].name: (world.digests.digest_memory(each) or "")[:8]
+            self.builder.leaves[leaf].name: world.digests.digest_lists(cast("Any", each))[:8]
             for leaf, each in found.items()
         }
 
@@ -146,7 +135,7 @@ class RankStream:
         )
         # a source that got shorter may stand at the end of a pass now, within which it stood
         now = {
-            lane: self._digest_by_source(one, True) | self._digest_by_source(one)
+            lane: self.digest_by_source(one, True) | self.digest_by_source(one)
             for lane, one in came.items()
             if lane in was
         }
@@ -169,7 +158,7 @@ class RankStream:
     def _digest(self, rows: ProvenanceRows, called: Mapping[str, str]) -> str | None:
         names = [self.builder.leaves[int(leaf)].name for leaf in rows.leaf]
         names = [called.get(name, name) for name in names]
-        return world.digests.digest_memory(
+        return world.digests.digest_lists(
             [names, rows.epoch.tolist(), rows.index.tolist(), rows.part.tolist()]
         )
 
@@ -243,7 +232,7 @@ def open_positions(
         stream,
         builder,
         undrawn,
-        lambda epoch, at: {"0": find_last_item(stream, epoch, at)},
+        lambda epoch, at: find_last_items({"0": stream}, epoch, {"0": at}),
         (),
         rows.passes,
         setting.worker * spread.size,
@@ -268,7 +257,7 @@ def open_lanes(
         )
     found = rows_of_lanes(builder.root)
     (rank, ranks) = compute_lane_share(lanes, setting.rank, setting.world_size)
-    parts, streams = dict[int, StreamOpener](), dict[int, Stream]()
+    parts, streams = dict[int, StreamOpener](), dict[str, Stream]()
     top, rows = builder.op(builder.root), builder.op(found.step)
     mine = range(rank, lanes, ranks)
     readers = dict[int, SharedReader]()
@@ -282,8 +271,8 @@ def open_lanes(
     def opened(lane: int) -> Stream:
         of = LaneContext(lane, lanes, mine, readers, empty_passes)
         parts[lane] = StreamOpener(builder.leaves, each, RankSharding(), of)
-        streams[lane] = parts[lane].open(rows, ONE_PASS)
-        return streams[lane]
+        streams[str(lane)] = stream = parts[lane].open(rows, ONE_PASS)
+        return stream
 
     limit = None if found.limit is None else len(range(rank, found.limit, ranks))
 
@@ -302,12 +291,7 @@ def open_lanes(
 
     def came(epoch: int, at: Any) -> dict[str, LastItem | None]:
         """Return the last items by lane; None for a lane without items, which may not be open."""
-        given = {lane: cursor for lane, cursor in at["at"].items() if cursor is not None}
-        epoch = epoch if limit is None else 0
-        return {
-            **dict.fromkeys(at["at"]),
-            **{lane: find_last_item(streams[int(lane)], epoch, given[lane]) for lane in given},
-        }
+        return find_last_items(streams, epoch if limit is None else 0, at["at"])
 
     tail = StreamOpener(
         builder.leaves,

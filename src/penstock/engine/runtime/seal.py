@@ -8,29 +8,66 @@ never runs code.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping
 from typing import Any, cast
 
 from ...errors import StateError
-from ..base.canonical_json import encode_canonical_json
+from ..base.canonical_json import encode_canonical_json, encode_canonical_text
 from ..base.columns import decode_columns, encode_columns
 from ..base.random import RANDOM_VERSION as ORDER
 
 VERSION = 1
 
 
+class StateText:
+    """Entries of a state as JSON texts, each encoded once.
+
+    A text is in the order of its dicts, and again in canonical order for the checksum. Long lists
+    become columns; `tables` are their names, which all entries of a state share.
+    """
+
+    def __init__(self, before: StateText | None = None) -> None:
+        self._texts = dict[str, tuple[str, str]]()
+        self.tables = list[list[str]]()
+        if before is not None:
+            self._texts |= before._texts
+            self.tables += before.tables
+
+    def add(self, name: str, value: Any) -> StateText:
+        """Encode an entry."""
+        encoded = encode_columns(value, self.tables)
+        return self.add_text(name, _ENCODER.encode(encoded), encode_canonical_text(encoded))
+
+    def add_text(self, name: str, text: str, canonical: str) -> StateText:
+        """Add an encoded entry, which uses no names of `tables`."""
+        key = encode_canonical_text(name)
+        self._texts[name] = f"{key}:{text}", f"{key}:{canonical}"
+        return self
+
+    def seal(self) -> str:
+        """Return the state as JSON, with its version and checksum."""
+        state = StateText(self)
+        if self.tables:
+            text = encode_canonical_text(cast(Any, self.tables))
+            state.add_text("tables", text, text)
+        texts = {**_HEADER._texts, **state._texts}
+        canonical = ",".join(texts[name][1] for name in sorted(texts))
+        check = hashlib.sha256(f"{{{canonical}}}".encode()).hexdigest()[:_CHECK]
+        return f'{{{",".join(text for text, _ in texts.values())},"check":"{check}"}}'
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_CHECK = 32  # hex digits
+_HEADER = StateText().add("penstock", "state").add("version", VERSION).add("order", ORDER)
+
+
 def seal(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a state with these contents; long lists become columns."""
-    tables = list[list[str]]()
-    held = {name: encode_columns(each, tables) for name, each in body.items()}
-    state = {
-        "penstock": "state",
-        "version": VERSION,
-        "order": ORDER,
-        **held,
-        **({"tables": tables} if tables else {}),
-    }
-    return {**state, "check": _check(state)}
+    state = StateText()
+    for name, value in body.items():
+        state.add(name, value)
+    return json.loads(state.seal())
 
 
 def unseal(state: Any) -> dict[str, Any]:
@@ -65,4 +102,4 @@ def unseal(state: Any) -> dict[str, Any]:
 
 
 def _check(state: Mapping[str, Any]) -> str:
-    return hashlib.sha256(encode_canonical_json(cast(Any, state))).hexdigest()[:32]
+    return hashlib.sha256(encode_canonical_json(cast(Any, state))).hexdigest()[:_CHECK]

@@ -6,12 +6,13 @@ pipeline runs as lanes, each with its own cursor, and a rank owns whole lanes.
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from ...arguments import check_choice, check_int, check_position, join_first
 from ...errors import MALFORMED_INPUT_ERRORS, ConfigError, PenstockError, StateError
@@ -22,7 +23,16 @@ from ..base.machine import clear_in_children
 from ..base.progress import Progress
 from ..base.shown import counted
 from ..changes.adopt import Places, Stand, describe_mixtures, standing
-from ..changes.edits import Edit, Exclude, changed, edit_from_json, own_pass
+from ..changes.edits import (
+    Edit,
+    Exclude,
+    changed,
+    edit_from_json,
+    find_masked_sources,
+    mask_from,
+    own_pass,
+)
+from ..changes.masking import require_maskable
 from ..changes.next_pass import require_reweighed_passes
 from ..changes.reweigh import Place, ends, refused_inside, reweighed
 from ..steps.batch import rows_of_lanes, tail_group, tail_of
@@ -52,7 +62,7 @@ from .rank_stream import (
     require_same_past,
 )
 from .run_options import RunOptions
-from .seal import seal
+from .state_writer import StateWriter
 from .states import (
     MISMATCHES,
     OnMismatch,
@@ -159,6 +169,11 @@ class Session:
         return self._base.flow
 
     @property
+    def compiled_base(self) -> Compiled:
+        """The compiled tree without the changes of the run."""
+        return self._base
+
+    @property
     def description(self) -> Json:
         """The description of the pipeline."""
         return self._base.description
@@ -226,6 +241,7 @@ class Session:
 
     def _set_open(self, opened: RankStream, out: Delivery) -> None:
         self._run, self.out, self.leaves = opened, out, opened.builder.leaves
+        self._writer = StateWriter(opened)
         if self.executor:
             clear_in_children(out)
 
@@ -386,6 +402,11 @@ class Session:
         self._begin_stage(self.step_log.next_step(row))
         if counted:
             self._log_jump(row, before)
+        if masks := mask_from(
+            self.changes, row
+        ):  # rows that come again train on no removed document
+            self.changes += masks
+            self.flow = self._apply_changes(self.changes)
         self.epoch = epoch
         self._replace_open(*self._open_at(place))
         self._before = self.step_log.next_step(row) - self.items
@@ -507,52 +528,49 @@ class Session:
 
     def moment(self) -> Callable[[], dict[str, Any]]:
         """Return a function that returns the present state later; costs next to nothing."""
+        text = self.capture_text()
+        return lambda: json.loads(text())
+
+    def capture_text(self) -> Callable[[], str]:
+        """Return a function that returns the present state later, as JSON text."""
         if self._unchanged is not None:
             session = Session.__new__(Session)
             session.__dict__.update(self._unchanged)
-            return session.moment()
-        cursor = self.out.capture_cursor()
-        opened = self._run
-        epoch = self.epoch
-        changes = self.changes
-        journal = dict(self.journal.entries)
-        given = self.given
+            return session.capture_text()
+        writer, setting, base, group = self._writer, self.setting, self._base, self.group
+        opened, cursor, lanes = self._run, self.out.capture_cursor(), self.lanes
         records = self.step_log.records if self.stages else self.records
-        lanes = self.lanes
-        given_before = [one.to_json() for one in self.given_before]
-        step, before, base = self.step, self.adopted, self._base
+        changes, adopted, before = self.changes, self.adopted, self.given_before
+        journal = writer.capture_journal(self.journal.entries)
+        body: dict[str, Any] = {"epoch": self.epoch, "step": self.step, "given": self.given}
         content = self.section and self.section.to_json(self)
-        section = {} if self.section is None or content is None else {self.section.key: content}
+        if self.section is not None and content is not None:
+            body[self.section.key] = content
 
-        def state() -> dict[str, Any]:
-            at = cursor()
-            body: dict[str, Any] = {
+        def describe() -> dict[str, Any]:
+            fixed: dict[str, Any] = {
                 "fingerprint": base.fingerprint,
                 "pipeline": base.description,
-                "epoch": epoch,
-                "step": step,
-                "adopted": [*before],
-                **({"at": at} if self.group else cast("dict[str, Json]", at)),
-                **opened.describe_last(epoch, at),
+                "adopted": [*adopted],
                 "data": base.data,
                 "code": base.code,
                 "mixtures": describe_mixtures(opened.builder),
-                "given": given,
                 "changes": [change.to_json() for change in changes],
                 "journal": journal_to_json(journal),
             }
-            log: dict[str, Any] = {
-                "records": [record.to_json() for record in records],
-                "passes": opened.passes and opened.passes.to_json(),
-            }
-            body |= section | (log if self.group else {"lanes": lanes})
-            if given_before:
-                body["given_before"] = given_before
-            if self.setting.on_error == "quarantine" and self.setting.world_size > 1:
-                body["journal_of"] = [self.setting.rank, self.setting.world_size]
-            return seal(body)
+            if group:
+                fixed["records"] = [record.to_json() for record in records]
+                fixed["passes"] = opened.passes and opened.passes.to_json()
+            else:
+                fixed["lanes"] = lanes
+            if before:
+                fixed["given_before"] = [one.to_json() for one in before]
+            if setting.on_error == "quarantine" and setting.world_size > 1:
+                fixed["journal_of"] = [setting.rank, setting.world_size]
+            return fixed
 
-        return state
+        parts = (base, changes, records, adopted, before, journal, setting, lanes)
+        return lambda: writer.write(parts, describe, body, cursor())
 
     def load(self, states: Any, on_mismatch: OnMismatch) -> None:
         """Continue from a state; if anything is wrong, the run stays unchanged."""
@@ -602,6 +620,7 @@ class Session:
         notes = compared(body.data, self.leaves, self._base.data, adopt)
         notes += [] if adopt else code_notes(body.code, self._base.code)
         notes += describe_missing_journals([one.journal_of for one in bodies])
+        require_maskable(home.flow, home.builder, find_masked_sources(changes))
         self._base, regrouped = home, home is not saved
         noted = journal_from_json(body.journal)
         self.journal = Journal(self.setting.on_error, self.setting.max_errors, noted)
@@ -721,6 +740,18 @@ class Session:
         return refused_inside() if ends(opened.builder, path) else Stand(0, max(lanes), min(lanes))
 
     # ------------------------------------------------------------ changes and failures
+
+    def add_changes(self, edits: Sequence[Edit]) -> None:
+        """Continue at this position with more changes, which keep what was delivered."""
+        cursor, changes = self.out.cursor(), (*self.changes, *edits)
+
+        def apply() -> None:
+            self.flow = self._apply_changes(changes)
+            opened, out = self._open_at(cursor)
+            self.changes = changes
+            self._replace_open(opened, out)
+
+        self._change(apply)
 
     def set_weights(self, weights: Mapping[str, float] | Schedule, at: int | None) -> int:
         """Change the weights of a mixture from a position on; return that position."""

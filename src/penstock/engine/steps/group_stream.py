@@ -22,7 +22,7 @@ from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, compute_bounds, join_rows, make_empty_rows
 from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
 from ..orders import WindowShuffle
-from ..packing import SOURCE, Apart, BestFit, FirstFit, get_group
+from ..packing import SOURCE, Apart, BestFit, FirstFit, Missing, get_group
 from ..streams.chunk_cursors import Chunk, ChunkCursors, ConstantCursor
 from ..streams.shared_reader import PassCounts
 from ..streams.stream import BufferedStream, Stream, UnaryStream
@@ -138,9 +138,10 @@ class GroupStream(UnaryStream):
         self._ready, self._given, self._flushed = decode_groups(pending, held), 0, bool(flushed)
 
     def _item(self, number: int, value: Any) -> Item:
-        if self._by_len and isinstance(value, Mapping):
-            raise _no_length(self.fold, cast("Mapping[str, Any]", value))
-        return Item(number, self.size.of(value), value)
+        document = value.like if isinstance(value, Missing) else value
+        if self._by_len and isinstance(document, Mapping):
+            raise _no_length(self.fold, cast("Mapping[str, Any]", document))
+        return Item(number, self.size.of(document), value)
 
     def _took(self, chunk: Chunk) -> None:
         """Items went into the carry."""
@@ -191,7 +192,8 @@ class GroupStream(UnaryStream):
         item = self._item(self._number, value)
         if isinstance(self.fold, Apart):
             by = self.fold.by
-            group = self.names[int(rows.leaf[0])] if by == SOURCE else get_group(value, by)
+            document = value.like if isinstance(value, Missing) else value
+            group = self.names[int(rows.leaf[0])] if by == SOURCE else get_group(document, by)
             self._carry, ready = self.fold.take(self._carry, item, group)
         else:
             self._carry, ready = self.fold.step(self._carry, item)

@@ -19,7 +19,6 @@ from ..base.progress import Progress
 from ..base.random import derive_pass_key
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from ..packing import (
-    Apart,
     BestFit,
     ConcatSplit,
     FirstFit,
@@ -32,7 +31,7 @@ from ..packing import (
     plan_groups,
 )
 from .op import Op
-from .packed import PackedOp, ranks
+from .packed import PackedOp
 from .tally import Tally, spend_search
 from .tokens import Lengths
 
@@ -70,19 +69,19 @@ class PackOp(PackedOp):
         names: Sequence[str],
         replanned: Sequence[int] = (),
     ) -> None:
-        super().__init__(input, lengths, sizer, node)
-        self.fold, self.key, self._replanned = fold, key, replanned
+        super().__init__(input, fold, lengths, sizer, node, names)
+        self.key, self._replanned = key, replanned
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
         )
-        self.truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
-        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
-        self._apart = 1 if self._groups is None else len(input.leaves)
+        self.crops = isinstance(inner, BestFit) and inner.crops
+        truncates = isinstance(inner, FirstFit | BestFit) and inner.long == "truncate"
+        self.truncates = truncates or self.crops
         self._plans = BoundedDict[int, Pass](2)  # threads look at a pass and the next
         self._first = BoundedDict[int, Pass](2)
         if has_independent_rows(fold):
-            self.together = WindowPlanner(fold, self.multiple, self._apart).together
+            self.together = WindowPlanner(fold, self.multiple, self.group_count).together
 
     @property
     def passes(self) -> Passes:
@@ -114,7 +113,12 @@ class PackOp(PackedOp):
         if (found := self._first.get(epoch)) is None:
             rows, sizes = self._documents_of(epoch)
             plan = plan_groups(
-                self.fold, sizes, self._key(epoch), self.multiple, self._group(rows), self._apart
+                self.fold,
+                sizes,
+                self._key(epoch),
+                self.multiple,
+                self.groups_of(rows),
+                self.group_count,
             )
             self._first[epoch] = found = Pass(rows, sizes, plan, True)
         return found
@@ -139,17 +143,16 @@ class PackOp(PackedOp):
         if epoch == reference:
             return first
         rows, sizes = self._documents_of(epoch)
-        groups, before, key = self._group(rows), self._group(first.rows), self._key(epoch)
-        if (
-            np.array_equal(sizes, first.sizes)
-            and np.array_equal(groups, before)
-            and key == self._key(reference)
-        ):
+        groups, key = self.groups_of(rows), self._key(epoch)
+        kinds, was = (
+            self._kinds(sizes, groups),
+            self._kinds(first.sizes, self.groups_of(first.rows)),
+        )
+        if np.array_equal(kinds, was) and key == self._key(reference):
             return Pass(rows, sizes, first.plan, True)
-        own = plan_groups(self.fold, sizes, key, self.multiple, groups, self._apart)
+        own = plan_groups(self.fold, sizes, key, self.multiple, groups, self.group_count)
         if len(own) == len(first.plan):
             return Pass(rows, sizes, own, True)
-        kinds, was = self._kinds(sizes, groups), self._kinds(first.sizes, before)
         return Pass(
             rows,
             sizes,
@@ -157,13 +160,9 @@ class PackOp(PackedOp):
             False,
         )
 
-    def _group(self, rows: ProvenanceRows) -> Ints:
-        """The group of each document."""
-        return np.zeros(len(rows), np.int64) if self._groups is None else self._groups[rows.leaf]
-
-    def _kinds(self, sizes: Ints, groups: Ints) -> Ints:
+    def _kinds(self, sizes: Ints, groups: Ints | None) -> Ints:
         """A number for each document, the same for those that may take each other's place."""
-        return sizes if self._groups is None else sizes * len(self._groups) + groups
+        return sizes if groups is None else sizes * self.group_count + groups
 
     def _key(self, epoch: int) -> int:
         """The key of a pass: windows have an order of rows for each, other folds go by their carry
@@ -185,7 +184,12 @@ class PackOp(PackedOp):
         documents = self.input.locate(places)
         sizes = self.lengths.of(documents)
         made = plan_groups(
-            self.fold, sizes, self._key(0), self.multiple, self._group(documents), self._apart
+            self.fold,
+            sizes,
+            self._key(0),
+            self.multiple,
+            self.groups_of(documents),
+            self.group_count,
         )
         bounds = made.bounds[: max(len(made) * 9 // 10, 1) + 1]
         pieces = slice(0, int(bounds[-1]))  # rows at the end would have gone on to be filled
@@ -202,9 +206,9 @@ class PackOp(PackedOp):
         made = self.planned(found.epoch)
         if not made.own:
             return first + self._below.size(found.epoch)
-        of = self._group(made.rows)
+        of = self.groups_of(made.rows)
         return first + count_settled_documents(
-            self.fold, made.sizes, self.key, place, self.multiple, of, self._apart
+            self.fold, made.sizes, self.key, place, self.multiple, of, self.group_count
         )
 
     def locate(self, positions: Ints) -> ProvenanceRows:
@@ -258,7 +262,8 @@ class PackOp(PackedOp):
             return part(start - first.start, stop - first.start, first.epoch)
         part(start - first.start, first.size, first.epoch)
         between = range(first.epoch + 1, last.epoch)
-        if isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and self.input.alike:
+        whole = isinstance(get_inner_fold(self.fold), FirstFit | BestFit) and not self.crops
+        if whole and self.input.alike:
             # documents stay whole: every pass has as many of each
             part(0, passes.sizes[0], 0, times * len(between))
         else:

@@ -28,7 +28,7 @@ from ..base.rows import (
 )
 from ..packing import Apart, BestFit, ConcatSplit, GroupLayout, PassCuts, RowLengths, WindowPlanner
 from .op import Op
-from .packed import PackedOp, ranks
+from .packed import PackedOp
 from .seek import BEFORE, At, Metered
 from .tally import Tally
 from .tokens import Lengths
@@ -84,10 +84,8 @@ class WindowPackOp(PackedOp):
         node: int,
         names: Sequence[str],
     ) -> None:
-        super().__init__(input, lengths, sizer, node)
-        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
-        groups = 1 if self._groups is None else len(input.leaves)
-        self.windows = WindowPlanner(fold, self.multiple, groups)
+        super().__init__(input, fold, lengths, sizer, node, names)
+        self.windows = WindowPlanner(fold, self.multiple, self.group_count)
         self.length = self.row_length = length = self.windows.length
         self.truncates = self.windows.long == "truncate"
         if self.truncates:
@@ -140,11 +138,7 @@ class WindowPackOp(PackedOp):
 
     def _least(self) -> int:
         documents = self._between(0, self._pass)
-        return self.windows.least(documents.sizes, self._of(documents.rows))
-
-    def _of(self, documents: ProvenanceRows) -> Ints | None:
-        """The group of each document, where they are packed apart."""
-        return None if self._groups is None else self._groups[documents.leaf]
+        return self.windows.least(documents.sizes, self.groups_of(documents.rows))
 
     def around(self, row: int) -> range:
         """The rows of the window in which a row is."""
@@ -225,7 +219,7 @@ class WindowPackOp(PackedOp):
             return Window(found.first, found.rows, self.windows.cut(pieces, length))
         last = self.input.size is not None and number == self._many - 1
         rows = self._last if last else self.windows.rows
-        key, of = derive_pass_key(self.key, epoch), self._of(found.rows)
+        key, of = derive_pass_key(self.key, epoch), self.groups_of(found.rows)
         layout = self.windows.packed(pieces, rows, key, number, of)
         return Window(found.first, found.rows, layout)
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...types import Ints, Sizer, Source
+from ...types import Fold, Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ROW_LENGTH, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
-from ..packing import Missing, PieceColumns, PlannedPieces
+from ..packing import Apart, Missing, PieceColumns, PlannedPieces
 from ..streams.function_call import SampleFailure, to_list
 from .batch import BatchOp
 from .op import UNKNOWN, Before, Groups, Op, Standing
@@ -31,11 +31,26 @@ class PackedOp(Groups):
     Documents have the sizes `lengths`; without padding and truncation they have `unpadded`.
     """
 
-    def __init__(self, input: Op, lengths: Lengths, sizer: Sizer | None, node: int) -> None:
+    def __init__(
+        self,
+        input: Op,
+        fold: Fold,
+        lengths: Lengths,
+        sizer: Sizer | None,
+        node: int,
+        names: Sequence[str],
+    ) -> None:
         super().__init__(input)
+        self.fold = fold
+        self._groups = ranks(input, names) if isinstance(fold, Apart) else None
+        self.group_count = 1 if self._groups is None else len(input.leaves)
         self.lengths, self.node = lengths.count_by(sizer), node
         self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
         self.multiple = sizer.multiple if sizer else 1
+
+    def groups_of(self, documents: ProvenanceRows) -> Ints | None:
+        """Return the group of each document, where they are packed apart."""
+        return None if self._groups is None else self._groups[documents.leaf]
 
     @property
     def is_large(self) -> bool:
@@ -51,6 +66,9 @@ class PackedOp(Groups):
 
     truncates: bool = False
     """True if documents longer than a row lose their ends."""
+
+    crops: bool = False
+    """True if documents lose their ends so that every row is full."""
 
     together: int = 0
     """How many rows are packed at a time, the last of a pass with what is left; 0 where no row

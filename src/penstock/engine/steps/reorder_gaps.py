@@ -11,6 +11,7 @@ import numpy as np
 from ...types import Ints
 from ..base.passes import Passes
 from ..orders import Gap, Skips
+from .mask import MaskOp
 from .op import UNKNOWN, Before, Op, Standing
 from .reorder_op import OrderOp, PassOp
 from .seek import At, holding
@@ -168,4 +169,6 @@ def pass_over_skips(rows: Op, position: int) -> tuple[Op, int]:
     A change at a row comes after the skips that end there: it must not change the rows that these
     leave out. `before` stops in front of them, after the last delivered row.
     """
+    if isinstance(rows, MaskOp):
+        rows = rows.input
     return (rows.input, rows.down(position)) if isinstance(rows, SkipOp) else (rows, position)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -28,6 +29,20 @@ from .stream import BufferedStream, Stream, join_chunks
 _KEY = derive_key("rounds of ranks")
 
 
+class LaneTrail(NamedTuple):
+    """The cursors of items that a lane gave, and how many of them precede its position.
+
+    `number` tells apart the trails of a lane: a cursor is made once for a trail and a count.
+    """
+
+    cursors: ChunkCursors
+    used: int
+    number: int
+
+
+_count_trails = itertools.count().__next__
+
+
 class _Lane:
     """One lane: its stream, opened at the first request, and a buffer of items taken in advance.
 
@@ -46,7 +61,7 @@ class _Lane:
     def seek(self, epoch: int, cursor: Json) -> None:
         self._epoch, self._fresh, self._over = epoch, cursor is None, False
         self._parts, self._left, self._pace = list[Chunk](), 0, Pace()
-        self.position: tuple[ChunkCursors, int] = (ConstantCursor(cursor), 0)
+        self.position = LaneTrail(ConstantCursor(cursor), 0, _count_trails())
         if cursor is not None:
             stream = self.open()
             stream.seek(epoch, cursor)
@@ -99,22 +114,32 @@ class _Lane:
             missing -= len(part.values)
         chunk = join_chunks(given)
         self._left -= n
-        self.position = chunk.cursors, n
+        self.position = LaneTrail(chunk.cursors, n, _count_trails())
         return chunk
+
+
+MadeCursors: TypeAlias = dict[int, tuple[int, int, Json]]
+"""The cursor of every lane that was made last, with the number of its trail and its count."""
 
 
 @dataclass(frozen=True, slots=True)
 class InterleavedCursors:
-    """The cursors of items that were taken from lanes in turn."""
+    """The cursors of items that were taken from lanes in turn.
+
+    `behind` has the trails of the lanes in `order` before the first item, and `taken` those of the
+    items. A lane that did not move has the same cursor object as before, from `made`.
+    """
 
     turn: int
     drawn: int | None
     lanes: int
     first: int
     ranks: int
-    ended: Mapping[int, tuple[ChunkCursors, int]]
+    ended: Mapping[int, LaneTrail]
     order: Sequence[int]
-    positions: list[tuple[ChunkCursors, int]]
+    behind: Sequence[LaneTrail]
+    taken: Sequence[LaneTrail]
+    made: MadeCursors
 
     def turn_after(self, count: int) -> int:
         """Return the turn after some items; ended lanes are skipped."""
@@ -126,9 +151,11 @@ class InterleavedCursors:
 
     def at(self, count: int, /) -> Json:
         full, part = divmod(count, len(self.order)) if self.order else (0, 0)
-        by_lane = {lane: cursors.at(used) for lane, (cursors, used) in self.ended.items()}
-        for i, (lane, (cursors, used)) in enumerate(zip(self.order, self.positions, strict=True)):
-            by_lane[lane] = cursors.at(used + full + (i < part))
+        by_lane = {lane: self._at(lane, trail, trail.used) for lane, trail in self.ended.items()}
+        for i, lane in enumerate(self.order):
+            used = full + (i < part)
+            trail = self.taken[i] if used else self.behind[i]
+            by_lane[lane] = self._at(lane, trail, used or trail.used)
         at: dict[str, Json] = {str(lane): by_lane[lane] for lane in sorted(by_lane)}
         found: dict[str, Json] = {
             "at": at,
@@ -138,6 +165,18 @@ class InterleavedCursors:
         if self.drawn is not None:
             found["drawn"] = self.drawn + count
         return found
+
+    def _at(self, lane: int, trail: LaneTrail, used: int) -> Json:
+        """Return the cursor of a lane: the last one that was made, if it did not move."""
+        number, count, cursor = self.made.get(lane, _NOT_MADE)
+        if number == trail.number and count == used:
+            return cursor
+        cursor = trail.cursors.at(used)
+        self.made[lane] = trail.number, used, cursor
+        return cursor
+
+
+_NOT_MADE = (-1, 0, None)
 
 
 class InterleavedLanes:
@@ -164,6 +203,7 @@ class InterleavedLanes:
         self.empty_passes = empty_passes
         self._opened, self._wide = opened, wide
         self._all = dict[int, _Lane]()
+        self._made = MadeCursors()
         self.seek(0, None)
         self._all[rank].open()  # compiles what all lanes share, and refuses now what cannot run
 
@@ -188,7 +228,7 @@ class InterleavedLanes:
     def cursor(self) -> Json:
         return self._make_cursors().at(0)
 
-    def _make_cursors(self) -> InterleavedCursors:
+    def _make_cursors(self, taken: Sequence[LaneTrail] = ()) -> InterleavedCursors:
         drawn = None if self.limit is None else self._drawn
         numbers = [lane.number for lane in self._order]
         behind = [lane.position for lane in self._order]
@@ -201,6 +241,8 @@ class InterleavedLanes:
             dict(self._ended),
             numbers,
             behind,
+            taken,
+            self._made,
         )
 
     def close(self) -> None:
@@ -233,10 +275,11 @@ class InterleavedLanes:
 
     def _take(self, n: int) -> Chunk:
         """Return the next `n` items, which are buffered."""
-        cursors, count = self._make_cursors(), len(self._order)
+        taken, count = list[LaneTrail](), len(self._order)
+        cursors = self._make_cursors(taken)
         full, part = divmod(n, count)
         parts = [lane.take(full + (i < part)) for i, lane in enumerate(self._order[:n])]
-        cursors.positions[: len(parts)] = [(chunk.cursors, 0) for chunk in parts]
+        taken += [lane.position for lane in self._order[: len(parts)]]
         self._turn, self._drawn, self._given = cursors.turn_after(n), self._drawn + n, True
         self._order = self._order[part:] + self._order[:part]
         if count == 1:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -104,25 +103,50 @@ class LastItem(NamedTuple):
     position: int
 
 
-def find_last_item(stream: object, epoch: int, cursor: Json) -> LastItem | None:
-    """Return the last samples of a stream before a cursor; None without any, or without exactly one
-    indexed flow below.
+def find_last_items(
+    streams: Mapping[str, object], epoch: int, cursors: Mapping[str, Json]
+) -> dict[str, LastItem | None]:
+    """Return the last samples of streams before their cursors, by lane.
+
+    None for a lane without any, or without exactly one indexed flow below. Positions of one step
+    are located together.
     """
-    while isinstance(stream, UnaryStream):
-        stream, epoch, cursor = stream.input_at(epoch, cursor)
-    if (
-        not isinstance(stream, PositionFeed | LanePositionFeed)
-        or cursor is None
-        or not parse_cursor_int(cursor)
-    ):
-        return None
-    places = stream.offsets_at(np.asarray([parse_cursor_int(cursor) - 1]), epoch)
-    rows = None
-    with suppress(
-        StateError
-    ):  # it came from an input that the mixture which took over does not have
-        rows = locate_in_pass(stream.step, epoch, places)
-    return LastItem(rows, stream.step, int(places[0]) + (pass_start(stream.step, epoch) or 0) + 1)
+    came = dict[str, LastItem | None].fromkeys(cursors)
+    together = dict[tuple[int, int], tuple[CompiledStep, dict[str, int]]]()
+    for lane, cursor in cursors.items():
+        if cursor is None:
+            continue
+        stream, at = streams[lane], epoch
+        while isinstance(stream, UnaryStream):
+            stream, at, cursor = stream.input_at(at, cursor)
+        if (
+            isinstance(stream, PositionFeed | LanePositionFeed)
+            and cursor is not None
+            and (after := parse_cursor_int(cursor))
+        ):
+            offset = int(stream.offsets_at(np.asarray([after - 1]), at)[0])
+            key = id(stream.step), at
+            together.setdefault(key, (stream.step, {}))[1][lane] = offset
+    for (_, at), (step, offsets) in together.items():
+        start = (pass_start(step, at) or 0) + 1
+        for (lane, offset), rows in zip(
+            offsets.items(), _locate_each(step, at, [*offsets.values()]), strict=True
+        ):
+            came[lane] = LastItem(rows, step, offset + start)
+    return came
+
+
+def _locate_each(
+    step: CompiledStep, epoch: int, offsets: Sequence[int]
+) -> list[ProvenanceRows | None]:
+    """Return the samples at each offset; None for one from an input that left with a mixture."""
+    try:
+        rows = locate_in_pass(step, epoch, np.asarray(offsets))
+    except StateError:
+        if len(offsets) == 1:
+            return [None]
+        return [rows for offset in offsets for rows in _locate_each(step, epoch, [offset])]
+    return [rows.slice(i, i + 1) for i in range(len(offsets))]
 
 
 def _raise_unknown_position() -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
@@ -132,8 +133,11 @@ class _WorkerIterator(Iterator[Any]):
         return [self._session.setting.worker, self._session.setting.workers]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of this worker after the last item it yielded."""
-        return {"worker": self._worker, "run": self._session.state()}
+        """Return the state of this worker after the last item it yielded.
+
+        The run is JSON text: torchdata compares the entries of dicts of all workers at every step.
+        """
+        return {"worker": self._worker, "run": self._session.capture_text()()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state of the same worker."""
@@ -143,5 +147,12 @@ class _WorkerIterator(Iterator[Any]):
                 "but this is worker {} of {}: resume with "
                 "the same number of workers".format(*state["worker"], *self._worker)
             )
-        self._session.load(state["run"], "error")
+        try:
+            run = json.loads(state["run"])
+        except (TypeError, ValueError) as error:
+            raise StateError(
+                "the state of a worker is damaged, or of another version; load an earlier one, or "
+                "use the release that wrote it"
+            ) from error
+        self._session.load(run, "error")
         self._passes.fill_(self._session.epoch + 1)

@@ -1,0 +1,399 @@
+"""A document that is excluded during a run is never trained on again, in any pipeline of tokens.
+
+The delivered tokens are the reference: a token tells its document. Each run is compared with one
+without the exclusion, so other documents keep their places where the document is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as ps
+from helpers import through_json
+from penstock.text import CausalLM, Padded
+
+LENGTH = 16
+"""Tokens of a row."""
+BEFORE, BETWEEN, AFTER = 9, 5, 120
+"""Global steps before the exclusion, up to the resume, and after it."""
+ROWS = 4
+"""Rows of a global step."""
+
+SIZES = {name: [1 + (7 * i + k) % 23 for i in range(17 + k)] for k, name in enumerate("abc")}
+FIRST = {"a": 1_000, "b": 100_000, "c": 200_000}
+"""The first token of each source. Document `i` has tokens from `FIRST + 100 * i` on."""
+
+
+def tokens_of(source: str, index: int) -> list[int]:
+    first = FIRST[source] + 100 * index
+    return list(range(first, first + SIZES[source][index]))
+
+
+def document_of(token: int) -> tuple[str, int]:
+    source = max(name for name in FIRST if FIRST[name] <= token)
+    return source, (token - FIRST[source]) // 100
+
+
+def documents(name: str) -> ps.Dataset:
+    tokens = [tokens_of(name, i) for i in range(len(SIZES[name]))]
+    ends = np.cumsum([0, *map(len, tokens)])
+    return ps.from_tokens(np.concatenate(tokens), ends, name=name).shuffle(seed=3)
+
+
+def mixture(**options: Any) -> ps.Dataset:
+    inputs = {name: documents(name) for name in "ab"}
+    return ps.mix(inputs, {"a": 2, "b": 1}, seed=1, **options)
+
+
+def nested(both: ps.Dataset) -> ps.Dataset:
+    return ps.mix({"both": both, "c": documents("c")}, {"both": 2, "c": 1}, seed=2)
+
+
+def lists(name: str) -> ps.Dataset:
+    """Documents whose lengths are not known beforehand."""
+    tokens = [tokens_of(name, i) for i in range(len(SIZES[name]))]
+    return ps.from_sequence(tokens, name=name).shuffle(seed=3).filter(bool)
+
+
+def generated() -> ps.Dataset:
+    tokens = [tokens_of("a", i) for i in range(len(SIZES["a"]))]
+    return ps.from_iterable(lambda: iter(tokens), name="a", identity="v1")
+
+
+PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
+    "one source": lambda: documents("a").repeat().pack(LENGTH),
+    "mixture": lambda: mixture().pack(LENGTH),
+    "mixture by tokens": lambda: mixture(unit="tokens").pack(LENGTH),
+    "nested finite mixture": lambda: nested(mixture(stop="first_exhausted")).pack(LENGTH),
+    "nested slice of a mixture": lambda: nested(mixture()[5:44].repeat()).pack(LENGTH),
+    "slice of a mixture": lambda: mixture()[5:44].repeat().pack(LENGTH),
+    "shuffle of a mixture": lambda: mixture().limit(39).shuffle(seed=4).repeat().pack(LENGTH),
+    "sample of a mixture": lambda: mixture().limit(50).sample(30, seed=4).repeat().pack(LENGTH),
+    "repeat_each": lambda: documents("a").repeat_each(3).repeat().pack(LENGTH),
+    "concat": lambda: documents("a").concat(documents("b")).shuffle(seed=4).repeat().pack(LENGTH),
+    "best_fit in windows": lambda: mixture().pack(LENGTH, "best_fit", rows=12),
+    "best_fit of a pass": lambda: (
+        mixture(stop="first_exhausted").pack(LENGTH, "best_fit", overflow="never").repeat()
+    ),
+    "a source in each row": lambda: mixture().pack(LENGTH, rows=12, group_by="__source__"),
+    "shuffled rows": lambda: mixture().pack(LENGTH).limit(30).shuffle(seed=5).repeat(),
+    "mixture of rows": lambda: ps.mix(
+        {name: documents(name).repeat().pack(LENGTH) for name in "ab"}, {"a": 1, "b": 1}, seed=1
+    ),
+    "stream, concat_split": lambda: lists("a").repeat().pack(LENGTH),
+    "stream, first_fit": lambda: lists("a").repeat().pack(LENGTH, "first_fit"),
+    "stream, best_fit": lambda: lists("a").repeat().pack(LENGTH, "best_fit", window=9),
+    "stream of a mixture": lambda: ps.mix(
+        {n: lists(n).repeat() for n in "ab"}, {"a": 1, "b": 1}, seed=1
+    ).pack(LENGTH),
+    "stream without indices": lambda: generated().repeat().pack(LENGTH),
+}
+PADDED: dict[str, Callable[[], ps.Dataset]] = {
+    "padded": lambda: mixture(),
+    "padded shuffle of a mixture": lambda: mixture().limit(39).shuffle(seed=4).repeat(),
+    "padded stream": lambda: lists("a").repeat(),
+}
+
+
+NESTED = {name for name in PIPELINES if name.startswith("nested")}
+MASKED = {name for name in (*PIPELINES, *PADDED) if "stream" in name} | {
+    *("nested slice of a mixture", "slice of a mixture", "shuffle of a mixture"),
+    *("sample of a mixture", "concat", "shuffled rows", "padded shuffle of a mixture"),
+}
+"""Pipelines in which documents cannot be replaced."""
+
+
+def key_of(name: str, document: tuple[str, int]) -> tuple[str, int]:
+    """Return source and index of a document, by the name that the source has in a pipeline."""
+    source, index = document
+    return (f"both/{source}" if name in NESTED and source != "c" else source, index)
+
+
+def pipeline(name: str) -> ps.Dataset:
+    if name in PADDED:
+        return PADDED[name]().batch(global_batch_size=ROWS, collate=Padded())
+    return PIPELINES[name]().batch(global_batch_size=ROWS)
+
+
+def open_run(name: str, ranks: int) -> list[ps.Loader]:
+    ds = pipeline(name)
+    lanes = None if ds.flow.reason_not_indexed is None else ROWS
+    return [ps.Loader(ds, rank=rank, world_size=ranks, lanes=lanes) for rank in range(ranks)]
+
+
+Batch = dict[str, Any]
+
+
+def steps_of(loaders: list[ps.Loader]) -> Iterator[list[Batch]]:
+    """Yield the batches of all ranks, step by step."""
+    return map(list, zip(*map(iter, loaders), strict=True))
+
+
+def rows_of(steps: list[list[Batch]], feature: str) -> list[list[int]]:
+    """Return the rows of steps without padding at their ends, sorted in each step: ranks share them."""
+    return [
+        row
+        for step in steps
+        for row in sorted(
+            np.trim_zeros(row, "b").tolist() for batch in step for row in batch[feature]
+        )
+    ]
+
+
+def trained_tokens(steps: list[list[Batch]]) -> set[int]:
+    """The tokens that carry loss or are seen by attention, and all others but padding."""
+    return {token for row in rows_of(steps, "tokens") for token in row if token}
+
+
+def without(tokens: Any, gone: tuple[str, int]) -> Any:
+    return np.where(np.isin(tokens, tokens_of(*gone)), 0, tokens)
+
+
+def choose(before: list[list[Batch]], rest: list[list[Batch]]) -> tuple[str, int]:
+    """Return a document that was delivered, is being delivered if possible, and will come often."""
+    seen = {document_of(token) for token in trained_tokens(before)}
+    coming = [document_of(token) for token in sorted(trained_tokens(rest))]
+    first = [document_of(t) for row in rows_of(rest[:2], "tokens") for t in row if t]
+    common = [document for document in first if document in seen and document[0] != "c"] or coming
+    return max(common, key=lambda document: (SIZES[document[0]][document[1]], document))
+
+
+@pytest.mark.parametrize("ranks, later", [(1, 2), (2, 1)])
+@pytest.mark.parametrize("name", [*PIPELINES, *PADDED])
+def test_an_excluded_document_is_never_trained_on_again(name: str, ranks: int, later: int) -> None:
+    plain = steps_of(open_run(name, ranks))
+    before, rest = [*islice(plain, BEFORE)], [*islice(plain, BETWEEN + AFTER)]
+    gone = choose(before, rest)
+    tokens = {*tokens_of(*gone)}
+    assert tokens & trained_tokens(before) and tokens & trained_tokens(rest[BETWEEN:])
+
+    loaders = open_run(name, ranks)
+    run = steps_of(loaders)
+    assert rows_of([*islice(run, BEFORE)], "tokens") == rows_of(before, "tokens")
+    key = key_of(name, gone)
+    answers = [loader.exclude([key]) for loader in loaders]
+    assert len({*answers}) == 1 and [(one.source, one.index) for one in answers[0]] == [key]
+    (removal,) = answers[0]
+    assert removal.how == ("masked" if name in MASKED else "replaced")
+    found = [*islice(run, BETWEEN)]
+    states = through_json([loader.state_dict() for loader in loaders])
+
+    resumed = open_run(name, later)
+    for loader in resumed:
+        loader.load_state_dict(states)
+    again = [*islice(steps_of(resumed), AFTER)]
+    assert rows_of(again, "tokens") == rows_of([*islice(run, AFTER)], "tokens")
+    found += again
+    assert not tokens & trained_tokens(found)
+    for batch in (batch for step in found for batch in step):
+        assert ((batch["tokens"] == 0) == (batch["segment_ids"] == 0)).all()
+    if removal.how == "masked":
+        hidden = [
+            [{**batch, "tokens": without(batch["tokens"], gone)} for batch in s] for s in rest
+        ]
+        assert rows_of(found, "tokens") == rows_of(hidden, "tokens")
+        ids = [CausalLM(("labels",))(batch)["labels"] for step in found for batch in step]
+        assert not tokens & {token for labels in ids for token in labels.ravel().tolist()}
+    if (reason := pipeline(name).flow.reason_not_indexed) is not None:
+        assert "stream" in name, reason
+        return
+    assert removal.row == BEFORE * ROWS
+    check_audit(name, key, [loader.state_dict() for loader in resumed])
+
+
+def check_audit(name: str, gone: tuple[str, int], states: list[Any]) -> None:
+    """The audit lists the document after the exclusion as masked, if at all."""
+    plan = pipeline(name).plan.for_state(states)
+    lines = plan.audit(range(BEFORE + BETWEEN + AFTER)).table().to_pylist()
+    mine = [line for line in lines if (line["source"], line["index"]) == gone]
+    assert any(line["step"] < BEFORE for line in mine)
+    for line in lines:
+        is_masked = line["step"] >= BEFORE and (line["source"], line["index"]) == gone
+        assert line["masked"] == is_masked, line
+    assert [(one.source, one.index) for one in plan.removals] == [gone]
+    last = range(plan.position, plan.position + 40)
+    for position in plan.find(*gone, within=last):
+        for sample in plan.at(position):
+            assert sample.masked == ((sample.source, sample.index) == gone)
+
+
+@pytest.mark.parametrize("name", ["slice of a mixture", "mixture", "padded shuffle of a mixture"])
+def test_the_plan_of_a_state_excludes_as_the_loader_does(name: str) -> None:
+    (loader,) = open_run(name, 1)
+    before = [*islice(steps_of([loader]), BEFORE)]
+    gone = document_of(max(trained_tokens(before)))
+    plan = pipeline(name).plan.for_state(through_json(loader.state_dict()))
+    edited = plan.exclude([gone])
+    assert edited.removals == loader.exclude([gone]) and not plan.removals
+    assert loader.exclude([gone]) == () and edited.exclude([gone]).removals == edited.removals
+    (other,) = open_run(name, 1)
+    other.load_state_dict(through_json(edited.state))
+    assert [*rows_of([*islice(steps_of([other]), AFTER)], "tokens")] == rows_of(
+        [*islice(steps_of([loader]), AFTER)], "tokens"
+    )
+    assert other.state_dict() == loader.state_dict()
+    rows = plan.rows().exclude([gone])
+    assert rows.removals == edited.removals and rows.state == edited.state
+
+
+@pytest.mark.parametrize("name", ["mixture", "shuffle of a mixture", "best_fit in windows"])
+def test_a_run_that_goes_back_does_not_train_on_it(name: str) -> None:
+    (loader,) = open_run(name, 1)
+    before = [*islice(steps_of([loader]), BEFORE)]
+    gone = document_of(int(before[2][0]["tokens"][0, 0]))
+    loader.exclude([gone])
+    rest = [*islice(steps_of([loader]), AFTER)]
+    for target in (2, 1):
+        loader.seek(target)
+        again = [*islice(steps_of([loader]), BEFORE - target + AFTER)]
+        hidden = [
+            [{**batch, "tokens": without(batch["tokens"], gone)} for batch in s] for s in before
+        ]
+        assert rows_of(again, "tokens") == rows_of(hidden[target:] + rest, "tokens")
+    plan = pipeline(name).plan.for_state(through_json(loader.state_dict()))
+    assert [removal.row for removal in plan.removals] == [BEFORE * ROWS]
+    lines = plan.audit(range(BEFORE + AFTER)).table().to_pylist()
+    mine = [line for line in lines if (line["source"], line["index"]) == gone]
+    assert mine and all(line["masked"] == (line["step"] >= 1) for line in mine)
+
+
+GROUPED: dict[str, Callable[[], ps.Dataset]] = {
+    "planned": lambda: (
+        mixture().limit(39).shuffle(seed=4).batch_by_tokens(40, collate=Padded()).repeat()
+    ),
+    "in a stream": lambda: lists("a").repeat().bucket_by_length((6, 12), 3, collate=Padded()),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_documents_in_batches_by_length_are_masked(name: str) -> None:
+    plain = [*islice(ps.Loader(GROUPED[name]()), 60)]
+    gone = document_of(int(plain[20]["tokens"][0, 0]))
+    with ps.Loader(GROUPED[name]()) as loader:
+        run = iter(loader)
+        before = [*islice(run, 20)]
+        assert [one.how for one in loader.exclude([gone])] == ["masked"]
+        rest = [*islice(run, 40)]
+    for number, (batch, other) in enumerate(zip(before + rest, plain, strict=True)):
+        hidden = np.isin(other["tokens"], tokens_of(*gone)) & (number >= 20)
+        width = batch["tokens"].shape[1]  # of the longest document that is left
+        for feature in ("tokens", "segment_ids"):
+            kept = np.where(hidden, 0, other[feature])
+            assert (batch[feature] == kept[:, :width]).all() and not kept[:, width:].any()
+    assert gone in {document_of(token) for token in trained_tokens([plain[20:]])}
+
+
+@pytest.mark.slow  # starts processes
+@pytest.mark.parametrize("executor", ["threads", "processes"])
+@pytest.mark.parametrize("name", ["shuffle of a mixture", "stream, best_fit", "padded stream"])
+def test_rows_that_workers_prefetched_are_made_again(name: str, executor: Any) -> None:
+    found = list[list[list[list[int]]]]()
+    for workers in (0, 2):
+        with ps.Loader(pipeline(name), workers=workers, executor=executor, prefetch=8) as loader:
+            run = iter(loader)
+            (*_, last) = islice(run, BEFORE)
+            loader.exclude([document_of(int(last["tokens"][0, 0]))])
+            found.append([batch["tokens"].tolist() for batch in islice(run, 40)])
+    assert found[0] == found[1]
+
+
+def test_all_documents_of_a_source_may_go() -> None:
+    (loader,) = open_run("mixture", 1)
+    run = steps_of([loader])
+    next(run)
+    removals = loader.exclude([("b", index) for index in range(len(SIZES["b"]))])
+    assert {removal.how for removal in removals} == {"masked"}
+    assert {document_of(token)[0] for token in trained_tokens([*islice(run, AFTER)])} == {"a"}
+
+
+def test_a_sample_without_rows_to_mask_it_is_an_error() -> None:
+    ds = mixture().limit(30).shuffle(seed=1).repeat()
+    with ps.Loader(ds) as loader:
+        (*_,) = islice(loader, 40)
+        state = loader.state_dict()
+        with pytest.raises(ps.ConfigError, match="excluded from the start only"):
+            loader.exclude([("a", 1)])
+        assert loader.state_dict() == state
+    batches = {
+        name: documents(name).limit(9).batch(ROWS, collate=Padded()).repeat() for name in "ab"
+    }
+    with ps.Loader(ps.mix(batches, {"a": 1, "b": 1}).limit(20).shuffle().repeat()) as loader:
+        (*_,) = islice(loader, 40)
+        with pytest.raises(ps.ConfigError, match="excluded from the start only"):
+            loader.exclude([("a", 1)])
+    with ps.Loader(lists("a").repeat()) as loader:
+        next(iter(loader))
+        with pytest.raises(ps.ConfigError, match=r"no pack\(\) or Padded builds rows"):
+            loader.exclude([("a", 1)])
+
+
+def test_another_pipeline_keeps_masks_or_says_that_it_cannot() -> None:
+    (loader,) = open_run("shuffle of a mixture", 1)
+    run = steps_of([loader])
+    (*_,) = islice(run, BEFORE)
+    (removal,) = loader.exclude([("a", 3)])
+    assert removal.how == "masked"
+    state = loader.state_dict()
+    rows = mixture().limit(39).shuffle(seed=4).repeat()
+    longer = ps.Loader(rows.pack(2 * LENGTH).batch(global_batch_size=ROWS))
+    longer.load_state_dict(state, on_mismatch="adopt")
+    found = [*islice(steps_of([longer]), AFTER)]
+    assert not {*tokens_of("a", 3)} & trained_tokens(found)
+    unpacked = ps.Loader(rows.batch(global_batch_size=ROWS, collate=list))
+    with pytest.raises(ps.StateError, match="builds no rows that can"):
+        unpacked.load_state_dict(state, on_mismatch="adopt")
+
+
+def test_features_and_loss_masks_of_a_masked_document_are_padding() -> None:
+    samples = [
+        {"input_ids": tokens_of("a", i), "loss_mask": [1] * len(tokens_of("a", i))}
+        for i in range(len(SIZES["a"]))
+    ]
+    ds = ps.from_sequence(samples, name="a").filter(bool).repeat()
+    for build in (
+        ds.pack(64, features=("input_ids", "loss_mask"), eos=9).batch(2),
+        ds.batch(2, collate=Padded()),
+    ):
+        with ps.Loader(build) as loader:
+            run = iter(loader)
+            next(run)
+            loader.exclude([("a", 5)])
+            for batch in islice(run, 30):
+                hidden = batch["segment_ids"] == 0
+                assert not batch["loss_mask"][hidden].any()
+                assert not batch["input_ids"][hidden].any()
+                assert not np.isin(batch["input_ids"], tokens_of("a", 5)).any()
+
+
+def test_a_mixture_file_over_token_files(tmp_path: Path) -> None:
+    for name in "ab":
+        tokens = [[*tokens_of(name, i), 1] for i in range(len(SIZES[name]))]
+        np.save(tmp_path / f"{name}.npy", np.concatenate(tokens).astype(np.uint32))
+    path = tmp_path / "mixture.yaml"
+    path.write_text(
+        "seed: 1\npack: {length: 32}\nglobal_batch_size: 4\n"
+        "sources:\n  a: {path: a.npy, eos: 1, weight: 2}\n  b: {path: b.npy, eos: 1, weight: 1}\n"
+    )
+    ds = ps.load(path)
+    loaders = [ps.Loader(ds, rank=rank, world_size=2) for rank in range(2)]
+    run = steps_of(loaders)
+    before = [*islice(run, BEFORE)]
+    tokens = {token for row in rows_of(before, "tokens") for token in row if token > 1}
+    gone = document_of(max(tokens))
+    for loader in loaders:
+        loader.exclude([gone])
+    states = through_json([loader.state_dict() for loader in loaders])
+    one = ps.Loader(ps.load(path))
+    one.load_state_dict(states)
+    rest = [*islice(steps_of([one]), AFTER)]
+    assert not {*tokens_of(*gone)} & trained_tokens(rest)
+    lines = ds.plan.for_state(one.state_dict()).audit(range(BEFORE, BEFORE + AFTER)).table()
+    assert all(
+        line["masked"] for line in lines.to_pylist() if (line["source"], line["index"]) == gone
+    )
