@@ -914,10 +914,10 @@ def _batch_globally(dataset: Dataset, size: int | Schedule, world_size: int) -> 
     tail, shared = tail_of(dataset.flow), shares_batches(dataset.flow)
     if not tail.batches:
         return dataset.batch(global_batch_size=size)
-    if isinstance(size, Schedule):
+    if isinstance(size, Schedule) or rows_by_step(dataset.flow):
         raise ConfigError(
-            "Loader(global_batch_size=Schedule(...)): the dataset has batches already; leave out "
-            ".batch(...)"
+            "Loader(global_batch_size=...): the dataset has batches already, and one of the two is "
+            "a Schedule; leave out .batch(...), or this option"
         )
     size = check_int(size, "global_batch_size={}", 1)
     rows_of_rank(size, world_size)

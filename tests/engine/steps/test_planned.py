@@ -629,7 +629,7 @@ def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: st
             try:
                 loader.set_weights({"a": 2, "d": 0})
             except ConfigError as error:
-                if "packed again" in str(error):
+                if "packed again" in str(error) or "another length" in str(error):
                     refused += 1
                     assert [loader.keys() for _ in run] == coming
             else:
@@ -637,7 +637,7 @@ def test_an_earlier_end_of_the_pass_packs_no_row_again_that_was_given(passes: st
                 plan = ds.plan.for_state(loader.state_dict())
                 assert told(plan, 0, taken) == past
                 assert [loader.keys() for _ in run] == told(plan, taken, plan.size or 0)
-    assert refused and done
+    assert refused and (done or passes == "skipped")  # skipped rows fix the length of a pass
 
 
 def test_what_is_left_out_brings_nothing_before_what_was_given() -> None:

@@ -204,6 +204,30 @@ def test_row_lengths_and_batches_change_together(case: str) -> None:
     assert sum(plan.counts(step=14, unit="tokens").values()) == tokens
 
 
+@pytest.mark.parametrize("change", ["weights", "exclude", "seek", "load"])
+@pytest.mark.parametrize("every", [1, 2])
+def test_changes_at_every_step_keep_the_planned_batches(change: str, every: int) -> None:
+    """At a border they went on with the batches before it."""
+    for ranks in (1, 2):
+        loaders, out = open_ranks(numbers(), ranks), list[Counter[Key]]()
+        while len(out) < 12:
+            if len(out) % every == 0:
+                for loader in loaders:
+                    if change == "weights":
+                        loader.set_weights({"a": 2, "b": 1})
+                    elif change == "exclude":
+                        loader.exclude([("a", len(out))])
+                    elif change == "seek":
+                        loader.seek(len(out))
+                    else:
+                        loader.load_state_dict(through_json(loader.state_dict()))
+            out += take(loaders, 1)
+        assert [each.total() for each in out] == sizes_of(RAMP, 12)
+        plan = numbers().batch(global_batch_size=RAMP).plan
+        plan = plan.for_state(through_json(loaders[0].state_dict()))
+        assert [Counter(s.key for s in plan.at(step=step)) for step in range(12)] == out
+
+
 def test_loss_tokens_follow_the_steps_of_a_ramp() -> None:
     length, ramp = RAMPS["tokens"]
     loader = ps.Loader(packed(length), global_batch_size=ramp)
@@ -301,7 +325,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     ),
     "batches before": (
         lambda: open_ranks(numbers().batch(4), 1),
-        "the dataset has batches already",
+        "has batches already",
     ),
     "no loader": (
         lambda: [*islice(numbers().batch(global_batch_size=RAMP), 1)],

@@ -156,7 +156,7 @@ class Packing(RowBuilder):
             for name in ("open_rows", "window", "max_segments")
             if getattr(self, name) is not None
         ]
-        if self.overflow == "crop":
+        if isinstance(self.overflow, str) and self.overflow == "crop":  # pyright: ignore[reportUnnecessaryIsInstance]
             self._check_crop()
         for option in ("overflow", "rows"):
             windows = option == "rows" and self.method == "concat_split" and self.group_by == SOURCE

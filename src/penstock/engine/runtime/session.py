@@ -202,13 +202,16 @@ class Session:
         if self._unchanged is None:
             self._unchanged = before
         try:
+            self._cross_border()
+            crossed = self.out
             found = change()
             self._unchanged = before["_unchanged"]
         except BaseException:
             self.__dict__ = before
             raise
-        if (out := before["out"]) is not self.out:
-            out.stream.close()
+        for out in {id(out): out for out in (before["out"], crossed)}.values():
+            if out is not self.out:
+                out.stream.close()
         return found
 
     def _open_at(
@@ -440,16 +443,18 @@ class Session:
 
     def begin_next_stage(self) -> bool:
         """Take other batches if the run stands where they begin; return whether it does."""
-        if self.sharding.stop is None or (row := self.row) != self.sharding.stop:
+        if self.sharding.stop is None or self.row != self.sharding.stop:
             return False
-
-        def change() -> None:
-            self._begin_stage(self.step_log.next_step(row))
-            self.records = StepLog(self.records, None).continue_with(self._record, row).records
-            self._replace_open(*self._open_at(row))
-
-        self._change(change)
+        self._change(lambda: None)
         return True
+
+    def _cross_border(self) -> None:
+        """Take other batches if the run stands where they begin, before any other change."""
+        if self.sharding.stop is None or (row := self.row) != self.sharding.stop:
+            return
+        self._begin_stage(self.step_log.next_step(row))
+        self.records = StepLog(self.records, None).continue_with(self._record, row).records
+        self._replace_open(*self._open_at(row))
 
     def _log_jump(self, row: int, record: StepRecord) -> None:
         """Log that rows are skipped, or that the run goes back and delivers some again.
