@@ -65,8 +65,9 @@ def run(ranks_at: Callable[[int], int], kills: set[int]) -> tuple[list[Step], An
             ps.Loader(rows(weights), global_batch_size=BATCHES, rank=rank, world_size=ranks)
             for rank in range(ranks)
         ]
-        for loader in loaders if state is not None else []:
-            loader.load_state_dict(state, on_mismatch)
+        if state:
+            for loader in loaders:
+                loader.load_state_dict(state, on_mismatch)
         return loaders, [*map(iter, loaders)]
 
     loaders, its = begin(0)

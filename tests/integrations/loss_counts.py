@@ -118,7 +118,7 @@ def main() -> None:
         numbers.append(int(number))
         return number
 
-    trainer._get_num_items_in_batch = record
+    trainer._get_num_items_in_batch = record  # pyright: ignore[reportAttributeAccessIssue]
     trainer.train()
     table = trainer.accelerator.unwrap_model(trainer.model).table.weight.tolist()
     Path(folder, f"{way}-{rank}.json").write_text(json.dumps([numbers, len(gathers), table]))

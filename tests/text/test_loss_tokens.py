@@ -122,8 +122,9 @@ def test_the_number_equals_a_count_of_the_batches_of_all_ranks(seed: int) -> Non
     for _ in range(2):  # the second run resumes the first on other ranks
         ranks = pick(1, 2, 3)
         loaders = [ps.Loader(ds, rank=rank, world_size=ranks, **options) for rank in range(ranks)]
-        for loader in loaders if state is not None else ():
-            loader.load_state_dict(state)
+        if state:
+            for loader in loaders:
+                loader.load_state_dict(state)
         iterators, expected, counts = [iter(loader) for loader in loaders], [], list[int]()
         while len(counts) < STEPS + 3:
             steps = pick(1, 2, 3)

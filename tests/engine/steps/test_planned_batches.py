@@ -258,7 +258,7 @@ def test_weights_change_within_a_ramp() -> None:
 @examples(40)
 @given(st.data())
 def test_random_ramps_cut_the_rows_of_a_run(data: st.DataObject) -> None:
-    unit = data.draw(st.sampled_from(["steps", "tokens"]))
+    unit: Any = data.draw(st.sampled_from(["steps", "tokens"]))
     borders = sorted(data.draw(st.sets(st.integers(1, 20 if unit == "steps" else 900), max_size=4)))
     batches = data.draw(st.lists(st.integers(1, 5), min_size=len(borders) + 1, max_size=5))
     ramp = ps.Schedule(
