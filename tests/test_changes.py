@@ -159,7 +159,7 @@ CASES = {
 def parts_of(value: Any, keys: list[Any], samples: tuple[ps.Sample, ...] | None) -> Any:
     """The content of a row: its key, or source, epoch, index and place of each token.
 
-    `samples` are the documents of a packed row, of which some are masked: they are padding.
+    `samples` are the documents of a packed row, some of them masked as padding.
     """
     if samples is None:
         return keys

@@ -24,7 +24,7 @@ LENGTH, ROWS, STEPS, ACCUMULATED, VOCABULARY, RATE = 24, 4, 5, 2, 30, 0.5
 
 
 class Documents:
-    """Documents, some of which are learned only in part."""
+    """Documents; some are learned only in part."""
 
     def __init__(self) -> None:
         rng = np.random.default_rng(5)

@@ -343,7 +343,7 @@ def share_loader(
     try:
         host, process = socket.gethostname(), os.getpid()
         members: list[Any] = [[host, process, address]]
-        # Over one dimension after the other, from the last: the order is then that of the mesh.
+        # Over one dimension after the other, from the last: the order is then the one of the mesh.
         groups = [peers]
         if hasattr(peers, "mesh_dim_names"):
             groups = [peers.get_group(dimension) for dimension in reversed(range(peers.ndim))]

@@ -417,6 +417,22 @@ def of_pass(loader: ps.Loader) -> Counter[tuple[str, int]]:
     return Counter((name, index) for _ in loader for name, _, index in loader.keys())
 
 
+def passes_of(ds: ps.Dataset, count: int) -> list[Counter[tuple[str, int]]]:
+    with ps.Loader(ds) as loader:
+        return [of_pass(loader) for _ in range(count)]
+
+
+def go_to(loader: ps.Loader, ds: ps.Dataset, after: int, begun: str) -> list[list[Key]]:
+    """Take some whole passes and a part of the next; return the items of that part."""
+    with ps.Loader(ds) as other:
+        per_pass = sum(1 for _ in other)
+    steps(loader, after * per_pass)
+    count = {"between": 0, "within": 2, "at the end": per_pass}[begun]
+    if after and not count:
+        assert of_pass(loader) == Counter()
+    return steps(loader, count)
+
+
 @pytest.mark.parametrize("begun", ["between", "within", "at the end"])
 @pytest.mark.parametrize("after", [0, 1])
 @pytest.mark.parametrize("other", OTHERS)
@@ -426,16 +442,9 @@ def test_passes_after_an_adoption_are_those_of_the_new_pipeline(
 ) -> None:
     """They kept the length of the former mixture below a shuffle, a repeat or another mixture."""
     before, now = (OVER[over](mixed) for mixed in OTHERS[other])
+    wanted = passes_of(now, after + 4)
     with ps.Loader(before) as loader:
-        per_pass = sum(1 for _ in loader)
-    with ps.Loader(now) as loader:
-        wanted = [of_pass(loader) for _ in range(after + 4)]
-    with ps.Loader(before) as loader:
-        steps(loader, after * per_pass)
-        count = {"between": 0, "within": 2, "at the end": per_pass}[begun]
-        if after and not count:
-            assert of_pass(loader) == Counter()
-        past = steps(loader, count)
+        past = go_to(loader, before, after, begun)
         state = loader.state_dict()
     with ps.Loader(now) as loader:
         try:
@@ -466,16 +475,9 @@ def test_passes_after_other_weights_are_those_of_a_pipeline_with_these_weights(
     over: str, stop: str, after: int, begun: str
 ) -> None:
     before, now = (OVER[over](two(stop, a=weight, b=1)) for weight in (1, 3))
+    wanted = passes_of(now, after + 4)
     with ps.Loader(before) as loader:
-        per_pass = sum(1 for _ in loader)
-    with ps.Loader(now) as loader:
-        wanted = [of_pass(loader) for _ in range(after + 4)]
-    with ps.Loader(before) as loader:
-        steps(loader, after * per_pass)
-        count = {"between": 0, "within": 2, "at the end": per_pass}[begun]
-        if after and not count:
-            assert of_pass(loader) == Counter()
-        steps(loader, count)
+        go_to(loader, before, after, begun)
         try:
             loader.set_weights({"a": 3, "b": 1})
         except ps.ConfigError:

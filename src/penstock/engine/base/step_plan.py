@@ -97,13 +97,15 @@ def iter_equal_steps(
     EqualSteps(step=4, row=10, rows=4, length=16)
     """
     while True:
-        many, length = rows.number_at(step, tokens), lengths.number_at(step, tokens)
-        yield EqualSteps(step, row, many, length)
-        found = (plan.steps_until_next(step, tokens, many * length) for plan in (rows, lengths))
-        if not (until := [steps for steps in found if steps is not None]):
+        batch_size, length = rows.number_at(step, tokens), lengths.number_at(step, tokens)
+        yield EqualSteps(step, row, batch_size, length)
+        plans = (rows, lengths)
+        ends = [plan.steps_until_next(step, tokens, batch_size * length) for plan in plans]
+        if not (known := [steps for steps in ends if steps is not None]):
             return
-        steps = min(until)
-        step, row, tokens = step + steps, row + steps * many, tokens + steps * many * length
+        steps = min(known)
+        step, row = step + steps, row + steps * batch_size
+        tokens += steps * batch_size * length
 
 
 def resolve_rows(rows: NumberPlan, lengths: NumberPlan) -> RowsByStep:
@@ -112,6 +114,6 @@ def resolve_rows(rows: NumberPlan, lengths: NumberPlan) -> RowsByStep:
     >>> resolve_rows(NumberPlan(((0, 2), (33, 4)), "tokens"), NumberPlan(((0, 8),)))
     ((0, 2), (3, 4))
     """
-    found = [*iter_equal_steps(rows, lengths)]
-    changed = [now for before, now in pairwise(found) if before.rows != now.rows]
-    return ((0, found[0].rows), *((each.step, each.rows) for each in changed))
+    stages = [*iter_equal_steps(rows, lengths)]
+    changed = [now for before, now in pairwise(stages) if before.rows != now.rows]
+    return ((0, stages[0].rows), *((stage.step, stage.rows) for stage in changed))

@@ -45,10 +45,10 @@ class LengthPlan(NumberPlan):
             tokens: the tokens that the rows before have room for.
         """
         assert self.rows is not None
-        found = iter_equal_steps(NumberPlan(self.rows), self, row, step, tokens)
+        stages = iter_equal_steps(NumberPlan(self.rows), self, row, step, tokens)
         return tuple(
             (now.row, before.length)
-            for before, now in pairwise(found)
+            for before, now in pairwise(stages)
             if before.length != now.length
         )
 

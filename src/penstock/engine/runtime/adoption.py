@@ -58,15 +58,17 @@ class Adoption:
         base, saved, before = self.base, self.saved, self.changes
         if self.indexed:
             before = keep_row_lengths(base, saved, saved.pipeline, before)
-        found = adopt_state(base, before, saved.mixtures, saved.epoch, positions, saved.row_counts)
-        changes = found.edits
+        adopted = adopt_state(
+            base, before, saved.mixtures, saved.epoch, positions, saved.row_counts
+        )
+        changes = adopted.edits
         if regrouped:
             start = 0 if saved.pass_sizes is None else saved.pass_sizes.start(saved.epoch)
             row = start + parse_cursor_int(self.cursors[0])
             changes = keep_changes(changes, before, row, base)
         else:
             require_adopted_passes(base, changes, before, saved.epoch)
-        migration = Migration(found.streams, saved.lanes or 1, saved.epoch)
+        migration = Migration(adopted.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
 
     def with_other_rows(self, changes: Changes) -> Changes:
@@ -80,22 +82,13 @@ class Adoption:
         """Return the changes of a run whose next pass is one of the new pipeline, and that pass;
         None within a pass.
         """
-        base, saved, rows, sizes = (
-            self.base,
-            self.saved,
-            self.saved.row_counts,
-            self.saved.pass_sizes,
-        )
+        saved, given = self.saved, (self.base, self.changes, self.saved.mixtures)
         if not self.indexed:
-            begins = all(cursor is None for cursor in self.cursors.values())
-            found = (
-                begin_streams_with_next_pass(base, self.changes, saved.mixtures, rows)
-                if begins
-                else None
-            )
-            return found, saved.epoch
+            if any(cursor is not None for cursor in self.cursors.values()):
+                return None, saved.epoch
+            return begin_streams_with_next_pass(*given, saved.row_counts), saved.epoch
+        sizes = saved.pass_sizes
         until = None if sizes is None else find_next_pass(sizes, saved.epoch, saved.position)
         if sizes is None or until is None:
             return None, saved.epoch
-        found = begin_with_next_pass(base, self.changes, saved.mixtures, rows, sizes, until)
-        return found, until
+        return begin_with_next_pass(*given, saved.row_counts, sizes, until), until

@@ -57,8 +57,8 @@ class FormerPassesOp(UnaryOp):
         return self.input.locate(positions + self._shift)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        first = max(low, self._first)
-        return self.input.find(leaf, index, first + self._shift, high + self._shift) - self._shift
+        self._require_known(low)
+        return self.input.find(leaf, index, low + self._shift, high + self._shift) - self._shift
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self._require_known(start)

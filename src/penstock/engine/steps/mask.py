@@ -129,7 +129,7 @@ class MaskOp(UnaryOp):
 
 
 class MaskedStream(UnaryStream):
-    """The samples of a stream, of which some are masked."""
+    """The samples of a stream; some are masked."""
 
     def __init__(self, stream: Stream, masks: CompiledMasks) -> None:
         self._input, self._masks = stream, masks
