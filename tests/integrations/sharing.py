@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 import penstock as ps
 from penstock.integrations.shared_reader import SharedLoader
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have ignored it
 SIZES = {0: 40, 1: 3_000_000, 2: 7}
 
 

@@ -434,13 +434,16 @@ class Planned(RuleBasedStateMachine):
             self.rows, self.adopted = self.made(1), True
         except (IndexError, ps.IndexedError, ConfigError) as error:
             # A row that was selected is there no longer; tokens that nobody counted; nothing is left to repeat.
-            assert not isinstance(error, ConfigError) or "is empty" in str(error), error
+            empty = ("is empty", "fewer than that; leave it out", "less than one of its")
+            assert not isinstance(error, ConfigError) or any(e in str(error) for e in empty), error
             self.tree = before[0]
             return
         self.open((len(self.loaders), self.size // len(self.loaders)))
         found = self.loaders
         try:
             self.go_to(states, on_mismatch="adopt")
+            if any("follows the new pipeline" in note for note in found[0].warnings):
+                raise ps.StateError("no plan describes the past of a run that begins with a pass")
         except PenstockError as error:
             moved = "shuffle" in self.above() and (
                 self.excluded or self.rows.plan.size != before[1].plan.size
@@ -454,6 +457,8 @@ class Planned(RuleBasedStateMachine):
             )
             allowed = (
                 *NOT_ADOPTED,
+                "no plan describes the past",
+                "the mixture would have another length",
                 *["packed"] * packs,
                 *["the last delivered samples of this pass"] * passes,
             )
