@@ -527,6 +527,7 @@ class Planned(RuleBasedStateMachine):
             mix is None
             or self.edited
             or any(part[0] == "spoiled" for part in self.parts())
+            or any(name == "unique_fraction" and value for name, value in mix[3])  # fewer rows
             or (size is not None and self.at > size)
         ):
             return
