@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from ...errors import StateError
 from ...types import Path
@@ -42,11 +43,15 @@ def mask_documents(tree: Step, masks: tuple[DocumentMask, ...]) -> Step:
     """Return the tree with documents masked; streams mask them before they form rows."""
     if tree.reason_not_indexed is None:
         return change_rows(tree, lambda rows: MaskDocuments(rows, masks))
+    # A stream reads what its buffers hold again when it goes on, so the masks cover that too.
+    everywhere = tuple(replace(mask, row=0) for mask in masks)
 
     def mask(step: Step, group: Step | None) -> Step:
         group = _find_documents(step) or group
         if step is group:
-            return step.with_children(tuple(MaskDocuments(below, masks) for below in step.children))
+            return step.with_children(
+                tuple(MaskDocuments(below, everywhere) for below in step.children)
+            )
         return step.with_children(tuple(mask(child, group) for child in step.children))
 
     return mask(tree, None)
