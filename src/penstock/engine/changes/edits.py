@@ -239,7 +239,7 @@ def own_pass(tree: Step, path: Path) -> bool:
 
 def _without(step: Step, builder: Builder, edits: Sequence[Exclude], path: Path = ()) -> Step:
     """Return the tree without samples, which the outermost orders of single sources leave out."""
-    if step.is_order and not step.repeats_each and (found := single_source(step, path)):
+    if step.is_order and not step.excludes_below and (found := single_source(step, path)):
         source = builder.leaf(*found).name
         mine = [edit for edit in edits if edit.source == source]
         if not mine:

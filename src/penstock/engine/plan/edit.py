@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any, cast
+
+import numpy as np
 
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
+from ...types import MAX_POSITION
 from ..changes.edits import Edit, Exclude
 from ..steps.mask import DocumentMask
 from ..steps.op import Op
 from .records import Removal, RemovalKind, Sample
+
+_FAR = 1 << 16  # rows that are searched where no position tells what is pending
 
 
 def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:
@@ -24,11 +30,14 @@ def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:
     return tuple(found.values())
 
 
-def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
+def find_source_position(
+    op: Op, leaf: int, name: str, position: int, top: bool = True, pending: bool = False
+) -> int:
     """Return the position of a source after which nothing was delivered.
 
     `top`: a pass of the run takes one pass of the op. At the beginning of a pass of a mixture, each
-    input is at the beginning of a pass of its own (`Op.before`).
+    input is at the beginning of a pass of its own (`Op.before`). `pending`: return the position
+    before which nothing will be delivered instead.
     """
     if position == 0:
         return 0
@@ -38,12 +47,44 @@ def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool 
         if leaf not in below.op.leaves or below.first or below.again:
             continue
         if top or not below.replays:
-            return find_source_position(below.op, leaf, name, below.position, top and op.one_pass)
+            start = below.position - below.pending * pending
+            return find_source_position(below.op, leaf, name, start, top and op.one_pass, pending)
     raise ConfigError(
         f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice, "
         "a limit or a shorter input beside it gives its samples again, so they can be excluded "
         "from the start only; edit the plan before the run begins"
     )
+
+
+def split_by_first_row(edit: Exclude, rows: Op, leaf: int) -> list[Exclude]:
+    """Return the exclusion in parts: the samples that the rows from its row on hold come later."""
+    first = edit.row or 0
+    stop = _find_settled_row(rows, leaf, edit, first)
+    parts = dict[int, list[int]]()
+    for index in edit.indices:
+        found = rows.find(leaf, np.asarray([index]), first, stop)
+        parts.setdefault(int(found[-1]) + 1 if len(found) else first, []).append(index)
+    return [replace(edit, row=row, indices=tuple(part)) for row, part in sorted(parts.items())]
+
+
+def _find_settled_row(rows: Op, leaf: int, edit: Exclude, first: int) -> int:
+    """Return a row from which on nothing that was drawn before an exclusion is delivered."""
+
+    def pending(row: int) -> int:
+        try:
+            return find_source_position(rows, leaf, edit.source, row, pending=True)
+        except ConfigError:  # within a pass of a shuffle of several sources
+            return -1
+
+    row, more = first, 1
+    while (start := pending(row)) < edit.since:
+        if start < 0 and rows.passes is not None:
+            row = rows.passes.at(row).stop
+            start = pending(row)
+        if start >= edit.since or more > (_FAR if start < 0 else MAX_POSITION >> 2):
+            break
+        row, more = first + more, 2 * more
+    return row
 
 
 def group_by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

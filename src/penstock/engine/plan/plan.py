@@ -36,7 +36,7 @@ from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import find_source_position, group_by_source, list_removals
+from .edit import find_source_position, group_by_source, list_removals, split_by_first_row
 from .questions import Questions
 from .records import Removal, Sample
 
@@ -453,7 +453,16 @@ class Plan(Questions, Generic[D]):
                 "tokens and packed rows depend on all samples of these sources; exclude the samples "
                 "some steps later, or exclude others"
             )
-        return found
+        parts = [
+            part
+            for edit in edits
+            for part in (
+                split_by_first_row(edit, found._rows_op, self._leaf(edit.source))
+                if isinstance(edit, Exclude) and edit.source not in masks
+                else [edit]
+            )
+        ]
+        return found if parts == edits else self._edited(*parts)
 
     def _has_the_past_of(self, other: Plan[D]) -> bool:
         """Compare with another plan: delivered samples and changes of mixtures are equal."""

@@ -36,6 +36,7 @@ class Before(NamedTuple):
 
     `ahead`: later positions may still deliver drawn samples. `first`: no earlier one ever does.
     `replays`: a later pass may deliver the same positions again. `again`: an earlier pass did.
+    `pending`: later positions may still deliver so many of the last drawn samples.
     """
 
     op: Op
@@ -44,6 +45,7 @@ class Before(NamedTuple):
     first: int = 0
     replays: bool = False
     again: bool = False
+    pending: int = 0
 
 
 class Op(SummedStep):

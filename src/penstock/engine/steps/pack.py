@@ -211,6 +211,9 @@ class PackOp(PackedOp):
             self.fold, made.sizes, self.key, place, self.multiple, of, self.group_count
         )
 
+    def settled(self, position: int) -> int:
+        return self._below.start(self.passes.at(position).epoch)
+
     def locate(self, positions: Ints) -> ProvenanceRows:
         epoch, place = self.passes.split(positions)
         parts = list[ProvenanceRows]()

@@ -339,6 +339,11 @@ class WindowPackOp(PackedOp):
             return self._before(position)
         return self._holding(self._needed(position) - 1).document + 1
 
+    def settled(self, position: int) -> int:
+        if self._begins(position):
+            return self._before(position)
+        return self._holding(self._start(position)).document
+
     def _begins(self, row: int) -> bool:
         """Return whether a pass begins with a row."""
         return row == (0 if self.passes is None else self.passes.at(row).start)
@@ -351,9 +356,9 @@ class WindowPackOp(PackedOp):
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
-        begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document
         found = [index[:0]]
-        for document in self.input.find(leaf, index, begin, self.drawn(high)).tolist():
+        documents = self.input.find(leaf, index, self.settled(low), self.drawn(high))
+        for document in documents.tolist():
             token, size = self._where(document)
             if size:
                 found.append(self._rows_of(At(document, token), size))

@@ -61,6 +61,10 @@ class PackedOp(Groups):
         """Return the number of samples below that determine the groups before a position."""
         raise NotImplementedError
 
+    def settled(self, position: int) -> int:
+        """Return the number of samples below that no group from a position on holds."""
+        raise NotImplementedError
+
     row_length: int | None = None
     """The tokens of a row; None of batches."""
 
@@ -150,6 +154,7 @@ class PackedOp(Groups):
     def _another(self, rows: ProvenanceRows) -> Any:
         """Another document of a source, to show the form of one that cannot be read."""
         size = len(self.lengths.by_leaf[int(rows.leaf[0])])
+        rows = replace(rows, marks={node: rows.marks[node] for node in rows.marks if node != HOLE})
         for step in range(1, 17):
             with suppress(SampleFailure):
                 return self.input.values(replace(rows, index=(rows.index + step) % size))[0]
@@ -171,7 +176,8 @@ class PackedOp(Groups):
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)
-        yield Before(self.input, self.drawn(position), not begins)
+        drawn = self.drawn(position)
+        yield Before(self.input, drawn, not begins, pending=drawn - self.settled(position))
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None

@@ -170,8 +170,9 @@ class Reorder(RandomStep, OrderStep):
         return isinstance(self.order, Repeat | Replay) and self.input.repeats_source
 
     @property
-    def repeats_each(self) -> bool:
-        return isinstance(self.order, RepeatEach)
+    def excludes_below(self) -> bool:
+        is_endless_gap = isinstance(self.order, Gap) and self.input.is_endless
+        return is_endless_gap or isinstance(self.order, RepeatEach)
 
     @property
     def keeps_passes(self) -> bool:

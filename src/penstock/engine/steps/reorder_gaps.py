@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...types import Ints
+from ...types import Ints, Order
 from ..base.passes import Passes
 from ..orders import Gap, Skips
 from .mask import MaskOp
@@ -24,9 +24,11 @@ _FEW = 1 << 8  # skipped positions that are looked at as quickly as they are cou
 class GapOp(PassOp):
     """Each pass without some places in a row."""
 
-    keeps_order = True
-
     order: Gap
+
+    def __init__(self, input: Op, order: Order, key: int) -> None:
+        super().__init__(input, order, key)
+        self.keeps_order = input.size is None
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         first, last = self.order.down(np.asarray([low, high - 1]), self.input.size, self.key)[

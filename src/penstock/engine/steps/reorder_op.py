@@ -9,6 +9,7 @@ from math import lcm
 
 import numpy as np
 
+from ...errors import ConfigError
 from ...types import Ints, Json, Order, Path
 from ..base.rows import ProvenanceRows
 from ..orders import (
@@ -138,7 +139,11 @@ class PassOp(OrderOp):
 
     @property
     def period(self) -> int:
-        assert self.size is not None
+        if self.size is None:
+            raise ConfigError(
+                "a skip, a stride or an order of yours over an endless source leaves no passes in "
+                "which samples can be found or excluded; put that step before repeat()"
+            )
         return self.size
 
 

@@ -63,7 +63,8 @@ class RepeatEachOp(OrderOp):
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         below, left = divmod(position, self.order.n)
-        yield Before(self.input, below + (left > 0), ahead or left > 0)
+        begun = left > 0
+        yield Before(self.input, below + begun, ahead or begun, pending=int(begun))
 
     @property
     def period(self) -> int:

@@ -183,8 +183,8 @@ class Step(ABC):
         return False
 
     @property
-    def repeats_each(self) -> bool:
-        """True if copies of each sample lie side by side, so that exclusions apply to the input."""
+    def excludes_below(self) -> bool:
+        """True for an order whose input leaves out the excluded samples of a single source."""
         return False
 
     @cached_property
