@@ -312,14 +312,14 @@ def exclude_from_run(session: Session, keys: Keys) -> tuple[Removal, ...]:
         ConfigError: a source does not exist; or no step can replace or mask its samples.
         IndexError: an index does not exist.
     """
-    before = session.changes
+    before, entries = session.changes, None
     if session.group is None:
         changes = _mask_in_stream(session.compiled_base, before, session.step, keys)
     else:
         plan = EnginePlan(session.compiled_base, lambda flow: flow, section=session.section)
-        changes = plan.find_exclusions(session.state(), keys)
+        changes, entries = plan.find_exclusions(session.state(), keys)
     if changes:
-        session.add_changes(changes)
+        session.add_changes(changes, entries)
     return _list_new(before, changes)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 
 from ...errors import StateError
 from ...types import Path
@@ -43,14 +42,13 @@ def mask_documents(tree: Step, masks: tuple[DocumentMask, ...]) -> Step:
     """Return the tree with documents masked; streams mask them before they form rows."""
     if tree.reason_not_indexed is None:
         return change_rows(tree, lambda rows: MaskDocuments(rows, masks))
-    # A stream reads what its buffers hold again when it goes on, so the masks cover that too.
-    everywhere = tuple(replace(mask, row=0) for mask in masks)
 
+    # A changed stream reads again what its buffers hold, so the masks cover that too.
     def mask(step: Step, group: Step | None) -> Step:
         group = _find_documents(step) or group
         if step is group:
             return step.with_children(
-                tuple(MaskDocuments(below, everywhere) for below in step.children)
+                tuple(MaskDocuments(below, masks, by_row=False) for below in step.children)
             )
         return step.with_children(tuple(mask(child, group) for child in step.children))
 

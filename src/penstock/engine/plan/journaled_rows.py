@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -45,6 +45,18 @@ class JournaledRows:
         rows = self.locate(maybe)
         places = np.repeat(maybe, np.diff(rows.firsts()))
         return np.unique(places[(rows.leaf == leaf) & (rows.index == index)])
+
+    def find_undelivered(self, excluded: Mapping[str, Sequence[int]]) -> set[SampleDraw]:
+        """Return the draws to deliver that excluded samples were to replace."""
+        draws, numbers = set[SampleDraw](), {leaf.name: leaf.number for leaf in self.leaves}
+        for draw, entry in self.entries.items():
+            if entry.used in excluded.get(draw.source, ()) and draw.source in numbers:
+                leaf, index = numbers[draw.source], np.asarray([draw.index])
+                rows = self.op.locate(self.op.find(leaf, index, 0, self.position))
+                same = (rows.leaf == leaf) & (rows.index == draw.index) & (rows.epoch == draw.epoch)
+                if not same.any():
+                    draws.add(draw)
+        return draws
 
     def count_extra(self, position: int) -> Ints:
         """Count the samples of each leaf delivered beyond those drawn before a position.

@@ -35,7 +35,13 @@ from ..steps.reorder import Reorder
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
-from ..streams.journal import journal_from_json, journal_to_json
+from ..streams.journal import (
+    JournalEntry,
+    SampleDraw,
+    journal_from_json,
+    journal_to_json,
+    without_replacements,
+)
 from .edit import find_source_position, group_by_source, list_removals, split_by_first_row
 from .questions import Questions
 from .records import Removal, Sample
@@ -386,7 +392,7 @@ class Plan(Questions, Generic[D]):
             if self._body is not None and source in self._maskable
         }
         try:
-            return self._replace_samples(left, masks)
+            return self._replace_samples(left, masks)._release(self, left)
         except ConfigError:
             if not masks:
                 raise
@@ -398,17 +404,31 @@ class Plan(Questions, Generic[D]):
                 if source not in masks:
                     raise
                 plan = plan._edited(masks[source])
-        return plan
+        return plan._release(self, left)
 
-    def find_exclusions(self, state: Mapping[str, Any], keys: Keys) -> tuple[Edit, ...]:
+    def _release(self, before: Plan[D], left: Mapping[str, tuple[int, ...]]) -> Self:
+        """Return the plan whose next bad samples are replaced by others than these."""
+        draws = before._replaced_rows.find_undelivered(left)
+        if self._body is None or not draws:
+            return self
+        journal = journal_to_json(without_replacements(self._entries, draws))
+        body = replace(self._body, journal=journal)
+        return self._copy(self._base, self._edits, body, self._records)
+
+    def find_exclusions(
+        self, state: Mapping[str, Any], keys: Keys
+    ) -> tuple[tuple[Edit, ...], Mapping[SampleDraw, JournalEntry]]:
         """Return the changes by which `exclude` leaves out samples of the run with this state.
+
+        The second value is the journal of the run from there on.
 
         Args:
             state: the state of one rank.
             keys: the samples.
         """
         plan = self._for_states([state])
-        return plan.exclude(keys)._edits[len(plan._edits) :]
+        found = plan.exclude(keys)
+        return found._edits[len(plan._edits) :], found._entries
 
     @cached_property
     def _maskable(self) -> frozenset[str]:

@@ -47,7 +47,14 @@ from ..streams.budget import Budget
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
 from ..streams.function_call import Leaf
 from ..streams.job import Executor
-from ..streams.journal import Journal, describe_missing_journals, journal_from_json, journal_to_json
+from ..streams.journal import (
+    Journal,
+    JournalEntry,
+    SampleDraw,
+    describe_missing_journals,
+    journal_from_json,
+    journal_to_json,
+)
 from ..streams.rank_sharding import make_rank_sharding
 from ..streams.stream import Stream
 from .adoption import Adoption
@@ -746,11 +753,18 @@ class Session:
 
     # ------------------------------------------------------------ changes and failures
 
-    def add_changes(self, edits: Sequence[Edit]) -> None:
-        """Continue at this position with more changes, which keep what was delivered."""
+    def add_changes(
+        self, edits: Sequence[Edit], entries: Mapping[SampleDraw, JournalEntry] | None = None
+    ) -> None:
+        """Continue at this position with more changes, which keep what was delivered.
+
+        `entries` is the journal from there on, if it changes.
+        """
         cursor, changes = self.out.cursor(), (*self.changes, *edits)
 
         def apply() -> None:
+            if entries is not None:
+                self.journal = Journal(self.setting.on_error, self.setting.max_errors, entries)
             self.flow = self._apply_changes(changes)
             opened, out = self._open_at(cursor)
             self.changes = changes

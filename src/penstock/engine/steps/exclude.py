@@ -128,9 +128,9 @@ class ExcludeSamplesOp(UnaryOp):
 
     keeps_order = True
 
-    def __init__(self, input: Op, gaps: Gaps) -> None:
+    def __init__(self, input: Op, gaps: Gaps, index: Ints) -> None:
         super().__init__(input)
-        self.gaps, self.source = gaps, input.source
+        self.gaps, self.index, self.source = gaps, index, input.source
 
     def locate(self, positions: Ints) -> ProvenanceRows:
         return self.input.locate(self.gaps.down(positions))
@@ -161,9 +161,8 @@ class ExcludeSamplesOp(UnaryOp):
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.input, int(self.gaps.down(np.asarray([position]))[0]), ahead)
 
-    @property
-    def since(self) -> int:
-        return max(self.gaps.since)
+    def excluded(self) -> Iterator[tuple[int, Ints]]:
+        yield self.input.leaves[0], self.index
 
     @property
     def alike(self) -> bool:
@@ -206,7 +205,7 @@ class ExcludeSamples(OrderStep):
             return below
         index, since = _find_earliest(self.indices, self.since)
         find = partial(_find_gaps, below, leaf.number, index, since)
-        return ExcludeSamplesOp(below, Gaps(leaf.name, below.period, self.since, find))
+        return ExcludeSamplesOp(below, Gaps(leaf.name, below.period, self.since, find), index)
 
 
 def _find_earliest(indices: Sequence[Sequence[int]], since: Sequence[int]) -> tuple[Ints, Ints]:

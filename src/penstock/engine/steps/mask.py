@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from ...errors import DataError
 from ...types import Flags, Ints, Json, Path
 from ..base.passes import Passes
 from ..base.rows import HOLE, ProvenanceRows
 from ..base.shown import counted
 from ..packing import Missing
 from ..streams.chunk_cursors import Chunk
-from ..streams.function_call import Leaf
+from ..streams.function_call import Leaf, SampleFailure, to_list
 from ..streams.shared_reader import PassCounts
 from ..streams.stream import Stream, UnaryStream
 from ..streams.stream_opener import StreamOpener
-from .op import Op, Standing, UnaryOp
+from .op import Op, Standing, UnaryOp, iter_reads
 from .seek import At
 from .step import Builder, UnaryStep, Written
 from .tokens import Lengths
+
+_TRIES = 16  # documents that may show the form of one
 
 
 @dataclass(frozen=True)
@@ -67,12 +71,29 @@ class CompiledMasks:
             masked |= here
         return masked
 
+    def excluded(self) -> Iterator[tuple[int, Ints]]:
+        """Yield the leaves, and the masked indices of each."""
+        return ((leaf, indices) for leaf, (indices, _) in self._by_leaf.items())
+
     def find_items(self, rows: ProvenanceRows) -> list[bool]:
         """Return which items hold a masked sample, wherever they are."""
         masked = self.find(rows)
         if not masked.any():
             return [False] * len(rows)
         return np.logical_or.reduceat(masked, rows.firsts()[:-1]).tolist()
+
+
+def read_similar(input: Op, row: ProvenanceRows, start: int) -> Any:
+    """Read a document near a missing one in its source, `start` from it, to show its form."""
+    (size,) = {len(op.source) for op in iter_reads(input) if op.leaf == row.leaf[0] and op.source}
+    marks = {node: row.marks[node] for node in row.marks if node != HOLE}
+    for step in range(start, _TRIES + 1):
+        with suppress(SampleFailure):
+            return input.values(replace(row, index=(row.index + step) % size, marks=marks))[0]
+    raise DataError(
+        f"a document and the {_TRIES} after it in its source cannot be read, so rows that lack "
+        "it have no form; see whether the source is corrupted"
+    )
 
 
 def mark_masked(rows: ProvenanceRows, masked: Flags) -> ProvenanceRows:
@@ -99,18 +120,31 @@ class MaskOp(UnaryOp):
         return mark_masked(rows, self.masks.find(rows, positions if self._by_row else None))
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
-        values = self.input.values(rows)
         if self.depth or HOLE not in rows.marks:
-            return values
-        holes = rows.marks[HOLE].tolist()
+            return self.input.values(rows)
+        masked = rows.marks[HOLE] > 0
+        try:
+            values = to_list(self.input.values(rows))
+        except Exception:  # a masked document need not be readable
+            left = np.flatnonzero(~masked)
+            shown = iter(self.input.values(rows.take(left)) if len(left) else [])
+            values = [
+                read_similar(self.input, rows.slice(i, i + 1), 0) if is_masked else next(shown)
+                for i, is_masked in enumerate(masked.tolist())
+            ]
         return [
-            Missing(value) if hole else value for value, hole in zip(values, holes, strict=True)
+            Missing(value) if hole else value
+            for value, hole in zip(values, masked.tolist(), strict=True)
         ]
 
     def stream(self, opening: StreamOpener, laps: PassCounts) -> Stream:
-        if self.indexed:
+        if self._by_row:
             return opening.open_positions(self, laps)
         return MaskedStream(opening.open(self.input, laps), self.masks)
+
+    def excluded(self) -> Iterator[tuple[int, Ints]]:
+        yield from self.masks.excluded()
+        yield from self.input.excluded()
 
     @property
     def passes(self) -> Passes | None:
@@ -157,9 +191,10 @@ class MaskedStream(UnaryStream):
 
 @dataclass(frozen=True)
 class MaskDocuments(UnaryStep):
-    """Mask documents in the rows of a run, each from a row on."""
+    """Mask documents in the rows of a run, each from a row on; or wherever a stream reads them."""
 
     masks: tuple[DocumentMask, ...]
+    by_row: bool = True
 
     def describe(self) -> dict[str, Json]:
         return {"mask": [mask.to_json() for mask in self.masks]}
@@ -197,4 +232,4 @@ class MaskDocuments(UnaryStep):
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
         below = builder.op(self.input, seed, path)
-        return MaskOp(below, CompiledMasks(self.masks, builder.leaves), below.indexed)
+        return MaskOp(below, CompiledMasks(self.masks, builder.leaves), self.by_row)

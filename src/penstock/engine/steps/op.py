@@ -234,10 +234,10 @@ class Op(SummedStep):
         assert self.size is not None
         return self.size
 
-    @property
-    def since(self) -> int:
-        """The first position to which all exclusions apply."""
-        return max((each.since for each in self.inputs), default=0)
+    def excluded(self) -> Iterator[tuple[int, Ints]]:
+        """Yield leaves and indices of their samples that are excluded from some position on."""
+        for each in self.inputs:
+            yield from each.excluded()
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -337,6 +337,14 @@ class Groups(UnaryOp):
     @property
     def leaf(self) -> int | None:
         return None
+
+
+def iter_reads(op: Op) -> Iterator[Op]:
+    """Yield the sources of an op."""
+    if not op.inputs:
+        yield op
+    for each in op.inputs:
+        yield from iter_reads(each)
 
 
 def last_samples(root: Op, position: int, ends: bool = False) -> dict[int, Json]:

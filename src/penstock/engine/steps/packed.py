@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
@@ -11,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import DataError
 from ...types import Fold, Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ROW_LENGTH, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
 from ..packing import Apart, Missing, PieceColumns, PlannedPieces
-from ..streams.function_call import SampleFailure, to_list
+from ..streams.function_call import to_list
 from .batch import BatchOp
-from .op import UNKNOWN, Before, Groups, Op, Standing
+from .mask import read_similar
+from .op import UNKNOWN, Before, Groups, Op, Standing, iter_reads
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
@@ -124,7 +123,7 @@ class PackedOp(Groups):
             shown = next((found[i] for i in range(a, b) if i in found), None)
             for i in range(a, b):
                 if i not in found and shown is None:
-                    shown = self._another(rows.slice(i, i + 1))
+                    shown = read_similar(self.input, rows.slice(i, i + 1), 1)
                 values.append(found[i] if i in found else Missing(shown))
         return values
 
@@ -133,7 +132,7 @@ class PackedOp(Groups):
         """The sources of the documents of each leaf: an input packed by known lengths only reads
         them.
         """
-        return {int(op.leaf or 0): op.source for op in _reads(self.input)}
+        return {int(op.leaf or 0): op.source for op in iter_reads(self.input)}
 
     def _spans(self, rows: ProvenanceRows) -> DocumentSpans | None:
         """Return the places of documents; None if they do not lie end to end."""
@@ -150,18 +149,6 @@ class PackedOp(Groups):
                 return None
             found.append(spans)
         return join_spans(found, order)
-
-    def _another(self, rows: ProvenanceRows) -> Any:
-        """Another document of a source, to show the form of one that cannot be read."""
-        size = len(self.lengths.by_leaf[int(rows.leaf[0])])
-        rows = replace(rows, marks={node: rows.marks[node] for node in rows.marks if node != HOLE})
-        for step in range(1, 17):
-            with suppress(SampleFailure):
-                return self.input.values(replace(rows, index=(rows.index + step) % size))[0]
-        raise DataError(
-            "pack: a document and the 16 after it in its source cannot be read; see whether the "
-            "source is corrupted"
-        )
 
     # ------------------------------------------------------------ questions
 
@@ -191,14 +178,6 @@ class PackedOp(Groups):
     @property
     def alike(self) -> bool:
         return False
-
-
-def _reads(op: Op) -> Iterator[Op]:
-    """The sources below."""
-    if not op.inputs:
-        yield op
-    for each in op.inputs:
-        yield from _reads(each)
 
 
 def ranks(input: Op, names: Sequence[str]) -> Ints:

@@ -72,7 +72,6 @@ class CompiledStep:
         """
         raise NotImplementedError
 
-    @property
-    def since(self) -> int:
-        """The first position to which all exclusions apply. Replacements come from there on."""
+    def excluded(self) -> Iterable[tuple[int, Ints]]:
+        """Yield leaves and indices of their excluded samples, which replace no others."""
         raise NotImplementedError

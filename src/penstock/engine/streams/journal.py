@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -115,6 +115,16 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
         if draw not in journal or journal[draw].at is None:
             journal[draw] = entry
     return journal
+
+
+def without_replacements(
+    entries: Mapping[SampleDraw, JournalEntry], draws: Container[SampleDraw]
+) -> dict[SampleDraw, JournalEntry]:
+    """Return a journal in which the replacements of some draws are to be chosen again."""
+    return {
+        draw: replace(entry, used=None, at=None, parts=None) if draw in draws else entry
+        for draw, entry in entries.items()
+    }
 
 
 def describe_missing_journals(saved: Sequence[Any]) -> list[str]:

@@ -27,6 +27,7 @@ from .journal import Journal, JournalEntry, SampleDraw, describe_draw, item_to_j
 
 TRIES = 16
 """Other samples that are tried as a replacement."""
+_CHOICES = 1 << 12  # positions that are looked at, those of excluded samples too
 _ENDLESS_RANGE = 1 << 20  # positions of an endless zip among which another tuple is chosen
 
 
@@ -43,11 +44,10 @@ class LeafReplacement:
     leaves: Sequence[Leaf]
 
     def choose(self, draw: SampleDraw, number: int) -> int:
-        """Return the position for a try. Positions that exclusions may precede are not used."""
+        """Return the position for a try."""
         assert self.step is not None
         size = self.step.size or _ENDLESS_RANGE
-        first = -(-self.step.since // size) * size
-        return first + derive_key(draw.source, draw.epoch, draw.index, number) % size
+        return derive_key(draw.source, draw.epoch, draw.index, number) % size
 
     def locate(self, position: int, draw: SampleDraw) -> ProvenanceRows:
         """Return the item at a position, as if drawn in the epoch of a draw."""
@@ -103,6 +103,10 @@ class Quarantine:
             for leaf, step, above in self._indexed.places()
         }
 
+    @cached_property
+    def _excluded(self) -> list[tuple[int, Ints]]:
+        return [] if self._indexed is None else [*self._indexed.excluded()]
+
     def repair(self, unit: WorkUnit) -> WorkUnit:
         """Replace the known bad draws of a unit; over a stream, leave their items out."""
         if unit.values is None:
@@ -157,10 +161,17 @@ class Quarantine:
         replacement, entry = self._replacements[leaf], self.journal.entries[draw]
         if entry.at is not None:
             return replacement.replacement(entry.at, entry, draw, item)
-        for number in range(TRIES):
+        bad = 0
+        for number in range(_CHOICES):
             position = replacement.choose(draw, number)
             rows = replacement.replacement(position, entry, draw, item)
-            if not self._find_bad(rows):
+            if self._is_excluded(rows):
+                continue
+            if self._find_bad(rows):
+                bad += 1
+                if bad == TRIES:
+                    break
+            else:
                 of_leaf = rows.index[rows.leaf == leaf]
                 used = int((of_leaf if len(of_leaf) else rows.index)[0])
                 located = replacement.locate(position, draw)
@@ -172,6 +183,13 @@ class Quarantine:
             "fix or remove the bad samples of this source; the error of this sample: "
             f"{entry.error}",
             where=describe_draw(draw),
+        )
+
+    def _is_excluded(self, rows: ProvenanceRows) -> bool:
+        """Return whether a run that excluded samples would deliver one of them again."""
+        return any(
+            bool(np.isin(rows.index[rows.leaf == leaf], index).any())
+            for leaf, index in self._excluded
         )
 
     def _find_bad(self, rows: ProvenanceRows) -> list[int]:
