@@ -14,6 +14,7 @@ from ...types import MAX_POSITION
 from ..changes.edits import Edit, Exclude
 from ..steps.mask import DocumentMask
 from ..steps.op import Op
+from .journaled_rows import JournaledRows
 from .records import Removal, RemovalKind, Sample
 
 _FAR = 1 << 16  # rows that are searched where no position tells what is pending
@@ -56,13 +57,14 @@ def find_source_position(
     )
 
 
-def split_by_first_row(edit: Exclude, rows: Op, leaf: int) -> list[Exclude]:
-    """Return the exclusion in parts: the samples that the rows from its row on hold come later."""
+def split_by_first_row(edit: Exclude, rows: JournaledRows, leaf: int) -> list[Exclude]:
+    """Return the exclusion in parts: the samples that rows from its row on still hold come later."""
     first = edit.row or 0
-    stop = _find_settled_row(rows, leaf, edit, first)
+    stop = _find_settled_row(rows.op, leaf, edit, first)
     parts = dict[int, list[int]]()
     for index in edit.indices:
-        found = rows.find(leaf, np.asarray([index]), first, stop)
+        drawn = rows.op.find(leaf, np.asarray([index]), first, stop)
+        found = rows.find(leaf, index, drawn, range(first, stop))
         parts.setdefault(int(found[-1]) + 1 if len(found) else first, []).append(index)
     return [replace(edit, row=row, indices=tuple(part)) for row, part in sorted(parts.items())]
 

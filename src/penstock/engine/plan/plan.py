@@ -477,7 +477,7 @@ class Plan(Questions, Generic[D]):
             part
             for edit in edits
             for part in (
-                split_by_first_row(edit, found._rows_op, self._leaf(edit.source))
+                split_by_first_row(edit, found._replaced_rows, self._leaf(edit.source))
                 if isinstance(edit, Exclude) and edit.source not in masks
                 else [edit]
             )
