@@ -504,7 +504,10 @@ class Plan(Questions, Generic[D]):
         Inputs that left the mixture, and passes of another length, are not included.
         """
         last, told = packed_before(self._op, at) or range(at - 1, at), list[Any]()
-        for ask in (lambda: self.counts(at), lambda: [*self.at(slice(last.start, last.stop))]):
+        for ask in (
+            lambda: self._given(at).samples.tolist(),
+            lambda: [*self.at(slice(last.start, last.stop))],
+        ):
             with suppress(StateError):
                 told.append(ask())
         return told
