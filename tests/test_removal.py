@@ -397,3 +397,64 @@ def test_a_mixture_file_over_token_files(tmp_path: Path) -> None:
     assert all(
         line["masked"] for line in lines.to_pylist() if (line["source"], line["index"]) == gone
     )
+
+
+# ---------------------------------------------------------------- bad samples
+
+
+def refuse_thirds(document: list[int]) -> list[int]:
+    if document_of(document[0])[1] % 3 == 1:
+        raise ValueError("bad")
+    return document
+
+
+def bad_documents(name: str) -> ps.Dataset:
+    tokens = [tokens_of(name, i) for i in range(12)]
+    return ps.from_sequence(tokens, name=name).map(refuse_thirds)
+
+
+def bad_mixture() -> ps.Dataset:
+    both = ps.mix({name: bad_documents(name) for name in "ab"}, {"a": 2, "b": 1}, seed=1)
+    return both.limit(36).shuffle(seed=1).repeat()
+
+
+WITH_BAD: dict[str, Callable[[], ps.Dataset]] = {
+    "samples": lambda: bad_documents("a").shuffle(seed=1).repeat(),
+    "padded": lambda: bad_documents("a").shuffle(seed=1).repeat().batch(1, collate=Padded()),
+    "padded mixture": lambda: bad_mixture().batch(1, collate=Padded()),
+    "stream": lambda: bad_mixture().pack(LENGTH, "first_fit"),
+}
+
+
+def tokens_in(item: Any) -> set[int]:
+    if isinstance(item, dict):
+        return {*item["tokens"][item["segment_ids"] > 0].tolist()}
+    return {*item}
+
+
+@pytest.mark.parametrize("name", WITH_BAD)
+@pytest.mark.parametrize("before", [1, 5, 11])
+def test_an_excluded_sample_replaces_no_bad_one(name: str, before: int) -> None:
+    replaced = 0
+    for index in (2, 5, 8, 11):
+        with ps.Loader(WITH_BAD[name](), on_error="quarantine", max_errors=99) as loader:
+            run = iter(loader)
+            (*_,) = islice(run, before)
+            loader.exclude([("a", index)])
+            again = ps.Loader(WITH_BAD[name](), on_error="quarantine", max_errors=99)
+            again.load_state_dict(through_json(loader.state_dict()))
+            gone = {*tokens_of("a", index)}
+            items = [*islice(run, 20)]
+            assert not any(gone & tokens_in(item) for item in items)
+            assert [*map(tokens_in, islice(again, 20))] == [*map(tokens_in, items)]
+            replaced += len(loader.journal)
+    assert replaced
+
+
+@pytest.mark.parametrize("name", ["padded mixture", "stream"])
+def test_a_bad_document_may_be_masked(name: str) -> None:
+    with ps.Loader(WITH_BAD[name](), on_error="quarantine", max_errors=99) as loader:
+        run = iter(loader)
+        (*_,) = islice(run, 3)
+        assert {removal.how for removal in loader.exclude([("a", 1), ("a", 4)])} == {"masked"}
+        assert all(tokens_in(item) is not None for item in islice(run, 60))

@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain, islice
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,6 @@ import penstock as ps
 from helpers import numbers, through_json
 from penstock.engine.base.seams import world
 from penstock.engine.steps.read import Read
-from penstock.engine.streams.journal import SampleDraw
-from penstock.engine.streams.quarantine import LeafReplacement
 from penstock.types import Ints, Json
 from trees import begun
 
@@ -439,15 +436,6 @@ def test_a_stream_is_opened_again_where_storage_failed(monkeypatch: pytest.Monke
     monkeypatch.setattr(world.sched, "sleep", lambda _: None)
     with ps.Loader(ps.from_iterable(stream_that_fails_once(), name="s"), lanes=1) as run:
         assert list(run) == list(range(20))
-
-
-@pytest.mark.parametrize("since, first", [(0, 0), (1, 10), (10, 10), (11, 20)])
-def test_what_takes_a_place_is_of_the_first_pass_that_was_not_begun(since: int, first: int) -> None:
-    """The pass in which a mixture took over is not whole."""
-    among: Any = SimpleNamespace(size=10, since=since)
-    draws = [SampleDraw("a", 0, index) for index in range(50)]
-    found = {LeafReplacement(among, 0, ()).choose(draw, 0) for draw in draws}
-    assert found == set(range(first, first + 10))
 
 
 class Wordless(Exception):
