@@ -7,12 +7,15 @@ without the exclusion, so other documents keep their places where the document i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from hypothesis import event, given, note
+from hypothesis import strategies as st
 
 import penstock as ps
 from helpers import through_json
@@ -458,3 +461,243 @@ def test_a_bad_document_may_be_masked(name: str) -> None:
         (*_,) = islice(run, 3)
         assert {removal.how for removal in loader.exclude([("a", 1), ("a", 4)])} == {"masked"}
         assert all(tokens_in(item) is not None for item in islice(run, 60))
+
+
+# ---------------------------------------------------------------- random pipelines
+
+LATER = 45
+"""Items that a random run delivers after the removal."""
+
+Change = Callable[[ps.Dataset, int], ps.Dataset]
+
+
+def keep_most(document: Any) -> bool:
+    return int(document[0]) // 100 % 5 != 2
+
+
+def halve(document: Any) -> list[Any]:
+    middle = len(document) // 2
+    return [document[:middle], document[middle:]] if middle else [document]
+
+
+DOCUMENT_STEPS: dict[str, Change] = {
+    "shuffle": lambda ds, n: ds.shuffle(seed=n),
+    "window": lambda ds, n: ds.shuffle(seed=n, window=n),
+    "repeat": lambda ds, n: ds.repeat(),
+    "repeat twice": lambda ds, n: ds.repeat(2),
+    "repeat the first pass": lambda ds, n: ds.repeat(2, reshuffle=False),
+    "copies": lambda ds, n: ds.repeat_each(n),
+    "limit": lambda ds, n: ds.limit(9 * n),
+    "slice": lambda ds, n: ds[n : n + 9],
+    "skip": lambda ds, n: ds.skip(n),
+    "map": lambda ds, n: ds.map(np.asarray),
+    "fixed": lambda ds, n: ds.limit(9 * n).shuffle(seed=n).repeat(),
+    "select": lambda ds, n: ds.limit(9 * n).sample(5 * n, seed=n),
+}
+"""Steps that keep a dataset indexed."""
+STREAM_STEPS: dict[str, Change] = {
+    "filter": lambda ds, n: ds.filter(keep_most),
+    "pieces": lambda ds, n: ds.flat_map(halve),
+    "buffer": lambda ds, n: ds.shuffle_buffer(2 * n, seed=n),
+}
+ROW_BUILDERS: dict[str, Change] = {
+    "concat_split": lambda ds, n: ds.pack(LENGTH),
+    "segments": lambda ds, n: ds.pack(LENGTH, max_segments=n),
+    "sources apart": lambda ds, n: ds.pack(LENGTH, group_by="__source__"),
+    "first_fit": lambda ds, n: ds.pack(LENGTH, "first_fit", open_rows=n),
+    "truncate": lambda ds, n: ds.pack(LENGTH, "first_fit", long="truncate"),
+    "best_fit": lambda ds, n: ds.pack(LENGTH, "best_fit"),
+    "windows": lambda ds, n: ds.pack(LENGTH, "best_fit", rows=4 + n),
+    "never": lambda ds, n: ds.pack(LENGTH, "best_fit", overflow="never", window=5 * n),
+    "crop": lambda ds, n: ds.pack(LENGTH, "best_fit", overflow="crop", window=5 * n),
+    "nested": lambda ds, n: ds.pack(LENGTH, "first_fit").pack(3 * LENGTH, features=("tokens",)),
+    "by tokens": lambda ds, n: ds.batch_by_tokens(40, collate=Padded()),
+    "by length": lambda ds, n: ds.bucket_by_length((6, 12), n, collate=Padded()),
+    "lists by tokens": lambda ds, n: ds.batch_by_tokens(40, collate=list),
+    "lists by length": lambda ds, n: ds.bucket_by_length((6, 12), n, collate=list),
+    "batches": lambda ds, n: ds.batch(n, collate=list).repeat_each(2),
+    "padded batches": lambda ds, n: ds.batch(n, collate=Padded()).repeat_each(2),
+    "documents": lambda ds, n: ds,
+}
+ROW_STEPS: dict[str, Change] = {
+    "limit": lambda ds, n: ds.limit(10 * n),
+    "shuffle": lambda ds, n: ds.shuffle(seed=n),
+    "repeat": lambda ds, n: ds.repeat(),
+    "copies": lambda ds, n: ds.repeat_each(n),
+    "buffer": lambda ds, n: ds.shuffle_buffer(n, seed=n),
+    "filter": lambda ds, n: ds.filter(lambda row: True),
+}
+
+
+class Pipeline(NamedTuple):
+    """A dataset, its steps, and whether its items are batches of rows."""
+
+    dataset: ps.Dataset
+    steps: tuple[str, ...]
+    are_batches: bool
+
+
+def repeat(ds: ps.Dataset) -> ps.Dataset:
+    """Return an endless dataset."""
+    with suppress(ps.ConfigError):
+        return ds.repeat()
+    return ds
+
+
+def apply(draw: Any, ds: ps.Dataset, steps: dict[str, Change], most: int) -> tuple[Any, list[str]]:
+    """Return a dataset after some random steps that it can have, and their names."""
+    names = list[str]()
+    for name in draw(st.lists(st.sampled_from(sorted(steps)), max_size=most)):
+        with suppress(ps.ConfigError, ps.IndexedError):
+            ds = steps[name](ds, n := draw(st.integers(2, 4)))
+            names.append(f"{name} {n}")
+    return ds, names
+
+
+@st.composite
+def pipelines(draw: st.DrawFn) -> Pipeline:
+    """Random pipelines of documents: indexed ones, and streams."""
+    is_stream = draw(st.booleans())
+    steps = DOCUMENT_STEPS | STREAM_STEPS if is_stream else DOCUMENT_STEPS
+
+    def source(name: str) -> tuple[ps.Dataset, list[str]]:
+        kind = draw(st.sampled_from(["store", "store", "lists"]))
+        tokens = [tokens_of(name, i) for i in range(9 + len(SIZES[name]) % 4)]
+        store = ps.from_tokens(np.concatenate(tokens), np.cumsum([0, *map(len, tokens)]), name=name)
+        ds = ps.from_sequence(tokens, name=name) if kind == "lists" else store
+        ds, names = apply(draw, ds, steps, 2)
+        return ds, [f"{name} = {kind}", *names]
+
+    def mix(inputs: dict[str, tuple[ps.Dataset, list[str]]]) -> tuple[ps.Dataset, list[str]]:
+        weights = {name: draw(st.integers(1, 4)) for name in inputs}
+        stop: Any = draw(st.sampled_from(["restart", "first_exhausted", "all_exhausted"]))
+        ds = ps.mix({name: ds for name, (ds, _) in inputs.items()}, weights, seed=1, stop=stop)
+        return ds, [*(step for _, names in inputs.values() for step in names), f"{weights} {stop}"]
+
+    def build(ds: ps.Dataset) -> ps.Dataset:
+        with suppress(ps.ConfigError, ps.IndexedError):
+            return ROW_BUILDERS[builder](ds, n)
+        return ds.pack(LENGTH)
+
+    shape = draw(st.sampled_from(["one", "mixture", "mixture", "nested", "mixture of rows"]))
+    builder = draw(st.sampled_from(sorted(ROW_BUILDERS)))
+    n = draw(st.integers(1, 4))
+    ds, names = source("a")
+    if shape == "mixture of rows":
+        other, more = source("b")
+        ds, names = mix({"a": (build(repeat(ds)), names), "b": (build(repeat(other)), more)})
+    else:
+        if shape != "one":
+            ds, names = mix({"a": (ds, names), "b": source("b")})
+        if shape == "nested":
+            ds, more = apply(draw, ds, steps, 2)
+            ds, names = mix({"both": (ds, names + more), "c": source("c")})
+        ds, more = apply(draw, ds, steps, 3)
+        ds = repeat(ds) if (is_repeated := draw(st.booleans())) else ds
+        ds = build(ds)
+        names += [*more, f"repeated {is_repeated}"]
+    ds, more = apply(draw, ds, ROW_STEPS, 2)
+    are_batches = draw(st.booleans())
+    ds = ds.batch(n, collate=list) if are_batches else ds
+    return Pipeline(ds, (*names, f"{builder} {n}", *more), are_batches)
+
+
+def read_rows(pipeline: Pipeline, item: Any) -> list[set[tuple[str, int]]]:
+    """Return the documents with tokens in each row of an item that carry loss."""
+
+    def tokens(value: Any) -> Iterator[int]:
+        if isinstance(value, dict):
+            yield from value["tokens"][value["segment_ids"] > 0].ravel().tolist()
+        elif isinstance(value, list | np.ndarray):
+            for each in value:
+                yield from tokens(each)
+        else:
+            yield int(value)
+
+    rows = item if pipeline.are_batches else [item]
+    return [{document_of(token) for token in tokens(row) if token} for row in rows]
+
+
+def deliver(pipeline: Pipeline, loader: ps.Loader, items: int) -> list[list[set[tuple[str, int]]]]:
+    """Return the documents in the rows of the next items, over passes; fewer if the run ends."""
+    found = list[list[set[tuple[str, int]]]]()
+    with suppress(ps.ConfigError):  # a limited run ends with its first pass
+        for _ in range(items):  # passes
+            found += [read_rows(pipeline, item) for item in islice(loader, items - len(found))]
+            if len(found) == items:
+                break
+    return found
+
+
+@pytest.mark.hypothesis  # `make soak` runs what is marked so
+@given(pipelines(), st.integers(1, 12), st.booleans(), st.data())
+def test_no_row_from_the_named_one_on_has_a_removed_document(
+    pipeline: Pipeline, before: int, several: bool, data: st.DataObject
+) -> None:
+    ds = pipeline.dataset
+    is_indexed = ds.flow.reason_not_indexed is None
+    lanes = None if is_indexed else data.draw(st.sampled_from([1, 1, 3]))
+    note(f"{pipeline.steps} {lanes}")
+    loader, plain = ps.Loader(ds, lanes=lanes), ps.Loader(ds, lanes=lanes)
+    try:
+        past = deliver(pipeline, loader, before)
+        without_removal = deliver(pipeline, plain, before + LATER)
+    except ps.DataError:  # a mixture without a sample
+        return
+    documents = sorted({one for item in without_removal for row in item for one in row})
+    if len(past) < before or len(without_removal) < before + 2 or not documents:
+        return
+    near = sorted(
+        {one for item in without_removal[before - 2 : before + 3] for row in item for one in row}
+    )
+    chosen = st.sampled_from(near or documents)
+    gone = data.draw(st.lists(chosen, min_size=1, max_size=4 if several else 1, unique=True))
+    names = {name.rsplit("/")[-1]: name for name in ds.sources}
+    state = loader.state_dict()
+    try:
+        removals = loader.exclude([(names[source], index) for source, index in gone])
+    except ps.ConfigError:
+        event("an error")
+        assert loader.state_dict() == state
+        return
+    found = deliver(pipeline, loader, 2)
+    resumed = ps.Loader(ds, lanes=lanes)
+    resumed.load_state_dict(through_json(loader.state_dict()))
+    found += (rest := deliver(pipeline, loader, LATER - len(found)))
+    assert deliver(pipeline, resumed, len(rest)) == rest
+
+    begin = sum(map(len, past)) if is_indexed else before
+    rows = (
+        [row for item in found for row in item]
+        if is_indexed
+        else [{one for row in item for one in row} for item in found]
+    )
+    for removal in removals:
+        document = removal.source.rsplit("/")[-1], removal.index
+        holding = [begin + i for i, row in enumerate(rows) if document in row]
+        event(f"{'indexed' if is_indexed else 'stream'}, {removal.how}, {removal.row > begin}")
+        assert all(row < removal.row for row in holding), (removal, begin, holding)
+        assert removal.row in (begin, *(row + 1 for row in holding)), (removal, begin, holding)
+    keys = {(names[source], index) for source, index in gone}
+    assert {(removal.source, removal.index) for removal in removals} == keys
+
+    if {removal.how for removal in removals} == {"masked"} and "nested" not in str(pipeline.steps):
+        others = [[row - {*gone} for row in item] for item in without_removal[before:]]
+        assert found == others[: len(found)]
+    if is_indexed:
+        plan = ds.plan.for_state(through_json(loader.state_dict())).rows()
+        assert plan.removals == removals
+        is_whole = not {"crop", "truncate"}.intersection(" ".join(pipeline.steps).split())
+        for position, row in enumerate(rows, begin):
+            samples = [sample for sample in plan.at(position) if not sample.masked]
+            planned = {(one.source.rsplit("/")[-1], one.index) for one in samples}
+            assert row == planned if is_whole else row <= planned
+        last = begin + len(rows)
+        for removal in removals:
+            within = range(min(removal.row or 0, last), last)
+            for position in plan.find(removal.source, removal.index, within=within):
+                assert all(
+                    s.masked
+                    for s in plan.at(position)
+                    if s.key[::2] == (removal.source, removal.index)
+                )
