@@ -36,8 +36,7 @@ from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
 from ..streams.journal import (
-    JournalEntry,
-    SampleDraw,
+    Entries,
     journal_from_json,
     journal_to_json,
     without_replacements,
@@ -417,7 +416,7 @@ class Plan(Questions, Generic[D]):
 
     def find_exclusions(
         self, state: Mapping[str, Any], keys: Keys
-    ) -> tuple[tuple[Edit, ...], Mapping[SampleDraw, JournalEntry]]:
+    ) -> tuple[tuple[Edit, ...], Entries]:
         """Return the changes by which `exclude` leaves out samples of the run with this state.
 
         The second value is the journal of the run from there on.

@@ -48,9 +48,8 @@ from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
 from ..streams.function_call import Leaf
 from ..streams.job import Executor
 from ..streams.journal import (
+    Entries,
     Journal,
-    JournalEntry,
-    SampleDraw,
     describe_missing_journals,
     journal_from_json,
     journal_to_json,
@@ -753,9 +752,7 @@ class Session:
 
     # ------------------------------------------------------------ changes and failures
 
-    def add_changes(
-        self, edits: Sequence[Edit], entries: Mapping[SampleDraw, JournalEntry] | None = None
-    ) -> None:
+    def add_changes(self, edits: Sequence[Edit], entries: Entries | None = None) -> None:
         """Continue at this position with more changes, which keep what was delivered.
 
         `entries` is the journal from there on, if it changes.

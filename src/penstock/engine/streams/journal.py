@@ -52,6 +52,9 @@ class JournalEntry:
     omitted: int | None = None
 
 
+Entries: TypeAlias = Mapping[SampleDraw, JournalEntry]
+
+
 class Journal:
     """The bad draws of a run, of at most `most` samples."""
 
@@ -59,7 +62,7 @@ class Journal:
         self,
         policy: OnError = "quarantine",
         most: int = 0,
-        entries: Mapping[SampleDraw, JournalEntry] | None = None,
+        entries: Entries | None = None,
     ):
         self.policy, self.max_samples, self.entries = policy, most, dict(entries or {})
         self._samples = {(draw.source, draw.index, draw.part) for draw in self.entries}
@@ -77,7 +80,7 @@ class Journal:
         self.entries[draw] = JournalEntry(error, omitted=omitted)
 
 
-def journal_to_json(entries: Mapping[SampleDraw, JournalEntry]) -> list[dict[str, Any]]:
+def journal_to_json(entries: Entries) -> list[dict[str, Any]]:
     """Return a journal as plain JSON, sorted by source, epoch and index."""
     return [
         {
@@ -118,7 +121,7 @@ def journal_from_json(saved: Iterable[Any]) -> dict[SampleDraw, JournalEntry]:
 
 
 def without_replacements(
-    entries: Mapping[SampleDraw, JournalEntry], draws: Container[SampleDraw]
+    entries: Entries, draws: Container[SampleDraw]
 ) -> dict[SampleDraw, JournalEntry]:
     """Return a journal in which the replacements of some draws are to be chosen again."""
     return {
