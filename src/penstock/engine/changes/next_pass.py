@@ -19,7 +19,15 @@ from ..steps.reorder_op import find_repeated_leaves
 from ..steps.step import Builder, Step
 from ..steps.tally import Tally, Uncountable
 from .adopt import compare_mixtures, require_own_draws
-from .edits import Change, Edit, Exclude, RowsBefore, changed, with_former
+from .edits import (
+    Change,
+    Edit,
+    Exclude,
+    RowsBefore,
+    changed,
+    find_source_position,
+    with_former,
+)
 
 
 def find_next_pass(saved: Passes, epoch: int, at: int) -> int | None:
@@ -47,13 +55,22 @@ def begin_with_next_pass(
     with_all = changed(base, [*kept, *(e for e in others if not isinstance(e, Exclude))])
     builder = Builder(tail_of(with_all).rows)
     op = builder.op(builder.root)
-    tally = Tally(len(builder.leaves))
-    op.count(tally, 0, 0 if op.passes is None else op.passes.start(until))
-    drawn = {leaf.name: n for leaf, n in zip(builder.leaves, tally.samples.tolist(), strict=True)}
+    start = 0 if op.passes is None else op.passes.start(until)
+    leaves = {leaf.name: leaf.number for leaf in builder.leaves}
+
+    def move(edit: Exclude) -> Exclude:
+        try:
+            since = find_source_position(op, leaves[edit.source], edit.source, start)
+        except ConfigError as error:
+            raise StateError(
+                f"adopt: the run excluded samples of {edit.source!r}, and the new pipeline shuffles "
+                "or repeats several sources together, so these samples would come again; shuffle "
+                "and repeat its inputs instead"
+            ) from error
+        return replace(edit, since=since, replanned=(until,) if edit.replanned else ())
+
     out = [
-        replace(edit, since=drawn.get(edit.source, 0), replanned=(until,) if edit.replanned else ())
-        if isinstance(edit, Exclude)
-        else edit
+        move(edit) if isinstance(edit, Exclude) and edit.source in leaves else edit
         for edit in others
     ]
     return with_former([*kept, *out], saved, until) if until else (*kept, *out)

@@ -11,7 +11,7 @@ import numpy as np
 from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
 from ...types import MAX_POSITION
-from ..changes.edits import Edit, Exclude
+from ..changes.edits import Edit, Exclude, find_source_position
 from ..steps.mask import DocumentMask
 from ..steps.op import Op
 from .journaled_rows import JournaledRows
@@ -29,32 +29,6 @@ def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:
             for index in edit.indices:
                 found.setdefault((edit.source, index), Removal(edit.source, index, how, edit.row))
     return tuple(found.values())
-
-
-def find_source_position(
-    op: Op, leaf: int, name: str, position: int, top: bool = True, pending: bool = False
-) -> int:
-    """Return the position of a source after which nothing was delivered.
-
-    `top`: a pass of the run takes one pass of the op. At the beginning of a pass of a mixture, each
-    input is at the beginning of a pass of its own (`Op.before`). `pending`: return the position
-    before which nothing will be delivered instead.
-    """
-    if position == 0:
-        return 0
-    if op.leaf is not None and not op.keeps_order:
-        return position
-    for below in op.before(position):
-        if leaf not in below.op.leaves or below.first or below.again:
-            continue
-        if top or not below.replays:
-            start = below.position - below.pending * pending
-            return find_source_position(below.op, leaf, name, start, top and op.one_pass, pending)
-    raise ConfigError(
-        f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice, "
-        "a limit or a shorter input beside it gives its samples again, so they can be excluded "
-        "from the start only; edit the plan before the run begins"
-    )
 
 
 def split_by_first_row(edit: Exclude, rows: JournaledRows, leaf: int) -> list[Exclude]:

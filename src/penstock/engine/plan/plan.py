@@ -14,7 +14,14 @@ from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
-from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
+from ..changes.edits import (
+    Edit,
+    Exclude,
+    Skipped,
+    changed,
+    edit_from_json,
+    find_source_position,
+)
 from ..changes.masking import find_maskable_sources
 from ..orders import Gap
 from ..runtime.seal import seal
@@ -41,7 +48,7 @@ from ..streams.journal import (
     journal_to_json,
     without_replacements,
 )
-from .edit import find_source_position, group_by_source, list_removals, split_by_first_row
+from .edit import group_by_source, list_removals, split_by_first_row
 from .questions import Questions
 from .records import Removal, Sample
 
