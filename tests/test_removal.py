@@ -18,7 +18,8 @@ from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-from helpers import through_json
+from helpers import numbers, through_json
+from penstock.engine.orders import Stride
 from penstock.text import CausalLM, Padded
 
 LENGTH = 16
@@ -95,6 +96,12 @@ PIPELINES: dict[str, Callable[[], ps.Dataset]] = {
     "stream of a mixture": lambda: ps.mix(
         {n: lists(n).repeat() for n in "ab"}, {"a": 1, "b": 1}, seed=1
     ).pack(LENGTH),
+    "stream of documents, first_fit": lambda: (
+        mixture().limit(39).repeat().pack(LENGTH, "first_fit")
+    ),
+    "stream of documents, best_fit": lambda: (
+        mixture().limit(39).repeat().pack(LENGTH, "best_fit", overflow="never")
+    ),
     "stream without indices": lambda: generated().repeat().pack(LENGTH),
 }
 PADDED: dict[str, Callable[[], ps.Dataset]] = {
@@ -292,9 +299,15 @@ def test_documents_in_batches_by_length_are_masked(name: str) -> None:
     assert gone in {document_of(token) for token in trained_tokens([plain[20:]])}
 
 
+PREFETCHED = (
+    *("shuffle of a mixture", "stream, best_fit", "stream of documents, first_fit"),
+    "padded stream",
+)
+
+
 @pytest.mark.slow  # starts processes
 @pytest.mark.parametrize("executor", ["threads", "processes"])
-@pytest.mark.parametrize("name", ["shuffle of a mixture", "stream, best_fit", "padded stream"])
+@pytest.mark.parametrize("name", [*PREFETCHED])
 def test_rows_that_workers_prefetched_are_made_again(name: str, executor: Any) -> None:
     found = list[list[list[list[int]]]]()
     for workers in (0, 2):
@@ -400,6 +413,92 @@ def test_a_mixture_file_over_token_files(tmp_path: Path) -> None:
     assert all(
         line["masked"] for line in lines.to_pylist() if (line["source"], line["index"]) == gone
     )
+
+
+# ---------------------------------------------------------------- rows that still hold a document
+
+
+def mixed_documents() -> ps.Dataset:
+    """Many documents, so that some wait in open rows for long."""
+    inputs = dict[str, ps.Dataset]()
+    for name in "ab":
+        tokens = [
+            [*range(FIRST[name] + 100 * i, FIRST[name] + 100 * i + 5 + i % 11)] for i in range(40)
+        ]
+        bounds = np.cumsum([0, *map(len, tokens)])
+        inputs[name] = ps.from_tokens(np.concatenate(tokens), bounds, name=name).shuffle()
+    return ps.mix(inputs, {"a": 2, "b": 1}, seed=1).limit(60).repeat()
+
+
+@pytest.mark.parametrize("method, index", [("first_fit", 8), ("best_fit", 33)])
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_documents_that_wait_in_open_rows_are_masked(
+    method: Any, index: int, is_resumed: bool
+) -> None:
+    ds = mixed_documents().pack(32, method, **{"overflow": "never"} if method == "best_fit" else {})
+    tokens = range(FIRST["a"] + 100 * index, FIRST["a"] + 100 * (index + 1))
+
+    def holding(loader: ps.Loader, rows: int) -> list[int]:
+        found = [row["tokens"][row["segment_ids"] > 0] for row in islice(loader, rows)]
+        return [number for number, row in enumerate(found) if np.isin(row, tokens).any()]
+
+    for before in range(0, 60, 3):
+        loader = ps.Loader(ds)
+        holding(loader, before)
+        loader.exclude([("a", index)])
+        if is_resumed:
+            state = through_json(loader.state_dict())
+            loader = ps.Loader(ds)
+            loader.load_state_dict(state)
+        assert not holding(loader, 100)
+    assert holding(ps.Loader(ds), 60)
+
+
+@pytest.mark.parametrize("step, row", [(1, 4), (2, 6), (3, 10)])
+def test_the_row_of_a_removal_is_after_copies_that_have_begun(step: int, row: int) -> None:
+    ds = ps.from_sequence(range(10), name="a").repeat_each(2).batch(3, collate=list)
+    with ps.Loader(ds) as loader:
+        items = [*islice(loader, step)]
+        (removal,) = loader.exclude([("a", items[-1][-1])])
+        items += loader
+    samples = [sample for item in items for sample in item]
+    assert (removal.how, removal.row) == ("replaced", row)
+    assert items[step - 1][-1] not in samples[row:] and samples[row - 1] == items[step - 1][-1]
+
+
+def test_copies_of_a_rare_source_come_late() -> None:
+    inputs = {
+        "a": ps.from_sequence(range(10), name="a").repeat_each(3).repeat(),
+        "b": numbers(5, "b"),
+    }
+    ds = ps.mix(inputs, {"a": 1, "b": 999}, seed=2)
+    copies = ds.plan.find("a", 0, within=range(10_000))
+    with ps.Loader(ds) as loader:
+        (*_,) = islice(loader, copies[0] + 1)
+        (removal,) = loader.exclude([("a", 0)])
+    plan = ds.plan.for_state(loader.state_dict())
+    assert plan.find("a", 0, within=range(20_000)) == [p for p in copies if p < (removal.row or 0)]
+
+
+@pytest.mark.parametrize("skipped", [range(1, 4), range(3)])
+@pytest.mark.parametrize("is_endless", [False, True])
+def test_samples_after_a_skip_in_each_pass_are_excluded(skipped: range, is_endless: bool) -> None:
+    numbered = numbers(10).shuffle(seed=1)
+    ds = (numbered.repeat() if is_endless else numbered).plan.skip(skipped).dataset
+    for before in range(1, 40):
+        with ps.Loader(ds) as loader:
+            passes = (item for _ in range(99) for item in loader)
+            (*_,) = islice(passes, before)
+            (removal,) = loader.exclude([("a", 5)])
+            assert removal.row == before and 5 not in [*islice(passes, 40)]
+
+
+def test_samples_of_a_stride_of_an_endless_source_cannot_be_excluded() -> None:
+    ds = numbers(10).repeat().reorder(Stride(0, 3))
+    with ps.Loader(ds) as loader:
+        next(iter(loader))
+        with pytest.raises(ps.ConfigError, match=r"put that step before repeat\(\)"):
+            loader.exclude([("a", 5)])
 
 
 # ---------------------------------------------------------------- bad samples

@@ -76,8 +76,9 @@ class Removal:
     """A sample that a run excludes, and what became of it.
 
     A "replaced" sample is drawn no more: the next one of its source takes its place. A "masked"
-    document keeps its place in rows as padding. No row from `row` on trains on either. Rows are
-    counted over all passes; in a stream, `row` counts the items that the run had delivered.
+    document keeps its place in rows as padding. No row from `row` on trains on either: the next
+    row, or the one after the last begun copy of a replaced sample. Rows are counted over all
+    passes; in a stream, `row` counts the items that the run had delivered.
     """
 
     source: str

@@ -211,7 +211,7 @@ class PackOp(PackedOp):
             self.fold, made.sizes, self.key, place, self.multiple, of, self.group_count
         )
 
-    def settled(self, position: int) -> int:
+    def find_first_held(self, position: int) -> int:
         return self._below.start(self.passes.at(position).epoch)
 
     def locate(self, positions: Ints) -> ProvenanceRows:

@@ -339,7 +339,7 @@ class WindowPackOp(PackedOp):
             return self._before(position)
         return self._holding(self._needed(position) - 1).document + 1
 
-    def settled(self, position: int) -> int:
+    def find_first_held(self, position: int) -> int:
         if self._begins(position):
             return self._before(position)
         return self._holding(self._start(position)).document
@@ -357,7 +357,7 @@ class WindowPackOp(PackedOp):
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
         found = [index[:0]]
-        documents = self.input.find(leaf, index, self.settled(low), self.drawn(high))
+        documents = self.input.find(leaf, index, self.find_first_held(low), self.drawn(high))
         for document in documents.tolist():
             token, size = self._where(document)
             if size:

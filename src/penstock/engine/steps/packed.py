@@ -60,8 +60,8 @@ class PackedOp(Groups):
         """Return the number of samples below that determine the groups before a position."""
         raise NotImplementedError
 
-    def settled(self, position: int) -> int:
-        """Return the number of samples below that no group from a position on holds."""
+    def find_first_held(self, position: int) -> int:
+        """Return the first sample below that a group from a position on may hold."""
         raise NotImplementedError
 
     row_length: int | None = None
@@ -164,7 +164,7 @@ class PackedOp(Groups):
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)
         drawn = self.drawn(position)
-        yield Before(self.input, drawn, not begins, pending=drawn - self.settled(position))
+        yield Before(self.input, drawn, not begins, pending=drawn - self.find_first_held(position))
 
     def places(
         self, above: int = 0, packed: bool = False, among: Op | None = None
