@@ -163,7 +163,8 @@ class ClockSegment:
     def _times_of_runs(self, members: Ints, begun: MemberCounts, runs: Sequence[Ints]) -> Floats:
         """Return the times of the next draws of members, which have these lengths."""
         counts = np.asarray(list(map(len, runs)), np.int64)
-        lengths, starts = np.concatenate(runs), np.cumsum(counts) - counts
+        lengths: Ints = np.concatenate(runs)
+        starts = np.cumsum(counts) - counts
         before = np.cumsum(lengths) - lengths
         before += np.repeat(begun.tokens - before[np.minimum(starts, len(before) - 1)], counts)
         draw = np.arange(len(lengths)) + np.repeat(begun.draws - starts, counts)
@@ -173,10 +174,8 @@ class ClockSegment:
         """Return the time of the next draw of each member; infinity if it makes no more."""
         out = np.full(len(members), np.inf)
         some = np.flatnonzero(begun.draws < MAX_POSITION)
-        runs = [
-            self.meters[i].lengths(draw, draw + 1)
-            for i, draw in zip(members[some].tolist(), begun.draws[some].tolist(), strict=True)
-        ]
+        pairs = _pair(members[some], begun.draws[some])
+        runs: list[Ints] = [self.meters[i].lengths(draw, draw + 1) for i, draw in pairs]
         if runs:
             out[some] = self._times(
                 members[some], begun.draws[some], begun.tokens[some], np.concatenate(runs)
@@ -185,8 +184,10 @@ class ClockSegment:
 
     def _times_of(self, members: Ints, draws: Ints) -> Floats:
         """Return the time of a draw of each member."""
-        pairs = zip(members.tolist(), draws.tolist(), strict=True)
-        tokens = [0 if k >= MAX_POSITION else self.meters[i].tokens(k) for i, k in pairs]
+        tokens = [
+            0 if draw >= MAX_POSITION else self.meters[i].tokens(draw)
+            for i, draw in _pair(members, draws)
+        ]
         return self._next_times(members, MemberCounts(draws, np.asarray(tokens, np.int64)))
 
     def _next_time(self, m: int) -> float:
@@ -203,24 +204,23 @@ class ClockSegment:
         begun, runs = list[tuple[int, int]](), list[Ints]()
         for i, meter in enumerate(self.meters):
             token = int(first[i]) - int(self._excess[i]) + int(due[i]) - 2  # rounding is smaller
-            at = (int(base[i]), int(first[i])) if token <= first[i] else tuple(meter.near(token))
-            at = at if at[0] > base[i] else (int(base[i]), int(first[i]))
-            begun.append(at)
-            runs.append(meter.lengths(at[0], at[0] + _FEW))
+            draw, tokens = (0, 0) if token <= first[i] else meter.near(token)
+            if draw <= base[i]:
+                draw, tokens = int(base[i]), int(first[i])
+            begun.append((draw, tokens))
+            runs.append(meter.lengths(draw, draw + _FEW))
         found = MemberCounts(*np.asarray(begun, np.int64).T)
         times = self._times_of_runs(np.arange(len(runs)), found, runs).reshape(-1, _FEW)
         places = [
             int(row.searchsorted(time, side="right" if i < inclusive else "left"))
             for i, row in enumerate(times)
         ]
-        tokens = [int(run[:place].sum()) for run, place in zip(runs, places, strict=True)]
-        out = MemberCounts(found.draws + places, found.tokens + tokens)
+        more = [int(run[:place].sum()) for run, place in zip(runs, places, strict=True)]
+        out = MemberCounts(found.draws + places, found.tokens + more)
         for i, place in enumerate(places):
             rounded = place == 0 and found.tokens[i] > _EXACT and found.draws[i] > base[i]
             if place == _FEW or rounded:
-                out.draws[i], out.tokens[i] = self._search_member(
-                    i, time, begun[i], i < inclusive
-                )
+                out.draws[i], out.tokens[i] = self._search_member(i, time, begun[i], i < inclusive)
         return out
 
     def _search_member(
@@ -309,9 +309,12 @@ class ClockSegment:
             members = np.flatnonzero(needed)
             examined = np.asarray([len(lengths[i]) for i in members.tolist()], np.int64)
             tokens = [int(lengths[i].sum()) for i in members.tolist()]
-            begun = MemberCounts(progress.draws[members] + examined, progress.tokens[members] + tokens)
-            spans = zip(members, begun.draws, begun.draws + needed[members], strict=True)
-            runs = [self.meters[i].lengths(int(a), int(b)) for i, a, b in spans]
+            begun = MemberCounts(
+                progress.draws[members] + examined, progress.tokens[members] + tokens
+            )
+            ends = (begun.draws + needed[members]).tolist()
+            spans = zip(members.tolist(), begun.draws.tolist(), ends, strict=True)
+            runs: list[Ints] = [self.meters[i].lengths(a, b) for i, a, b in spans]
             more = self._times_of_runs(members, begun, runs)
             cuts = np.cumsum(list(map(len, runs)))[:-1]
             for i, run, time in zip(members.tolist(), runs, np.split(more, cuts), strict=True):
@@ -326,9 +329,9 @@ class ClockSegment:
             needed = np.where(behind, np.maximum(np.asarray(list(map(len, times))) // 2, 8), 0)
         candidates = np.concatenate([t[:c] for t, c in zip(times, counts, strict=True)])
         order = np.argsort(candidates, kind="stable")[:count]
-        member = np.repeat(np.arange(n), counts)[order]
-        starts = np.cumsum(counts) - counts
-        draw = order - starts[member] + progress.draws[member]
+        member: Ints = np.repeat(np.arange(n), counts)[order]
+        starts = np.cumsum(np.asarray(counts, np.int64)) - counts
+        draw: Ints = order - starts[member] + progress.draws[member]
         drawn = np.bincount(member, minlength=n)
         pairs = zip(lengths, drawn.tolist(), strict=True)
         tokens = [int(of_member[:c].sum()) for of_member, c in pairs]
@@ -441,6 +444,10 @@ class ClockSegment:
             drawn = progress.tokens - self._base.tokens
             out[self.members] = self._excess + drawn - self.due.at(time)
         return out
+
+
+def _pair(members: Ints, draws: Ints) -> list[tuple[int, int]]:
+    return list(zip(members.tolist(), draws.tolist(), strict=True))
 
 
 def _choose_between(low: float, high: float, guess: float) -> float:
