@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -303,6 +303,23 @@ FIELD_NAMES: tuple[str, ...] = tuple(
     )
 )
 """Names of fields for `Chat(fields=)`."""
+
+
+def find_format(names: Collection[str], fields: Mapping[str, str] | None = None) -> str | None:
+    """Return the format of samples by the names of their fields; `None` if none fits.
+
+    Args:
+        names: names of fields that are not null.
+        fields: names of the data by the names of the format, as for `Chat`.
+
+    >>> find_format(["chosen", "rejected"]), find_format(["talk", "kto_tag"], {"messages": "talk"})
+    ('preference', 'kto')
+    """
+    has = {*names} - {*(fields or {}).values()}
+    has |= {name for name, named in (fields or {}).items() if named in names}
+    if "kto_tag" in has:
+        has.add("label")
+    return next((entry.name for entry in FORMATS if entry.needs.keys() <= has), None)
 
 
 class SampleReader:
