@@ -323,6 +323,8 @@ def test_labels_of_completions_may_be_named_as_in_llama_factory() -> None:
     row = chat()({"messages": [*TURNS[:3], *tools], "label": False})
     assert decode(row).count("{") == 2, "both answers to the last question"
     assert "label" not in chat()({"text": "a review", "label": 0})
+    with pytest.raises(DataError, match=r"kto: .*format='text' learns"):
+        chat()({"text": "an insult", "kto_tag": False})
 
 
 @pytest.mark.parametrize("value", [7, 0, 0.5, float("nan"), True, ["x"], {"x": 1}])
@@ -462,6 +464,14 @@ PAIRS: dict[str, dict[str, Any]] = {
     "conversations": {
         "system": "s!", "conversations": [{"from": "human", "value": "q?"}],
         "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"},
+    },
+    "messages of answers": {
+        "system": "s!", "question": "q?", "chosen": {"role": "assistant", "content": "yes"},
+        "rejected": [say("assistant", "no")],
+    },
+    "answers with a system message": {
+        "instruction": "q?", "input": None, "chosen": [say("system", "s!"), say("assistant", "yes")],
+        "rejected": [say("system", "s!"), say("assistant", "no")],
     },
     "whole sides": {
         "system": "s!", "chosen": [say("user", "q?"), say("assistant", "yes")],

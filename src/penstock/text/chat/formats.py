@@ -200,6 +200,12 @@ def _read_preference(fields: Fields, reader: MessageReader) -> Example:
             answers = [answer[len(prompt) :] for answer in answers]
     elif prompt is None and not all(map(_are_messages, answers)):
         raise DataError("chosen and rejected must both be texts, or both be lists of messages")
+    elif (
+        prompt is None
+        and not fields.keys().isdisjoint(_QUESTION_NAMES)
+        and not any(_asks(answer, reader) for answer in answers)
+    ):
+        prompt = _find_question(fields) or None
     if prompt is not None:
         chosen, rejected = (_join(prompt, answer, fields, reader) for answer in answers)
     else:
@@ -221,14 +227,28 @@ def _find_prompt(fields: Fields, answers: list[Any]) -> Any:
     if fields.get("prompt") is not None:
         return fields["prompt"]
     if all(map(_is_text, answers)):
-        names = ("instruction", "question", "input")
-        texts = [text for name in names if (text := _read_optional_text(fields, name))]
-        return [_message("user", "\n\n".join(texts))] if texts else None
+        question = _find_question(fields)
+        return [_message("user", question)] if question else None
     if all(len(answer) == 1 for answer in answers):
         return next(
             (fields[name] for name in ("messages", "conversations") if name in fields), None
         )
     return None
+
+
+def _asks(messages: Any, reader: MessageReader) -> bool:
+    """Return whether one of the messages is a question."""
+    uniform = replace(reader, counts=Counter()).read_messages(messages)
+    return any(message["role"] == "user" for message in uniform)
+
+
+_QUESTION_NAMES = ("instruction", "question", "input")
+
+
+def _find_question(fields: Fields) -> str:
+    """Return the question beside the answers of a pair, empty if there is none."""
+    texts = (_read_optional_text(fields, name) for name in _QUESTION_NAMES)
+    return "\n\n".join(text for text in texts if text)
 
 
 _CONVERSATION_FORMATS: tuple[
@@ -453,6 +473,8 @@ def _has_label(format: str, fields: Fields) -> bool:
     """
     if format == "completion":
         return "label" in fields
+    if format == "text":  # another label may be its class
+        return fields.get("kto_tag") is not None
     is_conversation = any(format == name for name, *_ in _CONVERSATION_FORMATS)
     return is_conversation and fields.get("label") is not None
 
