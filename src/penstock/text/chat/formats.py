@@ -623,10 +623,9 @@ def _are_equal(messages: list[Message], others: list[Message]) -> bool:
 
 def _is_equal(message: Message, other: Message) -> bool:
     """Return whether two messages are equal but for white space, and keys that one of them lacks."""
-    return all(
-        message[key].split() == other[key].split()
-        if key == "content"
-        else message[key] == other[key]
+    return message == other or all(
+        message[key] == other[key]
+        or (key == "content" and message[key].split() == other[key].split())
         for key in message.keys() & other.keys()
     )
 
