@@ -435,7 +435,7 @@ def mixed_documents() -> ps.Dataset:
 def test_documents_that_wait_in_open_rows_are_masked(
     method: Any, index: int, is_resumed: bool
 ) -> None:
-    ds = mixed_documents().pack(32, method, **{"overflow": "never"} if method == "best_fit" else {})
+    ds = mixed_documents().pack(32, method, overflow="never" if method == "best_fit" else None)
     tokens = range(FIRST["a"] + 100 * index, FIRST["a"] + 100 * (index + 1))
 
     def holding(loader: ps.Loader, rows: int) -> list[int]:
@@ -772,11 +772,12 @@ def test_no_row_from_the_named_one_on_has_a_removed_document(
         else [{one for row in item for one in row} for item in found]
     )
     for removal in removals:
-        document = removal.source.rsplit("/")[-1], removal.index
+        document, first = (removal.source.rsplit("/")[-1], removal.index), removal.row
+        assert first is not None
         holding = [begin + i for i, row in enumerate(rows) if document in row]
-        event(f"{'indexed' if is_indexed else 'stream'}, {removal.how}, {removal.row > begin}")
-        assert all(row < removal.row for row in holding), (removal, begin, holding)
-        assert removal.row in (begin, *(row + 1 for row in holding)), (removal, begin, holding)
+        event(f"{'indexed' if is_indexed else 'stream'}, {removal.how}, {first > begin}")
+        assert all(row < first for row in holding), (removal, begin, holding)
+        assert first in (begin, *(row + 1 for row in holding)), (removal, begin, holding)
     keys = {(names[source], index) for source, index in gone}
     assert {(removal.source, removal.index) for removal in removals} == keys
 
