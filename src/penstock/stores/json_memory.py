@@ -14,15 +14,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .limits import PARSED, ROW_VALUES
+from .limits import DECODED
 
 class MemoryLimitError(ValueError):
-    """Values would take more memory than `PARSED`."""
+    """Values would take more memory than `DECODED`."""
 
 
 _MAX_RATIO = 44  # bytes in memory for a byte of JSON: lists in lists
 _LIST, _OBJECT, _KEY, _STRING, _SLOT, _NUMBER = 88, 184, 32, 64, 8, 32  # bytes in memory
-_CHUNK_BYTES = 4 << 20
+_EMPTY = 64  # bytes of an empty list or object
+_CHUNK_BYTES = 1 << 20
+_MARK_BYTES = bytes.maketrans(  # at most so many bytes of memory for each mark
+    bytes(range(256)),
+    bytes(
+        {"[": _LIST, "{": _OBJECT, ":": _KEY, ",": _SLOT + _NUMBER, '"': _STRING // 2}.get(letter, 0)
+        for letter in map(chr, range(256))
+    ),
+)
 _QUOTE = 34
 _OBJECT_KEY = re.compile(rb'"([^"]{0,200})"[ \t\r\n]*:')
 _MAX_KEYS = 100_000  # different keys that are counted; with more, all keys count as different
@@ -43,7 +51,7 @@ class _Marks(NamedTuple):
 
 
 def parse_json(data: bytes) -> Any:
-    """Parse JSON that takes at most `PARSED` bytes of memory.
+    """Parse JSON that takes at most `DECODED` bytes of memory.
 
     Raises:
         ValueError: the data is no JSON, no UTF-8, or would take more memory.
@@ -52,23 +60,23 @@ def parse_json(data: bytes) -> Any:
 
 
 def require_small_json(data: bytes) -> bytes:
-    """Return JSON whose values take at most `PARSED` bytes of memory.
+    """Return JSON whose values take at most `DECODED` bytes of memory.
 
     Raises:
         MemoryLimitError: they would take more memory.
     """
-    if len(data) * _MAX_RATIO > PARSED:
+    if len(data) * _MAX_RATIO > DECODED:
         _require_small(_estimate_json_bytes(data))
     return data
 
 
 def decode_text(data: bytes) -> str:
-    """Decode UTF-8 that takes at most `PARSED` bytes of memory.
+    """Decode UTF-8 that takes at most `DECODED` bytes of memory.
 
     Raises:
         ValueError: the data is no UTF-8, or would take more memory.
     """
-    if len(data) * 5 > PARSED:
+    if len(data) * 5 > DECODED:
         _require_small(len(data) + _measure_text(data))
     return data.decode()
 
@@ -77,34 +85,38 @@ def copy_json(value: Any) -> Any:
     """Return a copy of the lists and objects of a parsed value.
 
     Raises:
-        ValueError: it has more than `ROW_VALUES` values.
+        MemoryLimitError: the copy would take more than a quarter of `DECODED`.
 
     >>> copy_json({"a": [1, {}]})
     {'a': [1, {}]}
     """
-    left = ROW_VALUES
+    left = DECODED // 4
+
+    def spend(size: int) -> None:
+        nonlocal left
+        if (left := left - size) < 0:
+            raise MemoryLimitError(
+                f"a copy of the row would take more than {DECODED >> 22:,} MiB of memory: write "
+                "one row per line, and split long rows"
+            )
 
     def copy(value: Any) -> Any:
-        nonlocal left
-        if type(value) not in (list, dict):
-            return value
-        if (left := left - len(value)) < 0:
-            raise ValueError(
-                f"the row has more than {ROW_VALUES:,} values: write one row per line, and split "
-                "long rows"
-            )
         if type(value) is list:
+            spend(_EMPTY + _SLOT * len(value))
             return [copy(item) for item in value]
-        return {key: copy(item) for key, item in value.items()}
+        if type(value) is dict:
+            spend(_EMPTY + _KEY * len(value))
+            return {key: copy(item) for key, item in value.items()}
+        return value
 
     return copy(value)
 
 
 def _require_small(size: int) -> None:
-    if size > PARSED:
+    if size > DECODED:
         raise MemoryLimitError(
-            f"its values would take {size >> 20:,} MiB of memory, and the limit is "
-            f"{PARSED >> 20:,} MiB: write one row per line, and split long rows"
+            f"its values would take more than {DECODED >> 20:,} MiB of memory: write one row per "
+            "line, and split long rows"
         )
 
 
@@ -113,11 +125,15 @@ def _measure_text(data: bytes) -> int:
     if data.isascii():
         return len(data)
     largest, characters = 0, 0
-    for start in range(0, len(data), _CHUNK_BYTES):
-        chunk = np.frombuffer(data, np.uint8, min(_CHUNK_BYTES, len(data) - start), start)
+    for chunk in _iterate_chunks(data):
         largest = max(largest, int(chunk.max()))
         characters += int(np.count_nonzero((chunk & 0xC0) != 0x80))
     return characters * (4 if largest >= 0xF0 else 2 if largest >= 0xC4 else 1)
+
+
+def _iterate_chunks(data: bytes) -> Iterator[npt.NDArray[np.uint8]]:
+    for start in range(0, len(data), _CHUNK_BYTES):
+        yield np.frombuffer(data, np.uint8, min(_CHUNK_BYTES, len(data) - start), start)
 
 
 def _estimate_json_bytes(data: bytes) -> int:
@@ -127,14 +143,16 @@ def _estimate_json_bytes(data: bytes) -> int:
     if b"\\u" in data:  # strings may be wider than the text that spells them
         width = 4 if _NON_BMP_ESCAPE.search(data) else max(width, 2)
     whole = len(data) + text + max(text, len(data) * width)
-    marks = _Marks(*(data.count(mark) for mark in (b"[", b"{", b":", b",", b'"')))
-    size = whole + _estimate_values(marks, marks.colons)
-    if size <= PARSED:
+    size = whole
+    for start in range(0, len(data), _CHUNK_BYTES):
+        costs = data[start : start + _CHUNK_BYTES].translate(_MARK_BYTES)
+        size += int(np.frombuffer(costs, np.uint8).sum(dtype=np.uint32))
+    if size <= DECODED:
         return size
     marks = _Marks(0, 0, 0, 0, 0)  # marks in strings are text
     for chunk_marks, keys in _count_outside_strings(data):
         marks = marks.add(chunk_marks)
-        if (size := whole + _estimate_values(marks, min(keys, marks.colons))) > PARSED:
+        if (size := whole + _estimate_values(marks, min(keys, marks.colons))) > DECODED:
             break
     return size
 

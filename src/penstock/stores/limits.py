@@ -58,11 +58,8 @@ CSV_ROW: Final = 64 << 20
 ARRAY: Final = 256 << 20
 """Bytes of a `.json` file that is one array."""
 
-PARSED: Final = 768 << 20
-"""Bytes in memory of a line, a `.json` array, a row group or a batch, about as Python has them."""
-
-ROW_VALUES: Final = 2 << 20
-"""Values of a row of an array or a table that are Python objects."""
+DECODED: Final = 768 << 20
+"""Bytes in memory of a line, of a `.json` array, and of rows that are decoded together."""
 
 CSV_COLUMNS: Final = 20_000
 """Columns of a CSV file."""
