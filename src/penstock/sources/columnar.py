@@ -439,12 +439,12 @@ class Arrow(ColumnarFile):
             )
         batch = batch.select(self._conform.names)
         batch.validate()
+        _require_small_rows(batch, self._origin, int(self._starts[number]))
         for column in batch.columns:
             check_offsets(column)
         if batch.num_rows != index.sizes[number]:
             raise DataError(f"batch {number} is damaged", where=str(self._origin))
         conformed = self._conform(batch)
-        _require_small_rows(conformed, self._origin, int(self._starts[number]))
         return (
             conformed.get_total_buffer_size()
             if index.compressed or conformed is not batch

@@ -155,8 +155,11 @@ class LineFile:
                 ):
                     raise offsets_mismatch(self.offsets.path, self._origin)
                 end = block.find(b"\n", offset, last - base)
+                line = block[offset : last - base if end < 0 else end]
+                if high - low == 1:
+                    block = line  # a long line lies in memory once
                 try:
-                    yield parse(block[offset:end] if end >= 0 else block[offset : last - base])
+                    yield parse(line)
                 except (ValueError, RecursionError) as error:
                     raise self._bad(first, error) from error
 

@@ -140,8 +140,13 @@ def _measure_pages(
         longest = _measure_longest(raw, file, group, chunk.path, entries, longest)
     if coded * longest + shared <= left - size:
         return size
-    rows = min(_BATCH_ROWS, max(_BATCH_BYTES // max((page.size for page in prefixed), default=1), 1))
-    return size + _measure_texts(raw, file, group, chunk.path, rows, left - size)
+    coded_name, rows = chunk.path, _BATCH_ROWS
+    if prefixed:  # which Arrow cannot decode to a dictionary
+        largest = max(longest, *(page.size for page in prefixed))
+        coded_name, rows = "", min(max(_BATCH_BYTES // max(largest, 1), 1), _BATCH_ROWS)
+    with _open_coded(raw, file, coded_name) as opened:
+        batches = opened.iter_batches(rows, [group], [chunk.path], use_threads=False)
+        return size + _measure_texts(batches, left - size)
 
 
 def _stays_encoded(file: Any, name: str) -> bool:
@@ -167,25 +172,24 @@ def _measure_longest(
 
 
 def _open_coded(raw: Any, file: Any, name: str) -> Any:
-    """Open a file whose column of texts stays encoded as a dictionary."""
-    options = {"metadata": file.metadata, "read_dictionary": [name], "pre_buffer": False}
+    """Open a file for a column of texts that stays encoded as a dictionary."""
+    options = {"metadata": file.metadata, "read_dictionary": [name] if name else None, "pre_buffer": False}
     return import_arrow("pyarrow.parquet").ParquetFile(raw, **options)
 
 
-def _measure_texts(raw: Any, file: Any, group: int, name: str, rows: int, limit: int) -> int:
-    """Return the bytes of the texts of a column, decoded as dictionaries; stop above `limit`."""
+def _measure_texts(batches: Iterable[Any], limit: int) -> int:
+    """Return the bytes of decoded texts, or more than `limit`; dictionaries may stay encoded."""
     pc: Any = import_arrow("pyarrow.compute")
     size = 0
-    with _open_coded(raw, file, name) as coded:
-        for batch in coded.iter_batches(rows, [group], [name], use_threads=False):
-            for leaf in _iterate_leaves(batch.columns):
-                if hasattr(leaf, "dictionary"):
-                    lengths = pc.binary_length(leaf.dictionary)
-                    size += pc.sum(lengths.take(leaf.indices)).as_py() or 0
-                else:
-                    size += leaf.nbytes
-            if size > limit:
-                break
+    for batch in batches:
+        for leaf in _iterate_leaves(batch.columns):
+            if hasattr(leaf, "dictionary"):
+                lengths = pc.binary_length(leaf.dictionary)
+                size += pc.sum(lengths.take(leaf.indices)).as_py() or 0
+            else:
+                size += leaf.nbytes
+        if size > limit:
+            break
     return size
 
 
