@@ -130,7 +130,9 @@ def by_transformers() -> dict[str, Any]:
         metrics = [trainer.evaluate() for _ in range(2)]
         predicted = trainer.predict(cast("Any", held_out))
     return {
-        "metrics": [{name: each[f"eval_{name}"] for name in ("ids", "labels", "pairs")} for each in metrics],
+        "metrics": [
+            {name: each[f"eval_{name}"] for name in ("ids", "labels", "pairs")} for each in metrics
+        ],
         "predicted": cast("Any", predicted.predictions)[0].tolist(),
     }
 

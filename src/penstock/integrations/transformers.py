@@ -268,7 +268,9 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         if self._eval_losses is None:
             return trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
-        self._valid = inputs.get("valid") if isinstance(inputs, Mapping) else None
+        self._valid = (
+            cast("Mapping[str, Any]", inputs).get("valid") if isinstance(inputs, Mapping) else None
+        )
         inputs, weight = _weigh_batch(inputs, self._get_loss_unit(inputs))
         result = trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
         if result[0] is not None and weight:  # a batch without learned tokens has no mean

@@ -35,7 +35,14 @@ from .checksummed import ChecksummedFile
 from .kinds import describe_column_types
 from .lru import SharedCaches
 from .parquet_pages import require_small_row_group
-from .rows import check_offsets, find_largest_row, iterate_innermost_arrays, join_batches, map_file, open_for_arrow
+from .rows import (
+    check_offsets,
+    find_largest_row,
+    iterate_innermost_arrays,
+    join_batches,
+    map_file,
+    open_for_arrow,
+)
 from .unify import SchemaConverter
 
 _SAMPLED_ROW_GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file

@@ -346,7 +346,7 @@ def read_json_array(path: Path, origin: Path, data: ChecksummedFile) -> list[Any
         try:
             return parse_json(text)
         except MemoryLimitError as error:
-            raise DataError(str(error), where=str(origin)) from error
+            raise DataError(f"{error}, one per line", where=str(origin)) from error
         except (ValueError, RecursionError) as error:
             problem = f"{error}; "
     line, newline, _ = head.partition(b"\n")

@@ -115,9 +115,7 @@ class _Page(NamedTuple):
     start: int
 
 
-def _measure_pages(
-    raw: Any, file: Any, group: int, chunk: _Chunk, left: int, ignored: int
-) -> int:
+def _measure_pages(raw: Any, file: Any, group: int, chunk: _Chunk, left: int, ignored: int) -> int:
     """Return the bytes of a chunk beyond those that the footer tells.
 
     Counting stops above `left`; texts that cannot take more than `ignored` are not measured.
@@ -156,9 +154,7 @@ def _stays_encoded(file: Any, name: str) -> bool:
     return number >= 0 and "dictionary<" in str(schema.field(number).type)
 
 
-def _measure_longest(
-    raw: Any, file: Any, group: int, name: str, entries: int, size: int
-) -> int:
+def _measure_longest(raw: Any, file: Any, group: int, name: str, entries: int, size: int) -> int:
     """Return the bytes of the longest text of a dictionary, or `size` if the first row lacks it."""
     pc: Any = import_arrow("pyarrow.compute")
     with _open_coded(raw, file, name) as coded:
@@ -173,7 +169,11 @@ def _measure_longest(
 
 def _open_coded(raw: Any, file: Any, name: str) -> Any:
     """Open a file for a column of texts that stays encoded as a dictionary."""
-    options = {"metadata": file.metadata, "read_dictionary": [name] if name else None, "pre_buffer": False}
+    options = {
+        "metadata": file.metadata,
+        "read_dictionary": [name] if name else None,
+        "pre_buffer": False,
+    }
     return import_arrow("pyarrow.parquet").ParquetFile(raw, **options)
 
 
@@ -202,8 +202,8 @@ def _iterate_leaves(columns: Iterable[Any]) -> Iterator[Any]:
         elif types.is_map(column.type):
             yield from _iterate_leaves([column.keys, column.items])
         elif types.is_nested(column.type):
-            parts = column.flatten()
-            yield from _iterate_leaves(parts if isinstance(parts, list) else [parts])
+            is_struct = types.is_struct(column.type)
+            yield from _iterate_leaves(column.flatten() if is_struct else [column.flatten()])
         else:
             yield column
 

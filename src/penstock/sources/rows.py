@@ -18,7 +18,10 @@ from ..types import Ints
 
 _INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _LIST_BYTES, _DICT_BYTES, _OBJECT_BYTES = 72, 192, 72  # of an object in Python, and its reference
-_SHARED_TYPES, _SHARED_BYTES = ("null", "bool", "int8", "uint8"), 8  # one object for all equal values
+_SHARED_TYPES, _SHARED_BYTES = (
+    ("null", "bool", "int8", "uint8"),
+    8,
+)  # one object for all equal values
 _NUMBER_TYPES = (*_INTEGER_TYPES, "halffloat", "float", "double", "bool")
 
 
@@ -366,7 +369,9 @@ def _estimate_objects(array: Any) -> npt.NDArray[np.int64] | int:
         if isinstance(items, int):
             return _LIST_BYTES + items * size
         return _LIST_BYTES + items.reshape(-1, size).sum(1)[start:stop]
-    if not (types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_map(arrow_type)):
+    if not (
+        types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_map(arrow_type)
+    ):
         return _SHARED_BYTES if str(arrow_type) in _SHARED_TYPES else _OBJECT_BYTES
     if types.is_map(arrow_type):
         items = _LIST_BYTES + _estimate_objects(array.keys) + _estimate_objects(array.items)

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from .limits import DECODED
+
 
 class MemoryLimitError(ValueError):
     """Values would take more memory than `DECODED`."""
@@ -27,7 +28,9 @@ _CHUNK_BYTES = 1 << 20
 _MARK_BYTES = bytes.maketrans(  # at most so many bytes of memory for each mark
     bytes(range(256)),
     bytes(
-        {"[": _LIST, "{": _OBJECT, ":": _KEY, ",": _SLOT + _NUMBER, '"': _STRING // 2}.get(letter, 0)
+        {"[": _LIST, "{": _OBJECT, ":": _KEY, ",": _SLOT + _NUMBER, '"': _STRING // 2}.get(
+            letter, 0
+        )
         for letter in map(chr, range(256))
     ),
 )
@@ -97,16 +100,18 @@ def copy_json(value: Any) -> Any:
         if (left := left - size) < 0:
             raise MemoryLimitError(
                 f"a copy of the row would take more than {DECODED >> 22:,} MiB of memory: write "
-                "one row per line, and split long rows"
+                "smaller rows"
             )
 
     def copy(value: Any) -> Any:
-        if type(value) is list:
-            spend(_EMPTY + _SLOT * len(value))
-            return [copy(item) for item in value]
-        if type(value) is dict:
-            spend(_EMPTY + _KEY * len(value))
-            return {key: copy(item) for key, item in value.items()}
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            spend(_EMPTY + _SLOT * len(items))
+            return [copy(item) for item in items]
+        if isinstance(value, dict):
+            fields = cast("dict[str, Any]", value)
+            spend(_EMPTY + _KEY * len(fields))
+            return {name: copy(item) for name, item in fields.items()}
         return value
 
     return copy(value)
@@ -115,8 +120,7 @@ def copy_json(value: Any) -> Any:
 def _require_small(size: int) -> None:
     if size > DECODED:
         raise MemoryLimitError(
-            f"its values would take more than {DECODED >> 20:,} MiB of memory: write one row per "
-            "line, and split long rows"
+            f"its values would take more than {DECODED >> 20:,} MiB of memory: write smaller rows"
         )
 
 
@@ -143,7 +147,7 @@ def _estimate_json_bytes(data: bytes) -> int:
     if b"\\u" in data:  # strings may be wider than the text that spells them
         width = 4 if _NON_BMP_ESCAPE.search(data) else max(width, 2)
     whole = len(data) + text + max(text, len(data) * width)
-    size = whole
+    size = whole + _SLOT + _NUMBER
     for start in range(0, len(data), _CHUNK_BYTES):
         costs = data[start : start + _CHUNK_BYTES].translate(_MARK_BYTES)
         size += int(np.frombuffer(costs, np.uint8).sum(dtype=np.uint32))
