@@ -273,17 +273,6 @@ def row_group_of_lists_of_one_text(at: Path) -> None:
     read_first(parquet(at, one_list(repeated("x" * 100_000, 15_000)), store_schema=False))
 
 
-def batch_of_zeros(at: Path) -> None:
-    offsets = pyarrow().array(np.zeros(1 << 18, np.int64))
-    columns = {f"c{n}": offsets for n in range(300)}
-    ipc = importlib.import_module("pyarrow.ipc")
-    table = pyarrow().table(columns)
-    options = ipc.IpcWriteOptions(compression="zstd")
-    with ipc.new_file(at / "x.arrow", table.schema, options=options) as writer:
-        writer.write_table(table)
-    read_first(at / "x.arrow")
-
-
 def list_of_very_many_nulls(at: Path) -> None:
     read_first(arrow(at, one_list(pyarrow().nulls((1 << 31) - 2))))
 
