@@ -173,6 +173,122 @@ def deep_array(at: Path) -> None:
     whole(at / "x.json")
 
 
+def packed(path: Path, *parts: tuple[bytes, int]) -> Path:
+    """An archive of these bytes, each so many times."""
+    with gzip.open(path, "wb", 9) as file:
+        for unit, count in parts:
+            piece = unit * min(count, 100_000)
+            for _ in range(count // 100_000):
+                file.write(piece)
+            file.write(unit * (count % 100_000))
+    return path
+
+
+def lines_of_one_byte(at: Path) -> None:
+    whole(packed(at / "x.txt.gz", (b"1\n", 60_000_000)))
+
+
+def line_of_very_many_lists(at: Path) -> None:
+    whole(packed(at / "x.jsonl.gz", (b"[", 1), (b"[],", 12_000_000), (b"1]\n", 1)))
+
+
+def line_of_very_many_objects(at: Path) -> None:
+    whole(packed(at / "x.jsonl.gz", (b'{"a":[', 1), (b"{},", 12_000_000), (b"1]}\n", 1)))
+
+
+def line_of_very_many_numbers(at: Path) -> None:
+    whole(packed(at / "x.jsonl.gz", (b"[", 1), (b"1e9,", 20_000_000), (b"1]\n", 1)))
+
+
+def line_of_one_wide_letter(at: Path) -> None:
+    whole(packed(at / "x.jsonl.gz", ('"\U0001f600'.encode(), 1), (b"a", 120 << 20), (b'"\n', 1)))
+
+
+def line_that_spells_one_wide_letter(at: Path) -> None:
+    whole(packed(at / "x.jsonl.gz", (b'"\\ud83d\\ude00', 1), (b"a", 120 << 20), (b'"\n', 1)))
+
+
+def text_of_one_wide_letter(at: Path) -> None:
+    whole(packed(at / "x.txt.gz", ("\U0001f600".encode(), 1), (b"a", 150 << 20), (b"\n", 1)))
+
+
+def array_of_very_many_objects(at: Path) -> None:
+    whole(packed(at / "x.json.gz", (b"[", 1), (b"{},", 12_000_000), (b"{}]", 1)))
+
+
+def array_of_one_large_row(at: Path) -> None:
+    whole(packed(at / "x.json.gz", (b"[[", 1), (b"[],", 3_500_000), (b"1]]", 1)))
+
+
+def part_of_very_many_lists(at: Path) -> None:
+    images.decode_part("json", b"[" + b"[]," * 12_000_000 + b"1]", key="1")
+
+
+# ---------------------------------------------------------------- columns
+
+
+def read_first(path: Path) -> None:
+    open_files(path).read(np.arange(1))
+
+
+def parquet(at: Path, column: Any, **options: Any) -> Path:
+    table = pyarrow().table({"a": column})
+    importlib.import_module("pyarrow.parquet").write_table(
+        table, at / "x.parquet", row_group_size=1 << 30, **options
+    )
+    return at / "x.parquet"
+
+
+def arrow(at: Path, column: Any, compression: str | None = None, kind: str = "file") -> Path:
+    table, ipc = pyarrow().table({"a": column}), importlib.import_module("pyarrow.ipc")
+    options = ipc.IpcWriteOptions(compression=compression)
+    with getattr(ipc, f"new_{kind}")(at / "x.arrow", table.schema, options=options) as writer:
+        writer.write_table(table)
+    return at / "x.arrow"
+
+
+def pyarrow() -> Any:
+    return importlib.import_module("pyarrow")
+
+
+def one_list(items: Any) -> Any:
+    offsets = pyarrow().array([0, len(items)], "int32")
+    return pyarrow().ListArray.from_arrays(offsets, items)
+
+
+def repeated(text: str, count: int) -> Any:
+    codes = pyarrow().array(np.zeros(count, np.int8))
+    return pyarrow().DictionaryArray.from_arrays(codes, pyarrow().array([text]))
+
+
+def row_group_of_one_list_of_nulls(at: Path) -> None:
+    read_first(parquet(at, one_list(pyarrow().nulls(40_000_000))))
+
+
+def row_group_of_one_text(at: Path) -> None:
+    read_first(parquet(at, repeated("x" * 100_000, 15_000), store_schema=False))
+
+
+def row_group_of_lists_of_one_text(at: Path) -> None:
+    read_first(parquet(at, one_list(repeated("x" * 100_000, 15_000)), store_schema=False))
+
+
+def list_of_very_many_nulls(at: Path) -> None:
+    read_first(arrow(at, one_list(pyarrow().nulls((1 << 31) - 2))))
+
+
+def list_of_very_many_runs(at: Path) -> None:
+    ends = pyarrow().array([(1 << 31) - 2], "int32")
+    runs = pyarrow().RunEndEncodedArray.from_arrays(ends, pyarrow().array(["x"]))
+    read_first(arrow(at, one_list(runs)))
+
+
+def fixed_list_of_very_many_nulls(at: Path) -> None:
+    size = (1 << 31) - 2
+    column = pyarrow().FixedSizeListArray.from_arrays(pyarrow().nulls(size), size)
+    read_first(arrow(at, column))
+
+
 def braces_that_explode(at: Path) -> None:
     whole(f"{at}/" + "{a,b}" * 30)
 
@@ -676,8 +792,10 @@ class Careless(storage.LocalDisk):
 
 if __name__ == "__main__":
     for name in (
+        "pyarrow.compute",
         "pyarrow.csv",
         "pyarrow.ipc",
+        "pyarrow.parquet",
         "PIL.Image",
         "PIL.PngImagePlugin",
         "yaml",

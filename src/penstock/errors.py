@@ -133,6 +133,25 @@ def make_storage_error(error: OSError, what: object) -> StorageError:
     return converted
 
 
+def make_memory_error(error: MemoryError, what: object) -> StorageError:
+    """Convert a lack of memory to a `StorageError` with path and remedy.
+
+    Args:
+        error: the error of Python or of a package.
+        what: the path, for the message.
+
+    >>> print(make_memory_error(MemoryError("malloc of size 99 failed"), "a.parquet"))  # doctest: +ELLIPSIS
+    a.parquet: there is not enough memory (malloc of size 99 failed): raise the memory limit ...
+    """
+    reason = f" ({error})" if str(error) else ""
+    converted = StorageError(
+        f"{what}: there is not enough memory{reason}: raise the memory limit (ulimit -v, or the "
+        "limit of the job), use fewer workers, or write smaller rows, row groups or record batches"
+    )
+    converted.errno = errno.ENOMEM
+    return converted
+
+
 @contextmanager
 def convert_storage_errors(what: object) -> Generator[None]:
     """Convert errors of the operating system to `StorageError`s that name `what`.

@@ -20,9 +20,14 @@ from penstock.integrations.trainers import EvalLoader
 ROWS, BATCH = 17, 4
 
 
-def make_loader() -> ps.Loader:
+def make_loader(labels: bool = False) -> ps.Loader:
     """Make the loader of this rank. On two ranks, the last batch of one of them is padding alone."""
-    rows = ps.from_sequence([{"id": i, "score": np.float32(i) ** 2} for i in range(ROWS)])
+    rows = ps.from_sequence(
+        [
+            {"id": i, "score": np.float32(i) ** 2, **({"labels": 2 * i} if labels else {})}
+            for i in range(ROWS)
+        ]
+    )
     return ps.Loader(rows.batch(BATCH), remainder="pad", to="torch")
 
 
@@ -88,13 +93,62 @@ def by_accelerate() -> dict[str, Any]:
     return {"evaluations": evaluations, "means": means, "len": len(held_out)}
 
 
+def by_transformers() -> dict[str, Any]:
+    import tempfile
+
+    from transformers import Trainer, TrainingArguments
+
+    from penstock.integrations.transformers import FromLoader
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def forward(self, id: Any, score: Any, labels: Any) -> Any:
+            loss = self.layer(score[:, None]).mean() * 0
+            return {"loss": loss, "logits": (id, torch.stack([id, -id], 1))}
+
+    class OnLoaders(FromLoader, Trainer):
+        pass
+
+    held_out = make_loader(labels=True)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = TrainingArguments(
+            folder, report_to=[], use_cpu=True, disable_tqdm=True, remove_unused_columns=False
+        )
+        trainer = OnLoaders(
+            Model(),
+            arguments,
+            eval_loader=held_out,
+            compute_metrics=lambda given: {
+                "ids": given.predictions[0].tolist(),
+                "labels": given.label_ids.tolist(),
+                "pairs": given.predictions[1].tolist(),
+            },
+        )
+        metrics = [trainer.evaluate() for _ in range(2)]
+        predicted = trainer.predict(cast("Any", held_out))
+    return {
+        "metrics": [
+            {name: each[f"eval_{name}"] for name in ("ids", "labels", "pairs")} for each in metrics
+        ],
+        "predicted": cast("Any", predicted.predictions)[0].tolist(),
+    }
+
+
 def main() -> None:
     trainer, rank, world, port, file = sys.argv[1:]
     place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": "0"}
     os.environ |= place
     torch.set_num_threads(1)
-    found = {"lightning": by_lightning, "accelerate": by_accelerate}[trainer]()
+    trainers = {
+        "lightning": by_lightning,
+        "accelerate": by_accelerate,
+        "transformers": by_transformers,
+    }
+    found = trainers[trainer]()
     Path(file).write_text(json.dumps(found))
     os._exit(0)
 

@@ -613,3 +613,43 @@ def test_lint_accepts_what_loads(content: str, tmp_path: Path) -> None:
     path.write_text(content)
     assert not [problem for problem in lint(path) if problem.severity == "error"]
     assert next(iter(ps.load(path)))
+
+
+@pytest.mark.parametrize(
+    "share",
+    [
+        "unique_fraction: 0.01",
+        "split: {held_out: 1%, part: held_out, seed: SEED}, unique_fraction: 0.9",
+        "split: {held_out: 1%, part: held_out, by: position}",
+        "split: {held_out: 50%, part: held_out}, unique_fraction: 0.02",
+    ],
+)
+def test_a_small_share_is_empty_in_lint_where_it_is_empty_at_loading(
+    share: str, write: Any
+) -> None:
+    outcomes = set[bool]()
+    for seed in range(12):
+        path = write(
+            f"seed: {seed}\nhorizon: {{samples: 100}}\nsources:\n  a: {{path: text, weight: 1}}\n"
+            f"  b: {{path: code, weight: 1, {share.replace('SEED', str(seed))}}}"
+        )
+        is_empty = any(severity == "error" for _, severity, _, _ in found(path))
+        try:
+            ps.load(path)[0]
+        except ps.ConfigError as error:
+            assert is_empty, error
+        else:
+            assert not is_empty
+        outcomes.add(is_empty)
+    assert "position" in share or outcomes == {True, False}
+
+
+def test_a_held_out_part_without_rows_is_a_warning_as_loading_leaves_it_out(write: Any) -> None:
+    path = write(
+        "horizon: {samples: 100}\nsources:\n  a: {path: text, weight: 1}\n"
+        "  b: {path: code, weight: 1, split: {held_out: 1%, part: held_out, seed: 1}}"
+    )
+    ((_, severity, key, said),) = found(path)
+    assert (severity, key) == ("warning", "sources.b")
+    assert said == "its held-out part has no rows, so the source is left out"
+    assert ps.load(path).plan.counts(100) == {"a": 100}

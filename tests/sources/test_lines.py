@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import errno
+import gzip
 import json
 import pickle
+import tracemalloc
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.engine.base.progress import Progress
-from penstock.errors import ConfigError, DataError
-from penstock.sources import index_and_count_rows, line_index, lines, open_files
+from penstock.errors import ConfigError, DataError, StorageError
+from penstock.sources import convert, index_and_count_rows, line_index, lines, open_files
 from penstock.sources.sums import compute_checksums
 
 ROWS = [{"n": number, "text": "wörd \u2028 " * (number % 7)} for number in range(500)]
@@ -112,6 +115,62 @@ def test_the_index_is_that_of_a_plain_loop(
         assert sums.tolist() == [
             int(compute_checksums([body[at : at + 8]])[0]) for at in range(0, len(body), 8)
         ]
+
+
+def test_an_index_takes_little_memory_beside_its_offsets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "x.txt", b"1\n" * 1_000_000)
+    monkeypatch.setattr(line_index, "_CHUNK_BYTES", 1 << 16)
+    size = lines.file_versions.stat_file(path)
+    tracemalloc.start()
+    body, count = line_index.collect_row_offsets(path, size)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 1_000_000
+    assert peak < 1.5 * len(body) + (4 << 20)
+
+
+def test_an_archive_has_no_more_lines_than_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "x.txt.gz", gzip.compress(b"1\n" * 50_000))
+    monkeypatch.setattr(convert, "_LARGE", 100_000)
+    with pytest.raises(DataError, match=r"x\.txt\.gz: its \d+ bytes unpack to more than .* lines"):
+        open_files(path)
+    assert len(open_files(write(tmp_path / "x.txt", b"1\n" * 50_000))) == 50_000
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.txt"])
+def test_a_lack_of_memory_names_the_file_and_the_remedy(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_files(write(tmp_path / name, b"1\n2\n"))
+
+    def fail(_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(lines.LineFile, "read", lambda *_: fail(0))
+    with pytest.raises(
+        StorageError, match=rf"{name}: there is not enough memory: raise the"
+    ) as told:
+        source.read(np.arange(2))
+    assert told.value.errno == errno.ENOMEM
+    monkeypatch.setattr(lines, "open_lines", lambda *_, **__: fail(0))
+    with pytest.raises(StorageError, match=rf"{name}: there is not enough memory"):
+        open_files(tmp_path / name)
+
+
+def test_a_large_array_is_an_error_that_says_one_row_per_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.stores.json_memory.DECODED", 1 << 20)
+    with pytest.raises(DataError, match=r"x\.json: its values .* write smaller rows, one per line"):
+        open_files(write(tmp_path / "x.json", b"[" + b"{}," * 9_000 + b"{}]"))
+    source = open_files(write(tmp_path / "y.json", b"[1,[" + b"[]," * 4_000 + b"[]]]"))
+    assert source.read(np.arange(1)) == [1]
+    with pytest.raises(DataError, match=r"y\.json, element 1: a copy of the row would take more"):
+        source.read(np.arange(2))
 
 
 class tmp_file:

@@ -33,6 +33,15 @@ def test_a_value_over_the_limit_is_held_alone() -> None:
     assert held.get("large", lambda: pytest.fail("made again")) == 1
 
 
+def test_a_value_over_the_limit_goes_before_the_next_is_made() -> None:
+    held = LRUCache(limit=10)
+    held.get("small", lambda: (1, 0))
+    held.get("large", lambda: (99, 1))
+    held.get("next", lambda: (5, held.holds("large")))
+    assert held.get("next", lambda: pytest.fail("made again")) is False
+    assert not held.holds("large")
+
+
 def test_one_thread_makes_and_the_others_wait() -> None:
     held, go, calls = LRUCache(limit=10), threading.Event(), list[int]()
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -65,7 +66,8 @@ class FromLoader(_Trainer):
 
     The loss of an evaluation is the mean over all learned tokens, or over all rows if batches have
     no `labels` of `[B, T]`. So it depends on no batch size and no number of processes. Rows that
-    `remainder="pad"` adds do not count.
+    `remainder="pad"` adds do not count, and reach neither `compute_metrics` nor the result of
+    `predict`.
 
     A class with a `compute_loss` of its own, and such labels, must set the attribute
     `eval_loss_over`. It is "tokens" if the loss of a batch is the mean over its learned tokens, and
@@ -131,6 +133,7 @@ class FromLoader(_Trainer):
             }
         data = _wrap_for_eval(data)
         self._eval_losses: list[tuple[float, int]] | None = None
+        self._valid: Any = None  # of the rows of the batch that is evaluated
         self._planned_tokens: tuple[int, int] | None = None
         self._tokens_unknown = False
         self._placeholder: Any = None
@@ -265,6 +268,9 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         if self._eval_losses is None:
             return trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
+        self._valid = (
+            cast("Mapping[str, Any]", inputs).get("valid") if isinstance(inputs, Mapping) else None
+        )
         inputs, weight = _weigh_batch(inputs, self._get_loss_unit(inputs))
         result = trainer.prediction_step(model, inputs, prediction_loss_only, *args, **kwargs)
         if result[0] is not None and weight:  # a batch without learned tokens has no mean
@@ -275,6 +281,8 @@ class FromLoader(_Trainer):
         self, dataloader: Any, *args: Any, metric_key_prefix: str = "eval", **kwargs: Any
     ) -> Any:
         """Evaluate, with a loss that counts every learned token, or every row, once.
+
+        Predictions and labels have no rows that `remainder="pad"` added.
 
         Args:
             dataloader: the batches.
@@ -288,6 +296,8 @@ class FromLoader(_Trainer):
         trainer: Any = super()
         is_own = isinstance(dataloader.dataset, _BatchDataset)
         self._eval_losses = [] if is_own else None
+        if is_own:
+            self.gather_function = partial(self._gather_valid, self.gather_function)
         try:
             output = trainer.evaluation_loop(
                 dataloader, *args, metric_key_prefix=metric_key_prefix, **kwargs
@@ -299,8 +309,33 @@ class FromLoader(_Trainer):
                 mean = sum(loss * weight for loss, weight in losses) / (total or 1)
                 output.metrics[name] = mean
         finally:
-            self._eval_losses = None
+            self._eval_losses = self._valid = None
+            self.gather_function = self.accelerator.gather_for_metrics  # as the Trainer itself
         return output
+
+    def _gather_valid(self, gather: Any, values: Any) -> Any:
+        """Gather values of the rows of a batch from all processes, without rows that were added."""
+        gathered = gather(values)
+        if self._valid is None:
+            return gathered
+        valid, masks = _torch.as_tensor(self._valid), dict[int, Any]()
+
+        def select(value: Any, rows: Any) -> Any:
+            if isinstance(rows, Mapping):
+                parts = cast("Mapping[str, Any]", rows).items()
+                return {name: select(value[name], part) for name, part in parts}
+            if isinstance(rows, list | tuple):
+                pairs = zip(value, cast("Sequence[Any]", rows), strict=True)
+                return type(value)(select(*pair) for pair in pairs)
+            size = len(rows) if getattr(rows, "ndim", 0) else 0
+            if not size or size % len(valid):
+                return value
+            if size not in masks:  # of pairs both halves have all rows
+                own = valid.to(rows.device).repeat(size // len(valid))
+                masks[size] = self.accelerator.gather(own)
+            return value[masks[size]]
+
+        return select(gathered, values)
 
     def _get_loss_unit(self, batch: Any) -> Literal["tokens", "rows"]:
         """Return the elements of an evaluation's batch that its loss is the mean of."""

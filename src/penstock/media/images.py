@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import ConfigError, DataError, make_missing_extra_error
+from ..stores.json_memory import decode_text, require_small_json
 from .claims import require_end_of_gif
 
 _PILLOW_MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
@@ -430,9 +431,13 @@ def _decode_npy(data: bytes) -> npt.NDArray[Any]:
     )
 
 
+def _decode_json(data: bytes) -> Any:
+    return json.loads(require_small_json(data))
+
+
 _DECODERS_BY_EXTENSION: Mapping[str, Callable[[bytes], Any]] = {
-    **dict.fromkeys(("txt", "text", "transcript"), bytes.decode),
-    **dict.fromkeys(("json", "jsn"), json.loads),
+    **dict.fromkeys(("txt", "text", "transcript"), decode_text),
+    **dict.fromkeys(("json", "jsn"), _decode_json),
     **dict.fromkeys(("cls", "cls2", "index", "inx", "id"), int),
     "npy": _decode_npy,
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import fsum
+from math import ceil, fsum
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,10 +17,10 @@ import numpy as np
 from ..arguments import suggest_names
 from ..arrays.columnar import import_arrow
 from ..arrays.dtypes import TOKEN_DTYPE
-from ..engine.orders import parse_fraction
+from ..engine.orders import Portion, parse_fraction
 from ..engine.steps.token_dtypes import said_of
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
-from ..inputs import is_whole
+from ..inputs import is_whole, key_of_fraction
 from ..sources import lists_own_files
 from ..sources.folders import find_split
 from ..sources.kinds import describe_column_types
@@ -355,7 +355,11 @@ class _MixtureLinter:
         self, source: SourceEntry, model: MixtureFile, at: str, draws: float, rows: int
     ) -> None:
         cap, passes, node = model.cap(source), draws / rows if rows else 0.0, source.marks[""]
-        if rows == 0 and draws:
+        split = source.splitting(model)
+        is_held_out = split is not None and split.part == "held_out"
+        if rows == 0 and draws and is_held_out and source.unique_fraction is None:
+            self.notes.warn(node, at, "its held-out part has no rows, so the source is left out")
+        elif rows == 0 and draws:
             message = f"the source {source.name!r} is empty; leave it out of the mixture, or give it weight 0"
             self.notes.error(node, at, message)
         elif cap is not None and passes > cap:
@@ -852,16 +856,25 @@ def _count_remaining_rows(source: SourceEntry, model: MixtureFile, rows: int | N
     if rows is None:
         return None
     remaining = len(range(rows)[slice(*source.rows(rows))]) if source.slice else rows
+    if (split := source.splitting(model)) is not None:
+        held_out = _count_held_out(split, remaining)
+        remaining = held_out if split.part == "held_out" else remaining - held_out
     if (fraction := source.unique_fraction) is not None and not is_whole(fraction):
-        remaining = int(parse_fraction(fraction, "unique_fraction: {}") * remaining)
-    if (split := source.splitting(model)) is None:
-        return remaining
-    share = (
-        parse_fraction(split.held_out, "split({})") * remaining
-        if isinstance(split.held_out, str | float)
-        else split.held_out
-    )
-    return int(share) if split.part == "held_out" else remaining - int(share)
+        share = parse_fraction(fraction, "unique_fraction: {}")
+        key = key_of_fraction(model.seed or 0, source.name)
+        return Portion(share.numerator, share.denominator, key).size(remaining)
+    return remaining
+
+
+def _count_held_out(split: Splitting, rows: int) -> int:
+    if isinstance(split.held_out, int):
+        return split.held_out
+    share = parse_fraction(split.held_out, "split({})")
+    if split.column is not None:
+        return int(share * rows)
+    if split.by == "position":
+        return ceil(share * rows)
+    return Portion(share.numerator, share.denominator, split.seed).size(rows) or 0
 
 
 def _format_size(size: float) -> str:

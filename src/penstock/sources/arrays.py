@@ -27,6 +27,7 @@ from ..errors import (
     DataError,
     PenstockError,
     is_panic,
+    make_memory_error,
     make_missing_extra_error,
     make_storage_error,
 )
@@ -383,8 +384,7 @@ def convert_package_errors(path: Path, name: str = "") -> Generator[None]:
     except (PenstockError, ImportError):
         raise
     except MemoryError as error:
-        error.add_note(f"penstock: while reading {path}")
-        raise
+        raise make_memory_error(error, path) from error
     except OSError as error:
         if error.errno is not None:
             raise make_storage_error(error, path) from error

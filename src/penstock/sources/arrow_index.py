@@ -7,8 +7,11 @@ parses the data. Damaged data therefore cannot cause a large allocation.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
+
+from ..stores.limits import DECODED
+from .convert import MAX_UNPACK_RATIO
 
 _MAX_RATIOS = (256, 33_000, 0)  # largest compression ratios by codec: LZ4 frames, zstd
 _MAX_FOOTER_PADDING = 64  # bytes of padding allowed before a footer
@@ -24,13 +27,17 @@ class BatchBody(NamedTuple):
 
 
 class RecordBatchIndex(NamedTuple):
-    """The record batches of an Arrow file: byte ranges, rows, and properties of their messages."""
+    """The record batches of an Arrow file: byte ranges, rows, and properties of their messages.
+
+    `packed_dictionaries` are the bodies of compressed dictionaries.
+    """
 
     ranges: list[tuple[int, int]]
     sizes: list[int]
     compressed: bool
     dictionaries: bool
     bodies: list[BatchBody]
+    packed_dictionaries: list[BatchBody]
 
     def gaps(self, size: int) -> Iterator[tuple[int, int]]:
         """Yield the byte ranges outside all bodies, which opening the file reads."""
@@ -56,7 +63,7 @@ def index_record_batches(buffer: Any, *, file: bool) -> RecordBatchIndex:
     start = 8 if file else 0
     if file and bytes(view[start : start + 4]) != b"\xff\xff\xff\xff":
         return _read_footer_index(view)
-    index = RecordBatchIndex([], [], False, False, [])
+    index = RecordBatchIndex([], [], False, False, [], [])
     offset = start
     while offset < len(view):
         marker, length = struct.unpack_from("<Ii", view, offset)
@@ -86,10 +93,11 @@ def _read_footer_index(view: memoryview) -> RecordBatchIndex:
     (length,) = struct.unpack_from("<i", view, len(view) - 10)
     footer = view[len(view) - 10 - length : len(view) - 10]
     table = struct.unpack_from("<I", footer)[0]
-    index, stop = (
-        RecordBatchIndex([], [], False, bool(_read_footer_blocks(footer, table, 2)), []),
-        8,
-    )
+    index, stop = RecordBatchIndex([], [], False, False, [], []), 8
+    for offset, header, _ in _read_footer_blocks(footer, table, 2):
+        prefix = 8 if bytes(view[offset : offset + 4]) == b"\xff\xff\xff\xff" else 4
+        index, _ = _index_message(view, index, offset, offset + prefix, header - prefix)
+        index = index._replace(dictionaries=True)
     for offset, header, body in _read_footer_blocks(footer, table, 3):
         prefix = 8 if bytes(view[offset : offset + 4]) == b"\xff\xff\xff\xff" else 4
         if offset < stop:
@@ -124,9 +132,12 @@ def _index_message(
     if body < 0 or stop > len(view):
         raise ValueError(f"the message at byte {offset} is cut off")
     compressed = index.compressed
+    if kind == 2:
+        batch = _follow(header, _follow(header, message, 2), 1)
+        if _find_field_offset(header, batch, 3):
+            index.packed_dictionaries.append(BatchBody(begin + length, stop, begin, batch))
     if kind == 3:
-        slot = _find_field_offset(header, message, 2)
-        batch = slot + struct.unpack_from("<I", header, slot)[0]
+        batch = _follow(header, message, 2)
         index.ranges.append((offset, stop))
         index.bodies.append(BatchBody(begin + length, stop, begin, batch))
         index.sizes.append(_read_field(header, batch, 0, "<q"))
@@ -154,6 +165,12 @@ def _find_field_offset(header: memoryview, table: int, field: int) -> int:
     return table + offset if offset else 0
 
 
+def _follow(header: memoryview, table: int, field: int) -> int:
+    """Return the offset of the table that a field of a flatbuffer table refers to."""
+    slot = _find_field_offset(header, table, field)
+    return slot + struct.unpack_from("<I", header, slot)[0]
+
+
 class FlatbufferVector(NamedTuple):
     """Offset and length of a flatbuffer vector."""
 
@@ -169,18 +186,27 @@ def _read_vector(header: memoryview, table: int, field: int) -> FlatbufferVector
     return FlatbufferVector(start + 4, struct.unpack_from("<I", header, start)[0])
 
 
-def require_plausible(view: memoryview, start: int, stop: int, header: int, table: int) -> None:
-    """Raise if a compressed buffer claims a larger size than its codec can produce."""
-    header_bytes = view[header:start]
-    compression = _find_field_offset(header_bytes, table, 3)
-    max_ratio = _MAX_RATIOS[
-        _read_field(
-            header_bytes,
-            compression + struct.unpack_from("<I", header_bytes, compression)[0],
-            0,
-            "<B",
+def require_plausible(view: memoryview, bodies: Sequence[BatchBody]) -> None:
+    """Raise if compressed buffers claim more than their codec can produce, or much memory at once.
+
+    Args:
+        view: The bytes of the file.
+        bodies: The batches that are decompressed together.
+    """
+    packed = sum(body.stop - body.start for body in bodies)
+    limit = max(DECODED, MAX_UNPACK_RATIO * packed)
+    if sum(_measure_claims(view, *body) for body in bodies) > limit:
+        raise ValueError(
+            f"{packed:,} bytes of compressed columns would take more than {limit >> 20:,} MiB of "
+            "memory: write smaller record batches, or do not compress them"
         )
-    ]
+
+
+def _measure_claims(view: memoryview, start: int, stop: int, header: int, table: int) -> int:
+    """Return the bytes that the compressed buffers of a batch claim to decompress to."""
+    header_bytes, total = view[header:start], 0
+    compression = _follow(header_bytes, table, 3)
+    max_ratio = _MAX_RATIOS[_read_field(header_bytes, compression, 0, "<B")]
     buffers = _read_vector(header_bytes, table, 2)
     for number in range(buffers.length):
         offset, length = struct.unpack_from("<qq", header_bytes, buffers.offset + 16 * number)
@@ -193,6 +219,8 @@ def require_plausible(view: memoryview, start: int, stop: int, header: int, tabl
             raise ValueError(
                 f"a compressed buffer of {length:,} bytes claims to decompress to {claimed:,}"
             )
+        total += max(claimed, 0)
+    return total
 
 
 def _read_field(header: memoryview, table: int, field: int, kind: str) -> int:

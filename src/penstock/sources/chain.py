@@ -12,7 +12,7 @@ import numpy as np
 
 from ..engine.base import machine
 from ..engine.base.spans import DocumentSpans, SpanSource, join_spans
-from ..errors import ConfigError
+from ..errors import ConfigError, make_memory_error
 from ..stores import ByteRange, CompositeStore, is_remote, storage
 from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
@@ -329,7 +329,7 @@ class JoinedFiles:
     def read(self, indices: Ints, /) -> list[Any]:
         """Return the rows at `indices`, visiting each file once."""
         self.prefetch(indices, now=True)
-        return read_by_part(self._starts, indices, lambda part, rows: self.files[part].read(rows))
+        return read_by_part(self._starts, indices, self._read)
 
     @property
     def columnar(self) -> bool:
@@ -381,9 +381,15 @@ class JoinedFiles:
             [self._blocks(int(parts[group[0]]), rows[group]) for group in groups], order
         )
 
+    def _read(self, part: int, rows: Ints) -> list[Any]:
+        try:
+            return self.files[part].read(rows)
+        except MemoryError as error:
+            raise make_memory_error(error, self.paths[part]) from error
+
     def _blocks(self, part: int, rows: Ints) -> Sequence[Any]:
         file = self.files[part]
-        return file.block(rows) if isinstance(file, ColumnarFile) else file.read(rows)
+        return file.block(rows) if isinstance(file, ColumnarFile) else self._read(part, rows)
 
     def arrow_schema(self) -> Any | None:
         """Return the columns of the rows as a `pyarrow.Schema`; `None` if only reading tells."""

@@ -20,9 +20,11 @@ from ..errors import (
     DataError,
     PenstockError,
     convert_storage_errors,
+    make_memory_error,
     make_storage_error,
 )
 from ..stores import ByteRange, is_remote, storage
+from ..stores.limits import DECODED
 from ..types import Ints
 from . import file_versions
 from .arrow_index import index_record_batches, require_plausible
@@ -32,7 +34,15 @@ from .chain import compute_offsets
 from .checksummed import ChecksummedFile
 from .kinds import describe_column_types
 from .lru import SharedCaches
-from .rows import check_offsets, iterate_innermost_arrays, join_batches, map_file, open_for_arrow
+from .parquet_pages import require_small_row_group
+from .rows import (
+    check_offsets,
+    find_largest_row,
+    iterate_innermost_arrays,
+    join_batches,
+    map_file,
+    open_for_arrow,
+)
 from .unify import SchemaConverter
 
 _SAMPLED_ROW_GROUPS = 64  # row groups whose sizes estimate those of all row groups of a file
@@ -90,6 +100,7 @@ class Parquet(ColumnarFile):
         self.types = describe_column_types(self._conform.schema, self.columns)
         self._form = ColumnFacts(self._conform.schema)
         self._starts = compute_offsets(sizes)
+        self._small_groups = set[int]()
         self._group = group * len(names) // max(len(footer.names), 1)
 
     def __len__(self) -> int:
@@ -137,6 +148,7 @@ class Parquet(ColumnarFile):
                 return
             _select_columns(file.schema_arrow.names, [name], self._path)
             for group in range(file.num_row_groups):
+                require_small_row_group(raw, file, group, [name], self._path, self._stat.size)
                 column = file.read_row_group(group, columns=[name], use_threads=False).column(name)
                 self._require_rows(group, len(column))
                 self._require_representable(
@@ -148,6 +160,7 @@ class Parquet(ColumnarFile):
         with file_versions.guard_unchanged(self._path, self._stat, name=str(self._path)):
             table, overflowed = self._read_group(group)
         table = self._conform(table)
+        _require_small_rows(table, self._path, int(self._starts[group]))
         return table.get_total_buffer_size(), (join_batches([table]), overflowed)
 
     def _read_group(self, group: int) -> tuple[Any, dict[str, Ints]]:
@@ -163,6 +176,10 @@ class Parquet(ColumnarFile):
         # that Ctrl-C can interrupt it.
         options = {"metadata": footer, "page_checksum_verification": True, "pre_buffer": False}
         with open_for_arrow(self._path) as raw, pq.ParquetFile(raw, **options) as file:
+            if group not in self._small_groups:
+                names = self._conform.names
+                require_small_row_group(raw, file, group, names, self._path, self._stat.size)
+                self._small_groups.add(group)
             table = file.read_row_group(group, columns=self._conform.names, use_threads=False)
             table = table.select(self._conform.names)
             self._require_rows(group, table.num_rows)
@@ -412,8 +429,10 @@ class Arrow(ColumnarFile):
     def _batch(self, number: int) -> tuple[int, Any]:
         buffer, index, schema = self._mapped(), self._index, self._schema
         self._data.compare(*index.ranges[number], memoryview(buffer))
+        if index.packed_dictionaries:
+            require_plausible(memoryview(buffer), index.packed_dictionaries)
         if index.compressed:
-            require_plausible(memoryview(buffer), *index.bodies[number])
+            require_plausible(memoryview(buffer), [index.bodies[number]])
         if self._is_file and (index.compressed or index.dictionaries):
             fields = sorted(schema.names.index(column) for column in self._conform.names)
             batch = self._open(buffer, fields).get_batch(number)
@@ -427,6 +446,7 @@ class Arrow(ColumnarFile):
             )
         batch = batch.select(self._conform.names)
         batch.validate()
+        _require_small_rows(batch, self._origin, int(self._starts[number]))
         for column in batch.columns:
             check_offsets(column)
         if batch.num_rows != index.sizes[number]:
@@ -439,8 +459,8 @@ class Arrow(ColumnarFile):
         ), conformed
 
     def _all(self, buffer: Any) -> tuple[int, Any]:
-        for body in self._index.bodies if self._index.compressed else []:
-            require_plausible(memoryview(buffer), *body)
+        if self._index.compressed:
+            require_plausible(memoryview(buffer), self._index.bodies)
         batches = list(self._open(buffer))
         return sum(
             batch.get_total_buffer_size() for batch in batches
@@ -465,6 +485,18 @@ def _select_columns(
     return list(names if columns is None else columns)
 
 
+def _require_small_rows(table: Any, path: Path, first: int) -> None:
+    """Raise if a row would take much memory in Python: a list of many nulls takes none in a file."""
+    for name, column in zip(table.schema.names, table.columns, strict=True):
+        row, size = find_largest_row(column)
+        if size > DECODED:
+            raise DataError(
+                f"the values of the column {name!r} would take {size >> 20:,} MiB of memory, and "
+                f"the limit is {DECODED >> 20:,} MiB: leave it out (columns=), or split long rows",
+                where=f"{path}, row {first + row}",
+            )
+
+
 @contextlib.contextmanager
 def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[None]:
     """Convert pyarrow's errors to errors that name the file and the rows."""
@@ -473,11 +505,7 @@ def _convert_arrow_errors(path: Path, indices: Ints | None = None) -> Generator[
     except PenstockError:
         raise
     except MemoryError as error:  # an error of Arrow too; the file is not at fault
-        error.add_note(
-            f"penstock: while reading {_name_rows(path, indices)}: raise the memory limit, use fewer "
-            "workers, or write smaller row groups or record batches"
-        )
-        raise
+        raise make_memory_error(error, _name_rows(path, indices)) from error
     except (
         import_arrow().ArrowException,
         OSError,

@@ -23,7 +23,8 @@ _get_input_bytes = {
     ".gz": 64 << 10
 }.get  # a decompression bomb then needs at most 128 MiB for one bite
 _SPACE_CHECK_BYTES = 64 << 20  # bytes written between two checks of the free space
-_RATIO, _LARGE = 250, 256 << 20  # limits of a bomb: compression ratio, and unpacked bytes
+MAX_UNPACK_RATIO, _LARGE = 250, 256 << 20  # limits of a bomb: compression ratio, and unpacked bytes
+_OFFSET_BYTES = 8  # of a line, in an index
 _GZIP_WINDOW_BITS = 31
 _LARGE_WINDOW_ERROR = (
     "too much memory"  # libzstd's error for windows over 128 MiB (`zstd --long=31`)
@@ -82,10 +83,19 @@ def _fetch_to_cache(origin: Path, cache: str | Path | None, rebuild: bool) -> Pa
 
 def require_sane_size(unpacked: int, packed: int, origin: Path) -> None:
     """Raise if an archive unpacks to far more bytes than data does."""
-    if unpacked > max(_LARGE, _RATIO * packed):
+    if unpacked > max(_LARGE, MAX_UNPACK_RATIO * packed):
         raise DataError(
-            f"it unpacks to more than {_RATIO} times its {packed:,} bytes: unpack it by hand to "
+            f"it unpacks to more than {MAX_UNPACK_RATIO} times its {packed:,} bytes: unpack it by hand to "
             "read it",
+            where=str(origin),
+        )
+
+
+def require_sane_index(rows: int, packed: int, origin: Path) -> None:
+    """Raise if an archive has far more lines than data does: the index takes memory for each."""
+    if _OFFSET_BYTES * rows > max(_LARGE, MAX_UNPACK_RATIO * packed):
+        raise DataError(
+            f"its {packed:,} bytes unpack to more than {rows:,} lines: unpack it by hand to read it",
             where=str(origin),
         )
 

@@ -21,6 +21,7 @@ Crc32Checksums: TypeAlias = npt.NDArray[np.uint32]
 _POLYNOMIAL = np.uint32(0x82F63B78)
 _ALL_ONES = np.uint32(0xFFFFFFFF)
 _MAX_BLOCK_BYTES = 256  # largest block, in bytes
+_MAX_GATHERED_BYTES = 16  # largest size of records that are gathered at once
 _MAX_LOOKUP_BLOCKS = 512  # largest number of blocks for which one look-up of all bytes is faster
 
 
@@ -34,13 +35,22 @@ def compute_crc32c(data: npt.NDArray[np.uint8], starts: Ints, ends: Ints) -> Crc
     if not starts.size:
         return np.zeros(0, np.uint32)
     sizes = ends - starts
-    power = min(max(int(np.mean(sizes)) - 1, 7).bit_length(), _MAX_BLOCK_BYTES.bit_length() - 1)
+    largest = int(sizes.max())
+    typical = largest if largest <= _MAX_GATHERED_BYTES else int(np.mean(sizes))
+    power = min(max(typical - 1, 7).bit_length(), _MAX_BLOCK_BYTES.bit_length() - 1)
     counts = np.maximum(-(-sizes >> power), 1)
     stops = np.cumsum(counts)
     blocks = np.zeros(int(stops[-1]) << power, np.uint8)
     firsts = (stops << power) - sizes
-    for first, start, size in zip(firsts.tolist(), starts.tolist(), sizes.tolist(), strict=True):
-        blocks[first : first + size] = data[start : start + size]
+    if largest <= _MAX_GATHERED_BYTES:  # each in one block
+        positions = ends[:, None] + np.arange(-1 << power, 0)
+        is_inside = positions >= starts[:, None]
+        blocks[is_inside.reshape(-1)] = data[positions[is_inside]]
+    else:
+        for first, start, size in zip(
+            firsts.tolist(), starts.tolist(), sizes.tolist(), strict=True
+        ):
+            blocks[first : first + size] = data[start : start + size]
     long_starts = firsts[sizes >= 4]
     for position in range(4):  # the initial value has all bits set
         blocks[long_starts + position] ^= 255

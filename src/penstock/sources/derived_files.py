@@ -99,7 +99,7 @@ _SYSTEM_FOLDERS = tuple(
 )
 
 T = TypeVar("T")
-MakeBody = Callable[[], tuple[int, bytes]]
+MakeBody = Callable[[], tuple[int, bytes | bytearray]]
 """Returns the count and the body of a derived file."""
 
 
@@ -291,7 +291,7 @@ def ensure(file: DerivedFile, make: MakeBody, *, rebuild: bool = False) -> Path:
     )
 
 
-def load(file: DerivedFile, make: MakeBody) -> bytes | memoryview:
+def load(file: DerivedFile, make: MakeBody) -> bytes | bytearray | memoryview:
     """Return the body of a derived file; one process makes it if necessary.
 
     The arguments and errors are those of `ensure`. If the file is optional and cannot be written,
@@ -430,7 +430,7 @@ def find(file: DerivedFile, check: Callable[[Path], T | None]) -> T | None:
 
 def _make(
     file: DerivedFile, make: MakeBody, locked: bool, rebuild: bool
-) -> tuple[Path | None, bytes]:
+) -> tuple[Path | None, bytes | bytearray]:
     """Make and store a derived file; return its path, or `None` if it is not stored, and body."""
     previous = None if rebuild else log_unusable(file)
     before = file.read_fingerprint()
@@ -446,7 +446,7 @@ def store(
     file: DerivedFile,
     fingerprint: Stat,
     total: int,
-    body: bytes,
+    body: bytes | bytearray,
     locked: bool,
     *,
     rebuild: bool = False,

@@ -5,6 +5,7 @@ Formats of records use the same kind.
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -22,6 +23,7 @@ from ..stores import storage
 from ..stores.storage import Stat, keep_memory
 from ..types import Ints
 from . import derived_files, file_versions
+from .convert import require_sane_index
 from .derived_files import Kind
 from .sums import BlockChecksums, compute_checksums
 
@@ -62,13 +64,21 @@ def make_index(
         find: Finds the offsets; by default those of lines.
     """
 
-    def make() -> tuple[int, bytes]:
+    is_plain = path == origin
+
+    def require_rows(rows: int) -> None:
+        if not is_plain:
+            require_sane_index(rows, file_versions.stat_file(origin).size, origin)
+
+    def make() -> tuple[int, bytes | bytearray]:
         size = file_versions.stat_file(path)
         with Progress(f"index {origin.name}", size.size, "bytes") as progress:
-            offsets, sums = (find or find_row_offsets)(path, size, progress.tell)
+            if find is None:
+                body, rows = collect_row_offsets(path, size, progress.tell, require_rows)
+                return rows, body
+            offsets, sums = find(path, size, progress.tell)
         return len(offsets) - 1, b"".join((offsets.astype("<i8", copy=False).data, sums.data))
 
-    is_plain = path == origin
     file = derived_files.place_index(
         Kind.LINES, origin, what, cache, beside=is_plain, checksummed=is_plain
     )
@@ -79,15 +89,19 @@ class _LinePiece(NamedTuple):
     """A stretch of a file.
 
     Attributes:
-        begins: Its start, and the starts of its lines that are not empty, and of its last line.
-        holds: Whether each of these lines has content. Bytes before the first newline belong to the
-            last line of the previous stretch.
+        start: Its first byte, after a byte-order mark.
+        continues: Whether the bytes before its first newline have content.
+        begins: Starts of the lines with content that begin and end in it, relative to `start`.
+        last: Start of the line after its last newline, relative to `start`, and whether that line
+            has content; `None` without a newline.
         sums: Checksums of its blocks.
         stop: Its end.
     """
 
-    begins: Ints
-    holds: npt.NDArray[np.bool_]
+    start: int
+    continues: bool
+    begins: npt.NDArray[np.uint32]
+    last: tuple[int, bool] | None
     sums: BlockChecksums
     stop: int
 
@@ -99,32 +113,48 @@ def find_row_offsets(
 
     One pass reads the file in pieces, regardless of the length of lines; large files use all cores.
     """
-    pieces: list[_LinePiece] = []
-    for piece in _iterate_pieces(path, size.size):
-        pieces.append(piece)
+    body, rows = collect_row_offsets(path, size, tell)
+    return np.frombuffer(body, "<i8", rows + 1), np.frombuffer(body, "<u4", offset=8 * (rows + 1))
+
+
+def collect_row_offsets(
+    path: Path,
+    size: Stat,
+    tell: Callable[[int], None] = lambda done: None,
+    require_rows: Callable[[int], None] = lambda rows: None,
+) -> tuple[bytearray, int]:
+    """Return row offsets and size of a file, followed by the checksums of its blocks, and its rows.
+
+    The buffer grows in place: a file of very short lines has more bytes of offsets than of text.
+
+    Args:
+        path: The file.
+        size: Its version.
+        tell: Takes the bytes read so far.
+        require_rows: Raises if there are too many rows; takes those found so far.
+    """
+    body, sums = bytearray(), [compute_checksums([])]
+    open_line, has_content = None, False
+    for piece in itertools.chain.from_iterable(_iterate_tasks(path, size.size)):
+        if open_line is None:
+            open_line = piece.start  # after a byte-order mark
+        has_content |= piece.continues
+        if piece.last is not None:
+            body += open_line.to_bytes(8, "little") if has_content else b""
+            body += np.add(piece.begins, piece.start, dtype="<i8").data
+            open_line, has_content = piece.start + piece.last[0], piece.last[1]
+        sums.append(piece.sums)
+        require_rows(len(body) // 8)
         tell(piece.stop)
-    if not pieces:
-        return np.zeros(1, np.int64), compute_checksums([])
-    joined = _join_pieces(pieces)
-    return np.append(joined.begins[joined.holds], size.size), joined.sums
+    body += (open_line or 0).to_bytes(8, "little") if has_content else b""
+    rows = len(body) // 8
+    body += size.size.to_bytes(8, "little")
+    body += np.concatenate(sums).astype("<u4", copy=False).data
+    return body, rows
 
 
-def _join_pieces(pieces: list[_LinePiece]) -> _LinePiece:
-    """Join consecutive pieces."""
-    continues = False
-    for piece in reversed(pieces):  # its last line continues in the next piece
-        piece.holds[-1] |= continues
-        continues = piece.holds[0]
-    first, *others = pieces
-    begins = np.concatenate([first.begins, *(piece.begins[1:] for piece in others)])
-    holds = np.concatenate([first.holds, *(piece.holds[1:] for piece in others)])
-    return _LinePiece(
-        begins, holds, np.concatenate([piece.sums for piece in pieces]), pieces[-1].stop
-    )
-
-
-def _iterate_pieces(path: Path, size: int) -> Iterator[_LinePiece]:
-    """Yield the pieces of a file in order, read ahead by threads."""
+def _iterate_tasks(path: Path, size: int) -> Iterator[list[_LinePiece]]:
+    """Yield the pieces of a file in order, task by task, read ahead by threads."""
     starts, workers = range(0, size, _CHUNK_BYTES), count_cores()
     keep_memory()  # otherwise a piece takes four times as long
     per_task = max(1, min(_CHUNKS_PER_TASK, len(starts) // (8 * workers)))
@@ -147,11 +177,11 @@ def _iterate_pieces(path: Path, size: int) -> Iterator[_LinePiece]:
         threads.close()
 
 
-def _read_pieces(path: Path, starts: range, size: int) -> _LinePiece:
-    """Read the pieces of one task and join them, to relieve the collecting thread."""
+def _read_pieces(path: Path, starts: range, size: int) -> list[_LinePiece]:
+    """Read the pieces of one task."""
     # Allocating memory for each piece would cost as much as finding its newlines.
     buffer = np.empty(min(_CHUNK_BYTES, size), np.bool_)
-    return _join_pieces([_read_piece(path, start, size, buffer) for start in starts])
+    return [_read_piece(path, start, size, buffer) for start in starts]
 
 
 def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]) -> _LinePiece:
@@ -167,9 +197,9 @@ def _read_piece(path: Path, start: int, size: int, buffer: npt.NDArray[np.bool_]
         [np.zeros(1, np.int64), _find_newlines(chunk, buffer[: chunk.size]) + 1]
     )
     have_content = _find_nonblank_lines(chunk, begins)
-    is_kept = have_content.copy()
-    is_kept[[0, -1]] = True
-    return _LinePiece(begins[is_kept] + start, have_content[is_kept], sums, stop)
+    whole = begins[1:-1][have_content[1:-1]].astype(np.uint32)
+    last = (int(begins[-1]), bool(have_content[-1])) if len(begins) > 1 else None
+    return _LinePiece(start, bool(have_content[0]), whole, last, sums, stop)
 
 
 def _find_newlines(chunk: npt.NDArray[np.uint8], marks: npt.NDArray[np.bool_]) -> Ints:

@@ -7,7 +7,6 @@ line without a newline are handled as usual.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, DataError
 from ..stores import ByteRange, is_remote
+from ..stores.json_memory import MemoryLimitError, copy_json, decode_text, parse_json
 from ..stores.limits import ARRAY, LINE
 from ..types import Ints
 from . import derived_files, file_versions
@@ -155,8 +155,11 @@ class LineFile:
                 ):
                     raise offsets_mismatch(self.offsets.path, self._origin)
                 end = block.find(b"\n", offset, last - base)
+                line = block[offset : last - base if end < 0 else end]
+                if high - low == 1:
+                    block = line  # a long line lies in memory once
                 try:
-                    yield parse(block[offset:end] if end >= 0 else block[offset : last - base])
+                    yield parse(line)
                 except (ValueError, RecursionError) as error:
                     raise self._bad(first, error) from error
 
@@ -209,12 +212,11 @@ class Array:
         if self._values is None:
             self._values = read_json_array(self._path, self._origin, self._data)
         values, columns = self._values or [], self.columns
-        if columns is None:
-            return [copy.deepcopy(values[index]) for index in indices.tolist()]
         rows: list[Any] = []
         for index in indices.tolist():
             try:
-                rows.append(copy.deepcopy(select_keys(values[index], columns)))
+                row = values[index] if columns is None else select_keys(values[index], columns)
+                rows.append(copy_json(row))
             except ValueError as error:
                 raise DataError(str(error), where=f"{self._origin}, element {index}") from error
         return rows
@@ -231,9 +233,8 @@ class FromJson:
         self._columns = columns
 
     def __call__(self, line: bytes) -> Any:
-        text = line.decode()
         try:
-            row = json.loads(text)
+            row = parse_json(line)
         except json.JSONDecodeError as error:
             raise ValueError(f"not valid JSON: {error.msg} at column {error.colno}") from error
         return row if self._columns is None else select_keys(row, self._columns)
@@ -245,7 +246,7 @@ def parse_text_line(line: bytes) -> dict[str, str]:
     >>> parse_text_line(b"one\r")
     {'text': 'one'}
     """
-    return {"text": line.removesuffix(b"\r").decode()}
+    return {"text": decode_text(line.removesuffix(b"\r"))}
 
 
 def select_keys(row: Any, columns: Sequence[str]) -> dict[str, Any]:
@@ -343,14 +344,16 @@ def read_json_array(path: Path, origin: Path, data: ChecksummedFile) -> list[Any
     problem = ""
     if text:
         try:
-            return json.loads(text.decode())
+            return parse_json(text)
+        except MemoryLimitError as error:
+            raise DataError(f"{error}, one per line", where=str(origin)) from error
         except (ValueError, RecursionError) as error:
             problem = f"{error}; "
     line, newline, _ = head.partition(b"\n")
     if not line or (not newline and size > _BLOCK_BYTES):  # reading checks such a long first line
         return None
     try:
-        json.loads(line.decode())
+        parse_json(line)
     except (ValueError, RecursionError) as error:
         raise DataError(
             f"the file is neither one array of rows nor one row per line: {problem}line 1: {error}",

@@ -18,6 +18,7 @@ class LRUCache:
     dict. Keys store paths as strings, since hashing a path runs Python code and may switch threads. If
     several threads miss the same key, one makes the value and the others wait on a lock of that key.
     The newest value stays even if it alone exceeds the limit: decoding it for every read costs more.
+    It is evicted before another value is made, so that memory never holds two of that size.
 
     >>> cache = LRUCache(limit=2)
     >>> cache.get("a", lambda: (1, "made"))
@@ -78,6 +79,8 @@ class LRUCache:
         with self._making.setdefault(lock_key, make_lock()):  # a C lock: an interrupt releases it
             if (entry := self._values.get(key)) is not None:
                 return entry[1]
+            if self._used > self._limit:
+                self._drop_oversized()
             cost, value = new_entry = make()
             self._values[key] = new_entry
             self._making.pop(lock_key, None)
@@ -86,6 +89,16 @@ class LRUCache:
         if self._used > self._limit:
             self._trim()
         return value
+
+    def _drop_oversized(self) -> None:
+        """Evict values that exceed the limit alone; the next value would evict them."""
+        try:
+            entries = list(self._values.items())
+        except RuntimeError:
+            return  # without the GIL another thread changed the dict
+        for key, (cost, _) in entries:
+            if cost > self._limit:
+                self.drop(key)
 
     def _trim(self) -> None:
         """Evict until an eighth of the limit is free, so that eviction passes stay rare."""

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ConfigError, DataError
+from ..stores.json_memory import decode_text, require_small_json
 from . import derived_files, file_versions, meta
 from .checksummed import ChecksummedFile, OpenRequest, open_checked_data
 from .lru import SharedCaches
@@ -313,8 +314,8 @@ def decode_value_list(data: bytes, skip: int = 0, each: Decode = bytes) -> list[
     return values
 
 
-def _decode_text(data: bytes) -> str:
-    return data.decode()
+def _decode_json(data: bytes) -> Any:
+    return json.loads(require_small_json(data))
 
 
 def _decode_decimal(data: bytes) -> Decimal:
@@ -323,12 +324,12 @@ def _decode_decimal(data: bytes) -> Decimal:
 
 _COLUMN_DECODERS: dict[str, Decode] = {
     "bytes": bytes,
-    "str": _decode_text,
+    "str": decode_text,
     "int": _decode_int,
     "str_int": int,
     "str_float": float,
     "str_decimal": _decode_decimal,
-    "json": json.loads,
+    "json": _decode_json,
     "pil": pixels,
     "jpeg": bytes,
     "png": bytes,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, make_memory_error
 from ..stores import ByteRange, CompositeStore, is_remote, storage
 from . import (
     catalog,
@@ -118,6 +118,8 @@ class Opener(NamedTuple):
             file_versions.require_no_lfs_pointer(path, before.size)
         try:
             return self._open(path, offsets)
+        except MemoryError as error:
+            raise make_memory_error(error, path) from error
         except Exception:
             file_versions.require_no_lfs_pointer(path, before.size)
             raise

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ..arrays.columnar import import_arrow
 from ..errors import DataError
@@ -16,6 +17,11 @@ from ..stores import RemoteFile, is_remote, storage
 from ..types import Ints
 
 _INTEGER_TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_LIST_BYTES, _DICT_BYTES, _OBJECT_BYTES = 72, 192, 72  # of an object in Python, and its reference
+_SHARED_TYPES, _SHARED_BYTES = (
+    ("null", "bool", "int8", "uint8"),
+    8,
+)  # one object for all equal values
 _NUMBER_TYPES = (*_INTEGER_TYPES, "halffloat", "float", "double", "bool")
 
 
@@ -331,6 +337,51 @@ def iterate_innermost_arrays(column: Any) -> Iterator[Any]:
         return
     for part in children:
         yield from iterate_innermost_arrays(part)
+
+
+def find_largest_row(column: Any) -> tuple[int, int]:
+    """Return the row of a nested column that takes most memory in Python, and about its bytes.
+
+    >>> import pyarrow as pa
+    >>> find_largest_row(pa.array([[[1]], [[], [2, 3]]]))
+    (1, 360)
+    """
+    types, start, largest = import_arrow("pyarrow.types"), 0, (0, 0)
+    if not types.is_nested(column.type) or is_number_list(column.type):
+        return largest
+    for part in column.chunks if isinstance(column, import_arrow().ChunkedArray) else [column]:
+        sizes = np.atleast_1d(_estimate_objects(part))
+        if len(part) and int(sizes.max()) > largest[1]:
+            largest = start + int(sizes.argmax()), int(sizes.max())
+        start += len(part)
+    return largest
+
+
+def _estimate_objects(array: Any) -> npt.NDArray[np.int64] | int:
+    """Return about the bytes of each element as a Python object, or the bytes of every element."""
+    types, arrow_type = import_arrow("pyarrow.types"), array.type
+    if types.is_struct(arrow_type):
+        fields = (array.field(number) for number in range(arrow_type.num_fields))
+        return sum((_estimate_objects(field) for field in fields), start=_DICT_BYTES)
+    if types.is_fixed_size_list(arrow_type):
+        size, start, stop = arrow_type.list_size, array.offset, array.offset + len(array)
+        items = _estimate_objects(array.values)
+        if isinstance(items, int):
+            return _LIST_BYTES + items * size
+        return _LIST_BYTES + items.reshape(-1, size).sum(1)[start:stop]
+    if not (
+        types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_map(arrow_type)
+    ):
+        return _SHARED_BYTES if str(arrow_type) in _SHARED_TYPES else _OBJECT_BYTES
+    if types.is_map(arrow_type):
+        items = _LIST_BYTES + _estimate_objects(array.keys) + _estimate_objects(array.items)
+    else:
+        items = _estimate_objects(array.values)
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    if isinstance(items, int):
+        return _LIST_BYTES + np.diff(offsets) * items
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(items)])
+    return _LIST_BYTES + ends[offsets[1:]] - ends[offsets[:-1]]
 
 
 def _compute_list_bounds(column: Any, indices: Ints | None) -> tuple[Ints, Ints]:

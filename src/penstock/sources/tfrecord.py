@@ -37,9 +37,8 @@ def open_tfrecord(request: OpenRequest, /) -> RecordFile:
     def offsets_of(
         path: Path, size: Stat, tell: Callable[[int], None]
     ) -> tuple[Ints, sums.BlockChecksums]:
-        return np.asarray(
-            [*_find_record_starts(data, size.size, tell), size.size], np.int64
-        ), sums.compute_checksums([])
+        starts = [*_find_record_starts(data, size.size, tell), np.asarray([size.size], np.int64)]
+        return np.concatenate(starts), sums.compute_checksums([])
 
     index = line_index.make_index(
         path, origin, cache=request.cache, rebuild=request.rebuild, what="records", find=offsets_of
@@ -70,8 +69,8 @@ class RecordDecoder:
 
 def _find_record_starts(
     data: ChecksummedFile, size: int, tell: Callable[[int], None]
-) -> Iterator[int]:
-    """Yield the start of each record, after checking it."""
+) -> Iterator[Ints]:
+    """Yield the starts of records, chunk by chunk, after checking them."""
     at, origin = 0, data.origin
     while at < size:
         chunk = data.read(at, min(_CHUNK_BYTES, size - at))
@@ -79,27 +78,24 @@ def _find_record_starts(
         if not ends:
             starts, chunk = [0], data.read(at, _read_long_record_size(chunk, at, size, origin))
             ends = [len(chunk)]
-        is_valid = find_valid_records(
-            memoryview(chunk), np.asarray(starts, np.int64), np.asarray(ends, np.int64)
-        )
+        begins = np.asarray(starts, np.int64)
+        is_valid = find_valid_records(memoryview(chunk), begins, np.asarray(ends, np.int64))
         if not is_valid.all():
             raise _damaged_record_error(chunk, at, at + starts[int(np.argmin(is_valid))], origin)
-        yield from (at + start for start in starts)
+        yield begins + at
         at += ends[-1]
         tell(at)
 
 
 def _find_framed_records(chunk: bytes) -> tuple[list[int], list[int]]:
     """Return the bounds of the complete records of a chunk, according to their lengths."""
-    starts, ends, at = list[int](), list[int](), 0
-    while at + _OVERHEAD <= len(chunk):
-        stop = at + _OVERHEAD + _LENGTH_STRUCT.unpack_from(chunk, at)[0]
-        if stop > len(chunk):
+    ends, at, size, unpack = list[int](), 0, len(chunk), _LENGTH_STRUCT.unpack_from
+    while at + _OVERHEAD <= size:
+        at += _OVERHEAD + unpack(chunk, at)[0]
+        if at > size:
             break
-        starts.append(at)
-        ends.append(stop)
-        at = stop
-    return starts, ends
+        ends.append(at)
+    return [0, *ends[:-1]] if ends else [], ends
 
 
 def _read_long_record_size(chunk: bytes, at: int, size: int, origin: Path) -> int:

@@ -58,6 +58,9 @@ CSV_ROW: Final = 64 << 20
 ARRAY: Final = 256 << 20
 """Bytes of a `.json` file that is one array."""
 
+DECODED: Final = 512 << 20
+"""Bytes in memory of a line, of a `.json` array, and of rows that are decoded together."""
+
 CSV_COLUMNS: Final = 20_000
 """Columns of a CSV file."""
 
