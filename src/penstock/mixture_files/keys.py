@@ -17,7 +17,7 @@ from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
 from ..inputs import is_whole
-from ..schedule import INTERPOLATIONS, UNITS
+from ..schedule import INTERPOLATIONS, RUN_UNITS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
 from ..stores.limits import NUMBER, RANKS
@@ -487,7 +487,7 @@ class PositionKind:
 UNTIL_SECTION = Section(
     "until",
     "Position in the run, in one of these units.",
-    tuple(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit}.") for unit in UNITS),
+    tuple(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit}.") for unit in RUN_UNITS),
 )
 STAGE_SECTION = Section(
     "stage",
@@ -514,7 +514,7 @@ HORIZON_SECTION = Section(
     "horizon",
     "Length of the run, in one of these units; plan, run and loader end there.",
     (
-        *(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit} of the run.") for unit in UNITS),
+        *(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit} of the run.") for unit in RUN_UNITS),
         SectionKey(
             "epochs",
             NumberKind(above=0),

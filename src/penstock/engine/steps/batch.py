@@ -33,6 +33,7 @@ from ..streams.stream_opener import StreamOpener
 from .function_step import format_function
 from .map import Map
 from .one_source import with_rows_of_step
+from .planned_lengths import require_equal_lengths
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .paths import Migration
 from .repeat import RepeatPasses
@@ -428,6 +429,8 @@ def step_of_rank(
     items = world_size if reason is None else lcm(world_size, lanes or world_size)
     tail = tail_of(step)
     planned = next((batch.by_step for batch in tail.batches if batch.by_step), None)
+    if remainder == "pad":
+        require_equal_lengths(tail.rows)
     step = with_rows_of_step(step, planned or ((0, tail.group * items),))
     if reason is None or step.is_endless or remainder == "keep":
         return step
