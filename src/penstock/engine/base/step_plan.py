@@ -134,9 +134,9 @@ def iter_equal_steps(
         ends = [plan.steps_until_next(position, of_step) for plan in (rows, lengths)]
         if not (known := [steps for steps in ends if steps is not None]):
             return
-        step, row, tokens = (
-            before + min(known) * each for before, each in zip(position, of_step, strict=True)
-        )
+        steps = min(known)
+        step, row = step + steps, row + steps * batch_size
+        tokens += steps * batch_size * length
 
 
 def resolve_rows(rows: NumberPlan, lengths: NumberPlan) -> RowsByStep:

@@ -33,9 +33,9 @@ from ..streams.stream_opener import StreamOpener
 from .function_step import format_function
 from .map import Map
 from .one_source import with_rows_of_step
-from .planned_lengths import require_equal_lengths
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .paths import Migration
+from .planned_lengths import require_equal_lengths
 from .repeat import RepeatPasses
 from .step import Builder, GroupStep, Step, Written, iter_steps
 from .tally import Tally
