@@ -108,7 +108,7 @@ def find_source_problems(model: MixtureFile) -> dict[str, str]:
 def _find_source_problems(
     model: MixtureFile, shared: _SharedResources, above: str
 ) -> Iterator[tuple[str, str]]:
-    varies = model.stages or model.schedule or model.groups
+    varies = model.weighs_in_stages or model.schedule or model.groups
     for source in model.sources:
         name = above + source.name
         if source.mixture is not None:
@@ -303,7 +303,7 @@ def _build_weights(
     """
     if model.schedule and model.schedule.points:
         return build_schedule(model, model.schedule.points)
-    if model.stages:
+    if model.weighs_in_stages:
         passes = model.horizon and model.horizon[0] == "epochs"
         run = ("samples", count_pass_samples(model, datasets.values())) if passes else model.run
         relative = _compute_relative_weights(model, datasets, sizer)

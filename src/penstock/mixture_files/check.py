@@ -257,7 +257,12 @@ class _MixtureChecker:
         table = cast("dict[str, Any]", given)
         if "points" not in table:
             return None
-        points = {parse_scalar(at): number for at, number in table["points"].items()}
+        points = {parse_scalar(name): number for name, number in table["points"].items()}
+        if len(points) < len(table["points"]):
+            names = ", ".join(table["points"])
+            message = f"two points are one position ({names}): keep one of them"
+            self.notes.error(node, join_key(at, "points"), message)
+            return None
         try:
             schedule = Schedule(cast("Any", points), unit=table.get("unit", "steps"))
             parse_number_plan(schedule, at, "{0: 512, 10_000: 8192}")
@@ -465,9 +470,10 @@ class _MixtureChecker:
         """Check that weights, amounts, schedule and temperature do not contradict each other."""
         error, marks = self.notes.error, model.marks
         self.groups(model, at)
+        before = len(self.notes.problems)
         self.stages(model, at)
         if model.changes_sizes:
-            self.step_sizes(model)
+            self.step_sizes(model, before)
         given = [(source, key) for source in model.sources for key in source.shares]
         points = model.schedule.points if model.schedule else ()
         if model.temperature is not None and points:
@@ -488,7 +494,7 @@ class _MixtureChecker:
                     join_key(at, f"sources.{source.name}.{key}"),
                     f"{reason}: remove one of them",
                 )
-        elif given and len(given) < len(model.sources) and not model.stages:
+        elif given and len(given) < len(model.sources) and not model.weighs_in_stages:
             grouped = {source.group for source, _ in given}
             for source in model.sources:
                 if (
@@ -501,7 +507,11 @@ class _MixtureChecker:
                         join_key(at, f"sources.{source.name}"),
                         "the source has no weight, but others have one: give all sources one, or none",
                     )
-        elif model.sources and not model.stages and all(source.zero for source in model.sources):
+        elif (
+            model.sources
+            and not model.weighs_in_stages
+            and all(source.zero for source in model.sources)
+        ):
             error(marks.get("sources", marks[""]), join_key(at, "sources"), "all weights are 0")
         if points:
             self.points(model, dict(points), at)
@@ -530,7 +540,7 @@ class _MixtureChecker:
                     f"{here}.group",
                     f"there is no group {source.group!r}{known}",
                 )
-            for key in ("tokens", "epochs") if model.groups or model.stages else ():
+            for key in ("tokens", "epochs") if model.groups or model.weighs_in_stages else ():
                 if key in source.marks:
                     error(
                         source.marks[key],
@@ -573,13 +583,13 @@ class _MixtureChecker:
             return
         error, node = self.notes.error, model.marks["stages"]
         nodes = node.value if isinstance(node.value, tuple) else ()
-        if model.schedule is not None:
+        if model.weighs_in_stages and model.schedule is not None:
             error(
                 model.marks["schedule"],
                 join_key(at, "schedule"),
                 "the stages define the weights: remove one of them",
             )
-        for source in model.sources:
+        for source in model.sources if model.weighs_in_stages else ():
             for key in ("start", "stop"):
                 if key in source.marks:
                     error(
@@ -605,10 +615,12 @@ class _MixtureChecker:
                     "a percentage needs a horizon: add one to the file",
                 )
 
-    def step_sizes(self, model: MixtureFile) -> None:
-        """Check row lengths and global batches that change during the run."""
+    def step_sizes(self, model: MixtureFile, before: int) -> None:
+        """Check row lengths and global batches that change during the run.
+
+        Steps are not planned if there are more than `before` problems.
+        """
         error, marks = self.notes.error, model.marks
-        before = len(self.notes.problems)
         nodes = marks["stages"].value if model.stages else ()
         lengths = [stage.length for stage in model.stages if stage.length is not None]
         for number, stage in enumerate(model.stages):
@@ -628,6 +640,10 @@ class _MixtureChecker:
             ):
                 message = "the file has no global_batch_size, for the steps before: add one"
                 error(children["global_batch_size"], f"{here}.global_batch_size", message)
+        size = None if model.batch is None else model.batch.size
+        if isinstance(size, Schedule) and size.unit == "tokens" and "pack" not in marks:
+            message = "points in tokens count the tokens of packed rows: add pack, or give steps"
+            error(marks["global_batch_size"], "global_batch_size.unit", message)
         if model.stop not in (None, "restart"):
             error(
                 marks["stop"],

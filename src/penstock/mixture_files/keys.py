@@ -345,7 +345,7 @@ CHAT_SECTION = Section(
     ),
     needed=("tokenizer",),
 )
-_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][0-9]+)?$"
+_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][+-]?[0-9]+)?$"
 _NUMBER_UNITS = ("steps", "tokens", "fraction")
 
 
@@ -362,7 +362,7 @@ def _make_number_section(name: str, doc: str, number: NumberKind) -> Section:
             ),
             SectionKey(
                 "points",
-                Table(number, _NUMBER_POINT, "a number of at least 0"),
+                Table(number, _NUMBER_POINT, "a whole number of at least 0, or a fraction"),
                 "Position in the run: number from there on.",
             ),
         ),
@@ -483,7 +483,11 @@ SCHEDULE_SECTION = Section(
         ),
         SectionKey(
             "points",
-            Table(Table(NumberKind(least=0)), _NUMBER_POINT, "a number of at least 0"),
+            Table(
+                Table(NumberKind(least=0)),
+                _NUMBER_POINT,
+                "a whole number of at least 0, or a fraction",
+            ),
             "Position in the run: weights.",
         ),
     ),

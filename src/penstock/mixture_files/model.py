@@ -339,7 +339,8 @@ class MixtureFile:
 
         Returns None if they come from sizes, amounts, stages or the points of a schedule.
         """
-        if self.temperature is not None or self.stages or (self.schedule and self.schedule.points):
+        points = self.schedule and self.schedule.points
+        if self.temperature is not None or self.weighs_in_stages or points:
             return None
         if any(source.tokens or source.epochs for source in self.sources):
             return None
@@ -354,7 +355,7 @@ class MixtureFile:
         stages, a source outside of groups weighs 0 until a stage names it.
         """
         weighted_groups = {source.group for source in self.sources if source.weight is not None}
-        staged = {None} if self.stages else set[str | None]()
+        staged = {None} if self.weighs_in_stages else set[str | None]()
         default = {
             source.group: 0.0 if source.group in weighted_groups | staged else 1.0
             for source in self.sources
@@ -402,6 +403,13 @@ class MixtureFile:
     def sizes_in_stages(self) -> bool:
         """True if stages give row lengths or global batches."""
         return any(stage.length or stage.global_batch_size for stage in self.stages)
+
+    @property
+    def weighs_in_stages(self) -> bool:
+        """True if stages give weights; stages may give nothing but sizes of steps."""
+        return bool(self.stages) and (
+            not self.sizes_in_stages or any(stage.weights for stage in self.stages)
+        )
 
     @property
     def changes_sizes(self) -> bool:
