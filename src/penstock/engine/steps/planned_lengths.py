@@ -10,6 +10,7 @@ from ...errors import ConfigError
 from ...types import Json
 from ..base.step_plan import RowsByStep
 from ..packing import ConcatSplit
+from .mix import find_length_plan, mixture_below_functions
 from .step import Step, iter_steps
 
 
@@ -55,6 +56,10 @@ def with_rows_per_step(step: Step, rows: RowsByStep, end: int | None = None) -> 
         changed: Any = step
         plan = changed.fold.plan.with_rows(rows, end)
         return replace(changed, fold=replace(changed.fold, plan=plan))
+    if mixture_below_functions(step) is step and all(map(find_length_plan, step.children)):
+        return step.with_children(
+            tuple(with_rows_per_step(child, rows, end) for child in step.children)
+        )
     if step.only_input is None or not (step.is_elementwise or is_limit(step.describe())):
         written = step.write()
         what = "another step" if written is None else written.text
