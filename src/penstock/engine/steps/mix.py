@@ -242,8 +242,15 @@ class Mix(Step):
         plan = find_length_plan(self) if self.weighted else None
         if plan is None or plan.rows is None:
             return
-        earlier, epochs = builder.earlier_lengths.get(path), (None,) * len(self.names)
-        eras = compile_history(cast(Weighted, self.rule), self.names, epochs, path).eras
+        rule = cast(Weighted, self.rule)
+        if rule.lengths is not None:
+            raise ConfigError(
+                "pack(Schedule(...)) of each input of a mixture: all rows of a step have one "
+                "length, so their tokens are no weights; leave out unit='tokens', in the schedule "
+                "too"
+            )
+        earlier, endless = builder.earlier_lengths.get(path), (None,) * len(self.names)
+        eras = compile_history(rule, self.names, endless, path).eras
         counts = list[list[tuple[int, int]]]()
         for row, length in plan.find_earlier() if earlier is None else earlier:
             era = [era for era in eras if not era.epoch and era.place <= row][-1]
