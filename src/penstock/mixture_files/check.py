@@ -669,6 +669,19 @@ class _MixtureChecker:
                         "row lengths that change are planned from known lengths: add 'counted: "
                         "true'",
                     )
+            if model.one_source_per not in (None, 1):
+                message = (
+                    "one_source_per packs each source by itself, and row lengths that change need "
+                    "sources without an end: leave it out, or write the pipeline in Python, with "
+                    ".repeat() on each source"
+                )
+                error(marks["one_source_per"], "one_source_per", message)
+        batches = isinstance(size, Schedule) or any(s.global_batch_size for s in model.stages)
+        if batches and model.one_source_per == "global_step":
+            message = (
+                "each step draws from one source, and the steps change: give the rows as a number"
+            )
+            error(marks["one_source_per"], "one_source_per", message)
         if len(self.notes.problems) > before:
             return
         try:

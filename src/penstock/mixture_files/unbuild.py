@@ -95,7 +95,7 @@ def _split_batch(node: Step) -> tuple[Step, Batching | None]:
         case {"pack": _} | {"map": _}, {"batch": n, "drop_remainder": drop, **rest}:
             assert groups is not None
             below = _input_of(groups)
-            if by_step := rest.get("by_step"):
+            if by_step := rest.get("global_batch_size"):
                 n = Schedule(by_step, unit="steps")
         case _:
             return node, None

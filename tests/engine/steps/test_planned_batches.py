@@ -426,6 +426,38 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: open_ranks(numbers().batch(4), 1),
         "has batches already",
     ),
+    "batches of batches": (
+        lambda: numbers().batch(2).batch(global_batch_size=RAMP),
+        "has batches already",
+    ),
+    "batches of steps": (
+        lambda: numbers().batch(global_batch_size=RAMP).batch(2),
+        "are the steps of a run",
+    ),
+    "a batch of nothing": (
+        lambda: ps.Schedule({0: 4, 3: 0}, unit="steps"),
+        "point at step 3 is the number 0",
+    ),
+    "numbers beside weights": (
+        lambda: ps.Schedule([(0, 4), (3, {"a": 1})], unit="steps"),
+        "step 3 has weights, unlike the first one",
+    ),
+    "fractions of no run": (
+        lambda: numbers().batch(global_batch_size=FRACTIONS),
+        "which has none; add .limit",
+    ),
+    "fractions beyond the run": (
+        lambda: ps.Schedule({0: 4, 1.5: 8}, unit="fraction"),
+        "a fraction is a number from 0 to 1",
+    ),
+    "other lengths in a padded step": (
+        lambda: ps.Loader(
+            packed(ps.Schedule({0: 8, 3: 16}, unit="steps")).limit(50),
+            global_batch_size=RAMP,
+            remainder="pad",
+        ),
+        "gives them another length",
+    ),
     "no loader": (
         lambda: [*islice(numbers().batch(global_batch_size=RAMP), 1)],
         "penstock.Loader",

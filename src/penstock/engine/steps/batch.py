@@ -221,7 +221,9 @@ class Batch(GroupStep):
             "drop_remainder": self.size.drop_remainder,
             **({"over_ranks": True} if self.size.over_ranks else {}),
             **(
-                {"by_step": [[*each] for each in by_step]} if (by_step := self.size.by_step) else {}
+                {"global_batch_size": [[*each] for each in by_step]}
+                if (by_step := self.size.by_step)
+                else {}
             ),
         }
 

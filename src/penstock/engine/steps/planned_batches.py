@@ -30,6 +30,10 @@ def plan_batches(step: Step, schedule: Schedule) -> RowsByStep:
     """
     call = "batch(global_batch_size=Schedule(...))"
     rows = parse_number_plan(schedule, call, "{0: 256, 10_000: 1024}")
+    if tail_of(step).batches:
+        raise ConfigError(
+            f"{call}: the dataset has batches already; leave out the other .batch(...)"
+        )
     if step.reason_not_indexed is not None:
         raise ConfigError(f"{call}: {step.reason_not_indexed}")
     end = find_end(step)

@@ -65,7 +65,8 @@ def with_rows_per_step(step: Step, rows: RowsByStep, end: int | None = None) -> 
         what = "another step" if written is None else written.text
         raise ConfigError(
             f"pack(Schedule(...)) sets row lengths by global step, and {what} above it moves its "
-            "rows; only map, limit and batch may follow it"
+            "rows; only map, limit and batch may follow "
+            "it, or mix(one_source_per=) come before"
         )
     return step.with_children((with_rows_per_step(step.only_input, rows, end),))
 
