@@ -20,6 +20,8 @@ SHORT, LONG = 24, 48  # rows of a global step
 SIZES = {"a": (600, 900), "b": (1_500, 400), "c": (300, 900), "d": (900, 300), "e": (700, 400)}
 """Mean length and number of documents by source."""
 
+EXCLUDED = [(name, index) for name in ("d", "mixed/a") for index in range(30)]
+
 
 def read_document(name: str, begin: int, stop: int) -> np.ndarray[Any, Any]:
     """Return tokens of a source: each tells the source and its place there."""
@@ -70,7 +72,7 @@ def change_by_hand(loader: ps.Loader, step: int, steps: int) -> None:
     if step == steps * 7 // 10:
         loader.set_weights({"mixed": 2, "d": 1, "e": 4})
     if step == steps * 3 // 4:
-        loader.exclude([("d", index) for index in range(30)])
+        loader.exclude(EXCLUDED)
     if step == steps * 9 // 10:
         loader.set_weights({"mixed": 5, "d": 1, "e": 1})
 
