@@ -93,8 +93,8 @@ class Schedule:
             | Mapping[float, int],
             interpolation: Interpolation | Sequence[Interpolation] = "step",
             unit: ScheduleUnit = "samples",
-            start: Mapping[str, int] | None = None,
-            stop: Mapping[str, int] | None = None,
+            start: Mapping[str, float] | None = None,
+            stop: Mapping[str, float] | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
@@ -211,7 +211,7 @@ class Schedule:
         """The names of the sources, sorted."""
         return tuple(self.points[0][1])
 
-    def weights(self, step: int) -> dict[str, float]:
+    def weights(self, step: float) -> dict[str, float]:
         """Return the weights at a step, normalised to sum 1.
 
         The first point applies before it, and the last one after it.
@@ -466,7 +466,7 @@ class Schedule:
             return self.interpolation
         return self.interpolation[before] if before < len(self.interpolation) else "step"
 
-    def _around(self, step: int) -> tuple[int, int, Fraction]:
+    def _around(self, step: float) -> tuple[int, int, Fraction]:
         """Return the points before and after a step, and its relative distance between them."""
         after = bisect_right(self.points, step, key=lambda point: point[0])
         if after in (0, len(self.points)):
@@ -475,7 +475,7 @@ class Schedule:
         begin, end = self.points[after - 1][0], self.points[after][0]
         return after - 1, after, Fraction(step - begin) / Fraction(end - begin)
 
-    def _active(self, step: int, names: Sequence[str]) -> list[bool]:
+    def _active(self, step: float, names: Sequence[str]) -> list[bool]:
         start, stop = self.start or {}, self.stop or {}
         return [start.get(n, step) <= step and not stop.get(n, step + 1) <= step for n in names]
 

@@ -305,6 +305,35 @@ def test_a_longer_horizon_continues_a_run_of_stages(folder: Path) -> None:
     assert len(run) == 60 and [batch["ids"].shape for batch in longer] == [(8, 64)] * 20
 
 
+CHANGES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "length": ({}, {"length": 48}),
+    "batch": ({"global_batch_size": 12}, {}),
+    "both": ({"global_batch_size": 12}, {"length": 48}),
+    "weights": ({}, {"weights": {"b": 9}}),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_another_file_continues_at_any_step(case: str, folder: Path) -> None:
+    """Steps from the state on have the sizes of the new file, and the plan keeps the others."""
+    middle, last = CHANGES[case]
+    stages = [dict(stage) for stage in STAGES["stages"]]
+    stages[1] |= middle
+    stages[2] |= last
+    before, after = write(folder, STAGES), write(folder, {**STAGES, "stages": stages}, "after.yaml")
+    for cut in (10, 15, 33, 40, 45):
+        loader = ps.Loader(ps.load(before))
+        shapes = [batch["ids"].shape for _, batch in zip(range(cut), loader, strict=False)]
+        later = ps.Loader(ps.load(after))
+        later.load_state_dict(through_json(loader.state_dict()), on_mismatch="adopt")
+        shapes += [batch["ids"].shape for batch in later]
+        wanted = read_shapes(after)[cut:]
+        assert shapes[cut:60] == wanted[: len(shapes) - cut]
+        plan = ps.load(after).plan.for_state(through_json(later.state_dict()))
+        tokens = [sum(plan.counts(step=n, unit="tokens").values()) for n in range(len(shapes) + 1)]
+        assert tokens == [0, *np.cumsum([rows * length for rows, length in shapes]).tolist()]
+
+
 def change(**settings: Any) -> dict[str, Any]:
     """Return the file with stages, with other settings; None removes one."""
     return {key: value for key, value in {**STAGES, **settings}.items() if value is not None}

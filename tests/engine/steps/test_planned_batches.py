@@ -446,6 +446,10 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: numbers().batch(global_batch_size=FRACTIONS),
         "which has none; add .limit",
     ),
+    "fractions of no packed run": (
+        lambda: packed(ps.Schedule({0: 8, 0.5: 16}, unit="fraction")).batch(global_batch_size=4),
+        "which has none; add .limit",
+    ),
     "fractions beyond the run": (
         lambda: ps.Schedule({0: 4, 1.5: 8}, unit="fraction"),
         "a fraction is a number from 0 to 1",

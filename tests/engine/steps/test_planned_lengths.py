@@ -64,7 +64,8 @@ STREAMS = {name: read_tokens(name, 6_000) for name in inputs()}
 @examples(40)
 @given(data=st.data())
 def test_every_input_is_cut_into_rows_of_the_lengths_of_its_steps(data: st.DataObject) -> None:
-    steps, stretch = 14, data.draw(st.sampled_from(["global_step", 2, 4, 8]))
+    steps = 14
+    stretch: Any = data.draw(st.sampled_from(["global_step", 2, 4, 8]))
     borders = sorted(data.draw(st.sets(st.integers(1, steps - 1), max_size=3)))
     sizes = data.draw(st.lists(st.integers(5, 40), min_size=4, max_size=4))
     lengths = ps.Schedule(dict(zip([0, *borders], sizes, strict=False)), unit="steps")
@@ -73,7 +74,8 @@ def test_every_input_is_cut_into_rows_of_the_lengths_of_its_steps(data: st.DataO
         weights = ps.Schedule([(0, weights), (20, {"mixed": 0, "c": 1, "d": 1}), (40, weights)])
     changed = data.draw(st.sets(st.integers(1, steps - 1), max_size=2))
     stops = sorted({0, steps, *data.draw(st.sets(st.integers(1, steps - 1), max_size=2)), *changed})
-    ds, state, rows = make(lengths, weights, stretch), None, list[bytes]()
+    state: Any = None
+    ds, rows = make(lengths, weights, stretch), list[bytes]()
     for start, stop in pairwise(stops):
         ranks = data.draw(st.sampled_from([1, 2, 4]))
         loaders = [
