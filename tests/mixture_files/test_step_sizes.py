@@ -402,6 +402,18 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
         "tokenise",
         "add 'counted: true'",
     ),
+    "lengths of one source": (
+        change(one_source_per=4),
+        "one_source_per",
+        "row lengths that change need sources without an end",
+    ),
+    "batches of one source": (
+        change(
+            one_source_per="global_step", stages=[{"until": {"steps": 9}}, {"global_batch_size": 8}]
+        ),
+        "one_source_per",
+        "give the rows as a number",
+    ),
     "a table without a begin": (
         change(stages=None, pack={"length": {"points": {5: 32}}}),
         "pack.length.points",
