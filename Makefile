@@ -90,6 +90,7 @@ soak: $(VENV)/.dev
 	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py \
 	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
+	SOAK=1 $(PYTEST) tests/test_stages.py tests/test_killed_stages.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \
 	    echo "round $$round of $(SEEDS): --hypothesis-profile=soak --hypothesis-seed=$$seed"; \

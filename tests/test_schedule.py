@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
+import penstock as ps
 from helpers import through_json
 from penstock.errors import ConfigError
 from penstock.schedule import Schedule, compute_cosine_ease
@@ -262,3 +266,39 @@ def test_a_window_moves_over_sources(width: float, sizes: list[float] | None) ->
 def test_windows_that_cannot_be(names: list[str], options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         Schedule.window(names, 10, **options)
+
+
+@given(
+    points=st.dictionaries(st.floats(0, 1), st.integers(1, 9), min_size=1, max_size=4),
+    length=st.integers(200, 10**6),
+)
+def test_fractions_are_the_first_places_at_or_after_them(
+    points: dict[float, int], length: int
+) -> None:
+    rows = [(at, {"a": 1, "b": weight}) for at, weight in points.items()]
+    schedule = ps.Schedule(rows, unit="fraction")
+    assert ps.Schedule.from_json(through_json(schedule.to_json())) == schedule
+    places = sorted(math.ceil(Fraction(repr(at)) * length) for at in points)
+    assume(len({*places}) == len(places))
+    found = schedule.resolve_fractions(length)
+    assert [place for place, _ in found.points] == places and found.unit == "samples"
+    for at in points:
+        assert schedule.weights(at) == found.weights(math.ceil(Fraction(repr(at)) * length))
+
+
+def test_fractions_move_starts_and_stops_too() -> None:
+    schedule = ps.Schedule(
+        {0: {"a": 1, "b": 1}}, unit="fraction", start={"a": 0.25}, stop={"b": 0.75}
+    )
+    found = schedule.resolve_fractions(100, "tokens")
+    assert (found.unit, found.start, found.stop) == ("tokens", {"a": 25}, {"b": 75})
+    for act, message in (
+        (lambda: schedule.resolve_fractions(0), "at least 1"),
+        (lambda: found.resolve_fractions(9), "not 'tokens'"),
+        (
+            lambda: ps.mix({"a": ps.from_sequence("a"), "b": ps.from_sequence("b")}, schedule),
+            "resolve_fractions",
+        ),
+    ):
+        with pytest.raises(ps.ConfigError, match=message):
+            act()

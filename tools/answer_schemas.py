@@ -70,6 +70,9 @@ ANSWERS = {
     "plan": perhaps(
         answer(
             mixture=TEXT, unit=UNIT, steps=INT, samples=INT, fingerprint=named(TEXT), sources=many(ROW),
+            stages=many(record(
+                step=INT, name=maybe(TEXT), row=INT, tokens=maybe(INT), length=maybe(INT), batch=INT
+            )),
             picture=maybe(TEXT),
         ),
         packing=record(

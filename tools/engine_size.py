@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_903,
-    "largest file of the engine": 575,
+    "engine code lines": 19_922,
+    "largest file of the engine": 592,
     "small files of the engine": 18,
     "protocol members": 83,
     "overrides": 376,

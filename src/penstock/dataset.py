@@ -69,6 +69,7 @@ from .engine.packing import (
     Packing,
     Rebatch,
     join_parts,
+    make_crop_error,
     make_length_plan,
 )
 from .engine.runtime.iterator import DatasetIterator
@@ -85,7 +86,7 @@ from .engine.steps.map_with_index import MapWithIndex
 from .engine.steps.mix import Mix
 from .engine.steps.one_source import pack_each_source, with_global_step
 from .engine.steps.op import Op
-from .engine.steps.planned_batches import plan_batches
+from .engine.steps.planned_batches import plan_batches, rows_by_step
 from .engine.steps.random_map import RandomMap
 from .engine.steps.read import make_counter, single_source
 from .engine.steps.reorder import Reorder
@@ -1019,6 +1020,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 "of all ranks together"
             )
         over_ranks = n is None
+        if rows_by_step(self.flow):
+            raise ConfigError(
+                "batch: the batches of batch(global_batch_size=Schedule(...)) are the steps of a "
+                "run; leave out this batch, or put it first"
+            )
         if over_ranks and shares_batches(self.flow):
             raise ConfigError(
                 "batch(global_batch_size=...): the dataset has global batches already; leave out "
@@ -1151,7 +1157,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         length: int | Schedule,
         method: Method = "concat_split",
         *,
-        long: Long = "split",
+        long: Long | None = None,
         max_segments: int | None = None,
         features: Sequence[str] | None = None,
         unpacked: Sequence[str] = (),
@@ -1182,8 +1188,9 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 `batch` may follow.
             method: "concat_split"; "first_fit", which fills the first open row with room; or
                 "best_fit", which fills the fullest one, so rows stay open longer.
-            long: handling of documents over `length` by `first_fit` and `best_fit`: "split" them,
-                "refuse" them with an error, or "truncate" them.
+            long: handling of documents over `length` by `first_fit` and `best_fit`: "split" them
+                (the default), "refuse" them with an error, or "truncate" them. Not for
+                `overflow="crop"`, which crops them.
             max_segments: maximum number of documents in a row.
             features: features to pack; the first one counts the tokens. Default: all.
             unpacked: features collected in a list, one entry per document.
@@ -1232,10 +1239,12 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         """
         row = features, unpacked, pad, bos, eos, dtype
         plan = make_length_plan(length) if isinstance(length, Schedule) else None
+        if long is not None and overflow == "crop":
+            raise make_crop_error("long")
         packing = Packing(
             plan.points[-1][1] if plan else cast("int", length),
             method,
-            long,
+            long or "split",
             max_segments,
             *row,
             open_rows,

@@ -248,7 +248,9 @@ class Loader(Shows):
         session, epoch_length = self._session, self._epoch_length
         steps = None if epoch_length is None else -(-epoch_length // session.setting.world_size)
         if (rows := session.rows()) is not None:
-            items = session.sharding.count_items(tail_of(session.base).items, rows)
+            items = session.planned_steps if session.stages else None
+            if items is None:
+                items = session.sharding.count_items(tail_of(session.base).items, rows)
             return items if steps is None else min(steps, items)
         if steps is not None:
             return steps
@@ -282,8 +284,8 @@ class Loader(Shows):
         session = self._session
         if not session.group:
             return ""
-        each = session.group * session.setting.world_size
-        done, items = parse_cursor_int(session.out.cursor()) // each, len(self)
+        each, items = session.group * session.setting.world_size, len(self)
+        done = session.step if session.stages else parse_cursor_int(session.out.cursor()) // each
         return f'<br><progress value="{done}" max="{items}"></progress> {done:,} of {items:,} items'
 
     def _show_speed(self) -> str:
@@ -403,7 +405,8 @@ class Loader(Shows):
         rows = session.rows()
         if self._warned or rows is None or self._remainder != "drop" or spread.rank:
             return
-        left = rows % spread.size
+        start = session.step_log.records[-2].row if session.stages else 0  # of the last batches
+        left = (rows - start) % spread.size
         if spread.world_size == 1 and not self._shares_batches:
             return  # a single rank delivers the last, short batch too
         if left:

@@ -6,12 +6,12 @@ Only basic arithmetic and no libm, so that weights are equal on every platform.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
-from math import fsum, isfinite
+from math import ceil, fsum, isfinite
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
@@ -26,10 +26,12 @@ Floats = npt.NDArray[np.float64]
 
 Interpolation: TypeAlias = Literal["step", "linear", "cosine"]
 CountedUnit: TypeAlias = Literal["samples", "tokens"]
-ScheduleUnit: TypeAlias = Literal[CountedUnit, "steps"]
+RunUnit: TypeAlias = Literal[CountedUnit, "steps"]
+ScheduleUnit: TypeAlias = Literal[RunUnit, "fraction"]
 
 INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 COUNTED_UNITS: tuple[CountedUnit, ...] = get_args(CountedUnit)
+RUN_UNITS: tuple[RunUnit, ...] = get_args(RunUnit)
 UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
 
 _NUMBER = ""  # the name of the number in the points of a schedule of numbers
@@ -48,15 +50,17 @@ class Schedule:
     """Mixture weights, or a number, as a function of the step; the last ones apply for ever.
 
     The weights of every point are normalised before interpolation. A schedule of weights with
-    `unit="steps"` counts training steps, and must be converted by `in_samples`. A schedule of
-    numbers, such as row lengths, goes to `pack`.
+    `unit="steps"` counts training steps, and must be converted by `in_samples`; one with
+    `unit="fraction"` by `resolve_fractions`. A schedule of numbers, such as row lengths or batch
+    sizes, goes to `pack`, `batch` or `Loader`.
 
     Args:
         points: pairs (step, {name: weight}), in any order, all with the same names; or pairs (step,
             number); or a mapping of step to one of these.
         interpolation: "step" (the weights of the earlier point), "linear" or "cosine"; or a list
             with one of them per interval between neighbouring points.
-        unit: unit of steps: "samples" of the mixture, "tokens", or training "steps".
+        unit: unit of steps: "samples" of the mixture, "tokens", training "steps", or "fraction" of
+            a run that ends, from 0 to 1.
         start: name -> step before which the source has weight 0.
         stop: name -> step from which the source has weight 0.
 
@@ -81,19 +85,21 @@ class Schedule:
 
         def __init__(
             self,
-            points: Iterable[tuple[int, Mapping[str, float] | float]]
+            points: Iterable[tuple[float, Mapping[str, float] | float]]
             | Mapping[int, Mapping[str, float]]
             | Mapping[int, int]
-            | Mapping[int, float],
+            | Mapping[int, float]
+            | Mapping[float, Mapping[str, float]]
+            | Mapping[float, int],
             interpolation: Interpolation | Sequence[Interpolation] = "step",
             unit: ScheduleUnit = "samples",
-            start: Mapping[str, int] | None = None,
-            stop: Mapping[str, int] | None = None,
+            start: Mapping[str, float] | None = None,
+            stop: Mapping[str, float] | None = None,
         ) -> None: ...
 
     def __post_init__(self) -> None:
         check_choice(self.unit, UNITS, "Schedule(unit={})")
-        points = [_parse_point(point) for point in _list_points(self.points)]
+        points = [_parse_point(point, self.unit) for point in _list_points(self.points)]
         if not points:
             raise ConfigError(
                 "a schedule needs at least one point: Schedule([(0, {name: weight, ...})])"
@@ -104,8 +110,17 @@ class Schedule:
                 raise ConfigError(f"two points of the schedule are at step {a}: keep one of them")
         names = set(points[0][1])
         for step, weights in points:
-            check_weights(weights, f"the schedule's point at step {step}")
-            check_names(weights, names, f"the schedule's point at step {step}")
+            where = f"the schedule's point at step {step}"
+            if (_NUMBER in weights) != (_NUMBER in names):
+                raise ConfigError(
+                    f"{where} has {'a number' if _NUMBER in weights else 'weights'}, unlike the "
+                    "first one; give every point a number, or every point weights"
+                )
+            if _NUMBER in weights:
+                _check_number(weights[_NUMBER], where)
+            else:
+                check_weights(weights, where)
+                check_names(weights, names, where)
         object.__setattr__(self, "points", tuple(points))
         intervals = len(points) - 1
         object.__setattr__(
@@ -117,7 +132,7 @@ class Schedule:
                 if name not in names:
                     hint = suggest_names(name, names) or f": {join_first(sorted(names))}"
                     raise ConfigError(f"{field} names {name!r}, which is not in the schedule{hint}")
-                _check_step(step, f"{field} of {name!r}")
+                _check_step(step, f"{field} of {name!r}", self.unit)
             object.__setattr__(self, field, sort_by_name(limits))
         self._check_positive_weights()
 
@@ -196,7 +211,7 @@ class Schedule:
         """The names of the sources, sorted."""
         return tuple(self.points[0][1])
 
-    def weights(self, step: int) -> dict[str, float]:
+    def weights(self, step: float) -> dict[str, float]:
         """Return the weights at a step, normalised to sum 1.
 
         The first point applies before it, and the last one after it.
@@ -240,6 +255,31 @@ class Schedule:
         }
         points = [(step * samples_per_step, weights) for step, weights in self.points]
         return replace(self, points=points, unit="samples", **scaled)
+
+    def resolve_fractions(self, length: int, unit: CountedUnit = "samples") -> Schedule:
+        """Convert a schedule from fractions of a run to samples or tokens.
+
+        Args:
+            length: samples or tokens of the run.
+            unit: what `length` counts.
+
+        Raises:
+            ConfigError: if `length` is below 1, or the schedule has another unit.
+
+        >>> Schedule([(0, {"a": 1}), (0.9, {"a": 2})], unit="fraction").resolve_fractions(1_000).points[1][0]
+        900
+        """
+        if self.unit != "fraction" or length < 1:
+            raise ConfigError(
+                f"resolve_fractions({length}): give the length of a run, at least 1, to a schedule "
+                f"with unit='fraction', not {self.unit!r}"
+            )
+        points = {scale_fraction(at, length): weights for at, weights in self.points}
+        start, stop = (
+            {name: scale_fraction(at, length) for name, at in (limits or {}).items()}
+            for limits in (self.start, self.stop)
+        )
+        return replace(self, points=tuple(points.items()), unit=unit, start=start, stop=stop)
 
     def in_tokens(
         self,
@@ -397,7 +437,8 @@ class Schedule:
             ConfigError: if the data is not the JSON of a schedule, or the schedule is invalid.
         """
         try:
-            points = [(int(step), dict(weights)) for step, weights in data["points"]]
+            place: Callable[[Any], Any] = float if data["unit"] == "fraction" else int
+            points = [(place(step), dict(weights)) for step, weights in data["points"]]
             start, stop = dict(data["start"]), dict(data["stop"])
             return cls(points, data["interpolation"], data["unit"], start, stop)
         except (KeyError, TypeError, ValueError) as error:
@@ -425,16 +466,16 @@ class Schedule:
             return self.interpolation
         return self.interpolation[before] if before < len(self.interpolation) else "step"
 
-    def _around(self, step: int) -> tuple[int, int, Fraction]:
+    def _around(self, step: float) -> tuple[int, int, Fraction]:
         """Return the points before and after a step, and its relative distance between them."""
         after = bisect_right(self.points, step, key=lambda point: point[0])
         if after in (0, len(self.points)):
             end = max(after - 1, 0)
             return end, end, Fraction(0)
         begin, end = self.points[after - 1][0], self.points[after][0]
-        return after - 1, after, Fraction(step - begin, end - begin)
+        return after - 1, after, Fraction(step - begin) / Fraction(end - begin)
 
-    def _active(self, step: int, names: Sequence[str]) -> list[bool]:
+    def _active(self, step: float, names: Sequence[str]) -> list[bool]:
         start, stop = self.start or {}, self.stop or {}
         return [start.get(n, step) <= step and not stop.get(n, step + 1) <= step for n in names]
 
@@ -546,12 +587,13 @@ def _list_points(points: Any) -> list[Any]:
     return list(cast("Iterable[Any]", points))
 
 
-def _parse_point(point: Any) -> tuple[int, dict[str, float]]:
+def _parse_point(point: Any, unit: ScheduleUnit) -> tuple[int, dict[str, float]]:
     match point:
         case (step, weights) if isinstance(weights, Mapping):
-            return _check_step(step, "a point"), sort_by_name(cast("Mapping[str, Any]", weights))
+            table = cast("Mapping[str, Any]", weights)
+            return _check_step(step, "a point", unit), sort_by_name(table)
         case (step, number) if isinstance(number, int | float | np.number):
-            return _check_step(step, "a point"), sort_by_name({_NUMBER: number})
+            return _check_step(step, "a point", unit), sort_by_name({_NUMBER: number})
         case _:
             raise ConfigError(
                 f"the point {point!r} of the schedule is no pair of a step and weights; give "
@@ -559,7 +601,32 @@ def _parse_point(point: Any) -> tuple[int, dict[str, float]]:
             )
 
 
-def _check_step(value: Any, what: str) -> int:
+def _check_number(value: float, where: str) -> None:
+    """Raise `ConfigError` for a number of a schedule of numbers that no length or batch can be."""
+    if not isfinite(value) or value <= 0:
+        raise ConfigError(
+            f"{where} is the number {value}; give row lengths and batch sizes of at least 1"
+        )
+
+
+def scale_fraction(fraction: float, length: int) -> int:
+    """Return the first step, row or token of a run at or after a fraction of its length.
+
+    >>> [scale_fraction(fraction, 1_000) for fraction in (0, 0.1, 0.9995, 1)]
+    [0, 100, 1000, 1000]
+    """
+    return ceil(Fraction(repr(float(fraction))) * length)
+
+
+def _check_step(value: Any, what: str, unit: ScheduleUnit = "samples") -> int:
+    if unit == "fraction":
+        number = None if isinstance(value, str) else parse_number(value)
+        if number is None or not 0 <= number <= 1:
+            raise ConfigError(
+                f"{what} of the schedule is at {value!r} of the run: a fraction is a number from 0 "
+                "to 1"
+            )
+        return convert_to_json_number(number)
     try:
         step = index(value)
     except TypeError:

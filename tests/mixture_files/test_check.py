@@ -224,7 +224,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "point": (
         "sources: {a: {path: code}}\nschedule:\n  points:\n    soon: {a: 1}",
         [4],
-        "schedule.points.soon: expected a whole number of at least 0, not 'soon'",
+        "schedule.points.soon: expected a whole number of at least 0, or a fraction, not 'soon'",
     ),
     "point name": (
         "sources: {aa: {path: code}}\nschedule:\n  points:\n    5: {aaa: 1, aa: 1}",

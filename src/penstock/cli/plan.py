@@ -80,6 +80,7 @@ def plan(
         strip = shares.collect_run_events(target, horizon, course.names)
         save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
     samples, fingerprints = sum(row.samples for row in rows), target.fingerprint(digest)
+    borders = target.borders(horizon)
     result = {
         "mixture": str(mixture),
         "unit": target.unit,
@@ -87,6 +88,7 @@ def plan(
         "samples": samples,
         "fingerprint": fingerprints,
         "sources": shares.convert_to_json(rows),
+        "stages": [border._asdict() for border in borders],
         "picture": str(out) if out else None,
     }
     packing = target.plan.packing(compare=compare_packing) if target.packed else None
@@ -103,6 +105,8 @@ def plan(
             console,
             shares.table(rows, f"{mixture}: {horizon:,} {target.unit}s, {amount}", target.packed),
         )
+        if borders:
+            print_table(console, shares.make_stage_table(borders))
         if packing is not None:
             print_text(console, f"packing: {shares.packing(packing)}")
             if packing.methods:

@@ -104,27 +104,35 @@ def _is_mixture_file(path: str) -> bool:
 def _read_mixture(path: str, at: int, count: int, allow: list[str] | None) -> list[_Row]:
     """Return rows of a run of a mixture file, which are parts of batches if it has any."""
     from penstock.mixture_files import read_model
+    from penstock.mixture_files.step_sizes import Border, find_step
 
     dataset = ps.load(path, allow=cast("list[Grant]", allow or []))
     model = cast("MixtureFile", read_model(path, allow or ())[0])
     batch = model.batch
     split = _keep_row if batch is None else list if batch.collate == "list" else _split_stack
-    size = batch.size if batch is not None else 1
-    first = at - at % size
-    rows = _iterate_rows(dataset.skip(at // size), first, split, model.pack is not None)
-    found = list(islice(rows, at % size, at % size + count))
+    if model.changes_sizes:
+        step = find_step(model.equal_steps, Border("rows", at + 1)) - 1
+        items = loader = ps.Loader(dataset, rank=0, world_size=1)
+        loader.seek(step)
+        first = model.row_at(step)
+    else:
+        size = 1 if batch is None else cast("int", batch.size)
+        items, first = dataset.skip(at // size), at - at % size
+    rows = _iterate_rows(items, first, split, model.pack is not None)
+    found = list(islice(rows, at - first, at - first + count))
     if not found:
         raise ps.ConfigError(f"--at {at}: {path} has fewer rows; give a smaller index")
     return found
 
 
 def _iterate_rows(
-    dataset: ps.Dataset, first: int, split: Callable[[Any], list[Any]], is_packed: bool
+    run: ps.Dataset | ps.Loader, first: int, split: Callable[[Any], list[Any]], is_packed: bool
 ) -> Iterator[_Row]:
-    """Yield the rows of a dataset, with the keys of their documents."""
-    number, items = first, iter(dataset)
+    """Yield the rows of a dataset or loader, with the keys of their documents."""
+    number, items = first, iter(run)
+    read_keys = run.keys if isinstance(run, ps.Loader) else cast("Any", items).keys
     for item in items:
-        rows, keys = split(item), list(items.keys())
+        rows, keys = split(item), list(read_keys())
         sizes = [_count_documents(row) if is_packed else 1 for row in rows]
         is_known = sum(sizes) == len(keys)
         for row, documents in zip(rows, sizes, strict=True):

@@ -141,9 +141,10 @@ class SimulatedTraining:
 def _merge_ranks(target: Target) -> Target:
     """Return the target as one process runs it: one batch holds the rows of all ranks."""
     from penstock.report.target import open_target
+    from penstock.schedule import Schedule
 
     batch = target.model.batch
-    if batch is None or batch.ranks == 1:
+    if batch is None or batch.ranks == 1 or isinstance(batch.size, Schedule):
         return target
     global_batch = replace(batch, size=batch.size * batch.ranks, ranks=1, over_ranks=True)
     return open_target(target.path, replace(target.model, batch=global_batch))

@@ -22,7 +22,7 @@ def override_weights(
 ) -> MixtureFile:
     """Return the mixture with other weights and caps.
 
-    New weights replace stages, groups, amounts and a temperature.
+    New weights replace those of stages, groups, amounts and a temperature.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
@@ -81,8 +81,14 @@ def override_weights(
             replace(source, max_epochs=cap)
             for source, cap in zip(sources, source_caps, strict=True)
         ]
+        stages = [replace(stage, weights={}, interpolation="step") for stage in model.stages]
         model = replace(
-            model, schedule=None, temperature=None, stages=(), groups=None, group_max_epochs=None
+            model,
+            schedule=None,
+            temperature=None,
+            stages=tuple(stages) if model.sizes_in_stages else (),
+            groups=None,
+            group_max_epochs=None,
         )
     return replace(model, sources=tuple(sources))
 

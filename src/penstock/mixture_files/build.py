@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
 from fractions import Fraction
+from itertools import pairwise
 from math import fsum
 from typing import Any, Literal, NamedTuple, cast
 
@@ -54,6 +55,7 @@ def build(model: MixtureFile) -> Dataset:
     model, shared = _share(model, build_pack_options(model))
     mixture = _tell_steps(model, _build_mixture(model, shared))
     _require_whole_stretches(model, shared)
+    _require_plan(model, mixture)
     try:
         limited = limit_samples(model, mixture)
     except NoTokensError as error:
@@ -111,7 +113,7 @@ def find_source_problems(model: MixtureFile) -> dict[str, str]:
 def _find_source_problems(
     model: MixtureFile, shared: _SharedResources, above: str
 ) -> Iterator[tuple[str, str]]:
-    varies = model.stages or model.schedule or model.groups
+    varies = model.weighs_in_stages or model.schedule or model.groups
     for source in model.sources:
         name = above + source.name
         if source.mixture is not None:
@@ -306,7 +308,7 @@ def _build_weights(
     """
     if model.schedule and model.schedule.points:
         return build_schedule(model, model.schedule.points)
-    if model.stages:
+    if model.weighs_in_stages:
         passes = model.horizon and model.horizon[0] == "epochs"
         run = ("samples", count_pass_samples(model, datasets.values())) if passes else model.run
         relative = _compute_relative_weights(model, datasets, sizer)
@@ -538,7 +540,7 @@ def _compute_amount(
 
 
 def build_schedule(
-    model: MixtureFile, points: tuple[tuple[int, Mapping[str, float]], ...]
+    model: MixtureFile, points: tuple[tuple[float, Mapping[str, float]], ...]
 ) -> Schedule:
     """Return the schedule of a mixture, in samples or tokens."""
     settings = model.schedule
@@ -546,28 +548,83 @@ def build_schedule(
     stop = {source.name: source.stop for source in model.sources if source.stop is not None}
     unit = settings.unit if settings else "samples"
     schedule = Schedule(points, settings.interpolation if settings else "step", unit, start, stop)
-    if unit != "steps":
+    if unit == "fraction":
+        if model.run is None:
+            raise ConfigError(
+                "schedule: unit 'fraction' counts from the end of the run: add a horizon in steps, "
+                "tokens or samples"
+            )
+        run_unit, length = model.run
+        if model.horizon is None or model.horizon[0] != "steps":
+            return schedule.resolve_fractions(length, run_unit)
+        schedule = replace(schedule.resolve_fractions(int(model.horizon[1])), unit="steps")
+    if schedule.unit != "steps":
         return schedule
-    counted, size = model.per_step
-    return replace(schedule.in_samples(size), unit=counted)
+    places = model.position_at
+    return replace(
+        schedule,
+        points=[(places(step), weights) for step, weights in schedule.points],
+        unit=model.unit_of_run,
+        start={name: places(step) for name, step in (schedule.start or {}).items()},
+        stop={name: places(step) for name, step in (schedule.stop or {}).items()},
+    )
 
 
 def _pack_and_batch(model: MixtureFile, ds: Dataset, pack: Mapping[str, Any] | None) -> Dataset:
+    rows, lengths = _build_step_sizes(model)
     if pack:
-        ds = ds.pack(**pack)
+        options: dict[str, Any] = {**pack, "length": lengths}
+        ds = ds.pack(**options)
     ds = limit_rows(model, ds)
     if model.batch:
         collate = list if model.batch.collate == "list" else None
-        size = {"global_batch_size" if model.batch.over_ranks else "n": model.batch.size}
+        size: dict[str, Any] = {"global_batch_size" if model.batch.over_ranks else "n": rows}
         ds = ds.batch(**size, drop_remainder=model.batch.drop_remainder, collate=collate)
     return ds
+
+
+def _build_step_sizes(model: MixtureFile) -> tuple[int | Schedule, int | Schedule]:
+    """Return the rows of a global step and the tokens of a row, as `batch` and `pack` take them."""
+    steps, rows = model.equal_steps, model.batch.size if model.batch else 1
+    lengths = model.pack["length"] if model.pack else 1
+    if model.sizes_in_stages or isinstance(rows, Schedule):
+        rows = _make_number_schedule([(each.step, each.rows) for each in steps], rows)
+    if model.sizes_in_stages or (isinstance(lengths, Schedule) and lengths.unit == "fraction"):
+        lengths = _make_number_schedule([(each.step, each.length) for each in steps], lengths)
+    return rows, lengths
+
+
+def _make_number_schedule(numbers: list[tuple[int, int]], given: int | Schedule) -> int | Schedule:
+    """Return the schedule of numbers by step; a number that never changes, if it was given as one."""
+    changed = [now for before, now in pairwise(numbers) if before[1] != now[1]]
+    if not changed and not isinstance(given, Schedule):
+        return numbers[0][1]
+    return Schedule(dict([numbers[0], *changed]), unit="steps")
+
+
+def _require_plan(model: MixtureFile, mixture: Dataset) -> None:
+    """Raise `ConfigError` if row lengths or batches change, and the mixture cannot plan them."""
+    if not model.changes_sizes:
+        return
+    where = "stages" if model.sizes_in_stages else "pack" if model.pack else "global_batch_size"
+    reason = mixture.flow.reason_not_indexed
+    if reason is None and model.pack and not mixture.flow.lengths_known:
+        reason = (
+            "the lengths of the samples are not known beforehand; name a column with lengths, or "
+            "add 'counted: true' to tokenise"
+        )
+    if reason is None and not mixture.flow.is_endless:
+        reason = "every source stops at its max_epochs; leave it out for one of them"
+    if reason is not None:
+        raise ConfigError(f"{where}: row lengths and batches that change are planned, and {reason}")
 
 
 def _tell_steps(model: MixtureFile, ds: Dataset) -> Dataset:
     """Return the mixture with the rows of a global step, if the file says how many ranks there are."""
     if model.batch is None or not (model.batch.over_ranks or model.batch.ranks > 1):
         return ds
-    return Dataset(with_global_step(ds.flow, model.rows_of_step))
+    rows = {each.rows for each in model.equal_steps}
+    return ds if len(rows) > 1 else Dataset(with_global_step(ds.flow, rows.pop()))
 
 
 def _require_whole_stretches(model: MixtureFile, shared: _SharedResources) -> None:
@@ -589,6 +646,8 @@ def _require_whole_stretches(model: MixtureFile, shared: _SharedResources) -> No
 def build_pack_options(model: MixtureFile) -> dict[str, Any] | None:
     """Return the options of `pack`, with the ids of tokens; None if the file packs no rows."""
     options = dict(model.pack or {})
+    if options and model.changes_sizes:
+        options["length"] = model.equal_steps[-1].length
     for name in END_TOKENS:
         if name in options:
             options[name] = resolve_token(options[name], model, name)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from ..arguments import join_first, suggest_names
-from ..engine.packing import Packing
+from ..engine.base.step_plan import parse_number_plan
+from ..engine.packing import LengthPlan, Packing
 from ..errors import ConfigError
+from ..schedule import Schedule
 from ..sources.partition import check_parts
 from ..sources.select import normalize_selection
 from ..stores import is_remote, parse_location, resolve_beside
@@ -69,6 +71,25 @@ def _replace_texts(token: Any) -> Any:
     return 0 if isinstance(token, str | bool) else token
 
 
+def check_packing(options: Mapping[str, Any], lengths: Iterable[int] = ()) -> None:
+    """Raise `ConfigError` for options of `pack` that contradict each other.
+
+    Args:
+        options: the options of a file.
+        lengths: the row lengths of later stages.
+    """
+    texts: dict[str, Any] = {
+        name: _replace_texts(options[name]) for name in END_TOKENS if name in options
+    }
+    length = options["length"]
+    numbers = length.numbers or () if isinstance(length, Schedule) else ((0, length),)
+    points = (*numbers, *enumerate(lengths, 1))
+    texts["length"] = int(points[-1][1])
+    packing = Packing(**{**options, **texts})
+    if len(points) > 1 or isinstance(length, Schedule):
+        packing.plan_fold(LengthPlan(tuple((at, int(number)) for at, number in points)))
+
+
 def parse_mixture(path: str | Path, notes: ProblemLog) -> MixtureFile | None:
     """Read the description of a file as far as possible; add its problems to `notes`."""
     path = parse_location(path)
@@ -79,6 +100,12 @@ def parse_mixture(path: str | Path, notes: ProblemLog) -> MixtureFile | None:
 def parse_tree(tree: MixtureNode, path: Path, notes: ProblemLog) -> MixtureFile | None:
     """Return the description of a tree that was read from a file, or would be written to one."""
     return _MixtureChecker(notes).mixture(tree, "", (path.resolve(),))
+
+
+def _parse_position(name: str) -> float:
+    """Return a point of a table; whole numbers are integers."""
+    number = cast("float", parse_scalar(name))
+    return int(number) if number == int(number) else number
 
 
 @dataclass
@@ -104,7 +131,7 @@ class _MixtureChecker:
         model = MixtureFile(
             sources=tuple(source for source in entries if source is not None),
             stages=tuple(Stage(**stage) for stage in given.pop("stages", ())),
-            schedule=self.schedule(given.pop("schedule", None)),
+            schedule=self.schedule(given.pop("schedule", None), marks.get("schedule")),
             shuffle=self.shuffle(given.pop("shuffle", None), tree, join_key(at, "shuffle")),
             tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
             chat=self.chat(given.pop("chat", None), marks, join_key(at, "chat")),
@@ -223,9 +250,32 @@ class _MixtureChecker:
 
     # ------------------------------------------------------------ settings
 
+    def numbers(self, given: Any, node: MixtureNode | None, at: str) -> Any:
+        """Return a number, or the schedule of a table of numbers; None for an invalid one."""
+        if node is None or not isinstance(given, dict):
+            return given
+        table = cast("dict[str, Any]", given)
+        if "points" not in table:
+            return None
+        points = {parse_scalar(name): number for name, number in table["points"].items()}
+        if len(points) < len(table["points"]):
+            names = ", ".join(table["points"])
+            message = f"two points are one position ({names}): keep one of them"
+            self.notes.error(node, join_key(at, "points"), message)
+            return None
+        try:
+            schedule = Schedule(cast("Any", points), unit=table.get("unit", "steps"))
+            parse_number_plan(schedule, at, "{0: 512, 10_000: 8192}")
+        except ConfigError as error:
+            message = str(error).removeprefix(f"{at}: ")
+            self.notes.error(node, join_key(at, "points"), message)
+            return None
+        return schedule
+
     def batch(
-        self, given: Any, global_size: int | None, marks: Mapping[str, MixtureNode]
+        self, given: Any, global_size: Any, marks: Mapping[str, MixtureNode]
     ) -> Batching | None:
+        global_size = self.numbers(global_size, marks.get("global_batch_size"), "global_batch_size")
         if given is None:
             return None if global_size is None else Batching(global_size, over_ranks=True)
         if global_size is None:
@@ -251,12 +301,15 @@ class _MixtureChecker:
         """Return the options of packing, and report those that contradict each other."""
         if not given or node is None or "length" not in given:
             return None
-        options = {name: _replace_texts(given[name]) for name in END_TOKENS if name in given}
+        children = cast("dict[str, MixtureNode]", node.value)
+        length = self.numbers(given["length"], children["length"], join_key(at, "length"))
+        if length is None:
+            return None
+        given = {**given, "length": length}
         try:
-            Packing(**{**given, **options})
+            check_packing(given)
         except ConfigError as error:
-            message = str(error).removeprefix("pack: ")
-            children = cast("dict[str, MixtureNode]", node.value)
+            message = re.sub(r"^pack(\(Schedule\(...\)\) is)?:? ?", "", str(error))
             named = [name for name in children if re.search(rf"\b{name}\b", message)]
             mark = min(named, key=message.index, default="")
             self.notes.error(children.get(mark, node), join_key(at, mark) if mark else at, message)
@@ -386,14 +439,22 @@ class _MixtureChecker:
     def split(self, given: dict[str, Any] | None) -> Splitting | None:
         return Splitting(**given) if given and "held_out" in given else None
 
-    def schedule(self, given: Any) -> Scheduling | None:
-        if given is None:
+    def schedule(self, given: Any, node: MixtureNode | None) -> Scheduling | None:
+        if given is None or node is None:
             return None
         if len(rules := given.get("interpolation", ())) < 2:
             given["interpolation"] = rules[0] if rules else "step"
-        points = dict[int, Any]()
-        for position, weights in given.pop("points", {}).items():
-            points.setdefault(int(cast(float, parse_scalar(position))), weights)
+        points, is_share = dict[float, Any](), given.get("unit") == "fraction"
+        for name, weights in given.pop("points", {}).items():
+            position = _parse_position(name)
+            if (position > 1) if is_share else (position != int(position)):
+                expected = "a fraction from 0 to 1" if is_share else "a whole number"
+                children = cast("dict[str, MixtureNode]", node.value)
+                self.notes.error(
+                    children["points"], f"schedule.points.{name}", f"expected {expected}"
+                )
+                return None
+            points.setdefault(position, weights)
         return Scheduling(points=tuple(sorted(points.items(), key=lambda point: point[0])), **given)
 
     def horizon(self, given: Any, node: MixtureNode | None) -> tuple[str, float] | None:
@@ -409,7 +470,10 @@ class _MixtureChecker:
         """Check that weights, amounts, schedule and temperature do not contradict each other."""
         error, marks = self.notes.error, model.marks
         self.groups(model, at)
+        before = len(self.notes.problems)
         self.stages(model, at)
+        if model.changes_sizes:
+            self.step_sizes(model, before)
         given = [(source, key) for source in model.sources for key in source.shares]
         points = model.schedule.points if model.schedule else ()
         if model.temperature is not None and points:
@@ -430,7 +494,7 @@ class _MixtureChecker:
                     join_key(at, f"sources.{source.name}.{key}"),
                     f"{reason}: remove one of them",
                 )
-        elif given and len(given) < len(model.sources) and not model.stages:
+        elif given and len(given) < len(model.sources) and not model.weighs_in_stages:
             grouped = {source.group for source, _ in given}
             for source in model.sources:
                 if (
@@ -443,7 +507,11 @@ class _MixtureChecker:
                         join_key(at, f"sources.{source.name}"),
                         "the source has no weight, but others have one: give all sources one, or none",
                     )
-        elif model.sources and not model.stages and all(source.zero for source in model.sources):
+        elif (
+            model.sources
+            and not model.weighs_in_stages
+            and all(source.zero for source in model.sources)
+        ):
             error(marks.get("sources", marks[""]), join_key(at, "sources"), "all weights are 0")
         if points:
             self.points(model, dict(points), at)
@@ -452,7 +520,7 @@ class _MixtureChecker:
             for source, key in given
             if len(source.shares) == 1
         }
-        if len(kinds) == 2 and model.run is None:
+        if len(kinds) == 2 and not model.has_length:
             error(
                 marks[""],
                 join_key(at, "horizon"),
@@ -472,7 +540,7 @@ class _MixtureChecker:
                     f"{here}.group",
                     f"there is no group {source.group!r}{known}",
                 )
-            for key in ("tokens", "epochs") if model.groups or model.stages else ():
+            for key in ("tokens", "epochs") if model.groups or model.weighs_in_stages else ():
                 if key in source.marks:
                     error(
                         source.marks[key],
@@ -515,13 +583,13 @@ class _MixtureChecker:
             return
         error, node = self.notes.error, model.marks["stages"]
         nodes = node.value if isinstance(node.value, tuple) else ()
-        if model.schedule is not None:
+        if model.weighs_in_stages and model.schedule is not None:
             error(
                 model.marks["schedule"],
                 join_key(at, "schedule"),
                 "the stages define the weights: remove one of them",
             )
-        for source in model.sources:
+        for source in model.sources if model.weighs_in_stages else ():
             for key in ("start", "stop"):
                 if key in source.marks:
                     error(
@@ -547,16 +615,91 @@ class _MixtureChecker:
                     "a percentage needs a horizon: add one to the file",
                 )
 
+    def step_sizes(self, model: MixtureFile, before: int) -> None:
+        """Check row lengths and global batches that change during the run.
+
+        Steps are not planned if there are more than `before` problems.
+        """
+        error, marks = self.notes.error, model.marks
+        nodes = marks["stages"].value if model.stages else ()
+        lengths = [stage.length for stage in model.stages if stage.length is not None]
+        for number, stage in enumerate(model.stages):
+            children = cast("dict[str, MixtureNode]", cast("Any", nodes)[number].value)
+            here = f"stages[{number}]"
+            if stage.length is not None and "pack" not in marks:
+                message = "the file packs no rows: add pack, with the length before this stage"
+                error(children["length"], f"{here}.length", message)
+            elif stage.length is not None and model.pack is not None:
+                try:
+                    check_packing(model.pack, [stage.length])
+                except ConfigError as problem:
+                    message = re.sub(r"^pack\(Schedule\(...\)\) is", "it is", str(problem))
+                    error(children["length"], f"{here}.length", message)
+            if stage.global_batch_size is not None and not (
+                "global_batch_size" in marks and model.batch
+            ):
+                message = "the file has no global_batch_size, for the steps before: add one"
+                error(children["global_batch_size"], f"{here}.global_batch_size", message)
+        size = None if model.batch is None else model.batch.size
+        if isinstance(size, Schedule) and size.unit == "tokens" and "pack" not in marks:
+            message = "points in tokens count the tokens of packed rows: add pack, or give steps"
+            error(marks["global_batch_size"], "global_batch_size.unit", message)
+        if model.stop not in (None, "restart"):
+            error(
+                marks["stop"],
+                "stop",
+                "row lengths and batches that change need a mixture without an end: remove stop, "
+                "and give the run a horizon",
+            )
+        if model.pack and model.horizon and model.horizon[0] in ("samples", "epochs"):
+            error(
+                marks["horizon"],
+                "horizon",
+                f"{model.horizon[0]} are counted before packing, and no number of steps: with row "
+                "lengths or batches that change, give steps or tokens",
+            )
+        if lengths or (model.pack and isinstance(model.pack["length"], Schedule)):
+            for source in model.sources:
+                how = None if source.mixture else source.encoding(model)
+                if isinstance(how, Tokenising) and not how.counted:
+                    mark = source.marks if source.tokenise else marks
+                    error(
+                        mark.get("tokenise", marks[""]),
+                        f"sources.{source.name}.tokenise" if source.tokenise else "tokenise",
+                        "row lengths that change are planned from known lengths: add 'counted: "
+                        "true'",
+                    )
+            if model.one_source_per not in (None, 1):
+                message = (
+                    "one_source_per packs each source by itself, and row lengths that change need "
+                    "sources without an end: leave it out, or write the pipeline in Python, with "
+                    ".repeat() on each source"
+                )
+                error(marks["one_source_per"], "one_source_per", message)
+        batches = isinstance(size, Schedule) or any(s.global_batch_size for s in model.stages)
+        if batches and model.one_source_per == "global_step":
+            message = (
+                "each step draws from one source, and the steps change: give the rows as a number"
+            )
+            error(marks["one_source_per"], "one_source_per", message)
+        if len(self.notes.problems) > before:
+            return
+        try:
+            _ = model.equal_steps, model.stage_ends
+        except ConfigError as problem:
+            key = "stages" if model.stages else "pack" if model.pack else "global_batch_size"
+            error(marks.get(key, marks[""]), key, str(problem))
+
     def points(
-        self, model: MixtureFile, weights: Mapping[int, Mapping[str, float]], at: str
+        self, model: MixtureFile, weights: Mapping[float, Mapping[str, float]], at: str
     ) -> None:
         points = cast(
             "dict[str, MixtureNode]",
             cast("dict[str, MixtureNode]", model.marks["schedule"].value)["points"].value,
         )
-        names = dict[int, str]()
+        names = dict[float, str]()
         for name, node in points.items():
-            position = int(cast(float, parse_scalar(name)))
+            position = _parse_position(name)
             if (first := names.setdefault(position, name)) != name:
                 self.notes.error(
                     node,

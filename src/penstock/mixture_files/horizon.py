@@ -44,14 +44,14 @@ def count_pass_samples(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
 def limit_rows(model: MixtureFile, rows: Dataset) -> Dataset:
     """Limit the rows to be batched, if the horizon counts steps or packed tokens."""
     steps = count_steps(model)
-    return rows if steps is None else _limit_dataset(rows, steps * model.rows_of_step)
+    return rows if steps is None else _limit_dataset(rows, model.row_at(steps))
 
 
 def count_steps(model: MixtureFile) -> int | None:
     """Return the number of steps, or None if it depends on the data."""
     unit, number = model.horizon or ("", 0)
     if unit == "tokens" and model.pack:
-        return ceil(number / model.per_step[1])
+        return model.step_at(int(number))
     return int(number) if unit == "steps" else None
 
 

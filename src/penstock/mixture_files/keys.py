@@ -17,7 +17,7 @@ from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS
 from ..errors import ConfigError
 from ..inputs import is_whole
-from ..schedule import INTERPOLATIONS, UNITS
+from ..schedule import INTERPOLATIONS, RUN_UNITS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
 from ..stores.limits import NUMBER, RANKS
@@ -345,11 +345,45 @@ CHAT_SECTION = Section(
     ),
     needed=("tokenizer",),
 )
+_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+_NUMBER_UNITS = ("steps", "tokens", "fraction")
+
+
+def _make_number_section(name: str, doc: str, number: NumberKind) -> Section:
+    """Return a section for a number, or for a table of numbers over the run."""
+    return Section(
+        name,
+        doc,
+        (
+            SectionKey(
+                "unit",
+                TextKind(_NUMBER_UNITS),
+                "Unit of points: steps (default), tokens of packed rows, or fraction of the run.",
+            ),
+            SectionKey(
+                "points",
+                Table(number, _NUMBER_POINT, "a whole number of at least 0, or a fraction"),
+                "Position in the run: number from there on.",
+            ),
+        ),
+        needed=("points",),
+        short=number,
+    )
+
+
+LENGTH_SECTION = _make_number_section(
+    "length", "Tokens per row, or a table of them over the run.", POSITIVE_SIZE
+)
+GLOBAL_BATCH_SECTION = _make_number_section(
+    "global_batch_size",
+    "Rows of all ranks in a step, or a table of them over the run.",
+    _BATCH_ROWS,
+)
 PACK_SECTION = Section(
     "pack",
     "Rows of exactly `length` tokens; the options of Dataset.pack.",
     (
-        SectionKey("length", POSITIVE_SIZE, "Tokens per row."),
+        SectionKey("length", LENGTH_SECTION, "Tokens per row."),
         SectionKey(
             "method",
             TextKind(METHODS),
@@ -449,7 +483,11 @@ SCHEDULE_SECTION = Section(
         ),
         SectionKey(
             "points",
-            Table(Table(NumberKind(least=0)), r"^[0-9][0-9_]*([eE][0-9]+)?$"),
+            Table(
+                Table(NumberKind(least=0)),
+                _NUMBER_POINT,
+                "a whole number of at least 0, or a fraction",
+            ),
             "Position in the run: weights.",
         ),
     ),
@@ -487,11 +525,12 @@ class PositionKind:
 UNTIL_SECTION = Section(
     "until",
     "Position in the run, in one of these units.",
-    tuple(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit}.") for unit in UNITS),
+    tuple(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit}.") for unit in RUN_UNITS),
 )
 STAGE_SECTION = Section(
     "stage",
-    "A part of the run with its own weights; unnamed weights carry over from the previous stage.",
+    "A part of the run with its own weights, row length or batch; what a stage leaves out carries "
+    "over from the previous one.",
     (
         SectionKey("name", TextKind(), "Name, for reports."),
         SectionKey(
@@ -508,13 +547,19 @@ STAGE_SECTION = Section(
             "step: weights apply from the beginning (default); linear, cosine: they are reached at "
             "the end.",
         ),
+        SectionKey("length", POSITIVE_SIZE, "Tokens per packed row from its beginning on."),
+        SectionKey(
+            "global_batch_size",
+            _BATCH_ROWS,
+            "Rows of all ranks per training step from its beginning on.",
+        ),
     ),
 )
 HORIZON_SECTION = Section(
     "horizon",
     "Length of the run, in one of these units; plan, run and loader end there.",
     (
-        *(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit} of the run.") for unit in UNITS),
+        *(SectionKey(unit, POSITIVE_SIZE, f"Number of {unit} of the run.") for unit in RUN_UNITS),
         SectionKey(
             "epochs",
             NumberKind(above=0),
@@ -686,12 +731,12 @@ MIXTURE = Section(
             ListKind(TextKind(), one=True),
             "Files whose settings and sources are included; settings of this file win.",
         ),
-        SectionKey("stages", ListKind(STAGE_SECTION), "Weights by consecutive parts of the run."),
+        SectionKey("stages", ListKind(STAGE_SECTION), "Consecutive parts of the run."),
         SectionKey("horizon", HORIZON_SECTION, "Length of the run."),
         SectionKey("pack", PACK_SECTION, "Rows of equal length."),
         SectionKey(
             "global_batch_size",
-            _BATCH_ROWS,
+            GLOBAL_BATCH_SECTION,
             "Samples or packed rows per training step of all ranks together, for any world size.",
         ),
         SectionKey("batch", BATCH, "Batches."),
@@ -723,6 +768,8 @@ def build_schema() -> Schema:
         TOKENISE_SECTION,
         CHAT_SECTION,
         CHAT_FIELDS_SECTION,
+        LENGTH_SECTION,
+        GLOBAL_BATCH_SECTION,
         PACK_SECTION,
         BATCH,
         SCHEDULE_SECTION,

@@ -217,11 +217,12 @@ class ListKind:
 class Table:
     """A mapping of user-chosen names to values of one kind.
 
-    Names that are numbers have a `pattern`.
+    Names that are numbers have a `pattern`; errors call them `expected`.
     """
 
     of: ValueKind
     pattern: str = ""
+    expected: str = "a whole number of at least 0"
 
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
@@ -235,7 +236,7 @@ class Table:
                 notes.error(
                     child,
                     join_key(at, name),
-                    f"expected a whole number of at least 0, not {name[:_SHOWN_CHARACTERS]!r}",
+                    f"expected {self.expected}, not {name[:_SHOWN_CHARACTERS]!r}",
                 )
                 return INVALID
         values = {

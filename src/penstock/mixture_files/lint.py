@@ -164,7 +164,12 @@ class _MixtureLinter:
         for source in model.sources:
             key = f"{at}sources.{source.name}"
             self.check_weight(source, key, shares, run, model)
-            no_weight = source.weight is None and weighted and not model.groups and not model.stages
+            no_weight = (
+                source.weight is None
+                and weighted
+                and not model.groups
+                and not model.weighs_in_stages
+            )
             source_share = None if shares is None or no_weight else shares.get(source.name, 0.0)
             name = above + source.name
             self.nodes[name] = source.marks[""], key
@@ -258,16 +263,16 @@ class _MixtureLinter:
         has_bounds = any(
             source.start is not None or source.stop is not None for source in model.sources
         )
-        if not points and not has_bounds and not model.stages:
+        if not points and not has_bounds and not model.weighs_in_stages:
             return self.constant_shares(model, at)
         if any(set(weights) != set(model.names) for _, weights in points) or (
-            model.stages and self.wrong
+            model.weighs_in_stages and self.wrong
         ):
             return None
-        if model.stages and model.run is None and model.horizon is not None:
+        if model.weighs_in_stages and model.run is None and model.horizon is not None:
             return None  # the length of a run in passes depends on the data
         try:
-            if model.stages:
+            if model.weighs_in_stages:
                 schedule = build_stage_schedule(model, model.own_weights(), model.run)
             else:
                 schedule = build_schedule(

@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import cached_property
 from math import floor, fsum
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ..dataset import SplitBy
+from ..engine.base.step_plan import EqualSteps
 from ..engine.mixing import Stop
 from ..errors import ConfigError
-from ..schedule import CountedUnit, Interpolation, ScheduleUnit
+from ..schedule import CountedUnit, Interpolation, RunUnit, Schedule, ScheduleUnit
 from ..sources.paths import FormatName, TokenType
 from ..text.chat import TrainOn, Truncate, Untrained
 from .reading import MixtureNode
+from .step_sizes import Border, StageSizes, count_before, divide_run, find_step, resolve_fraction
 
 SHARE_KEYS = ("weight", "tokens", "epochs")
 _RUN_KEYS = ("max_epochs", "schedule", "horizon", "groups", "group_max_epochs", "one_source_per")
@@ -116,10 +119,11 @@ class Partitioning:
 class Batching:
     """Batches of `size` rows; `ranks` take one each in a training step.
 
-    With `over_ranks`, `size` counts the rows of all ranks together, for any world size.
+    With `over_ranks`, `size` counts the rows of all ranks together, for any world size. A schedule
+    of numbers changes them during the run.
     """
 
-    size: int
+    size: int | Schedule
     drop_remainder: bool = False
     collate: str = "stack"
     ranks: int = 1
@@ -130,18 +134,23 @@ class Batching:
 class RunPosition:
     """A position in the run: a number of "samples", "tokens" or "steps", or "percent"."""
 
-    unit: ScheduleUnit | Literal["percent"]
+    unit: RunUnit | Literal["percent"]
     number: float
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A part of the run: weights of groups and sources, its end, and the interpolation."""
+    """A part of the run: weights of groups and sources, its end, and the interpolation.
+
+    `length` and `global_batch_size` hold from its beginning on, until a later stage changes them.
+    """
 
     weights: Mapping[str, float] = field(default_factory=dict[str, float])
     until: RunPosition | None = None
     interpolation: Interpolation = "step"
     name: str | None = None
+    length: int | None = None
+    global_batch_size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -150,7 +159,7 @@ class Scheduling:
 
     unit: ScheduleUnit = "samples"
     interpolation: Interpolation | tuple[Interpolation, ...] = "step"
-    points: tuple[tuple[int, Mapping[str, float]], ...] = ()
+    points: tuple[tuple[float, Mapping[str, float]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -303,9 +312,16 @@ class MixtureFile:
                 sources.append(
                     replace(unweighted, split=held_out, partition=parts, unique_fraction=None)
                 )
+        last = self.equal_steps[-1]
+        pack = self.pack and {**self.pack, "length": last.length}
+        batch = self.batch
+        if batch is not None and self.changes_sizes:
+            batch = replace(batch, size=last.rows)
         return replace(
             self,
             sources=tuple(sources),
+            pack=pack,
+            batch=batch,
             stop="all_exhausted",
             unit="samples",
             temperature=1.0,
@@ -323,7 +339,8 @@ class MixtureFile:
 
         Returns None if they come from sizes, amounts, stages or the points of a schedule.
         """
-        if self.temperature is not None or self.stages or (self.schedule and self.schedule.points):
+        points = self.schedule and self.schedule.points
+        if self.temperature is not None or self.weighs_in_stages or points:
             return None
         if any(source.tokens or source.epochs for source in self.sources):
             return None
@@ -338,7 +355,7 @@ class MixtureFile:
         stages, a source outside of groups weighs 0 until a stage names it.
         """
         weighted_groups = {source.group for source in self.sources if source.weight is not None}
-        staged = {None} if self.stages else set[str | None]()
+        staged = {None} if self.weighs_in_stages else set[str | None]()
         default = {
             source.group: 0.0 if source.group in weighted_groups | staged else 1.0
             for source in self.sources
@@ -375,22 +392,129 @@ class MixtureFile:
             )
         return weights
 
-    @property
-    def rows_of_step(self) -> int:
-        """Samples or packed rows of one training step, over all ranks."""
-        return self.batch.size * self.batch.ranks if self.batch else 1
+    # ------------------------------------------------------------ steps
 
     @property
-    def per_step(self) -> tuple[str, int]:
-        """Unit and amount of one training step over all ranks: tokens if rows are packed."""
-        size = self.rows_of_step
-        return ("tokens", size * int(self.pack["length"])) if self.pack else ("samples", size)
+    def unit_of_run(self) -> CountedUnit:
+        """The unit of positions in the run: tokens if rows are packed."""
+        return "tokens" if self.pack else "samples"
 
     @property
-    def run(self) -> tuple[str, int] | None:
-        """The horizon in samples or tokens; None for epochs, which depend on the data."""
-        if self.horizon is None or self.horizon[0] == "epochs":
+    def sizes_in_stages(self) -> bool:
+        """True if stages give row lengths or global batches."""
+        return any(stage.length or stage.global_batch_size for stage in self.stages)
+
+    @property
+    def weighs_in_stages(self) -> bool:
+        """True if stages give weights; stages may give nothing but sizes of steps."""
+        return bool(self.stages) and (
+            not self.sizes_in_stages or any(stage.weights for stage in self.stages)
+        )
+
+    @property
+    def changes_sizes(self) -> bool:
+        """True if row lengths or global batches change during the run."""
+        return self.sizes_in_stages or any(isinstance(size, Schedule) for size in self._sizes)
+
+    @property
+    def _sizes(self) -> tuple[int | Schedule, int | Schedule]:
+        """The rows of a global step over all ranks, and the tokens of a row (1 without `pack`)."""
+        batch, length = self.batch, self.pack["length"] if self.pack else 1
+        if batch is None:
+            return 1, length
+        return batch.size if isinstance(batch.size, Schedule) else batch.size * batch.ranks, length
+
+    @cached_property
+    def equal_steps(self) -> tuple[EqualSteps, ...]:
+        """The stretches of global steps of one size; without `pack`, a sample counts as one token.
+
+        Raises:
+            ConfigError: the steps cannot be planned.
+        """
+        rows, length = self._sizes
+        if not self.sizes_in_stages:
+            return divide_run(rows, length, self._border_at)
+        return tuple(stage.steps for stage in self._stages_by_size)
+
+    @cached_property
+    def _stages_by_size(self) -> tuple[StageSizes, ...]:
+        """The stages of a run, with the size of their steps."""
+        rows, length = self._sizes
+        if isinstance(rows, Schedule) or isinstance(length, Schedule):
+            raise ConfigError(
+                "some stages give row lengths or global batches, and the file has a table of them: "
+                "give all of them in stages, or all in tables"
+            )
+        stages = list[StageSizes]()
+        for stage in self.stages:
+            rows, length = stage.global_batch_size or rows, stage.length or length
+            end = None if stage.until is None else self._border_of(stage.until)
+            stages.append(StageSizes.follow(stages, rows, length, end))
+        return tuple(stages)
+
+    @cached_property
+    def stage_ends(self) -> tuple[int | None, ...]:
+        """The global steps at which stages end; None for a last stage without an end.
+
+        Raises:
+            ConfigError: the steps cannot be planned, or a stage has none.
+        """
+        if self.sizes_in_stages:
+            return tuple(stage.end for stage in self._stages_by_size)
+        borders = [stage.until and self._border_of(stage.until) for stage in self.stages]
+        return tuple(border and find_step(self.equal_steps, border) for border in borders)
+
+    def _border_of(self, until: RunPosition) -> Border:
+        """Return a position of the run in steps, rows or tokens."""
+        if until.unit == "percent":
+            return self._border_at(Fraction(repr(until.number)) / 100)
+        if until.unit not in ("steps", self.unit_of_run):
+            raise ConfigError(
+                f"a stage ends at {until.unit}, and steps that change are counted in steps or "
+                f"{self.unit_of_run}: use one of them"
+            )
+        return Border("rows" if until.unit == "samples" else until.unit, int(until.number))
+
+    def _border_at(self, fraction: float | Fraction) -> Border:
+        """Return a fraction of the run in steps, rows or tokens."""
+        unit, number = self.horizon or ("", 0)
+        if unit not in ("steps", self.unit_of_run):
+            raise ConfigError(
+                f"a share of the run needs a horizon in steps or {self.unit_of_run}: add one"
+            )
+        length = resolve_fraction(fraction, int(number))
+        return Border("rows" if unit == "samples" else cast("Any", unit), length)
+
+    def position_at(self, step: int) -> int:
+        """Return the samples, or the tokens of packed rows, before a global step."""
+        return count_before(self.equal_steps, step).tokens
+
+    def row_at(self, step: int) -> int:
+        """Return the samples or packed rows before a global step."""
+        return count_before(self.equal_steps, step).row
+
+    def step_at(self, position: int) -> int:
+        """Return the first global step at or after a number of samples, or of packed tokens."""
+        return find_step(self.equal_steps, Border("tokens", position))
+
+    @property
+    def has_length(self) -> bool:
+        """True if the file says how long the run is, without looking at data."""
+        return self.horizon is not None and self.horizon[0] != "epochs"
+
+    @property
+    def run(self) -> tuple[CountedUnit, int] | None:
+        """The horizon in samples or tokens; None for epochs, which depend on the data.
+
+        None too if the steps cannot be planned, which is a problem of the file.
+        """
+        if not self.has_length:
             return None
-        horizon_unit, number = self.horizon
-        unit, size = self.per_step if horizon_unit == "steps" else (horizon_unit, 1)
-        return unit, size * int(number)
+        assert self.horizon is not None
+        unit, number = self.horizon
+        if unit == "steps":
+            try:
+                return self.unit_of_run, self.position_at(int(number))
+            except ConfigError:
+                return None
+        return cast("CountedUnit", unit), int(number)

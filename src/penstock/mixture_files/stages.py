@@ -70,20 +70,25 @@ def compute_stage_ends(
     model: MixtureFile, run: tuple[str, int] | None
 ) -> tuple[ScheduleUnit, list[int | None]]:
     """Return the unit and the ends of the stages, in samples or tokens."""
-    steps_in, size = model.per_step
+    unit = model.unit_of_run
+    if model.changes_sizes:
+        steps = [step if step is None else model.position_at(step) for step in model.stage_ends]
+        if steps[-1] is None and run is not None:
+            steps[-1] = run[1]
+        return unit, steps
     places = [stage.until for stage in model.stages]
     if places[-1] is None and run is not None:
         places[-1] = RunPosition("percent", 100)
     counted = {
-        position: _convert_position(position, (steps_in, size), run)
+        position: _convert_position(position, model, run)
         for position in places
         if position is not None
     }
-    units = {unit for unit, _ in counted.values()} or {steps_in}
+    units = {unit for unit, _ in counted.values()} or {unit}
     if len(units) > 1:
         raise ConfigError("some stages end at samples, others at tokens: use one unit")
     ends = [None if position is None else counted[position][1] for position in places]
-    unit: ScheduleUnit = "tokens" if units == {"tokens"} else "samples"
+    unit = "tokens" if units == {"tokens"} else "samples"
     if any(
         start is None or (end is not None and end <= start)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
@@ -93,11 +98,11 @@ def compute_stage_ends(
 
 
 def _convert_position(
-    position: RunPosition, step: tuple[str, int], run: tuple[str, int] | None
+    position: RunPosition, model: MixtureFile, run: tuple[str, int] | None
 ) -> tuple[str, int]:
     """Convert a position to samples or tokens."""
     if position.unit == "steps":
-        return step[0], int(position.number) * step[1]
+        return model.unit_of_run, model.position_at(int(position.number))
     if position.unit != "percent":
         return position.unit, int(position.number)
     if run is None:

@@ -44,6 +44,7 @@ from .model import (
     Splitting,
     Tokenising,
 )
+from .step_sizes import Border, find_step
 
 
 def describe_dataset(dataset: Dataset) -> MixtureFile:
@@ -94,6 +95,8 @@ def _split_batch(node: Step) -> tuple[Step, Batching | None]:
         case {"pack": _} | {"map": _}, {"batch": n, "drop_remainder": drop, **rest}:
             assert groups is not None
             below = _input_of(groups)
+            if by_step := rest.get("global_batch_size"):
+                n = Schedule(by_step, unit="steps")
         case _:
             return node, None
     (fn,), over_ranks = node.functions, bool(rest.get("over_ranks"))
@@ -129,25 +132,31 @@ def _describe_horizon(
         )
     if pack is None:
         return "samples", rows
-    rows_per_step = batch.size if batch else 1
-    return (
-        ("tokens", rows * int(pack["length"]))
-        if rows % rows_per_step
-        else ("steps", rows // rows_per_step)
-    )
+    model = MixtureFile((), pack=pack, batch=batch)
+    step = find_step(model.equal_steps, Border("rows", rows))
+    if model.row_at(step) == rows:
+        return "steps", step
+    if model.changes_sizes:
+        raise ConfigError(
+            f"dump: the limit of {rows} rows ends within step {step - 1}, and a mixture file counts "
+            f"whole steps: use .limit({model.row_at(step)})"
+        )
+    return "tokens", rows * int(pack["length"])
 
 
 def _split_pack(node: Step) -> tuple[Step, Mapping[str, Any] | None]:
     match node.functions:
         case (Packing() as packing,):
-            below = _input_of(_input_of(node))
+            groups = _input_of(node)
+            below, plan = _input_of(groups), getattr(getattr(groups, "fold", None), "plan", None)
         case _:
             return node, None
+    length = Schedule(plan.points, unit=plan.unit) if plan else packing.length
     default = cast("dict[str, Any]", Packing(packing.length).describe())
     described = cast("dict[str, Any]", packing.describe())
     settings = {**described, "long": packing.long}  # states spell a value of `long` otherwise
     changed = {name: value for name, value in settings.items() if value != default.get(name)}
-    return below, {"length": packing.length, **changed}
+    return below, {"length": length, **changed}
 
 
 def _join_packs(mix: Mix) -> tuple[Mix, Mapping[str, Any] | None]:

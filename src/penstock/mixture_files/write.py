@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from ..errors import make_missing_extra_error
+from ..schedule import Schedule
 from ..stores.outputs import open_output
 from ..text.chat import is_template_file
 from .model import (
@@ -81,10 +82,10 @@ def convert_model(model: MixtureFile, folder: Path) -> PlainTree:
             for name in ("features", "unpacked")
             if model.pack.get(name)
         }
-        out["pack"] = {**model.pack, **lists}
+        out["pack"] = {**model.pack, "length": _convert_number(model.pack["length"]), **lists}
     if model.batch is not None:
         if model.batch.over_ranks:
-            out["global_batch_size"] = model.batch.size
+            out["global_batch_size"] = _convert_number(model.batch.size)
             changed = _select_changed(model.batch, Batching(model.batch.size, over_ranks=True))
             out |= {"batch": changed} if changed else {}
         else:
@@ -181,6 +182,14 @@ def _convert_stage(stage: Stage) -> PlainTree:
         unit, number = stage.until.unit, stage.until.number
         out["until"] = f"{number:g}%" if unit == "percent" else {unit: number}
     return {**out, **({"weights": dict(stage.weights)} if stage.weights else {})}
+
+
+def _convert_number(number: int | Schedule) -> Any:
+    """Return a number, or the table of a schedule of numbers."""
+    if not isinstance(number, Schedule):
+        return number
+    unit = {} if number.unit == "steps" else {"unit": number.unit}
+    return {**unit, "points": dict(number.numbers or ())}
 
 
 def _convert_schedule(schedule: Scheduling) -> PlainTree:

@@ -13,7 +13,7 @@ from penstock.engine.plan import PackedShares
 from penstock.engine.steps.token_dtypes import said_of
 
 from .remarks import Row, collect_remarks
-from .target import Target
+from .target import StageBorder, Target
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -283,6 +283,20 @@ def make_packing_table(packed_shares: PackedShares) -> Table:
             f"{share.rows:,}",
             *(f"{figure:.2%}" for figure in figures),
         )
+    return made
+
+
+def make_stage_table(borders: Sequence[StageBorder]) -> Table:
+    """Return the borders of stages as a table."""
+    from rich.table import Table
+
+    made = Table(header_style="bold", box=None, pad_edge=False)
+    packed = borders[0].length is not None
+    for name in ("stage", "step", "row", *(("tokens", "length") if packed else ()), "batch"):
+        made.add_column(name, justify="left" if name == "stage" else "right")
+    for border in borders:
+        numbers = (border.step, border.row, border.tokens, border.length, border.batch)
+        made.add_row(border.name or "", *(f"{n:,}" for n in numbers if n is not None))
     return made
 
 

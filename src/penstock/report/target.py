@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from penstock.mixture_files import MixtureFile, build, format_problems, read_mod
 from penstock.mixture_files.build import build_pack_options
 from penstock.mixture_files.horizon import count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
+from penstock.mixture_files.step_sizes import count_before
 from penstock.plan import Plan
 from penstock.posttraining.replacements import ReplacedDraws
 from penstock.stores import parse_location
@@ -49,6 +51,26 @@ _MAX_TEXT_LENGTH = 100  # characters of a sample
 _MAX_RECORDS = 3  # in a notice
 # Bounds of the default horizon of an endless mixture.
 _MIN_HORIZON, _MAX_HORIZON = 1_000, 1 << 40
+
+
+class StageBorder(NamedTuple):
+    """A step at which a stage begins, or from which on steps have another size.
+
+    Attributes:
+        step: the step.
+        name: the name of the stage that begins.
+        row: the rows before the step.
+        tokens: the tokens before it, if rows are packed.
+        length: the tokens of a row, if rows are packed.
+        batch: the rows of a global step.
+    """
+
+    step: int
+    name: str | None
+    row: int
+    tokens: int | None
+    length: int | None
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -140,7 +162,7 @@ class Target:
         steps = count_steps(self.model)
         if self.indexed or steps is None or not self.plan.flow.lengths_known:
             return None
-        tokens = steps * self.model.per_step[1]
+        tokens = self.model.position_at(steps)
         sizer = size_packed(build_pack_options(self.model))
         return count_token_samples(Dataset(self.plan.flow), tokens, sizer)
 
@@ -154,21 +176,62 @@ class Target:
     @property
     def stages(self) -> list[tuple[int, str]]:
         """First steps and names of the stages in the file."""
-        steps_in, size = self.model.per_step
         if (
             not self.model.stages
             or not self.indexed
             or (self.model.batch is None and self.rows_of_step != 1)
         ):
             return []
-        unit, ends = compute_stage_ends(self.model, self.model.run)
-        begins = [0, *(end or 0 for end in ends[:-1])]
         names = [
             stage.name or f"stage {number}" for number, stage in enumerate(self.model.stages, 1)
         ]
-        if unit != steps_in:
+        if self.model.changes_sizes:
+            ends = self.model.stage_ends
+            return [*zip((0, *(end or 0 for end in ends[:-1])), names, strict=True)]
+        unit, ends = compute_stage_ends(self.model, self.model.run)
+        begins, size = [0, *(end or 0 for end in ends[:-1])], self.model.position_at(1)
+        if unit != self.model.unit_of_run:
             size = max(1, (self.model.run or ("", 1))[1] // max(1, self.last or 1))
         return [(-(-begin // size), name) for begin, name in zip(begins, names, strict=True)]
+
+    def borders(self, steps: int) -> list[StageBorder]:
+        """Return the steps below `steps` at which stages begin, and those of another size.
+
+        Nothing if the file has no stages, and all steps have one size.
+        """
+        names, records = dict(self.stages), self.log.records
+        begins = {0, *names, *(each.step for each in self.model.equal_steps)}
+        begins = {*begins, *(record.step for record in records)}
+        parts = pairwise([*sorted(step for step in begins if step < steps), steps])
+        begins |= {self._find_other_length(first, stop) for first, stop in parts}
+        out = list[StageBorder]()
+        for step in sorted(step for step in begins if step < steps):
+            rows, length = self.log.record_of(step).rows, self._row_length(step)
+            if step in names or not out or (out[-1].batch, out[-1].length) != (rows, length):
+                tokens = sum(self.tokens(step).values()) if length else None
+                out.append(StageBorder(step, names.get(step), self.row(step), tokens, length, rows))
+        return out if len(out) > 1 or names else []
+
+    def _find_other_length(self, first: int, stop: int) -> int:
+        """Return the first of some steps whose rows have another length than those of the first."""
+        length, last = self._row_length(first), stop - 1
+        if self._row_length(last) == length:
+            return first
+        while last - first > 1:
+            middle = (first + last) // 2
+            first, last = (middle, last) if self._row_length(middle) == length else (first, middle)
+        return last
+
+    def _row_length(self, step: int) -> int | None:
+        """Return the tokens of the rows of a step; None if the file packs no planned rows."""
+        if self._pack is None:
+            return None
+        if not self.model.changes_sizes and self._pack.row_length is not None:
+            return self._pack.row_length
+        row = self.row(step)
+        samples = self.rows.at(slice(row, row + 1))
+        assert samples.start is not None and samples.stop is not None
+        return int((samples.stop - samples.start).sum())
 
     @cached_property
     def exhaustion(self) -> dict[str, Exhaustion]:
@@ -412,13 +475,24 @@ def open_target(
 def _describe_other_steps(path: Path, model: MixtureFile, log: StepLog) -> str:
     """Return the notice that the run took steps with other ranks or batches than its file says."""
     batch = model.batch
-    if batch is None or all(
-        record.rows == model.rows_of_step and (batch.over_ranks or record.ranks == batch.ranks)
-        for record in log.records
+    if batch is None:
+        return ""
+    steps = {each.step for each in (*model.equal_steps, *log.records)}
+    if all(
+        record.gives == "nothing"
+        or (
+            record.rows == count_before(model.equal_steps, step).rows
+            and (batch.over_ranks or record.ranks == batch.ranks)
+        )
+        for step in steps
+        for record in [log.record_of(step)]
     ):
         return ""
-    asked = f"{counted(batch.ranks, 'rank')} with {counted(batch.size, 'row')} each"
-    asked = f"global_batch_size: {batch.size:,}" if batch.over_ranks else asked
+    sizes = ", ".join(f"{each.rows:,} from step {each.step:,} on" for each in model.equal_steps)
+    if not model.changes_sizes:
+        sizes = f"{batch.size:,}"
+    asked = f"{counted(batch.ranks, 'rank')} with {sizes} rows each"
+    asked = f"global_batch_size: {sizes}" if batch.over_ranks else asked
     told = [
         f"{counted(record.ranks, 'rank')} with {counted(record.group, 'row')} each from step "
         f"{record.step:,} on"

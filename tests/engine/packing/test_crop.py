@@ -166,6 +166,8 @@ def test_rows_of_unknown_lengths_are_full_and_resume() -> None:
         ({"max_segments": 4}, "max_segments does not go"),
         ({"group_by": "__source__"}, "group_by does not go"),
         ({"rows": 8}, "rows does not go"),
+        ({"long": "split"}, "long does not go"),
+        ({"long": "truncate"}, "long does not go"),
         ({"bos": 1, "eos": 2, "length": 2}, "has no room for a token"),
     ],
 )

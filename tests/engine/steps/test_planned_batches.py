@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from itertools import islice
 from typing import Any, Literal
 
@@ -280,12 +281,109 @@ def test_random_ramps_cut_the_rows_of_a_run(data: st.DataObject) -> None:
     assert [Counter(s.key for s in plan.at(step=step)) for step in range(steps)] == wanted
 
 
+# ---------------------------------------------------------------- runs that end
+
+FRACTIONS = ps.Schedule({0: 4, 0.25: 8, 0.6: 12}, unit="fraction")
+
+
+def walk_fractions(plan: ps.Schedule, rows: int, batches: Sequence[int]) -> list[int]:
+    """The number of each step of these sizes, one step at a time."""
+    points, row, out = dict(plan.numbers or ()), 0, list[int]()
+    for batch in batches:
+        out.append(int(points[max(at for at in points if Fraction(str(at)) * rows <= row)]))
+        row += batch
+    return out
+
+
+@pytest.mark.parametrize("rows", [100, 117, 96, 4])
+@pytest.mark.parametrize("ramp", [RAMP, FRACTIONS], ids=["steps", "fractions"])
+def test_a_limit_ends_a_run_with_its_last_whole_step(rows: int, ramp: ps.Schedule) -> None:
+    sizes = list[int]()
+    while True:
+        planned = sizes_of(RAMP, len(sizes) + 1)
+        if ramp is FRACTIONS:
+            planned = walk_fractions(ramp, rows, [*sizes, 1])
+        if sum(sizes) + planned[-1] > rows:
+            break
+        sizes.append(planned[-1])
+    wanted, ds = in_order(numbers(), sizes), numbers().limit(rows)
+    plan = ds.batch(global_batch_size=ramp).plan
+    assert plan.size == len(sizes) and plan.at(step=len(sizes)) == ()
+    assert [Counter(s.key for s in plan.at(step=at)) for at in range(len(sizes))] == wanted
+    assert plan.counts(step=len(sizes) + 9) == plan.counts(step=len(sizes))
+    for ranks in (1, 2, 4):
+        for cut in sorted({0, 1, len(sizes) // 2, len(sizes) - 1, len(sizes)}):
+            loaders = open_ranks(ds, ranks, ramp)
+            assert [len(loader) for loader in loaders] == [len(sizes)] * ranks
+            assert take(loaders, cut) == wanted[:cut]
+            state = through_json(loaders[0].state_dict())
+            later = open_ranks(ds, 4 // ranks, ramp)
+            for loader in later:
+                loader.load_state_dict(state)
+            assert plan.for_state(state).next_step == cut
+            assert plan.for_state(state).size == len(sizes)
+            assert take(later, len(sizes) - cut) == wanted[cut:]
+            assert all(next(iter(loader), None) is None for loader in later)
+            ended = through_json(later[0].state_dict())
+            with pytest.raises(ps.ConfigError, match="the run has ended"):
+                iter(later[0])
+            longer = open_ranks(numbers().limit(rows + 64), 1, RAMP)
+            longer[0].load_state_dict(ended, on_mismatch="adopt")
+            if ramp is RAMP:
+                assert take(longer, 2)[-1].total() == sizes_of(RAMP, len(sizes) + 2)[-1]
+
+
+def test_row_lengths_follow_fractions_of_a_run() -> None:
+    lengths = ps.Schedule({0: 8, 0.3: 16, 0.75: 32}, unit="fraction")
+    for rows in (120, 97):
+        ds = packed(lengths).limit(rows)
+        loader = ps.Loader(ds, global_batch_size=FRACTIONS)
+        shapes = [batch["tokens"].shape for batch in loader]
+        batches = [shape[0] for shape in shapes]
+        assert batches == walk_fractions(FRACTIONS, rows, batches)
+        assert [shape[1] for shape in shapes] == walk_fractions(lengths, rows, batches)
+        assert loader.state_dict()["step"] == len(shapes) == len(loader)
+        plan = ds.batch(global_batch_size=FRACTIONS).plan
+        tokens = np.cumsum([many * length for many, length in shapes]).tolist()
+        told = [sum(plan.counts(step=n + 1, unit="tokens").values()) for n in range(len(shapes))]
+        assert told == tokens
+
+
+def test_changes_near_the_end_of_a_run_keep_its_steps() -> None:
+    for change in ("weights", "exclude", "seek", "skip"):
+        ds = numbers().limit(100)
+        (loader,), out = open_ranks(ds, 1), list[Counter[Key]]()
+        for step in range(8):
+            if change == "weights":
+                loader.set_weights({"a": 1, "b": step})
+            elif change == "exclude":
+                loader.exclude([("a", step)])
+            elif change == "seek":
+                loader.seek(step)
+            out += take([loader], 1)
+        plan = ds.batch(global_batch_size=RAMP).plan.for_state(through_json(loader.state_dict()))
+        if change == "skip":
+            plan = plan.skip(steps=range(8, 9))
+            (loader,) = open_ranks(ds, 1)
+            loader.load_state_dict(plan.state)
+            out += take([loader], 1)
+            assert plan.size == 9
+        else:
+            out += take([loader], 2)
+            assert plan.size == 10
+        assert next(iter(loader), None) is None
+        told = [Counter(s.key for s in plan.at(step=at)) for at in range(len(out) + 2)]
+        assert told == [*out, Counter(), Counter()]
+        with pytest.raises(ps.ConfigError, match="the run ends after"):
+            loader.seek(40)
+
+
 @given(st.data())
 def test_stretches_are_those_of_a_walk_by_steps(data: st.DataObject) -> None:
     def draw() -> NumberPlan:
         at = sorted(data.draw(st.sets(st.integers(1, 200), max_size=5)))
         numbers = data.draw(st.lists(st.integers(1, 9), min_size=len(at) + 1, max_size=6))
-        unit: Any = data.draw(st.sampled_from(["steps", "tokens"]))
+        unit: Any = data.draw(st.sampled_from(["steps", "rows", "tokens"]))
         return NumberPlan(tuple(zip([0, *at], numbers, strict=False)), unit)
 
     rows, lengths = draw(), draw()
@@ -294,7 +392,8 @@ def test_stretches_are_those_of_a_walk_by_steps(data: st.DataObject) -> None:
     for step in range(205):
         here = [each for each in found if each.step <= step][-1]
         assert here.row + (step - here.step) * here.rows == row
-        many, length = rows.number_at(step, tokens), lengths.number_at(step, tokens)
+        many, length = (plan.number_at((step, row, tokens)) for plan in (rows, lengths))
+        assert here.tokens + (step - here.step) * here.rows * here.length == tokens
         assert (here.rows, here.length) == (many, length)
         row, tokens = row + many, tokens + many * length
     by_step = dict(resolve_rows(rows, lengths))
@@ -326,6 +425,42 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "batches before": (
         lambda: open_ranks(numbers().batch(4), 1),
         "has batches already",
+    ),
+    "batches of batches": (
+        lambda: numbers().batch(2).batch(global_batch_size=RAMP),
+        "has batches already",
+    ),
+    "batches of steps": (
+        lambda: numbers().batch(global_batch_size=RAMP).batch(2),
+        "are the steps of a run",
+    ),
+    "a batch of nothing": (
+        lambda: ps.Schedule({0: 4, 3: 0}, unit="steps"),
+        "point at step 3 is the number 0",
+    ),
+    "numbers beside weights": (
+        lambda: ps.Schedule([(0, 4), (3, {"a": 1})], unit="steps"),
+        "step 3 has weights, unlike the first one",
+    ),
+    "fractions of no run": (
+        lambda: numbers().batch(global_batch_size=FRACTIONS),
+        "which has none; add .limit",
+    ),
+    "fractions of no packed run": (
+        lambda: packed(ps.Schedule({0: 8, 0.5: 16}, unit="fraction")).batch(global_batch_size=4),
+        "which has none; add .limit",
+    ),
+    "fractions beyond the run": (
+        lambda: ps.Schedule({0: 4, 1.5: 8}, unit="fraction"),
+        "a fraction is a number from 0 to 1",
+    ),
+    "other lengths in a padded step": (
+        lambda: ps.Loader(
+            packed(ps.Schedule({0: 8, 3: 16}, unit="steps")).limit(50),
+            global_batch_size=RAMP,
+            remainder="pad",
+        ),
+        "gives them another length",
     ),
     "no loader": (
         lambda: [*islice(numbers().batch(global_batch_size=RAMP), 1)],

@@ -3,53 +3,78 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from ...arguments import check_int
 from ...errors import ConfigError
-from ...schedule import Schedule
+from ...schedule import Schedule, scale_fraction
 
-StepUnit: TypeAlias = Literal["steps", "tokens"]
+StepUnit: TypeAlias = Literal["steps", "rows", "tokens", "fraction"]
 
 RowsByStep: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a global step, the first of them 0, and the rows of a global step from there on."""
 
+_COUNTED: tuple[StepUnit, ...] = get_args(StepUnit)[:3]  # in the order of a position
+
 
 @dataclass(frozen=True)
 class NumberPlan:
-    """A number by global step, or by the tokens that the rows before have room for.
+    """A number by global step, by rows, or by the tokens that the rows before have room for.
 
-    `points` are pairs of a step or token, the first of them 0, and a number. A number begins with a
-    global step, the first at or after its point.
+    `points` are pairs of a step, row or token, the first of them 0, and a number. A number begins
+    with a global step, the first at or after its point. `at_rows` gives fractions of a run a place.
     """
 
-    points: tuple[tuple[int, int], ...]
+    points: tuple[tuple[float, int], ...]
     unit: StepUnit = "steps"
 
     def __str__(self) -> str:
         points = ", ".join(f"{at}: {number}" for at, number in self.points)
         return f"{{{points}}} by {self.unit}"
 
-    def number_at(self, step: int, tokens: int) -> int:
-        """Return the number at a step, before which rows have room for so many tokens."""
-        at = step if self.unit == "steps" else tokens
-        return self.points[bisect_right(self.points, at, key=lambda point: point[0]) - 1][1]
+    def number_at(self, position: Sequence[int]) -> int:
+        """Return the number of a step, before which a run has these steps, rows and tokens."""
+        return self.points[self._next(position[_COUNTED.index(self.unit)]) - 1][1]
 
-    def steps_until_next(self, step: int, tokens: int, tokens_of_step: int) -> int | None:
-        """Return the number of steps until the next point; None after the last one."""
-        at = step if self.unit == "steps" else tokens
-        i = bisect_right(self.points, at, key=lambda point: point[0])
+    def steps_until_next(self, position: Sequence[int], of_step: Sequence[int]) -> int | None:
+        """Return the number of steps until the next point; None after the last one.
+
+        Args:
+            position: the steps, rows and tokens before.
+            of_step: the steps (1), rows and tokens of a step.
+        """
+        column = _COUNTED.index(self.unit)
+        i = self._next(position[column])
         if i == len(self.points):
             return None
-        left = self.points[i][0] - at
-        return left if self.unit == "steps" else -(-left // tokens_of_step)
+        return -((position[column] - int(self.points[i][0])) // of_step[column])
+
+    def _next(self, at: int) -> int:
+        return bisect_right(self.points, at, key=lambda point: point[0])
+
+    def at_rows(self, rows: int | None, call: str) -> NumberPlan:
+        """Return the plan with rows in the place of fractions of a run.
+
+        Args:
+            rows: the rows of the run; None if it has no end.
+            call: the call that errors name.
+        """
+        if self.unit != "fraction":
+            return self
+        if rows is None:
+            raise ConfigError(
+                f"{call}: unit='fraction' counts from the end of the run, which has none; add "
+                ".limit(rows) before .batch(global_batch_size=...)"
+            )
+        points = {scale_fraction(at, rows): number for at, number in self.points}
+        return NumberPlan(tuple(points.items()), "rows")
 
 
 def parse_number_plan(schedule: Schedule, call: str, example: str) -> NumberPlan:
-    """Return the plan of a schedule of numbers by steps or tokens.
+    """Return the plan of a schedule of numbers by steps, tokens or fractions of a run.
 
     Args:
         schedule: the schedule.
@@ -61,7 +86,8 @@ def parse_number_plan(schedule: Schedule, call: str, example: str) -> NumberPlan
     """
     if schedule.numbers is None or schedule.unit == "samples":
         raise ConfigError(
-            f"{call}: give numbers by steps or tokens, such as Schedule({example}, unit='steps')"
+            f"{call}: give numbers by steps or tokens, or by fractions of a run that ends, such as "
+            f"Schedule({example}, unit='steps')"
         )
     if schedule.interpolation != "step" or schedule.numbers[0][0] != 0:
         raise ConfigError(f"{call}: the first number begins at 0, and numbers are not interpolated")
@@ -70,10 +96,14 @@ def parse_number_plan(schedule: Schedule, call: str, example: str) -> NumberPlan
 
 
 class EqualSteps(NamedTuple):
-    """Steps of `rows` rows of `length` tokens each, from a step on that begins at row `row`."""
+    """Steps of `rows` rows of `length` tokens each, from a step on that begins at row `row`.
+
+    The rows before have room for `tokens` tokens.
+    """
 
     step: int
     row: int
+    tokens: int
     rows: int
     length: int
 
@@ -92,15 +122,16 @@ def iter_equal_steps(
 
     >>> for stretch in iter_equal_steps(NumberPlan(((0, 2), (3, 4))), NumberPlan(((0, 8), (50, 16)), "tokens")):
     ...     print(stretch)
-    EqualSteps(step=0, row=0, rows=2, length=8)
-    EqualSteps(step=3, row=6, rows=4, length=8)
-    EqualSteps(step=4, row=10, rows=4, length=16)
+    EqualSteps(step=0, row=0, tokens=0, rows=2, length=8)
+    EqualSteps(step=3, row=6, tokens=48, rows=4, length=8)
+    EqualSteps(step=4, row=10, tokens=80, rows=4, length=16)
     """
     while True:
-        batch_size, length = rows.number_at(step, tokens), lengths.number_at(step, tokens)
-        yield EqualSteps(step, row, batch_size, length)
-        plans = (rows, lengths)
-        ends = [plan.steps_until_next(step, tokens, batch_size * length) for plan in plans]
+        position = step, row, tokens
+        batch_size, length = rows.number_at(position), lengths.number_at(position)
+        yield EqualSteps(*position, batch_size, length)
+        of_step = 1, batch_size, batch_size * length
+        ends = [plan.steps_until_next(position, of_step) for plan in (rows, lengths)]
         if not (known := [steps for steps in ends if steps is not None]):
             return
         steps = min(known)
@@ -114,6 +145,19 @@ def resolve_rows(rows: NumberPlan, lengths: NumberPlan) -> RowsByStep:
     >>> resolve_rows(NumberPlan(((0, 2), (33, 4)), "tokens"), NumberPlan(((0, 8),)))
     ((0, 2), (3, 4))
     """
-    stages = [*iter_equal_steps(rows, lengths)]
-    changed = [now for before, now in pairwise(stages) if before.rows != now.rows]
-    return ((0, stages[0].rows), *((stage.step, stage.rows) for stage in changed))
+    return _list_changes((each.step, each.rows) for each in iter_equal_steps(rows, lengths))
+
+
+def resolve_lengths(rows: NumberPlan, lengths: NumberPlan) -> RowsByStep:
+    """Return the tokens of a row by step.
+
+    >>> resolve_lengths(NumberPlan(((0, 2),)), NumberPlan(((0, 8), (33, 16)), "tokens"))
+    ((0, 8), (3, 16))
+    """
+    return _list_changes((each.step, each.length) for each in iter_equal_steps(rows, lengths))
+
+
+def _list_changes(numbers: Iterable[tuple[int, int]]) -> RowsByStep:
+    """Return the first pair of a step and a number, and each with another number than before."""
+    first, *later = numbers
+    return (first, *(now for before, now in pairwise((first, *later)) if before[1] != now[1]))

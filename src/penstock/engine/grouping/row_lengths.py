@@ -14,7 +14,7 @@ import numpy as np
 from ...types import Ints, Json
 from ..base.passes import Passes
 from ..base.rows import compute_bounds
-from ..base.step_plan import NumberPlan, RowsByStep, iter_equal_steps
+from ..base.step_plan import NumberPlan, RowsByStep, iter_equal_steps, resolve_lengths
 
 EarlierLengths: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a row and the length of the rows before it, in the order of rows."""
@@ -32,9 +32,12 @@ class LengthPlan(NumberPlan):
 
     rows: RowsByStep | None = None
 
-    def with_rows(self, rows: RowsByStep) -> LengthPlan:
-        """Return the plan for global steps of so many rows."""
-        return replace(self, rows=rows)
+    def with_rows(self, rows: RowsByStep, end: int | None) -> LengthPlan:
+        """Return the plan for global steps of so many rows, in a run that ends after `end` rows."""
+        if self.unit != "fraction":
+            return replace(self, rows=rows)
+        lengths = self.at_rows(end, "pack(Schedule(...))")
+        return LengthPlan(resolve_lengths(NumberPlan(rows), lengths), "steps", rows)
 
     def find_earlier(self, row: int = 0, step: int = 0, tokens: int = 0) -> EarlierLengths:
         """Return the row lengths before the last one, from a row on.

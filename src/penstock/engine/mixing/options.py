@@ -81,9 +81,9 @@ def compute_spans(
         )
     if isinstance(weights, Schedule):
         if weights.unit != "samples":
+            call = "resolve_fractions(samples)" if weights.unit == "fraction" else "in_samples(n)"
             raise ConfigError(
-                f"the schedule counts {weights.unit}; convert it with "
-                "schedule.in_samples(samples_per_step)"
+                f"the schedule counts {weights.unit}, not samples; convert it with schedule.{call}"
             )
         check_names(weights.names, names, "the schedule")
         spans = weights.spans(names)

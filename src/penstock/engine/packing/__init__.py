@@ -21,7 +21,16 @@ from ..grouping.concat_split import (
 from ..grouping.grouped_by_key import SOURCE, Apart, get_group, get_inner_fold
 from ..grouping.row_lengths import EarlierLengths, LengthPlan, PassCuts, RowLengths
 from ..grouping.whole_documents import BestFit, FirstFit
-from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype, make_length_plan
+from .options import (
+    METHODS,
+    DType,
+    Method,
+    PackedBatches,
+    Packing,
+    check_dtype,
+    make_crop_error,
+    make_length_plan,
+)
 from .plan import (
     PieceColumns,
     PlannedPieces,
@@ -67,6 +76,7 @@ __all__ = [
     "get_inner_fold",
     "has_independent_rows",
     "join_parts",
+    "make_crop_error",
     "make_length_plan",
     "plan_groups",
 ]

@@ -181,10 +181,9 @@ class Packing(RowBuilder):
     def _check_crop(self) -> None:
         for option in ("open_rows", "max_segments", "group_by", "rows"):
             if getattr(self, option) is not None:
-                raise ConfigError(
-                    f"pack: {option} does not go with overflow='crop', which fills every row: leave "
-                    "it out, or use overflow='never'"
-                )
+                raise make_crop_error(option)
+        if self.long != "split":
+            raise make_crop_error("long")
 
     def _check_length(self) -> None:
         check_int(self.length, "pack({})", 1, MAX_POSITION)
@@ -406,6 +405,14 @@ def split_sources(
     if sources is None:
         return [None] * len(groups)
     return np.split(sources, np.cumsum([*map(len, groups)])[:-1])
+
+
+def make_crop_error(option: str) -> ConfigError:
+    """Return the error for an option of packing that does not go with cropping."""
+    return ConfigError(
+        f"pack: {option} does not go with overflow='crop', which fills every row: leave it out, or "
+        "use overflow='never'"
+    )
 
 
 def make_length_plan(schedule: Schedule) -> LengthPlan:

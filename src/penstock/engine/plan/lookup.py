@@ -258,7 +258,8 @@ class PlanLookup(Shows):
 
     def _log_for(self, method: str, world_size: int | None) -> StepLog:
         """Return the log of the run, or of a new run on these ranks; errors name the method."""
-        return StepLog(self._records_for(method, world_size), self._rows_op.passes)
+        log = StepLog(self._records_for(method, world_size), self._rows_op.passes)
+        return log.until_end(log.passes) if rows_by_step(self.flow) else log
 
     def _records_for(self, method: str, world_size: int | None) -> tuple[StepRecord, ...]:
         if self._records is not None and world_size is not None:

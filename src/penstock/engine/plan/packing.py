@@ -18,6 +18,7 @@ from ..packing import (
     Long,
     Overflow,
     Packing,
+    RowLengths,
     get_inner_fold,
     plan_groups,
 )
@@ -90,7 +91,8 @@ def measure_packing(op: PackedOp) -> PackedShares:
         longest = np.maximum.reduceat(whole, firsts[:-1])
         places = int((counts * longest).sum())
     else:
-        places = len(rows) * length
+        earlier = op.fold.earlier if isinstance(op.fold, ConcatSplit) else ()
+        places = int(RowLengths(length, earlier).begins(np.asarray([len(rows)]))[0])
     begun = start == 0
     lost = np.zeros_like(begun)
     if op.crops:

@@ -216,7 +216,11 @@ class Plan(Questions, Generic[D]):
     @property
     def size(self) -> int | None:
         """The number of positions in a pass, the current one of a run; None if it is endless."""
-        return None if self._op.passes is None else self._op.passes.size(self._epoch)
+        if self._op.passes is None:
+            return None
+        if rows_by_step(self._base.flow):
+            return self.step_log.records[-1].step
+        return self._op.passes.size(self._epoch)
 
     @property
     def _row(self) -> int:

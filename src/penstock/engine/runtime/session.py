@@ -327,7 +327,16 @@ class Session:
             self.out.fill()
 
     def require_pass(self) -> None:
-        """Raise `ConfigError` if a limited run ended because samples were excluded during it."""
+        """Raise `ConfigError` if the run has ended.
+
+        A limited run ends with its first pass if its batches change, or if samples were excluded.
+        """
+        if self.stages is not None and self.ended and self.step == self.planned_steps:
+            raise ConfigError(
+                "the run has ended: the steps of batch(global_batch_size=Schedule(...)) are planned "
+                "up to its limit; give it a longer .limit(rows), and load the state with "
+                "on_mismatch='adopt'"
+            )
         excluded = {
             each.source for each in self.changes if isinstance(each, Exclude) and each.since
         }
@@ -344,7 +353,10 @@ class Session:
             )
 
     def next_pass(self, passes: int = 1) -> None:
-        """Go to the beginning of the next pass, or of a later one."""
+        """Go to the beginning of the next pass, or of a later one; planned steps have one pass."""
+        if self.stages is not None:
+            self.given, self.ended = 0, self.ended + 1
+            return
 
         def change() -> None:
             self.epoch, self.given, self.ended = self.epoch + passes, 0, self.ended + 1
@@ -393,6 +405,8 @@ class Session:
         """Go to the row, counted over all passes, at which a global step begins."""
         passes = self._run.passes
         found = None if passes is None else passes.at(row)
+        if self.stages is not None and found is not None and found.epoch:
+            raise ConfigError(f"seek({step}): the run ends after {self.planned_steps} steps")
 
         def change() -> None:
             self.given = 0
@@ -423,8 +437,20 @@ class Session:
     @property
     def step_log(self) -> StepLog:
         """The global steps of a run of positions."""
-        log = StepLog(self.records, None if self.stages else self._run.passes)
-        return log.with_planned(self.stages.rows) if self.stages else log
+        if self.stages is None:
+            return StepLog(self.records, self._run.passes)
+        return self._planned_log.until_end(self._run.passes)
+
+    @property
+    def planned_steps(self) -> int | None:
+        """The number of steps of a run whose batches change; None if it does not end."""
+        return None if self._run.passes is None else self.step_log.records[-1].step
+
+    @property
+    def _planned_log(self) -> StepLog:
+        """The planned steps of a run, also those after its end."""
+        assert self.stages is not None
+        return StepLog(self.records, None).with_planned(self.stages.rows)
 
     # ------------------------------------------------------------ batches that change by step
 
@@ -443,7 +469,7 @@ class Session:
     def _find_stage_end(self, cursor: Json) -> int | None:
         """Return the row at which the stage of a position ends; None in the last one."""
         assert self.stages is not None
-        log = self.step_log
+        log = self._planned_log
         end = self.stages.end_of(log.next_step(0 if cursor is None else parse_cursor_int(cursor)))
         return None if end is None else log.first_row(end)
 
@@ -617,6 +643,11 @@ class Session:
         body, cursors = merge_states(bodies, self.section)
         changes = tuple(edit_from_json(change) for change in body.changes)
         if self.stages is not None:
+            if body.epoch:
+                raise StateError(
+                    f"the state is in pass {body.epoch}, and steps that a Schedule plans have one "
+                    "pass; load it into a loader whose batches have one size"
+                )
             self._begin_stage(body.step)
             log = StepLog(records_from_json(body.records), None).until(body.position)
             self.records = log.continue_with(self._record, body.position).records

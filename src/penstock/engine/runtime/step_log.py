@@ -393,6 +393,20 @@ class StepLog:
                 records.append(last.with_rows(step, row, many))
         return replace(self, records=tuple(records))
 
+    def until_end(self, passes: Passes | None) -> StepLog:
+        """Return the log of a run of planned steps that gives nothing after its first pass.
+
+        Args:
+            passes: the passes of its rows; None if they never end.
+        """
+        if passes is None:
+            return self
+        end = passes.size(0)
+        records = [record for record in self.records if record.row < max(end, 1)]
+        last = records[-1]
+        step = last.step + last.count_steps(end - last.row)
+        return StepLog((*records, replace(last, step=step, row=end, gives="nothing")), passes)
+
     def continue_with(self, record: StepRecord, row: int) -> StepLog:
         """Return the log of a run that continues at a row with steps of the kind of a record."""
         *before, last = self.records

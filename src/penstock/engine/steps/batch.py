@@ -35,6 +35,7 @@ from .map import Map
 from .one_source import with_rows_of_step
 from .op import UNKNOWN, Before, Groups, Op, Standing
 from .paths import Migration
+from .planned_lengths import require_equal_lengths
 from .repeat import RepeatPasses
 from .step import Builder, GroupStep, Step, Written, iter_steps
 from .tally import Tally
@@ -220,7 +221,9 @@ class Batch(GroupStep):
             "drop_remainder": self.size.drop_remainder,
             **({"over_ranks": True} if self.size.over_ranks else {}),
             **(
-                {"by_step": [[*each] for each in by_step]} if (by_step := self.size.by_step) else {}
+                {"global_batch_size": [[*each] for each in by_step]}
+                if (by_step := self.size.by_step)
+                else {}
             ),
         }
 
@@ -428,6 +431,8 @@ def step_of_rank(
     items = world_size if reason is None else lcm(world_size, lanes or world_size)
     tail = tail_of(step)
     planned = next((batch.by_step for batch in tail.batches if batch.by_step), None)
+    if remainder == "pad":
+        require_equal_lengths(tail.rows)
     step = with_rows_of_step(step, planned or ((0, tail.group * items),))
     if reason is None or step.is_endless or remainder == "keep":
         return step

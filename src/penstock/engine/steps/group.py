@@ -108,7 +108,7 @@ class Group(RandomStep, GroupStep):
         if isinstance(fold, Apart) and len(below.leaves) == 1:
             fold = fold.fold
         if isinstance(fold, ConcatSplit):
-            fold = self._with_planned_lengths(fold)
+            fold = self._with_planned_lengths(fold, builder.earlier_lengths.get(path))
         lengths, mark = builder.lengths, builder.mark(self, path)
         if has_independent_rows(fold) and (below.size is None or below.alike):
             self._require_tokens(builder, below)
@@ -131,8 +131,10 @@ class Group(RandomStep, GroupStep):
                 "documents end; add .repeat() before pack"
             )
 
-    def _with_planned_lengths(self, fold: ConcatSplit) -> ConcatSplit:
-        """Return the fold with the row lengths of its schedule."""
+    def _with_planned_lengths(
+        self, fold: ConcatSplit, earlier: EarlierLengths | None
+    ) -> ConcatSplit:
+        """Return the fold with the row lengths of its schedule; `earlier` of rows below a mixture."""
         if fold.plan is None or fold.earlier:
             return fold
         if fold.plan.rows is None:
@@ -140,7 +142,7 @@ class Group(RandomStep, GroupStep):
                 "pack(Schedule(...)) sets row lengths by global step, whose rows are not known: "
                 "add .batch(global_batch_size=n), or open a Loader"
             )
-        return replace(fold, earlier=fold.plan.find_earlier())
+        return replace(fold, earlier=fold.plan.find_earlier() if earlier is None else earlier)
 
     @property
     def cuts_rows(self) -> bool:

@@ -23,6 +23,7 @@ from ..mixing.rules import (
     Weighted,
     caps_of,
 )
+from ..packing import LengthPlan
 from ..streams.lane_positions import LaneAssignment
 from .mix_history import History, MixtureOp, compile_history, mixture_op
 from .mix_op import MixOp
@@ -233,7 +234,29 @@ class Mix(Step):
 
     def _bind_inputs(self, builder: Builder, seed: int, path: Path) -> tuple[Op, ...]:
         seed = self._seed_of_inputs(seed)
+        self._divide_row_lengths(builder, path)
         return tuple(builder.op(child, seed, place) for child, place in self.child_paths(path))
+
+    def _divide_row_lengths(self, builder: Builder, path: Path) -> None:
+        """Give packed inputs the lengths of their rows, where those of the mixture are planned."""
+        plan = find_length_plan(self) if self.weighted else None
+        if plan is None or plan.rows is None:
+            return
+        rule = cast(Weighted, self.rule)
+        if rule.lengths is not None:
+            raise ConfigError(
+                "pack(Schedule(...)) of each input of a mixture: all rows of a step have one "
+                "length, so their tokens are no weights; leave out unit='tokens', in the schedule "
+                "too"
+            )
+        earlier, endless = builder.earlier_lengths.get(path), (None,) * len(self.names)
+        eras = compile_history(rule, self.names, endless, path).eras
+        counts = list[list[tuple[int, int]]]()
+        for row, length in plan.find_earlier() if earlier is None else earlier:
+            era = [era for era in eras if not era.epoch and era.place <= row][-1]
+            counts.append([(count, length) for count in era.mixture.counts(row).tolist()])
+        for (_, place), *rows in zip(self.child_paths(path), *counts, strict=True):
+            builder.earlier_lengths[place] = tuple(rows)
 
     def input_named(self, path: Path, name: str) -> tuple[Step, int, Path]:
         """Return an input of a weighted mixture, the seed in force there, and its path."""
@@ -381,6 +404,13 @@ def mixture_in_line(tree: Step) -> Mix | None:
     while tree.only_input is not None:
         tree = tree.only_input
     return tree if isinstance(tree, Mix) else None
+
+
+def find_length_plan(step: Step) -> LengthPlan | None:
+    """Return the plan of the row lengths of a tree with maps and mixtures by weight above it."""
+    while isinstance(step, Mix) or step.is_elementwise:
+        step = step.children[0]
+    return getattr(getattr(step, "fold", None), "plan", None)
 
 
 def has_custom_rule(step: Step) -> bool:

@@ -13,7 +13,7 @@ from ..base.step_plan import RowsByStep
 from .compiled import Compiled
 from .mean_lengths import weigh_tokens
 from .mix import Mix, mixture_in_line, rule_by_step, with_rule_by_step
-from .planned_lengths import with_rows_per_step
+from .planned_lengths import find_end, with_rows_per_step
 from .step import Step, iter_steps
 
 
@@ -85,7 +85,7 @@ def with_rows_of_step(step: Step, rows: RowsByStep) -> Step:
                 "for each step, and its steps would change; give the rows as a number, "
                 "one_source_per=<rows>"
             )
-        return with_rows_per_step(with_global_step(step, first), rows)
+        return with_rows_per_step(with_global_step(step, first), rows, find_end(step))
     (below,) = step.children
     changed = with_rows_of_step(below, rows)
     return step if changed is below else step.with_children((changed,))

@@ -10,9 +10,11 @@ from typing import Any
 from ...errors import ConfigError
 from ...schedule import Schedule
 from ..base.step_plan import NumberPlan, RowsByStep, parse_number_plan, resolve_rows
+from ..packing import LengthPlan
 from .batch import change_last_batches, tail_of
 from .compiled import Compiled
 from .group import find_pack
+from .planned_lengths import find_end
 from .step import Step
 
 
@@ -28,15 +30,20 @@ def plan_batches(step: Step, schedule: Schedule) -> RowsByStep:
     """
     call = "batch(global_batch_size=Schedule(...))"
     rows = parse_number_plan(schedule, call, "{0: 256, 10_000: 1024}")
+    if tail_of(step).batches:
+        raise ConfigError(
+            f"{call}: the dataset has batches already; leave out the other .batch(...)"
+        )
     if step.reason_not_indexed is not None:
         raise ConfigError(f"{call}: {step.reason_not_indexed}")
-    if not step.is_endless:
+    end = find_end(step)
+    if not step.is_endless and end is None:
         raise ConfigError(
             f"{call}: the steps of a run do not stop at the ends of passes, and the dataset ends; "
-            "add .repeat() before"
+            "add .repeat() before, and .limit(rows) after that if the run ends"
         )
-    if rows.unit == "steps":
-        return resolve_rows(rows, NumberPlan(((0, 1),)))
+    if rows.unit != "tokens":
+        return resolve_rows(rows.at_rows(end, call), NumberPlan(((0, 1),)))
     pack = find_pack(step)
     fold: Any = None if pack is None else pack.fold
     length = getattr(fold, "length", None)
@@ -45,8 +52,10 @@ def plan_batches(step: Step, schedule: Schedule) -> RowsByStep:
             f"{call}: borders in tokens need rows of equal length; pack the documents, or give "
             "the borders in steps"
         )
-    lengths = getattr(fold, "plan", None)
-    return resolve_rows(rows, lengths or NumberPlan(((0, length),)))
+    lengths: LengthPlan | None = getattr(fold, "plan", None)
+    if lengths is None:
+        return resolve_rows(rows, NumberPlan(((0, length),)))
+    return resolve_rows(rows, lengths.at_rows(end, "pack(Schedule(...))"))
 
 
 def rows_by_step(step: Step) -> RowsByStep | None:

@@ -23,6 +23,7 @@ from ..base.canonical_json import normalize_json
 from ..base.random import derive_key
 from ..base.rows import ProvenanceRows
 from ..base.shown import Shown
+from ..grouping.row_lengths import EarlierLengths
 from ..streams.function_call import Leaf
 from ..streams.profiler import Profiler
 from .op import Op
@@ -433,7 +434,7 @@ class _Bound(NamedTuple):
     op: Op
 
 
-_OpKey: TypeAlias = tuple[int, int, Path]
+_OpKey: TypeAlias = tuple[int, int, Path, EarlierLengths | None]
 """The identity of a step, the seed in force there, and its path."""
 
 
@@ -451,6 +452,7 @@ class Builder:
         rows: other numbers of rows of some sources, by name, for the orders of an earlier run.
         present: the builder with the present numbers of rows, which compiles weighted mixes; None
             if this builder has them.
+        earlier_lengths: the row lengths of packed inputs of mixtures before the last one, by path.
     """
 
     root: Step
@@ -460,6 +462,7 @@ class Builder:
     mixtures: dict[Path, tuple[Step, int]] = field(default_factory=dict[Path, tuple[Step, int]])
     rows: Mapping[str, int] = field(default_factory=dict[str, int])
     present: Builder | None = None
+    earlier_lengths: dict[Path, EarlierLengths] = field(default_factory=dict[Path, EarlierLengths])
     _ops: dict[_OpKey, _Bound] = field(default_factory=dict["_OpKey", "_Bound"])
     _leaf_numbers: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
     _marks: dict[tuple[int, Path], int] = field(default_factory=dict[tuple[int, Path], int])
@@ -529,7 +532,7 @@ class Builder:
 
     def op(self, step: Step, seed: int = 0, path: Path = ()) -> Op:
         """Return the op of a step, compiled once."""
-        key = id(step), seed, path
+        key = id(step), seed, path, self.earlier_lengths.get(path)
         if key not in self._ops:
             self._ops[key] = _Bound(step, step.bind(self, seed, path))
         return self._ops[key].op
