@@ -185,6 +185,21 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         """
         return tuple(leaf.name for leaf in self.compiled.builder.leaves)
 
+    @cached_property
+    def loss_weights(self) -> tuple[float, ...]:
+        """The weight of the losses of each source, in the order of `sources`; 1 unless given.
+
+        `ps.mix(loss_weights=...)` gives them. The weight of a source in nested mixtures is the
+        product of those on its path. `penstock.integrations.losses.weigh_losses` takes them.
+
+        >>> import penstock as ps
+        >>> a, b, c = (ps.from_sequence(letter) for letter in "abc")
+        >>> inner = ps.mix({"a": a, "b": b}, loss_weights={"a": 0.5})
+        >>> ps.mix({"c": c, "ab": inner}, loss_weights={"ab": 0.5}).loss_weights
+        (0.25, 0.5, 1.0)
+        """
+        return tuple(_iter_loss_weights(self.flow, 1.0))
+
     @property
     def _op(self) -> Op:
         self.flow.require_indexed("this", "iterate over the dataset instead")
@@ -1646,6 +1661,16 @@ def _parse_share(held_out: Any, size: int) -> Fraction:
             f"split({held_out}): the dataset has {size} samples; hold out between 1 and {size - 1}"
         )
     return Fraction(held_out, size)
+
+
+def _iter_loss_weights(step: Step, weight: float) -> Iterator[float]:
+    """Yield the loss weight of each source of a tree, below inputs that have a weight."""
+    if not step.children:
+        yield weight
+    given = dict(step.loss_weights) if isinstance(step, Mix) else dict[str, float]()
+    names = step.names if isinstance(step, Mix) else [""] * len(step.children)
+    for name, child in zip(names, step.children, strict=True):
+        yield from _iter_loss_weights(child, weight * given.get(name, 1.0))
 
 
 def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:

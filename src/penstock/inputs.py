@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
+from math import inf
 from numbers import Number
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -410,6 +411,7 @@ def mix(
     packed: Mapping[str, Any] | None = None,
     one_source_per: int | Literal["global_step"] = 1,
     unique_fraction: str | float | Mapping[str, str | float] | None = None,
+    loss_weights: Mapping[str, float] | None = None,
     rule: Mixing | None = None,
 ) -> Dataset:
     """Mix datasets by weight, in random order, with exact counts.
@@ -443,8 +445,11 @@ def mix(
             all inputs or by name; its weight then repeats this share. The seed and the name of the
             input choose the samples, below its shuffles and functions. Appended samples change no
             earlier choice.
-        rule: custom `penstock.types.Mixing`, in place of all options above. It identifies inputs by
-            their numbers, in the order of their names.
+        loss_weights: weights of the losses of inputs by name, 1 for the others. The order does not
+            depend on them, and a run may resume with others. `Dataset.loss_weights` has them for
+            the training loop; nested mixtures multiply.
+        rule: custom `penstock.types.Mixing`, in place of all options above but `loss_weights`. It
+            identifies inputs by their numbers, in the order of their names.
 
     Raises:
         ConfigError: if weights, caps or names are invalid, or if an input is empty or no dataset.
@@ -459,6 +464,7 @@ def mix(
     """
     names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)
+    of_losses = _parse_loss_weights(names, {} if loss_weights is None else loss_weights)
     if rule is not None:
         options = (
             *(weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed),
@@ -470,7 +476,8 @@ def mix(
             )
         if not names:
             raise ConfigError("mix: no inputs; give at least one dataset")
-        return Dataset(Mix(flows, names, By(require_protocol(rule, Mixing, "mix(rule=...)"))))
+        drawn_by = By(require_protocol(rule, Mixing, "mix(rule=...)"))
+        return Dataset(Mix(flows, names, drawn_by, of_losses))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping "
@@ -516,7 +523,7 @@ def mix(
         sizer=sizer if by_tokens else None,
         one_source_per=_check_one_source(one_source_per),
     )
-    flow = Mix(flows, names, weighted)
+    flow = Mix(flows, names, weighted, of_losses)
     if count == "settled" and (
         flow.reason_not_indexed is not None
         or (stop, unit, caps, one_source_per) != ("restart", "samples", None, 1)
@@ -572,6 +579,28 @@ def _parse_unique_fractions(
         for name, share in by_name.items()
         if not is_whole(share)
     }
+
+
+def _parse_loss_weights(
+    names: Sequence[str], given: Mapping[str, float]
+) -> tuple[tuple[str, float], ...]:
+    """Return the weights of losses by name."""
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"mix(loss_weights={given!r:.60}): give a mapping {{name: weight, ...}}; inputs that "
+            "are not named have 1"
+        )
+    if unknown := sorted({*given} - {*names}):
+        hint = suggest_names(unknown[0], names) or f"; the mixture has {join_first(names)}"
+        raise ConfigError(f"mix(loss_weights=...) names {join_first(unknown)}{hint}")
+    for name, weight in given.items():
+        is_number = isinstance(weight, Number) and not isinstance(weight, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_number or not 0 <= weight < inf:
+            raise ConfigError(
+                f"mix(loss_weights=...): the weight of {name!r} is {weight!r}; give a number of at "
+                "least 0"
+            )
+    return tuple((name, float(weight)) for name, weight in sorted(given.items()))
 
 
 def is_whole(share: object) -> bool:

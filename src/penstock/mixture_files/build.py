@@ -204,7 +204,7 @@ def _expand_partition(
         known = suggest_names(unknown[0], names) or f"; there are {join_first(names)}"
         raise ConfigError(f"mix.max_epochs names {join_first(unknown)}{known}")
     one = replace(partition, weights=None, temperature=None, max_epochs=None)
-    unshared = dict.fromkeys((*SHARE_KEYS, "max_epochs", "start", "stop", "group"))
+    unshared = dict.fromkeys((*SHARE_KEYS, "max_epochs", "loss_weight", "start", "stop", "group"))
     parts = tuple(
         replace(
             source,
@@ -289,6 +289,11 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
         temperature=model.temperature if weights is None else None,
         packed=shared.pack,
         one_source_per=model.one_source_per or 1,
+        loss_weights={
+            source.name: source.loss_weight
+            for source in model.sources
+            if source.loss_weight is not None
+        },
     )
 
 

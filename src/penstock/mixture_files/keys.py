@@ -626,6 +626,11 @@ SOURCE_SECTION = Section(
             "Maximum number of passes; then the other sources share its weight.",
         ),
         SectionKey(
+            "loss_weight",
+            NumberKind(least=0),
+            "Weight of its losses, which the training loop applies (default: 1).",
+        ),
+        SectionKey(
             "start",
             NONNEGATIVE_COUNT,
             "Position in the run at which the source begins, in the unit of the schedule.",

@@ -180,6 +180,7 @@ class SourceEntry:
     tokens: float | None = None
     epochs: float | None = None
     max_epochs: float | None = None
+    loss_weight: float | None = None
     start: int | None = None
     stop: int | None = None
     marks: Mapping[str, MixtureNode] = field(

@@ -45,6 +45,8 @@ class Mix(Step):
     inputs: tuple[Step, ...]
     names: tuple[str, ...]
     rule: Rule
+    loss_weights: tuple[tuple[str, float], ...] = ()
+    """Weights of losses by input, for the training loop; the order does not depend on them."""
 
     @property
     def children(self) -> tuple[Step, ...]:
