@@ -87,6 +87,14 @@ class PackedOp(Groups):
         documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
         return documents.grouped(bounds)
 
+    def measure_crops(self, rows: ProvenanceRows) -> Ints:
+        """Return the tokens that rows of a pack that truncates cut off each of their documents."""
+        whole, stop = self.unpadded.of(rows), rows.marks.get(~self.node, np.zeros_like(rows.leaf))
+        lost = whole - stop
+        if not self.crops:
+            lost[stop != self.row_length] = 0  # other pieces continue in the next row
+        return np.where(stop > 0, np.maximum(lost, 0), 0)
+
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         inner = rows.ungrouped()
         first = inner.firsts()[:-1]
