@@ -68,6 +68,7 @@ from .engine.packing import (
     Overflow,
     Packing,
     Rebatch,
+    Untrained,
     join_parts,
     make_length_plan,
 )
@@ -106,6 +107,7 @@ from .sources.block import to_columns
 from .sources.partition import check_parts, choose_parts, has_columns, keep_part, show_columns
 from .stores.limits import BATCH
 from .text.feature_rows import build_feature_packing
+from .text.untrained import UntrainedDocuments
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
 
 if TYPE_CHECKING:
@@ -1181,6 +1183,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         pad_to_multiple: int = 1,
         group_by: str | None = None,
         provenance: bool = False,
+        untrained: Untrained = "keep",
         name: str | None = None,
     ) -> Dataset:
         """Pack documents into rows of exactly `length` tokens.
@@ -1231,6 +1234,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             provenance: add `source_ids` (int16[length]), the index in `ds.sources` of the source of
                 each token, -1 in padding; with `max_segments` also `segment_sources`
                 (int16[max_segments]), the source of each document, padded with -1.
+            untrained: "keep" or "skip" documents in which no token carries loss, by their features
+                `loss_mask` or `labels`: such as chats whose answer lies behind `long="truncate"`.
+                To skip them over known lengths, the masks of a source are added up once, and
+                stored as its lengths are.
             name: name that keys the randomness of this step. Unnamed steps are keyed by their
                 number, which changes when random steps are added or removed before them.
 
@@ -1260,13 +1267,17 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             pad_to_multiple,
             group_by,
             provenance,
+            untrained,
         )
         fold = packing.fold() if plan is None else packing.plan_fold(plan)
         require_ids_fit(self.flow, packing.token_dtype, f"pack({packing.length})")
         name = self._step_name("pack", name)
 
+        rule = UntrainedDocuments(packing) if untrained == "skip" else None
+        sizer = replace(packing.sizer, untrained=rule)
+
         def pack(documents: Step) -> Step:
-            groups = Group(documents, fold, packing.sizer, name=name)
+            groups = Group(documents, fold, sizer, name=name)
             if plan is not None:
                 groups.require_cuts()
             return Map(groups.with_seed(self._seed), packing)

@@ -194,6 +194,7 @@ PACK_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "pad_to_multiple": st.integers(1, 4),
     "group_by": st.sampled_from(["__source__", "kind"]),
     "provenance": st.booleans(),
+    "untrained": st.sampled_from(["keep", "skip"]),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_args
 from ..dataset import SPLITS
 from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
-from ..engine.packing import METHODS, OVERFLOWS
+from ..engine.packing import METHODS, OVERFLOWS, UNTRAINED
 from ..errors import ConfigError
 from ..inputs import is_whole
 from ..schedule import INTERPOLATIONS, UNITS
@@ -407,6 +407,11 @@ PACK_SECTION = Section(
         ),
         SectionKey(
             "provenance", FlagKind(), "Add the source of each token to rows (default: false)."
+        ),
+        SectionKey(
+            "untrained",
+            TextKind(UNTRAINED),
+            "Documents in which no token carries loss, by their masks (default: keep).",
         ),
     ),
     needed=("length",),

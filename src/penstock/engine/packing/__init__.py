@@ -21,7 +21,17 @@ from ..grouping.concat_split import (
 from ..grouping.grouped_by_key import SOURCE, Apart, get_group, get_inner_fold
 from ..grouping.row_lengths import EarlierLengths, LengthPlan, PassCuts, RowLengths
 from ..grouping.whole_documents import BestFit, FirstFit
-from .options import METHODS, DType, Method, PackedBatches, Packing, check_dtype, make_length_plan
+from .options import (
+    METHODS,
+    UNTRAINED,
+    DType,
+    Method,
+    PackedBatches,
+    Packing,
+    Untrained,
+    check_dtype,
+    make_length_plan,
+)
 from .plan import (
     PieceColumns,
     PlannedPieces,
@@ -36,6 +46,7 @@ __all__ = [
     "METHODS",
     "OVERFLOWS",
     "SOURCE",
+    "UNTRAINED",
     "Apart",
     "BestFit",
     "ConcatSplit",
@@ -58,6 +69,7 @@ __all__ = [
     "RowBuilder",
     "RowFormat",
     "RowLengths",
+    "Untrained",
     "WindowPlanner",
     "adjust_group_count",
     "build_rows",

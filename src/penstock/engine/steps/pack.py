@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arguments import check_position
-from ...types import Fold, Ints, Sizer
+from ...types import Flags, Fold, Ints, Sizer
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.passes import Passes
@@ -67,9 +67,10 @@ class PackOp(PackedOp):
         sizer: Sizer | None,
         node: int,
         names: Sequence[str],
+        left_out: Sequence[Flags | None],
         replanned: Sequence[int] = (),
     ) -> None:
-        super().__init__(input, fold, lengths, sizer, node, names)
+        super().__init__(input, fold, lengths, sizer, node, names, left_out)
         self.key, self._replanned = key, replanned
         inner = get_inner_fold(fold)
         self.row_length = (

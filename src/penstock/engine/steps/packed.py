@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import DataError
-from ...types import Fold, Ints, Sizer, Source
+from ...types import Flags, Fold, Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ROW_LENGTH, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
@@ -39,13 +39,14 @@ class PackedOp(Groups):
         sizer: Sizer | None,
         node: int,
         names: Sequence[str],
+        left_out: Sequence[Flags | None],
     ) -> None:
         super().__init__(input)
         self.fold = fold
         self._groups = ranks(input, names) if isinstance(fold, Apart) else None
         self.group_count = 1 if self._groups is None else len(input.leaves)
-        self.lengths, self.node = lengths.count_by(sizer), node
-        self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
+        self.lengths, self.node = lengths.count_by(sizer).without(left_out), node
+        self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1)).without(left_out)
         self.multiple = sizer.multiple if sizer else 1
 
     def groups_of(self, documents: ProvenanceRows) -> Ints | None:
