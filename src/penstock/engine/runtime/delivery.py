@@ -76,7 +76,7 @@ class Delivery:
         self.max_bytes = room
         self._form = form
         self._input = BufferedStream(stream)
-        self.cropping = cropping
+        self._cropping = cropping
         self._counts = np.zeros((2, len(leaves)), np.int64)
         self._items = 0
         self.bytes = 0.0
@@ -221,7 +221,7 @@ class Delivery:
         given, sources = self._chunk.rows.slice(0, used), len(self.leaves)
         samples = np.bincount(given.leaf, minlength=sources)
         cropped = np.zeros(sources, np.int64)
-        for pack in self.cropping:
+        for pack in self._cropping:
             np.add.at(cropped, given.leaf, pack.measure_crops(given))
         return self._counts + np.stack([samples, cropped])
 

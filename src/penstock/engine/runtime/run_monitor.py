@@ -79,9 +79,7 @@ class RunMonitor:
             "epoch": session.epoch,
             "items": session.items,
             "samples": {leaf.name: samples[leaf.name] for leaf in session.leaves},
-            "cropped": {
-                leaf.name: cropped[leaf.name] for leaf in session.leaves if session.out.cropping
-            },
+            "cropped": {leaf.name: cropped[leaf.name] for leaf in session.leaves},
             "bytes": int(session.out.bytes),
             "errors": len(session.journal.entries),
             "quarantined": {leaf.name: bad[leaf.name] for leaf in session.leaves},
