@@ -40,7 +40,14 @@ from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
 from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
-from .schedule import COUNTED_UNITS, CountedUnit, Schedule, convert_to_json_number, sort_by_name
+from .schedule import (
+    COUNTED_UNITS,
+    TOKEN_UNITS,
+    CountedUnit,
+    Schedule,
+    convert_to_json_number,
+    sort_by_name,
+)
 from .sources import JoinedFiles, TokenCounter, hub, open_files, require_columnar
 from .sources.arrow_table import (
     ArrowStream,
@@ -429,7 +436,8 @@ def mix(
             at the ends of blocks only.
         stop: end of a pass: "restart" (never; inputs restart when they end), "first_exhausted",
             "all_exhausted", or "all_exhausted_oversample" (inputs restart until all have ended).
-        unit: unit of the weights, "samples" or "tokens".
+        unit: unit of the weights: "samples", "tokens", or "loss_tokens", the tokens of a sample after
+            its first that carry loss by `loss_mask` or `labels`, added up once for each source.
         max_epochs: maximum number of passes over an input, for all inputs or by name.
         temperature: derives weights from sizes in `unit`: 1 is proportional, more is more uniform.
         count: basis of the shares. "drawn" counts drawn samples. "settled" counts samples that
@@ -510,7 +518,6 @@ def mix(
         )
     replacements = Replacements() if count == "settled" else None
     sizer = size_packed(packed)
-    by_tokens = unit == "tokens" or (isinstance(weights, Schedule) and weights.unit == "tokens")
     weighted = Weighted(
         weighting,
         key,
@@ -520,9 +527,16 @@ def mix(
         caps,
         convert_to_json_number(temperature),
         draw_change=replacements,
-        sizer=sizer if by_tokens else None,
         one_source_per=_check_one_source(one_source_per),
     )
+    _require_one_token_unit(unit, weights)
+    if weighted.token_unit == "tokens":
+        weighted = replace(weighted, sizer=sizer)
+    elif weighted.token_unit == "loss_tokens" and packed is not None:
+        raise ConfigError(
+            "mix(unit='loss_tokens', packed=...): tokens that carry loss are those of documents, "
+            "whatever rows add or cut; leave packed out"
+        )
     flow = Mix(flows, names, weighted, of_losses)
     if count == "settled" and (
         flow.reason_not_indexed is not None
@@ -549,6 +563,17 @@ def mix(
     trial.stream_history(())
     trial.draws(())
     return Dataset(flow)
+
+
+def _require_one_token_unit(
+    unit: CountedUnit, weights: Mapping[str, float] | Schedule | None
+) -> None:
+    """Raise `ConfigError` for weights in tokens over points in another unit of tokens."""
+    of_points = weights.unit if isinstance(weights, Schedule) else unit
+    if {unit, of_points} >= {*TOKEN_UNITS}:
+        raise ConfigError(
+            f"mix(unit={unit!r}): the schedule counts {of_points}; give both in one unit of tokens"
+        )
 
 
 def _check_one_source(per: Any) -> int | Literal["global_step"]:

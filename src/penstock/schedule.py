@@ -25,10 +25,12 @@ from .types import MAX_EXACT_FLOAT_INT, MAX_POSITION, Ints, Json
 Floats = npt.NDArray[np.float64]
 
 Interpolation: TypeAlias = Literal["step", "linear", "cosine"]
-CountedUnit: TypeAlias = Literal["samples", "tokens"]
+TokenUnit: TypeAlias = Literal["tokens", "loss_tokens"]
+CountedUnit: TypeAlias = Literal["samples", TokenUnit]
 ScheduleUnit: TypeAlias = Literal[CountedUnit, "steps"]
 
 INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
+TOKEN_UNITS: tuple[TokenUnit, ...] = get_args(TokenUnit)
 COUNTED_UNITS: tuple[CountedUnit, ...] = get_args(CountedUnit)
 UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
 
@@ -56,7 +58,8 @@ class Schedule:
             number); or a mapping of step to one of these.
         interpolation: "step" (the weights of the earlier point), "linear" or "cosine"; or a list
             with one of them per interval between neighbouring points.
-        unit: unit of steps: "samples" of the mixture, "tokens", or training "steps".
+        unit: unit of steps: "samples" of the mixture, "tokens", "loss_tokens" (those that carry
+            loss), or training "steps".
         start: name -> step before which the source has weight 0.
         stop: name -> step from which the source has weight 0.
 
@@ -143,7 +146,7 @@ class Schedule:
             until: step at which the window reaches the end.
             width: width of the window, as a share of all sources.
             sizes: size of each source, in rows. Default: equal sizes.
-            unit: unit of `until`: "samples", "tokens" or "steps".
+            unit: unit of `until`: "samples", "tokens", "loss_tokens" or "steps".
 
         Returns:
             The schedule, with linear interpolation.

@@ -8,7 +8,7 @@ from typing import NoReturn, cast
 
 from ...arguments import check_int, check_position
 from ...errors import ConfigError, StateError
-from ...schedule import Schedule, check_names, convert_to_json_number
+from ...schedule import TOKEN_UNITS, Schedule, check_names, convert_to_json_number
 from ...types import Path
 from ..mixing import Mixture, SetWeights
 from ..mixing.rules import Weighted
@@ -77,7 +77,12 @@ def convert_later(rule: Weighted, schedule: Schedule, before: Mixture, at: int) 
 
     Its later points keep their places in the tokens of the run, whatever the weights were before.
     """
-    if schedule.unit != "tokens" or rule.lengths is None or not at or before.size is not None:
+    if (
+        schedule.unit not in TOKEN_UNITS
+        or rule.lengths is None
+        or not at
+        or before.size is not None
+    ):
         return schedule
     means = dict(rule.lengths)
     check_names(schedule.names, tuple(means), "the schedule")
@@ -88,7 +93,7 @@ def convert_later(rule: Weighted, schedule: Schedule, before: Mixture, at: int) 
         exact = [meter.tokens(n) for meter, n in zip(before.meters or (), drawn, strict=True)]
     except (StateError, ValueError):  # without meters, or an input that is gone
         exact = [n * mean for n, mean in zip(drawn, known, strict=True)]
-    return schedule.in_tokens(means, rule.unit == "tokens", (at, int(fsum(exact) + 0.5)))
+    return schedule.in_tokens(means, rule.unit != "samples", (at, int(fsum(exact) + 0.5)))
 
 
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:

@@ -113,7 +113,7 @@ class Group(RandomStep, GroupStep):
         if isinstance(fold, ConcatSplit):
             fold = self._with_planned_lengths(fold)
         lengths, mark = builder.lengths, builder.mark(self, path)
-        left_out = find_untrained(builder, self.size)
+        left_out = find_untrained(builder.leaves, lengths, self.size)
         if has_independent_rows(fold) and (below.size is None or below.alike):
             packed = WindowPackOp(below, fold, key, lengths, self.size, mark, names, left_out)
             _require_tokens(packed, names)

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import NoTokensError
-from ...schedule import Schedule
+from ...errors import ConfigError, NoTokensError
 from ...types import Sizer
 from ..mixing.rules import Weighted
 from ..streams.function_call import SampleFailure
@@ -28,11 +27,12 @@ def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
 
     If every length is known, and no input is without tokens, shares of tokens go by the clock.
     """
-    if rule.unit != "tokens" and not (
-        isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"
-    ):
+    if (unit := rule.token_unit) is None:
         return rule
     inputs = zip(mix.names, mix.inputs, strict=True)
+    if unit == "loss_tokens":
+        means = tuple((name, _mean_loss_tokens(name, child, rule.seed)) for name, child in inputs)
+        return replace(rule, lengths=means, clock=rule.unit == unit)
     lengths = tuple(
         (name, mean_length(name, child, rule.seed, rule.sizer)) for name, child in inputs
     )
@@ -42,6 +42,25 @@ def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
         for (_, mean), child in zip(lengths, mix.inputs, strict=True)
     )
     return replace(rule, lengths=lengths, clock=clock)
+
+
+def _mean_loss_tokens(name: str, step: Step, seed: int) -> float:
+    """Return the mean number of tokens that carry loss in a sample of a pass."""
+    if not step.lengths_known:
+        raise ConfigError(
+            f"mix(unit='loss_tokens'): the lengths of the samples of {name!r} are not known; read "
+            "files of tokens and masks, ps.read(..., lengths='tokens'), which penstock tokenize "
+            "writes, or use unit='samples'"
+        )
+    builder = Builder(step)
+    op = builder.op(step, seed)
+    size = _LONG if op.size is None else op.size
+    tokens = Metered(op, builder.loss_lengths).tokens(size)
+    if size and not tokens:
+        raise ConfigError(
+            f"mix(unit='loss_tokens'): no token of {name!r} carries loss; leave the input out"
+        )
+    return tokens / size if size else 1.0
 
 
 def mean_length(name: str, step: Step, seed: int = 0, sizer: Sizer | None = None) -> float:

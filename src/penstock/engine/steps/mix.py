@@ -262,7 +262,8 @@ class Mix(Step):
         if self.reason_not_indexed is not None:
             return self.stream_history(path)
         rule, inputs = cast(Weighted, self.rule), self._bind_inputs(builder, 0, path)
-        lengths = builder.lengths.count_by(rule.sizer) if rule.clock else None
+        counted = builder.loss_lengths if rule.unit == "loss_tokens" else builder.lengths
+        lengths = counted.count_by(rule.sizer) if rule.clock else None
         meters = lengths and tuple(BlockMeter(op, lengths) for op in inputs)
         sizes = tuple(op.size for op in inputs)
         return compile_history(rule, self.names, sizes, path, self.inputs, meters)
@@ -277,9 +278,9 @@ class Mix(Step):
         share, rule = LaneAssignment(lane, lanes, mixed=True), self.rule
         if not isinstance(rule, Weighted):
             return rule.draws(len(self.inputs), share)
-        if rule.unit == "tokens":
+        if rule.unit != "samples":
             raise ConfigError(
-                "mix(unit='tokens') needs inputs with random access, to know their lengths; filter "
+                f"mix(unit={rule.unit!r}) needs inputs with random access, to know their lengths; filter "
                 "before writing the data, or weight by samples"
             )
         if rule.stretch > 1 and (rule.stop != "restart" or rule.max_epochs is not None):

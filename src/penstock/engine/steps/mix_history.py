@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import Schedule, check_names
+from ...schedule import TOKEN_UNITS, Schedule, check_names
 from ...types import MAX_POSITION, Ints, Path
 from ..base.random import derive_key
 from ..mixing import Event, Meter, Mixture, SetWeights
@@ -165,10 +165,10 @@ def _history(
     lengths = None if rule.lengths is None else dict(rule.lengths)
 
     def in_samples(weights: Any) -> Any:
-        if not isinstance(weights, Schedule) or weights.unit != "tokens" or lengths is None:
+        if not isinstance(weights, Schedule) or weights.unit not in TOKEN_UNITS or lengths is None:
             return weights
         check_names(weights.names, names, "the schedule")
-        return weights.in_tokens(lengths, rule.unit == "tokens")
+        return weights.in_tokens(lengths, rule.unit != "samples")
 
     def counted(event: Event) -> Event:
         if not isinstance(event, SetWeights) or not isinstance(event.weights, Schedule):
@@ -186,7 +186,7 @@ def _history(
         temperature=rule.temperature,
         key=derive_key(rule.seed, *names_in_keys(path), "mix"),
         lengths=tuple(lengths[name] for name in names)
-        if lengths and rule.unit == "tokens"
+        if lengths and rule.unit != "samples"
         else None,
         meters=meters,
         one_source_per=rule.stretch,

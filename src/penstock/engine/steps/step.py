@@ -25,12 +25,17 @@ from ..base.rows import ProvenanceRows
 from ..base.shown import Shown
 from ..streams.function_call import Leaf
 from ..streams.profiler import Profiler
+from .loss_lengths import make_loss_lengths
 from .op import Op
 from .paths import Migration, format_path, names_in_keys
 from .tokens import Lengths
 
 _key = lru_cache(maxsize=1 << 14)(derive_key)
 """Keys of equal names are derived again whenever a tree is compiled."""
+
+
+_LENGTHS = ("lengths", "loss_lengths")
+"""Cached properties of builders that trees over the same sources share."""
 
 
 class Written(NamedTuple):
@@ -465,8 +470,7 @@ class Builder:
                 seen[leaf.name] += 1
         if base is not None and self._has_context_of(base):
             self._ops = dict(base._ops)
-            if "lengths" in vars(base):
-                self.lengths = base.lengths
+            vars(self).update({n: v for n, v in vars(base).items() if n in _LENGTHS})
 
     def _has_context_of(self, base: Builder) -> bool:
         """Return whether the ops of another tree are equal to those of its parts in this one."""
@@ -530,6 +534,11 @@ class Builder:
         """The lengths that sources know."""
         known = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in known])
+
+    @cached_property
+    def loss_lengths(self) -> Lengths:
+        """The tokens of each sample that carry loss."""
+        return make_loss_lengths(self.leaves, self.lengths)
 
     def lengths_of(self, rows: ProvenanceRows) -> Ints:
         """Return the lengths of samples, as their sources know them."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ConfigError
-from ....schedule import CountedUnit, Schedule
+from ....schedule import TOKEN_UNITS, CountedUnit, Schedule, TokenUnit
 from ....types import Json, Sizer
 from ...base.cursors import parse_cursor_int, parse_cursor_list
 from ...base.shown import shorten_name
@@ -28,7 +28,8 @@ class Weighted(Rule):
         events: the changes during a run, each with the pass in which it was made.
         pasts: the mixtures that this one replaced, in order.
         now: the current pass of the run, if passes of the run are passes of the mixture.
-        lengths: mean tokens of a sample of each input, measured once, if tokens are counted.
+        lengths: mean tokens of a sample of each input, in the unit that is counted, measured once,
+            if tokens are counted.
         clock: whether tokens are counted by the token clock, because all lengths are known.
         draw_change: other draws, by a package outside the engine.
         sizer: the tokens of a sample once it is packed, if packing adds or cuts some.
@@ -65,6 +66,12 @@ class Weighted(Rule):
                 "or give the number, one_source_per=<rows>"
             )
         return stretch
+
+    @property
+    def token_unit(self) -> TokenUnit | None:
+        """The unit of tokens in which weights, or the points of their schedule, are counted."""
+        of_points = self.weights.unit if isinstance(self.weights, Schedule) else None
+        return next((unit for unit in TOKEN_UNITS if unit in (self.unit, of_points)), None)
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
