@@ -42,7 +42,6 @@ from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import (
     COUNTED_UNITS,
-    TOKEN_UNITS,
     CountedUnit,
     Schedule,
     convert_to_json_number,
@@ -529,10 +528,9 @@ def mix(
         draw_change=replacements,
         one_source_per=_check_one_source(one_source_per),
     )
-    _require_one_token_unit(unit, weights)
-    if weighted.token_unit == "tokens":
+    if "tokens" in weighted.token_units:
         weighted = replace(weighted, sizer=sizer)
-    elif weighted.token_unit == "loss_tokens" and packed is not None:
+    elif weighted.token_units and packed is not None:
         raise ConfigError(
             "mix(unit='loss_tokens', packed=...): tokens that carry loss are those of documents, "
             "whatever rows add or cut; leave packed out"
@@ -563,17 +561,6 @@ def mix(
     trial.stream_history(())
     trial.draws(())
     return Dataset(flow)
-
-
-def _require_one_token_unit(
-    unit: CountedUnit, weights: Mapping[str, float] | Schedule | None
-) -> None:
-    """Raise `ConfigError` for weights in tokens over points in another unit of tokens."""
-    of_points = weights.unit if isinstance(weights, Schedule) else unit
-    if {unit, of_points} >= {*TOKEN_UNITS}:
-        raise ConfigError(
-            f"mix(unit={unit!r}): the schedule counts {of_points}; give both in one unit of tokens"
-        )
 
 
 def _check_one_source(per: Any) -> int | Literal["global_step"]:

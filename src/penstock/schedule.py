@@ -249,6 +249,7 @@ class Schedule:
         lengths: Mapping[str, float],
         by_tokens: bool,
         drawn: tuple[int, int] | None = None,
+        weighed: Mapping[str, float] | None = None,
     ) -> Schedule:
         """Convert a schedule from tokens to samples.
 
@@ -259,14 +260,17 @@ class Schedule:
             by_tokens: whether the weights are shares of tokens, not of samples.
             drawn: the samples and the tokens that a run drew by other weights, if the schedule
                 begins behind them. Its later points lie that many tokens behind.
+            weighed: the means in the unit of the weights, if these count other tokens.
 
         >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
         >>> Schedule(points, unit="tokens").in_tokens({"a": 10.0}, by_tokens=False).points[1][0]
         100
         """
 
+        means = weighed or lengths
+
         def tokens_per_sample(step: int) -> float:
-            shares = {n: w / lengths[n] if by_tokens else w for n, w in self.weights(step).items()}
+            shares = {n: w / means[n] if by_tokens else w for n, w in self.weights(step).items()}
             return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
 
         knots = {

@@ -17,7 +17,7 @@ from ..engine.orders import parse_fraction
 from ..engine.packing import METHODS, OVERFLOWS, UNTRAINED
 from ..errors import ConfigError
 from ..inputs import is_whole
-from ..schedule import INTERPOLATIONS, UNITS
+from ..schedule import COUNTED_UNITS, INTERPOLATIONS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
 from ..stores.limits import NUMBER, RANKS
@@ -657,7 +657,7 @@ _INNER_KEYS = (
         "Neighbouring samples, or packed rows, of one source (default: 1); or global_step.",
     ),
     SectionKey("stop", TextKind(STOPS), "End of a pass (default: restart, an endless pass)."),
-    SectionKey("unit", TextKind(("samples", "tokens")), "Unit of the weights (default: samples)."),
+    SectionKey("unit", TextKind(COUNTED_UNITS), "Unit of the weights (default: samples)."),
     SectionKey(
         "temperature", NumberKind(above=0), "Derive weights from sizes: rows ** (1 / temperature)."
     ),

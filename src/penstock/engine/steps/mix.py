@@ -89,6 +89,9 @@ class Mix(Step):
         if isinstance(rule, Weighted) and rule.lengths is not None:
             lengths = tuple((name, float(saved["lengths"][name])) for name in self.names)
             rule = replace(rule, lengths=lengths)
+        if isinstance(rule, Weighted) and rule.point_lengths is not None:
+            points = tuple((name, float(saved["point_lengths"][name])) for name in self.names)
+            rule = replace(rule, point_lengths=points)
         if isinstance(rule, Weighted) and rule.one_source_per == "global_step":
             rule = replace(rule, global_step=saved["global_step"])
         return replace(self, inputs=inputs, rule=rule)
@@ -262,8 +265,10 @@ class Mix(Step):
         if self.reason_not_indexed is not None:
             return self.stream_history(path)
         rule, inputs = cast(Weighted, self.rule), self._bind_inputs(builder, 0, path)
-        counted = builder.loss_lengths if rule.unit == "loss_tokens" else builder.lengths
-        lengths = counted.count_by(rule.sizer) if rule.clock else None
+        lengths = None
+        if rule.clock:
+            by_loss = rule.unit == "loss_tokens"
+            lengths = builder.loss_lengths if by_loss else builder.lengths.count_by(rule.sizer)
         meters = lengths and tuple(BlockMeter(op, lengths) for op in inputs)
         sizes = tuple(op.size for op in inputs)
         return compile_history(rule, self.names, sizes, path, self.inputs, meters)

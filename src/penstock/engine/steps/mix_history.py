@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ...errors import ConfigError
-from ...schedule import TOKEN_UNITS, Schedule, check_names
+from ...schedule import Schedule, check_names
 from ...types import MAX_POSITION, Ints, Path
 from ..base.random import derive_key
 from ..mixing import Event, Meter, Mixture, SetWeights
@@ -162,13 +162,14 @@ def _history(
     meters: tuple[Meter, ...] | None,
 ) -> History:
     weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
-    lengths = None if rule.lengths is None else dict(rule.lengths)
+    means = rule.means_by_unit()
+    lengths = means.get(rule.unit)
 
     def in_samples(weights: Any) -> Any:
-        if not isinstance(weights, Schedule) or weights.unit not in TOKEN_UNITS or lengths is None:
+        if not isinstance(weights, Schedule) or (counted := means.get(weights.unit)) is None:
             return weights
         check_names(weights.names, names, "the schedule")
-        return weights.in_tokens(lengths, rule.unit != "samples")
+        return weights.in_tokens(counted, lengths is not None, weighed=lengths)
 
     def counted(event: Event) -> Event:
         if not isinstance(event, SetWeights) or not isinstance(event.weights, Schedule):
@@ -185,9 +186,7 @@ def _history(
         max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
         temperature=rule.temperature,
         key=derive_key(rule.seed, *names_in_keys(path), "mix"),
-        lengths=tuple(lengths[name] for name in names)
-        if lengths and rule.unit != "samples"
-        else None,
+        lengths=tuple(lengths[name] for name in names) if lengths else None,
         meters=meters,
         one_source_per=rule.stretch,
     )
