@@ -83,6 +83,7 @@ NEEDED: dict[Any, dict[str, Any]] = {
     ("unit", "tokens"): _COUNTED,
     "schedule": {"schedule": {"points": {0: {"a": 1, "b": 2}, 900: {"a": 2, "b": 2}}}},
     ("schedule.unit", "tokens"): _COUNTED,
+    **dict.fromkeys([("unit", "loss_tokens"), ("schedule.unit", "loss_tokens")], _COUNTED),
     ("schedule.unit", "steps"): {"batch": {"size": 3}},
     "tokenise": _TOKENS,
     "chat": {"chat": {"tokenizer": "t.json", "template": "chatml", "max_length": 40}},

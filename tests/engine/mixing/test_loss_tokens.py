@@ -69,7 +69,9 @@ def test_the_order_is_that_of_documents_with_as_many_tokens(seed: int, data: st.
     elif kind == "ends":
         options["stop"] = "all_exhausted"
     elif kind == "schedule":
-        points = {"points": [(0, weights), (data.draw(st.integers(1, 3000)), {**weights, "a": 0})]}
+        points = {
+            "points": [(0, weights), (data.draw(st.integers(200, 3000)), {**weights, "a": 0})]
+        }
         points["interpolation"] = data.draw(st.sampled_from(["step", "linear"]))
 
     def mix(inputs: dict[str, ps.Dataset], unit: Any, unit_of_points: Any) -> ps.Dataset:
