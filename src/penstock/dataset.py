@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from inspect import currentframe
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -93,7 +93,7 @@ from .engine.steps.reorder import Reorder
 from .engine.steps.repeat import RepeatPasses
 from .engine.steps.show import length, shown
 from .engine.steps.skipping_map import SkippingMap
-from .engine.steps.step import Step
+from .engine.steps.step import Step, iter_steps
 from .engine.steps.token_dtypes import require_ids_fit
 from .engine.steps.with_source import WithSource
 from .engine.steps.zip import make_zip
@@ -200,7 +200,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         >>> ps.mix({"c": c, "ab": inner}, loss_weights={"ab": 0.5}).loss_weights
         (0.25, 0.5, 1.0)
         """
-        return tuple(_iter_loss_weights(self.flow, 1.0))
+        return _list_loss_weights(self.flow)
 
     @property
     def _op(self) -> Op:
@@ -1674,14 +1674,19 @@ def _parse_share(held_out: Any, size: int) -> Fraction:
     return Fraction(held_out, size)
 
 
-def _iter_loss_weights(step: Step, weight: float) -> Iterator[float]:
-    """Yield the loss weight of each source of a tree, below inputs that have a weight."""
-    if not step.children:
-        yield weight
-    given = dict(step.loss_weights) if isinstance(step, Mix) else dict[str, float]()
-    names = step.names if isinstance(step, Mix) else [""] * len(step.children)
-    for name, child in zip(names, step.children, strict=True):
-        yield from _iter_loss_weights(child, weight * given.get(name, 1.0))
+def _list_loss_weights(flow: Step) -> tuple[float, ...]:
+    """Return the loss weight of each source: the product of those of the inputs on its path."""
+    given, sources = dict[tuple[Any, ...], float](), list[tuple[Any, ...]]()
+    for step, path in iter_steps(flow):
+        weights: dict[str, float] = dict(getattr(step, "loss_weights", ()))
+        if weights:
+            names: Sequence[str] = getattr(step, "names", ())
+            places = zip(names, step.child_paths(path), strict=True)
+            given |= {place: weights.get(name, 1.0) for name, (_, place) in places}
+        sources += [] if step.children else [path]
+    return tuple(
+        prod(given.get(path[:depth], 1.0) for depth in range(1, len(path) + 1)) for path in sources
+    )
 
 
 def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:

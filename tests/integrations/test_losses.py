@@ -176,6 +176,25 @@ def test_weights_of_a_dataset_are_those_of_its_sources_by_name(library: str) -> 
         weigh_losses(array(losses), array(ids), (1, -1))
 
 
+def test_inputs_of_a_rule_have_loss_weights() -> None:
+    class Alternate:
+        def size(self, sizes: Any) -> int | None:
+            return None
+
+        def at(self, positions: Any) -> Any:
+            return positions % 2, positions // 2
+
+        def describe(self) -> str:
+            return "alternate"
+
+    inputs = {name: ps.from_sequence([name]).map(str) for name in "ab"}
+    inner = ps.mix(inputs, rule=Alternate(), loss_weights={"b": 0.5})
+    both = ps.mix({"x": inner, "y": inputs["a"]}, loss_weights={"x": 3}).batch(2)
+    names = [name.split("/")[0] for name in both.sources]
+    assert sorted(zip(names, both.loss_weights, strict=True)) == [("x", 1.5), ("x", 3), ("y", 1)]
+    assert inputs["a"].zip(inputs["b"]).loss_weights == (1, 1)
+
+
 def test_loss_weights_change_no_order_and_may_change_at_a_resume() -> None:
     def make(weights: dict[str, float] | None) -> ps.Dataset:
         inputs = {name: ps.from_sequence(range(40)).shuffle() for name in "ab"}
