@@ -36,7 +36,7 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_640,
+    "engine code lines": 19_865,
     "largest file of the engine": 575,
     "small files of the engine": 18,
     "protocol members": 82,

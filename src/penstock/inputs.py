@@ -38,6 +38,7 @@ from .engine.steps.read import Read, single_source
 from .engine.steps.reorder import Reorder
 from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
+from .engine.steps.zip import Zip
 from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import (
@@ -635,7 +636,8 @@ def key_of_fraction(seed: int, name: str) -> int:
 def use_fraction(name: str, step: Step, share: Fraction, seed: int) -> Step:
     """Return an input over a fixed fraction of its samples.
 
-    The fraction is chosen below shuffles and functions, and above fixed sets such as a split.
+    The fraction is chosen below shuffles and functions, and above fixed sets such as a split, and
+    above `zip`.
 
     Args:
         name: the name of the input.
@@ -647,7 +649,7 @@ def use_fraction(name: str, step: Step, share: Fraction, seed: int) -> Step:
         ConfigError: if the samples have no fixed positions, or if the fraction has none.
     """
     is_fixed_set = step.is_order and not step.keeps_samples(True)
-    if step.only_input is not None and not is_fixed_set:
+    if step.only_input is not None and not is_fixed_set and not isinstance(step, Zip):
         return step.with_children((use_fraction(name, step.only_input, share, seed),))
     call = f"unique_fraction of {name!r}"
     if find_mixtures(step).get(()) is step:

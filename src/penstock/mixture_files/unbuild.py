@@ -249,7 +249,7 @@ def _describe_source(
         case _:
             pass
     match node.describe():
-        case {"order": "portion", "some": some, "of": of, "seed": key, "others": False} if (
+        case {"order": "portion", "some": some, "out_of": of, "seed": key, "others": False} if (
             key == key_of_fraction(mixture_seed, name)
         ):
             settings["unique_fraction"] = f"{100 * some / of:g}%"
@@ -257,7 +257,7 @@ def _describe_source(
         case _:
             pass
     match node.describe():
-        case {"order": "portion", "some": some, "of": of, "seed": seed, "others": others}:
+        case {"order": "portion", "some": some, "out_of": of, "seed": seed, "others": others}:
             below = _input_of(node)
             settings["split"] = _describe_split(Portion(some, of, seed, others), below)
             node = below

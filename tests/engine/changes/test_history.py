@@ -521,3 +521,38 @@ def test_excluded_samples_stay_excluded_in_the_passes_of_a_new_pipeline(
     assert {times["in/b", i] for i in range(more)} == {12}
     assert {times["in/a", i] for i in (3, 5)} == {0}
     assert {times["in/a", i] for i in (0, 1, 2, 4, 6, 7)} <= {15, 16, 17}
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        lambda mixed: mixed.repeat_each(2),
+        lambda mixed: mixed.repeat_each(2).batch(2),
+        lambda mixed: mixed.repeat(2),
+        lambda mixed: mixed.concat(numbers(3, "z")),
+        lambda mixed: mixed.zip(numbers(40, "z")),
+        lambda mixed: mixed.shuffle(),
+        lambda mixed: mixed.repeat(2, reshuffle=False),
+    ],
+)
+def test_excluded_samples_stay_excluded_under_every_step(over: Callable[[Any], Any]) -> None:
+    """Draws were counted once for each repetition, so these samples came again for a while."""
+
+    def make(rows: int) -> ps.Dataset:
+        mixed = ps.mix({"a": numbers(rows, "a"), "b": numbers(8, "b")}, stop="all_exhausted")
+        return over(mixed)
+
+    with ps.Loader(make(13)) as loader:
+        loader.exclude([("b", 7)])
+        for _ in range(3):
+            assert ("b", 7) not in of_pass(loader)
+        state = loader.state_dict()
+    with ps.Loader(make(14)) as loader:
+        try:
+            loader.load_state_dict(state, on_mismatch="adopt")
+        except ps.StateError as error:
+            assert "would come again" in str(error)
+            return
+        for _ in range(6):
+            found = of_pass(loader)
+            assert found["a", 3] and ("b", 7) not in found

@@ -150,3 +150,17 @@ def test_a_rule_takes_no_fraction() -> None:
 
     with pytest.raises(ps.ConfigError, match="a rule replaces all other options"):
         ps.mix({"a": numbers(9, "x")}, unique_fraction=0.5, rule=Alternate())  # pyright: ignore[reportArgumentType]
+
+
+def test_a_fraction_of_tuples_is_chosen_as_a_whole() -> None:
+    """It was chosen among the partners, so tuples had samples of the wrong inputs."""
+    pairs = numbers(40, "a").zip(numbers(40, "b").map(str), numbers(40, "c").map(float))
+    for ds in (pairs, pairs.shuffle(seed=1).map(tuple), pairs.batch(2, collate=list)):
+        mixed = ps.mix({"m": ds}, unique_fraction="25%", stop="all_exhausted")
+        items = [each for item in mixed for each in (item if isinstance(item, list) else [item])]
+        assert len(items) == 10
+        assert all(b == str(a) and c == float(a) and isinstance(a, int) for a, b, c in items)
+        assert len({a for a, _, _ in items}) == 10
+    numbered = numbers(40, "a").map_with_index(lambda index, value: (index, value))
+    found = list(ps.mix({"m": numbered}, unique_fraction="25%", stop="all_exhausted"))
+    assert len(found) == 10 and len({value for _, value in found}) == 10

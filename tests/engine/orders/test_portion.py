@@ -137,3 +137,36 @@ def test_what_cannot_be_split_says_why(ask: Any, said: str) -> None:
 
 def test_of_nothing_there_is_nothing() -> None:
     assert [len(part) for part in ps.from_sequence([]).split("10%")] == [0, 0]
+
+
+def test_a_state_knows_the_fraction_of_a_split() -> None:
+    """The description lost a part of it, so the state of `split("10%")` was loaded for 5%."""
+
+    def make(share: str) -> ps.Dataset:
+        return ps.from_sequence(range(1000), name="a").split(share)[1].repeat()
+
+    with ps.Loader(make("10%")) as loader:
+        next(iter(loader))
+        state = loader.state_dict()
+    with ps.Loader(make("5%")) as loader, pytest.raises(ps.StateError, match="out_of: saved 10"):
+        loader.load_state_dict(state)
+
+
+def test_an_order_does_not_describe_itself_by_the_key_of_its_input() -> None:
+    class Backwards:
+        def size(self, below: int | None, /) -> int | None:
+            return below
+
+        def down(self, positions: Any, below: int | None, key: int, /) -> Any:
+            assert below is not None
+            return below - 1 - positions % below, positions // below
+
+        def up(self, positions: Any, below: int | None, key: int, /) -> Any:
+            assert below is not None
+            return below - 1 - positions
+
+        def describe(self) -> Any:
+            return {"order": "backwards", "of": 7}
+
+    with pytest.raises(ps.ConfigError, match="has the key 'of'"):
+        ps.Loader(ps.from_sequence(range(9)).reorder(Backwards())).state_dict()

@@ -54,7 +54,8 @@ NOT_ADOPTED = (
     "lengths of the samples, which are not known",
     "a window of documents",
     "gives its samples again",
-    "still needs draws from an input",
+    "still needs draws from input",
+    "the run excluded samples of",
 )
 HOPELESS = (
     "tried as a replacement and are bad too",

@@ -28,6 +28,7 @@ from ..steps.op import Op, stands_below
 from ..steps.paths import format_path
 from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Builder, Step
+from ..steps.tally import make_removed_error
 from .edits import (
     Change,
     ChangedDraws,
@@ -98,6 +99,7 @@ def adopt_state(
     """
     require_own_draws(edits)
     builder = Builder(base)
+    _require_rows_of_excluded(builder, edits, rows)
     unchanged, taken, moves = compare_mixtures(builder, edits, saved, rows)
     unmixed = tuple(edit for edit in edits if not isinstance(edit, Change))
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
@@ -126,6 +128,18 @@ def require_own_draws(edits: Sequence[Edit]) -> None:
         raise StateError(
             "the state has other draws than its mixture makes, such as replacements of lost "
             "samples, so it cannot be adopted; load it into the pipeline that saved it"
+        )
+
+
+def _require_rows_of_excluded(
+    builder: Builder, edits: Sequence[Edit], rows: Mapping[str, int]
+) -> None:
+    """Refuse other numbers of rows of sources with excluded samples: positions count these rows."""
+    excluded = {edit.source for edit in edits if isinstance(edit, Exclude)}
+    if moved := sorted(excluded & builder.other_rows(rows).keys()):
+        raise StateError(
+            f"adopt: the run excluded samples of {', '.join(map(repr, moved))}, which has another "
+            "number of rows now; add new rows as a separate input, or adopt at the end of a pass"
         )
 
 
@@ -226,18 +240,14 @@ def _takeover(
     builder = Builder(changed(base, edits))
     present = find_histories(builder, indexed=True)[path].mixture
     lap, at, behind, _ = stand
-    then = History(present, (), tuple(bound(past, present) for past in pasts), None).at(lap)
+    history = History(present, (), tuple(bound(past, present) for past in pasts), None)
+    then = history.at(lap)
     try:
         delivered = then.counts(at).tolist()
     except IndexError:  # a selection gave later places before
         raise _make_out_of_order_error(path) from None
-    drawn_from: list[int] = then.at(np.arange(behind, at))[0].tolist()
-    needed = {then.names[i] for i in drawn_from}
-    if gone := sorted(needed - {*present.names}):
-        raise StateError(
-            f"the run still needs draws from input {', '.join(map(repr, gone))}, which the mixture "
-            "no longer has; give it weight 0 instead of removing it"
-        )
+    if gone := sorted(history.list_drawn(lap, behind, at) - {*present.names}):
+        raise make_removed_error(*gone)
     counts = dict(zip(then.names, zip(delivered, then.sizes, strict=True), strict=True))
     drawn = {
         name: moved_draws(*counts[name], size)
@@ -346,6 +356,7 @@ def with_other_rows(
         StateError: if the present tree gives other rows before that one.
     """
     tree = tail_of(changed(base, edits)).rows
+    _require_rows_of_excluded(Builder(base), edits, rows)
     if not _is_past_equal(tree, rows, {epoch: at}):
         raise make_moved_error([])
     if not epoch or saved is None:

@@ -1,14 +1,15 @@
-"""Adoption at the end of a pass, and the passes after one in which a mixture was adopted."""
+"""Adoption between two passes, and what it needs within one: equal orders and later passes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from ...errors import ConfigError, StateError
-from ...types import Path
+from ...types import Json, Path
+from ..base.canonical_json import encode_canonical_text
 from ..base.passes import Passes
 from ..mixing import Adopt, SetWeights
 from ..steps.batch import tail_of
@@ -18,7 +19,15 @@ from ..steps.reorder_op import find_repeated_leaves
 from ..steps.step import Builder, Step
 from ..steps.tally import Tally, Uncountable
 from .adopt import compare_mixtures, require_own_draws
-from .edits import Change, Edit, Exclude, RowsBefore, changed, with_former
+from .edits import (
+    Change,
+    Edit,
+    Exclude,
+    RowsBefore,
+    changed,
+    find_source_position,
+    with_former,
+)
 
 
 def find_next_pass(saved: Passes, epoch: int, at: int) -> int | None:
@@ -46,13 +55,22 @@ def begin_with_next_pass(
     with_all = changed(base, [*kept, *(e for e in others if not isinstance(e, Exclude))])
     builder = Builder(tail_of(with_all).rows)
     op = builder.op(builder.root)
-    tally = Tally(len(builder.leaves))
-    op.count(tally, 0, 0 if op.passes is None else op.passes.start(until))
-    drawn = {leaf.name: n for leaf, n in zip(builder.leaves, tally.samples.tolist(), strict=True)}
+    start = 0 if op.passes is None else op.passes.start(until)
+    leaves = {leaf.name: leaf.number for leaf in builder.leaves}
+
+    def move(edit: Exclude) -> Exclude:
+        try:
+            since = find_source_position(op, leaves[edit.source], edit.source, start)
+        except ConfigError as error:
+            raise StateError(
+                f"adopt: the run excluded samples of {edit.source!r}, and the new pipeline shuffles "
+                "or repeats several sources together, so these samples would come again; shuffle "
+                "and repeat its inputs instead"
+            ) from error
+        return replace(edit, since=since, replanned=(until,) if edit.replanned else ())
+
     out = [
-        replace(edit, since=drawn.get(edit.source, 0), replanned=(until,) if edit.replanned else ())
-        if isinstance(edit, Exclude)
-        else edit
+        move(edit) if isinstance(edit, Exclude) and edit.source in leaves else edit
         for edit in others
     ]
     return with_former([*kept, *out], saved, until) if until else (*kept, *out)
@@ -88,9 +106,10 @@ def require_adopted_passes(
         for edit in edits
         if isinstance(edit, Change) and isinstance(edit.event, Adopt) and edit not in before
     }
-    if paths and not _give_equal_passes(
-        changed(base, edits), changed(base, _without(edits, paths)), paths, epoch
-    ):
+    now = changed(base, edits)
+    if paths:
+        _require_inputs_later(now, epoch)
+    if paths and not _give_equal_passes(now, changed(base, _without(edits, paths)), paths, epoch):
         raise StateError(
             f"adopt: {_OLD_LENGTH}; adopt at the end of a pass, after its loop, or shuffle, repeat and "
             "combine the inputs of the mixture instead"
@@ -158,6 +177,17 @@ def _give_equal_passes(tree: Step, fresh: Step, paths: Collection[Path], epoch: 
     return _describe_passes(builder, epoch, by_source) == _describe_passes(other, epoch, by_source)
 
 
+def _require_inputs_later(tree: Step, epoch: int) -> None:
+    """Raise `StateError` if a pass after one draws from an input that the pipeline no longer has."""
+    builder = Builder(_indexed_part(tail_of(tree).rows))
+    op = builder.op(builder.root)
+    if builder.root.reason_not_indexed is None and op.passes is not None:
+        start, tally = op.passes.start(epoch + 1), Tally(len(builder.leaves), most=_LISTED)
+        with suppress(Uncountable):
+            op.count(tally, start, start + op.passes.size(epoch + 1))
+        tally.require_inputs()
+
+
 def _indexed_part(step: Step) -> Step:
     """Return the part of a tree below its last step whose samples depend on the data."""
     while step.reason_not_indexed is not None and step.only_input is not None:
@@ -180,3 +210,50 @@ def _describe_passes(
         counts = zip(builder.leaves, tally.samples.tolist(), strict=True)
         out.append((size, {leaf.name: n for leaf, n in counts if n}))
     return out
+
+
+# ---------------------------------------------------------------- orders
+
+
+_MOVABLE = frozenset({"slice", "repeat", "replay", "repeat_each", "gap", "skips"})
+"""Orders that may change during a pass: the last samples show if they moved the samples before."""
+
+
+def find_reordered_sources(saved: Json, now: Json) -> list[str]:
+    """Return the sources that two pipelines shuffle or select differently.
+
+    Args:
+        saved: the description of the pipeline in a state.
+        now: the description of the present pipeline.
+    """
+    before, after = dict(_list_orders(saved)), dict(_list_orders(now))
+    moved = [path for path in before.keys() & after.keys() if before[path] != after[path]]
+    return sorted({"/".join(path[:-1]) or path[-1] for path in moved})
+
+
+def _list_orders(
+    step: Any, inputs: tuple[str, ...] = (), seed: int = 0, order: str = ""
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield each source by its inputs, with the orders over it.
+
+    `seed` is the one that orders without a seed use.
+    """
+    below: Any = step.get("of")
+    if step.get("order", "slice") not in _MOVABLE:
+        order += encode_canonical_text({"seed": seed, **_keep_orders(step)})
+    if "mix" in step:
+        seed = step.get("seed", seed)  # a weighted mixture seeds its inputs
+        for name, child in below.items():
+            yield from _list_orders(child, (*inputs, name), seed, order)
+    elif below is not None:
+        yield from _list_orders(below, inputs, seed, order)
+    else:
+        yield (*inputs, str(step.get("read"))), order
+
+
+def _keep_orders(step: Mapping[str, Any]) -> dict[str, Json]:
+    """Return the orders of a description, down to a source or a mixture."""
+    if "read" in step or "mix" in step:
+        return {}
+    below = _keep_orders(step["of"])
+    return {**step, "of": below} if "order" in step else below

@@ -64,7 +64,7 @@ class Portion(FixedSet):
         return {
             "order": "portion",
             "some": self.some,
-            "of": self.of,
+            "out_of": self.of,
             "seed": self.seed,
             "others": self.others,
         }

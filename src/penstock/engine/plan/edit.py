@@ -9,7 +9,6 @@ from ...arguments import check_int, join_first, suggest_names
 from ...errors import ConfigError
 from ..changes.edits import Edit, Exclude
 from ..steps.mask import DocumentMask
-from ..steps.op import Op
 from .records import Removal, RemovalKind, Sample
 
 
@@ -22,28 +21,6 @@ def list_removals(edits: Iterable[Edit]) -> tuple[Removal, ...]:
             for index in edit.indices:
                 found.setdefault((edit.source, index), Removal(edit.source, index, how, edit.row))
     return tuple(found.values())
-
-
-def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
-    """Return the position of a source after which nothing was delivered.
-
-    `top`: a pass of the run takes one pass of the op. At the beginning of a pass of a mixture, each
-    input is at the beginning of a pass of its own (`Op.before`).
-    """
-    if position == 0:
-        return 0
-    if op.leaf is not None and not op.keeps_order:
-        return position
-    for below in op.before(position):
-        if leaf not in below.op.leaves or below.first or below.again:
-            continue
-        if top or not below.replays:
-            return find_source_position(below.op, leaf, name, below.position, top and op.one_pass)
-    raise ConfigError(
-        f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice, "
-        "a limit or a shorter input beside it gives its samples again, so they can be excluded "
-        "from the start only; edit the plan before the run begins"
-    )
 
 
 def group_by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:

@@ -14,7 +14,14 @@ from ...arguments import check_position, validate_arguments
 from ...errors import ConfigError, StateError
 from ...types import MAX_POSITION, Ints, Json
 from ..base.canonical_json import list_differences
-from ..changes.edits import Edit, Exclude, Skipped, changed, edit_from_json
+from ..changes.edits import (
+    Edit,
+    Exclude,
+    Skipped,
+    changed,
+    edit_from_json,
+    find_source_position,
+)
 from ..changes.masking import find_maskable_sources
 from ..orders import Gap
 from ..runtime.seal import seal
@@ -36,7 +43,7 @@ from ..steps.reorder_gaps import pass_over_skips
 from ..steps.step import Step
 from ..steps.with_source import WithSource
 from ..streams.journal import journal_from_json, journal_to_json
-from .edit import find_source_position, group_by_source, list_removals
+from .edit import group_by_source, list_removals
 from .questions import Questions
 from .records import Removal, Sample
 
@@ -475,7 +482,10 @@ class Plan(Questions, Generic[D]):
         Inputs that left the mixture, and passes of another length, are not included.
         """
         last, told = packed_before(self._op, at) or range(at - 1, at), list[Any]()
-        for ask in (lambda: self.counts(at), lambda: [*self.at(slice(last.start, last.stop))]):
+        for ask in (
+            lambda: self._given(at).samples.tolist(),
+            lambda: [*self.at(slice(last.start, last.stop))],
+        ):
             with suppress(StateError):
                 told.append(ask())
         return told

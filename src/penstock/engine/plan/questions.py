@@ -257,6 +257,7 @@ class Questions(PlanLookup):
         return self._counted(self._given(position), unit)
 
     def _counted(self, tally: Tally, unit: PlanUnit) -> dict[str, int]:
+        tally.require_inputs()
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))
         return self._tokens(tally)
@@ -305,11 +306,12 @@ class Questions(PlanLookup):
         >>> ps.from_sequence("abcd", name="letters").repeat().plan.epochs(10)
         {'letters': 2.5}
         """
-        counts = self._given(position).samples
+        tally = self._given(position)
+        tally.require_inputs()
         return {
             name: count / max(once, 1)
             for name, count, once in zip(
-                self.sources, counts.tolist(), self._distinct_samples.tolist(), strict=True
+                self.sources, tally.samples.tolist(), self._distinct_samples.tolist(), strict=True
             )
         }
 

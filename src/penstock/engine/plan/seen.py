@@ -180,6 +180,7 @@ def count_seen(
     else:
         for stretch in given.stretches:
             op.count(tally, stretch.start, stretch.stop)
+        tally.require_inputs()
     for positions, many in ((given.left_out, -1), (given.repeated, 1)):
         for start in range(0, len(positions), _SCAN):
             tally.add(located(positions[start : start + _SCAN]), many)

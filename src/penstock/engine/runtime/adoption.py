@@ -7,12 +7,19 @@ from dataclasses import dataclass
 
 from ...types import Json
 from ..base.cursors import parse_cursor_int
-from ..changes.adopt import Places, adopt_state, keep_changes, with_other_rows
+from ..changes.adopt import (
+    Places,
+    adopt_state,
+    keep_changes,
+    make_moved_error,
+    with_other_rows,
+)
 from ..changes.edits import Edit
 from ..changes.next_pass import (
     begin_streams_with_next_pass,
     begin_with_next_pass,
     find_next_pass,
+    find_reordered_sources,
     require_adopted_passes,
 )
 from ..changes.row_lengths import keep_row_lengths
@@ -56,6 +63,8 @@ class Adoption:
             StateError: if samples would be lost or repeated.
         """
         base, saved, before = self.base, self.saved, self.changes
+        if not self.indexed:
+            self._require_orders()
         if self.indexed:
             before = keep_row_lengths(base, saved, saved.pipeline, before)
         adopted = adopt_state(
@@ -68,8 +77,18 @@ class Adoption:
             changes = keep_changes(changes, before, row, base)
         else:
             require_adopted_passes(base, changes, before, saved.epoch)
+        if self.indexed:
+            self._require_orders()
         migration = Migration(adopted.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
+
+    def _require_orders(self) -> None:
+        """Raise `StateError` if the run delivered samples that are in another order now."""
+        saved = self.saved
+        if any(cursor for cursor in self.cursors.values()) or saved.epoch:
+            moved = find_reordered_sources(saved.pipeline, self.base.description())
+            if moved:
+                raise make_moved_error(moved)
 
     def with_other_rows(self, changes: Changes) -> Changes:
         """Return the changes of a run of positions whose sources may have other numbers of rows."""

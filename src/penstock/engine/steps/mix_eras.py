@@ -15,7 +15,7 @@ from ..base.passes import Passes
 from ..base.rows import ProvenanceRows, join_rows, make_empty_rows
 from .mix_op import MixOp
 from .op import Before, Op, UnaryOp
-from .tally import Tally
+from .tally import Tally, make_removed_error
 from .tokens import Lengths
 
 
@@ -207,16 +207,13 @@ class RemovedInput(Op):
     def locate(self, positions: Ints) -> ProvenanceRows:
         if not len(positions):
             return make_empty_rows(self.depth)
-        raise StateError(
-            f"the run still needs draws from input {self.name!r}, which the mixture no longer has; "
-            "give it weight 0 instead of removing it"
-        )
+        raise make_removed_error(self.name)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         return index[:0]
 
     def count(self, tally: Tally, start: int, stop: int, times: int = 1) -> None:
-        pass
+        tally.removed[self.name] += (stop - start) * times
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         pass

@@ -89,6 +89,17 @@ class History:
         """Return the mixture at the end of a pass."""
         return self.eras[bisect_right(self.eras, epoch, key=lambda era: era.epoch) - 1].mixture
 
+    def list_drawn(self, epoch: int, start: int, stop: int) -> set[str]:
+        """Return the inputs that places `start` to `stop - 1` of a pass draw from."""
+        drawn, end = set[str](), (epoch, stop)
+        for era, later in zip(self.eras, [*(each[:2] for each in self.eras[1:]), end], strict=True):
+            first = max(start, era.place if era.epoch == epoch else 0)
+            last = min(later, end)[1] if min(later, end)[0] == epoch else 0
+            if era.epoch <= epoch and first < last:
+                sources = era.mixture.at(np.arange(first, last))[0]
+                drawn |= {era.mixture.names[i] for i in np.unique(sources).tolist()}
+        return drawn
+
 
 def _continued(
     eras: list[MixtureEra],

@@ -99,6 +99,10 @@ class Step(ABC):
 
     def _describe_over(self, describe: Callable[[Step], Json]) -> dict[str, Json]:
         own = {name: normalize_json(value) for name, value in self.describe().items()}
+        if "of" in own:
+            raise ConfigError(
+                f"describe() of {own} has the key 'of', which names the input; use another key"
+            )
         return {**own, **self.describe_inputs(describe)}
 
     def with_saved_lengths(self, saved: Any) -> Step:

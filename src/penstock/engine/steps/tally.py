@@ -4,6 +4,7 @@ order mixes sources.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...errors import StateError
 from ...types import Ints
 from ..base.progress import Progress
 from ..base.rows import ProvenanceRows
@@ -21,6 +23,14 @@ _SHORT, _LONG = (
     1 << 12,
     1 << 17,
 )  # samples: shorter passes take as long, and of longer ones some are looked at anyway
+
+
+def make_removed_error(*inputs: str) -> StateError:
+    """Make the error for samples of inputs that another pipeline removed."""
+    return StateError(
+        f"the run still needs draws from input {', '.join(map(repr, inputs))}, which the mixture no "
+        "longer has; give it weight 0 instead of removing it, or ask the plan of an earlier state"
+    )
 
 
 class Uncountable(Exception):
@@ -86,7 +96,13 @@ class Tally:
 
     def __init__(self, leaves: int, packs: Sequence[int] = (), most: int | None = None) -> None:
         self.samples, self.tokens = np.zeros((2, leaves), np.int64)
+        self.removed = Counter[str]()  # draws from inputs that the pipeline no longer has
         self.packs, self._left = packs, most
+
+    def require_inputs(self) -> None:
+        """Raise `StateError` if a part was drawn from an input that the pipeline no longer has."""
+        if removed := sorted(name for name, draws in self.removed.items() if draws):
+            raise make_removed_error(*removed)
 
     def look_at(self, samples: int) -> None:
         """Note that so many samples are about to be looked at, one after the other.
