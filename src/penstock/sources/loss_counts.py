@@ -153,12 +153,18 @@ def _count_chunk(chunk: Sequence[Any], columns: Sequence[str], name: str) -> Los
 
 
 def _count_file_masks(file: ColumnFile, columns: Sequence[str]) -> LossCounts:
-    pieces = [list[tuple[Flags, Ints]]() for _ in columns]
+    pieces, counts = [list[tuple[Flags, Ints]]() for _ in columns], list[LossCounts]()
     with Progress(f"add up loss masks of {file.path.name}", len(file), "rows") as progress:
         for column, listed in zip(columns, pieces, strict=True):
             for piece in file.column(column):
-                listed.append(_flag_lists(piece, column, file.path))
+                flags, sizes = _flag_lists(piece, column, file.path)
+                if len(columns) == 1:  # the masks of a whole file may not fit into memory
+                    counts.append(LossCounts.of(flags, compute_bounds(sizes), tuple(columns)))
+                else:
+                    listed.append((flags, sizes))
                 progress.more(len(piece) // len(columns))
+    if counts:
+        return join_loss_counts(counts)
     flags, sizes = _join_flags(pieces[0])
     for listed in pieces[1:]:
         more, others = _join_flags(listed)

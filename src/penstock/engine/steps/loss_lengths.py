@@ -49,9 +49,9 @@ def find_untrained(
         return [None] * len(sources)
     left_out = list[Flags | None]()
     for source in sources:
-        counts = _count_loss(source, "pack(untrained='skip')")
-        sizes = np.asarray(lengths.by_leaf[source.number][:])
-        flags = None if counts is None else rule.find_untrained(counts, sizes)
+        flags = None
+        if (counts := _count_loss(source, "pack(untrained='skip')")) is not None:
+            flags = rule.find_untrained(counts, np.asarray(lengths.by_leaf[source.number][:]))
         left_out.append(flags if flags is not None and flags.any() else None)
     return left_out
 
