@@ -1674,10 +1674,10 @@ def _parse_share(held_out: Any, size: int) -> Fraction:
     return Fraction(held_out, size)
 
 
-def _list_loss_weights(flow: Step) -> tuple[float, ...]:
+def _list_loss_weights(root: Step) -> tuple[float, ...]:
     """Return the loss weight of each source: the product of those of the inputs on its path."""
     given, sources = dict[tuple[Any, ...], float](), list[tuple[Any, ...]]()
-    for step, path in iter_steps(flow):
+    for step, path in iter_steps(root):
         weights: dict[str, float] = dict(getattr(step, "loss_weights", ()))
         if weights:
             names: Sequence[str] = getattr(step, "names", ())

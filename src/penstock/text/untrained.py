@@ -7,8 +7,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..arguments import join_first
 from ..engine.packing import Packing
 from ..engine.packing.row import get_end_value, get_feature_setting
+from ..errors import ConfigError
 from ..types import LOSS_MASKS, MAX_POSITION, Flags, Ints, LossCounts
 
 
@@ -40,7 +42,7 @@ class UntrainedDocuments:
         masks = {
             name: np.asarray(fields[name]) != none
             for name, none in LOSS_MASKS.items()
-            if name in fields and np.ndim(fields[name]) == 1
+            if name in fields and self._packs(name) and np.ndim(fields[name]) == 1
         }
         if not masks:
             return False
@@ -57,15 +59,19 @@ class UntrainedDocuments:
         Args:
             counts: the loss counts of the documents.
             lengths: their tokens, without BOS and EOS.
+
+        Raises:
+            ConfigError: if only some of the masks are packed.
         """
         packing = self.packing
-        masks = [
-            name
-            for name in counts.masks
-            if name not in packing.unpacked and name in (packing.features or counts.masks)
-        ]
+        masks = [name for name in counts.masks if self._packs(name)]
         if not masks:
             return np.zeros(len(lengths), np.bool_)
+        if left_out := {*counts.masks} - {*masks}:
+            raise ConfigError(
+                f"pack(untrained='skip'): rows have {join_first(masks)}, and the documents also have "
+                f"{join_first(sorted(left_out))}; pack both, or read the columns without one"
+            )
         limit = packing.length if packing.truncates else MAX_POSITION
         before = int(packing.bos is not None)
         trained = (counts.first >= 0) & (counts.first + before < limit)
@@ -75,6 +81,11 @@ class UntrainedDocuments:
             end = lengths + before
             trained |= (end > 0) & (end < limit)
         return ~trained
+
+    def _packs(self, name: str) -> bool:
+        """Return whether rows have a feature of the documents."""
+        features = self.packing.features
+        return name not in self.packing.unpacked and (features is None or name in features)
 
     def _learns_end(self, name: str) -> bool:
         """Return whether a mask says that EOS carries loss."""

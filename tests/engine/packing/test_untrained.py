@@ -237,6 +237,11 @@ def test_sources_without_counts_say_how_to_get_them(tmp_path: Path) -> None:
         len(rows)
     with pytest.raises(ps.ConfigError, match=r"pack\(untrained='drop'\)"):
         ps.from_sequence([[1]]).pack(4, untrained="drop")  # pyright: ignore[reportArgumentType]
+    both = [{"tokens": [1, 2], "loss_mask": [0, 1], "labels": [-100, -100]}]
+    table = ps.read(pa.Table.from_pylist(both), lengths="tokens")
+    some = table.pack(4, features=("tokens", "loss_mask"), untrained="skip")
+    with pytest.raises(ps.ConfigError, match=r"rows have .'loss_mask'., and the documents also"):
+        len(some)
     rows = [{"tokens": [1, 2, 3], "loss_mask": [1, 1], "labels": [1, 1, 1]}]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "uneven.parquet")
     uneven = ps.read(tmp_path / "uneven.parquet", lengths="tokens").pack(4, untrained="skip")
