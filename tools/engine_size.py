@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_865,
+    "engine code lines": 19_955,
     "largest file of the engine": 575,
     "small files of the engine": 18,
-    "protocol members": 82,
-    "overrides": 371,
+    "protocol members": 83,
+    "overrides": 376,
     "comparisons of kinds": 2,
     "checks of step classes": 7,
 }

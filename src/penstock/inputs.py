@@ -38,7 +38,6 @@ from .engine.steps.read import Read, single_source
 from .engine.steps.reorder import Reorder
 from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
-from .engine.steps.zip import Zip
 from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import (
@@ -649,7 +648,7 @@ def use_fraction(name: str, step: Step, share: Fraction, seed: int) -> Step:
         ConfigError: if the samples have no fixed positions, or if the fraction has none.
     """
     is_fixed_set = step.is_order and not step.keeps_samples(True)
-    if step.only_input is not None and not is_fixed_set and not isinstance(step, Zip):
+    if step.only_input is not None and not is_fixed_set and not step.forms_tuples:
         return step.with_children((use_fraction(name, step.only_input, share, seed),))
     call = f"unique_fraction of {name!r}"
     if find_mixtures(step).get(()) is step:

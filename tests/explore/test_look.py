@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,20 @@ def test_a_summary_of_messy_columns() -> None:
     assert "<table>" in summary._repr_html_()  # pyright: ignore[reportPrivateUsage]
     assert ps.from_sequence(list[Any]()).describe().samples_read == 0
     assert ps.from_sequence([3, 1]).describe()["value"].minimum == 1
+
+
+@pytest.mark.parametrize(
+    "value", [float("nan"), np.float32("nan"), Decimal("nan"), np.datetime64("NaT")]
+)
+def test_all_nan_are_one_value_of_a_summary(value: Any) -> None:
+    kind = type(value)
+    copies = [kind("NaT" if kind is np.datetime64 else "nan") for _ in range(3)]
+    summary = ps.from_sequence([{"x": copy} for copy in [*copies, None]]).describe()["x"]
+    assert (summary.missing, summary.distinct, summary.minimum) == (1, 1, None)
+    assert [count for _, count in summary.frequent] == [3]
+    summary = ps.from_sequence([float("nan"), np.float64("nan"), 1.0, 1.0, 2.0]).describe()["value"]
+    assert (summary.missing, summary.distinct, summary.minimum) == (0, 3, 1.0)
+    assert [count for _, count in summary.frequent] == [2, 2, 1]
 
 
 def html(ds: ps.Dataset) -> str:

@@ -14,7 +14,8 @@ pytest.importorskip("tokenizers")
 
 import penstock as ps
 from chat_cases import bpe
-from helpers import as_lists
+from helpers import as_lists, pairwise_first
+from penstock.errors import DataError
 from penstock.mixture_files import check_round_trip, lint, read_model
 from penstock.testing import assert_resumes
 from penstock.text import Chat
@@ -326,3 +327,57 @@ def test_packed_chats_beside_texts_without_masks_are_an_error(chats: Path, write
         else:
             assert messages == []
             assert next(iter(ps.load(file)))["tokens"].shape == (2, 64)
+
+
+PAIRED = {"prompt": turns("q"), "chosen": turns("q", "yes"), "rejected": turns("q", "no")}
+LABELLED = {"messages": turns("q", "yes"), "kto_tag": True}
+SAMPLES = {
+    "messages": {"messages": turns("q", "yes")},
+    "pairs": PAIRED,
+    "labels": LABELLED,
+    "named pairs": {"p": turns("q", "yes"), "n": turns("q", "no")},
+    "steps": {"prompt": "q", "completions": ["a", "b"], "labels": [1, 0]},
+    "null labels": {"messages": turns("q", "yes"), "label": None},
+}
+BATCHES = {
+    "global": "global_batch_size: 2",
+    "size": "batch: {size: 2}",
+    "list": "batch: {collate: list}\nglobal_batch_size: 2",
+    "one": "batch: {size: 1}",
+    "packed": "pack: {length: 64, method: first_fit}\nglobal_batch_size: 2",
+    "rows": "pack: {length: 64, method: first_fit}",
+}
+
+
+@pytest.mark.parametrize(
+    "samples,batch,ending", pairwise_first([*SAMPLES], [*BATCHES], ["jsonl", "parquet"])
+)
+def test_lint_reports_files_whose_first_batch_fails(
+    samples: str, batch: str, ending: str, chats: Path, write: Any
+) -> None:
+    longer = {
+        name: [*value[:-1], {**value[-1], "content": "a longer answer"}] if name in ("messages", "chosen", "p")
+        else ["a", "b", "c"] if name == "completions" else [1, 0, 1] if name == "labels" else value
+        for name, value in SAMPLES[samples].items()
+    }  # fmt: skip
+    rows = [SAMPLES[samples], longer] * 8
+    (path,) = ps.from_sequence(rows).write(chats / f"rows.{ending}")
+    fields = ", fields: {chosen: p, rejected: n}" if samples == "named pairs" else ""
+    file = write(
+        f"chat: {{tokenizer: t.json, template: chatml, eos: <|im_end|>{fields}}}\n"
+        f"sources: {{a: {{path: {path.name}}}}}\n{BATCHES[batch]}\n"
+    )
+    problems = [
+        problem.message for problem in lint(file) if problem.key in ("sources.a", "batch", "global_batch_size")
+    ]  # fmt: skip
+    try:
+        rows_of(ps.load(file), 1)
+        expected = ""
+    except DataError as error:
+        expected = str(error)
+    assert bool(problems) == bool(expected), (problems, expected)
+    if problems and "pack" in BATCHES[batch]:
+        assert "two sides" in problems[0] or "have a label each (KTO)" in problems[0]
+        assert "take out pack" in problems[0]
+    elif problems:
+        assert "'a' has chat" in problems[0] and "add pack, or 'collate: list'" in problems[0]

@@ -38,6 +38,27 @@ def test_written_is_read_back(ending: str, kind: str, tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz"])
+@pytest.mark.parametrize("values", [
+    ["x", None, "y"], [None, "x"], ["a\n\nb", None, '"'], [1, None, 3], [None, None], [1.5, None],
+    [True, None], [datetime.date(2024, 1, 2), None], [datetime.datetime(2024, 1, 2, 3), None],
+    [1] * 2_500 + [None] * 2_500 + [3] * 2_500,
+], ids=str)  # fmt: skip
+def test_a_null_in_the_only_column_of_csv_is_a_row(
+    values: list[Any], ending: str, tmp_path: Path
+) -> None:
+    # Read back as from a file of two columns, in which an empty text is null too.
+    two = [{"a": value, "b": 1} for value in values]
+    (path,) = ps.from_sequence(two).write(tmp_path / f"b{ending}")
+    expected = [row["a"] for row in ps.read(path)]
+    for one in (
+        ps.from_sequence([{"a": value} for value in values]),
+        ps.read(pa.table({"a": values})),
+    ):
+        (path,) = one.write(tmp_path / f"a{ending}", overwrite=True)
+        assert [row["a"] for row in ps.read(path)] == expected
+
+
 def test_every_type_survives_in_tables(tmp_path: Path) -> None:
     rows = table(0, 300)
     pq.write_table(rows, tmp_path / "a.parquet", row_group_size=50)

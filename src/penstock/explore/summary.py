@@ -37,8 +37,10 @@ class ColumnSummary:
     Attributes:
         column: the name of the column.
         type: the types of its values, the most frequent first.
-        missing: the number of samples without the column, or with `None` in it.
-        distinct: the number of distinct texts, numbers and times; `None` for other types.
+        missing: the number of samples without the column, or with `None` in it. NaN is a value, and
+            not missing.
+        distinct: the number of distinct texts, numbers and times; `None` for other types. All NaN
+            are one value.
         minimum: the smallest number or time; `None` for other types.
         maximum: the largest number or time.
         length: the smallest and the largest length of texts, bytes, lists and mappings.
@@ -141,7 +143,12 @@ def _summarize_column(name: str, values: Sequence[Any]) -> ColumnSummary:
     types = Counter(map(_name_type, present))
     counts = None
     if present and all(isinstance(value, _COUNTED_TYPES) for value in present):
-        counts = Counter(present)
+        # NaN differs from itself, so each would be a value of its own.
+        unordered = dict[str, Any]()
+        counts = Counter(
+            value if bool(value == value) else unordered.setdefault(str(value), value)
+            for value in present
+        )
     ordered: list[Any] = [
         value
         for value in present

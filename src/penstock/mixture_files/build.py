@@ -72,7 +72,7 @@ def require_equal_samples(model: MixtureFile) -> None:
     Raises:
         ConfigError: One source has `chat`, another one `tokenise`, and the file has `pack`.
     """
-    names = dict(_iter_encodings(model, "")) if model.pack is not None else {}
+    names = dict(iterate_encodings(model)) if model.pack is not None else {}
     if {"chat", "tokenise"} <= names.keys():
         raise ConfigError(
             f"pack: {names['chat']!r} has chat, with loss masks, and {names['tokenise']!r} has "
@@ -80,12 +80,17 @@ def require_equal_samples(model: MixtureFile) -> None:
         )
 
 
-def _iter_encodings(model: MixtureFile, above: str) -> Iterator[tuple[str, str]]:
-    """Yield "chat" or "tokenise" for each source that is drawn, with its full name."""
+def iterate_encodings(model: MixtureFile, above: str = "") -> Iterator[tuple[str, str]]:
+    """Yield "chat" or "tokenise" for each source that is drawn, with its full name.
+
+    Args:
+        model: The description.
+        above: The start of the names.
+    """
     for source in model.sources:
         if source.mixture is not None:
             inner = source.mixture.inside(model)
-            yield from _iter_encodings(inner, f"{above}{source.name}/")
+            yield from iterate_encodings(inner, f"{above}{source.name}/")
         elif not source.zero and (how := source.encoding(model)) is not None:
             yield "chat" if isinstance(how, Chatting) else "tokenise", above + source.name
 

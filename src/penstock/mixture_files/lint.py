@@ -31,12 +31,14 @@ from ..sources.select import build_column, require_comparable
 from ..sources.tokens.forms import TokenIdOptions, detect_layout
 from ..stores import parse_location
 from ..stores.urls import redact_urls
+from ..text.chat import find_format
 from .build import (
     build,
     build_schedule,
     collect_tokenizers,
     describe_no_tokens,
     find_source_problems,
+    iterate_encodings,
     make_chat,
     require_equal_samples,
     resolve_token,
@@ -100,13 +102,18 @@ def lint(
     model = parse_mixture(path, notes)
     if model is not None:
         linter = _MixtureLinter(
-            notes, most_epochs, str(path), ReaderRegistry() if readers is None else readers
+            notes,
+            most_epochs,
+            str(path),
+            ReaderRegistry() if readers is None else readers,
+            is_packed=model.pack is not None,
         )
         try:
             with convert_storage_errors(path):
                 linter.check_mixture(model, "", 1.0, model.run)
                 linter.check_token_counts(model, "", "")
                 linter.check_samples(model)
+                linter.check_batch(model)
                 linter.check_special_tokens(model)
                 linter.check_dtypes(model)
                 linter.check_build(model)
@@ -123,6 +130,7 @@ class _MixtureLinter:
     most: float
     file: str
     readers: ReaderRegistry
+    is_packed: bool = False
     stored: dict[str, str] = field(default_factory=dict[str, str])
     chats: set[str] = field(default_factory=set[str])
     unknown: set[str] = field(default_factory=set[str])  # sources whose rows are unknown
@@ -410,6 +418,9 @@ class _MixtureLinter:
             self.notes.error(node, f"{at}.path", str(error))
             return None
         self.check_types(source, model, schema, paths[0], at, name)
+        self.check_chat_format(
+            source, model, {each.name for each in schema if str(each.type) != "null"}, at
+        )
         self.check_columns(source, model, schema.names, at)
         if row_groups is not None:
             self.check_shuffle(source, model, row_groups, at)
@@ -472,6 +483,8 @@ class _MixtureLinter:
         """Compare the settings of a source with the first rows of its lines."""
         encoding = source.encoding(model)
         columns = list(rows[0])
+        has = {column for row in rows for column, value in row.items() if value is not None}
+        self.check_chat_format(source, model, has, at)
         self.check_columns(
             source, model, columns, at, "the first row has no {column!r}{near}; it has {has}"
         )
@@ -662,6 +675,41 @@ class _MixtureLinter:
             )
             node, key = (children[part], f"{key}.{part}") if part in children else (node, key)
             self.notes.error(node, key, str(error))
+
+    def check_chat_format(
+        self, source: SourceEntry, model: MixtureFile, has: Collection[str], at: str
+    ) -> None:
+        """Report packed samples of a chat that are no single document of tokens."""
+        how = source.encoding(model)
+        if not (self.is_packed and isinstance(how, Chatting)):
+            return
+        columns = {*has} if source.columns is None else {*has} & {*source.columns}
+        format = find_format(columns, how.fields) if how.format == "auto" else how.format
+        problem = {
+            "preference": "are preference pairs, whose two sides are no row",
+            "kto": "have a label each (KTO), which a row of several samples cannot hold",
+        }.get(str(format))
+        if problem:
+            self.notes.error(
+                _get_node(source, "path"),
+                at,
+                f"its samples {problem}: take out pack, and add 'batch: {{collate: list}}' with a size",
+            )
+
+    def check_batch(self, model: MixtureFile) -> None:
+        """Warn of batches that stack tokens of different lengths."""
+        batch = model.batch
+        if batch is None or model.pack is not None or batch.collate == "list" or batch.size == 1:
+            return
+        key = "global_batch_size" if batch.over_ranks else "batch"
+        for how, name in iterate_encodings(model):
+            self.notes.warn(
+                model.marks.get(key, model.marks[""]),
+                key,
+                f"{name!r} has {how}, and the tokens of its samples, which have different lengths, do "
+                "not stack: add pack, or 'collate: list' to batch",
+            )
+            return
 
     def check_build(self, model: MixtureFile) -> None:
         """Report problems of the mixture as a whole that show without reading data.

@@ -246,7 +246,8 @@ class _TableWriter:
     """Writer of tables to an open file of one format."""
 
     def __init__(self, file: Any, schema: Any, format: str) -> None:
-        self._schema, self._format = schema, format
+        self._file, self._schema, self._format = file, schema, format
+        self._text_writer: Any = None
         with self._convert_errors():
             if format == "parquet":
                 self._writer: Any = import_arrow("pyarrow.parquet").ParquetWriter(file, schema)
@@ -259,13 +260,28 @@ class _TableWriter:
         """Write a table whose schema is equal, or narrower."""
         table = conform_to_schema(table, self._schema)
         with self._convert_errors():
-            self._writer.write_table(table)
+            if self._format == "csv" and len(self._schema) == 1 and table[0].null_count:
+                self._write_quoted(table)
+            else:
+                self._writer.write_table(table)
+
+    def _write_quoted(self, table: Any) -> None:
+        """Write the only column as quoted texts: a null is `""`, since empty lines are no rows."""
+        pa, csv = import_arrow(), import_arrow("pyarrow.csv")
+        schema = pa.schema([(self._schema.names[0], pa.string())])
+        if self._text_writer is None:
+            options = csv.WriteOptions(include_header=False)
+            self._text_writer = csv.CSVWriter(self._file, schema, write_options=options)
+        texts = import_arrow("pyarrow.compute").fill_null(table.cast(schema)[0], "")
+        self._text_writer.write_table(pa.table([texts], schema))
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._writer.close()
+        if self._text_writer is not None:
+            self._text_writer.close()
 
     @contextlib.contextmanager
     def _convert_errors(self) -> Generator[None]:

@@ -187,6 +187,30 @@ def test_skipped_documents_of_files_stay_out_in_every_pass(tmp_path: Path) -> No
         none.repeat().pack(16, untrained="skip").plan.at(0)
 
 
+def test_large_passes_that_end_leave_documents_out() -> None:
+    masks = draw_masks(3, 20_000, 9)
+    offsets = np.cumsum([0, *map(len, masks)]).astype(np.int32)
+    arrow: Any = pa
+    columns = {
+        name: arrow.ListArray.from_arrays(arrow.array(offsets), arrow.array(values))
+        for name, values in (
+            ("tokens", np.zeros(offsets[-1], np.int32)),
+            ("loss_mask", np.concatenate(masks).astype(np.int64)),
+        )
+    }
+    chats = ps.read(arrow.table(columns), lengths="tokens", name="chats").shuffle(seed=1)
+    mixed = ps.mix({"chats": chats}, stop="first_exhausted")
+    kept = {i for i, mask in enumerate(masks) if any(mask[1:])}
+    rows = mixed.pack(64, untrained="skip")
+    tokens = sum(len(masks[i]) for i in kept)
+    assert len(rows) == -(-tokens // 64) and rows.plan.packing().tokens == tokens
+    for first in (0, len(rows) - 9):
+        found = {part.index for row in range(first, first + 9) for part in rows.plan.at(row)}
+        assert found and found <= kept
+    counts = rows.plan.counts(len(rows))
+    assert counts == {"chats": len(kept)}
+
+
 def test_the_plan_says_how_many_documents_are_untrained(tmp_path: Path) -> None:
     masks = {"a": draw_masks(1, 60), "b": draw_masks(2, 90)}
     for name in masks:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import penstock as ps
 from chat_cases import CONTROL, NOT_SPECIAL, bpe, decode, random_conversation
@@ -342,6 +344,63 @@ def test_a_template_without_blocks_that_changes_answers(caplog: Any) -> None:
     template = "{{ messages | length }}{% for m in messages %}{{ m.content | length }}{{ m.content[:3] }}{% endfor %}"
     with pytest.raises(DataError, match="message 1 cannot be found.*generation"):
         Chat(bpe(), template=template)(turns("abcdefghi", "abcdefghi"))
+
+
+PLAIN_HEADERS = {
+    "(INST) ": (" (/INST)", " "),
+    "USER: ": (" ASSISTANT:", " "),
+    "### Instruction:\n": ("\n\n### Response:\n", ""),
+}
+"""What stands before questions, behind them, and before the content of answers."""
+STARTS = [
+    "(/INST)",
+    "ASSISTANT:",
+    "ASSISTANT: ",
+    "### Response:\n",
+    "(INST) ",
+    "yes",
+    ": ",
+    " (/INST)",
+]
+
+
+@given(st.data())
+def test_answers_that_begin_like_a_header_are_learned_whole(data: st.DataObject) -> None:
+    before = data.draw(st.sampled_from(sorted(PLAIN_HEADERS)), "question")
+    header, space = PLAIN_HEADERS[before]
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}"
+        f"{{{{ {before!r} + m.content.strip() + {header!r} }}}}{{% else %}}"
+        f"{{{{ {space!r} + m.content.strip() + eos_token }}}}{{% endif %}}{{% endfor %}}"
+    )
+    text = st.lists(st.sampled_from(STARTS), min_size=1, max_size=4).map(
+        lambda parts: "".join(parts).strip()
+    )
+    messages = turns(*(data.draw(text) for _ in range(2 * data.draw(st.integers(1, 3)))))
+    chat = Chat(bpe(), template=template, eos="</s>")
+    pieces = [
+        f"{before}{question['content']}{header}{{{space}{answer['content']}</s>}}"
+        for question, answer in zip(messages[::2], messages[1::2], strict=True)
+    ]
+    assert decode(chat(messages)) == "".join(pieces)
+    assert chat.stats == ChatStats(samples=1)
+
+
+def test_white_space_ends_an_answer_that_no_token_ends() -> None:
+    template = "{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+    chat = Chat(bpe(), template=template, untrained="keep")
+    for answer in ("b", "b ", "b \n", "", " ", "b\n\n"):
+        text = decode(chat(turns("a", "x ", "a ", answer)))
+        # The token of the next question ends an answer before it.
+        assert text == f"<|user|>\na<|assistant|>{{\nx <|user|>}}\na <|assistant|>{{\n{answer}}}"
+
+
+def test_the_end_of_text_behind_an_answer_that_is_left_out_is_not_learned() -> None:
+    messages = turns("a?", "b.", "c?", "d.")
+    messages[3]["weight"] = 0
+    text = decode(Chat(bpe(), template="phi", train_on="all")(messages))
+    learned = [piece.partition("}")[0] for piece in text.split("{")[1:]]
+    assert "b.<|end|>" in learned[0] and "".join(learned[1:]) == "\n"
 
 
 def test_dropped_reasoning_is_reported_once(caplog: Any) -> None:

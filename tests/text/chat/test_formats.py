@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import penstock as ps
 from chat_cases import FAMILIES, bpe, decode
@@ -278,6 +281,52 @@ def test_labels_of_kto_that_are_no_flags_are_errors(label: Any) -> None:
     assert decode(chat(fields={"completion": "label"})({"prompt": "a", "label": "b"})).count("b")
 
 
+TURNS = [say("user", "q"), say("assistant", "a"), say("user", "r"), say("assistant", "b")]
+SHARED_TURNS = [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"},
+                {"from": "human", "value": "r"}, {"from": "gpt", "value": "b"}]  # fmt: skip
+CONVERSATIONS: dict[str, dict[str, Any]] = {
+    "messages": {"messages": TURNS},
+    "sharegpt": {"conversations": SHARED_TURNS},
+    "alpaca": {"instruction": "r", "output": "b", "history": [["q", "a"]]},
+    "dolly": {"instruction": "r", "response": "b", "history": [["q", "a"]]},
+}
+
+
+@pytest.mark.parametrize("name", ["label", "kto_tag"])
+@pytest.mark.parametrize("format", CONVERSATIONS)
+def test_a_label_beside_a_conversation_judges_its_last_answers(format: str, name: str) -> None:
+    sample = CONVERSATIONS[format]
+    for flag in (True, False, 1, 0, 1.0, np.bool_(False)):
+        for encoder in (chat(), chat(format="kto")):
+            row = encoder({**sample, name: flag})
+            assert row["label"] is bool(flag)
+            assert decode(row).count("{") == 1 and decode(row).endswith("{b<|im_end|>}\n")
+    for value in (-1, 2, "false", "bad", [True]):
+        with pytest.raises(DataError, match=rf"\(kto: label is .*format={format!r} learns"):
+            chat()({**sample, name: value})
+    plain = chat(format=format)({**sample, name: False})
+    assert "label" not in plain and decode(plain).count("{") == 2
+    assert "label" not in chat()({**sample, name: None})
+    fields = {"label": "good", "content": "value" if format == "sharegpt" else "content"}
+    assert chat(fields=fields)({**sample, "good": False})["label"] is False
+
+
+def test_labels_of_completions_may_be_named_as_in_llama_factory() -> None:
+    sample = {"prompt": "a", "completion": [say("assistant", "b")]}
+    assert chat()({**sample, "kto_tag": False})["label"] is False
+    assert chat()({**sample, "kto_tag": False, "label": "maths"})["label"] is False
+    assert chat()({**sample, "kto_tag": None, "label": True})["label"] is True
+    for value in (None, "no"):
+        with pytest.raises(DataError, match=r"\(kto: (lacks label|label is a str)"):
+            chat()({**sample, "kto_tag": value})
+    tools = [say("assistant", "c"), say("tool", "d"), say("assistant", "e")]
+    row = chat()({"messages": [*TURNS[:3], *tools], "label": False})
+    assert decode(row).count("{") == 2, "both answers to the last question"
+    assert "label" not in chat()({"text": "a review", "label": 0})
+    with pytest.raises(DataError, match=r"kto: .*format='text' learns"):
+        chat()({"text": "an insult", "kto_tag": False})
+
+
 @pytest.mark.parametrize("value", [7, 0, 0.5, float("nan"), True, ["x"], {"x": 1}])
 def test_inputs_that_are_no_texts_are_errors(value: Any) -> None:
     for sample in (
@@ -416,6 +465,14 @@ PAIRS: dict[str, dict[str, Any]] = {
         "system": "s!", "conversations": [{"from": "human", "value": "q?"}],
         "chosen": {"from": "gpt", "value": "yes"}, "rejected": {"from": "gpt", "value": "no"},
     },
+    "messages of answers": {
+        "system": "s!", "question": "q?", "chosen": {"role": "assistant", "content": "yes"},
+        "rejected": [say("assistant", "no")],
+    },
+    "answers with a system message": {
+        "instruction": "q?", "input": None, "chosen": [say("system", "s!"), say("assistant", "yes")],
+        "rejected": [say("system", "s!"), say("assistant", "no")],
+    },
     "whole sides": {
         "system": "s!", "chosen": [say("user", "q?"), say("assistant", "yes")],
         "rejected": [say("user", "q?"), say("assistant", "no")],
@@ -484,3 +541,153 @@ def test_a_system_message_before_an_answer_is_not_lost() -> None:
         text = decode(encoder({"messages": talk}))
         assert text.count("s!") == 1 and text.index("s!") < text.index("q?")
         assert not encoder.stats.dropped_messages
+
+
+# ---------------------------------------------------------------- prompts and answers that overlap
+
+
+def joined(prompt: Any, answer: Any) -> tuple[list[Any], int]:
+    """Return the roles and contents of a prompt with its answer, and the length of the prompt."""
+    rows = [
+        SampleReader("auto", {}, {}).read(sample).sequences
+        for sample in (
+            {"prompt": prompt, "completion": answer},
+            {"prompt": prompt, "completion": answer, "label": True},
+            {"prompt": prompt, "chosen": answer, "rejected": answer},
+        )
+    ]
+    sequences: list[Any] = [sequence for row in rows for sequence in row.values()]
+    assert all(sequence == sequences[0] for sequence in sequences)
+    messages = [(message["role"], message["content"]) for message in sequences[0].messages]
+    return messages, sequences[0].prompt_length
+
+
+@given(st.data())
+def test_every_overlap_of_a_prompt_and_its_answer_is_merged(data: st.DataObject) -> None:
+    roles = ["user", "assistant"] * 4
+    dialog = [say(role, f"{role} {number}") for number, role in enumerate(roles)]
+    system = [say("system", "s")]
+    end = data.draw(st.sampled_from([1, 3, 5, 7]), "end of the prompt")
+    start = data.draw(st.integers(0, end - 1), "start of the prompt")
+    # An answer that begins with an answer cannot have messages before the prompt.
+    first = data.draw(st.integers(0, end).filter(lambda i: not i % 2 or start <= i), "answer")
+    heads = [data.draw(st.booleans(), f"system of {side}") for side in ("prompt", "answer")]
+    prompt = [{**message, "id": number} for number, message in enumerate(dialog[start:end])]
+    answer: list[Any] = dialog[first : data.draw(st.sampled_from([end + 1, len(dialog)]), "stop")]
+    answer = [{**message, "content": f"{message['content']} "} for message in answer]
+    is_text = data.draw(st.booleans()) and start == end - 1
+    if is_text:
+        heads[0], given_prompt = False, dialog[start]["content"]
+    elif heads[1] and not heads[0] and first == end:
+        heads[1] = False  # a system message between messages stays there
+        given_prompt = prompt
+    else:
+        given_prompt = system * heads[0] + prompt
+    messages, length = joined(given_prompt, system * heads[1] + answer)
+    begin = min(start, first)
+    whole = system * any(heads) + dialog[begin : first + len(answer)]
+    got = [(role, content.strip()) for role, content in messages]
+    assert got == [(message["role"], message["content"]) for message in whole]
+    assert length == any(heads) + end - begin
+
+
+@pytest.mark.parametrize(("prompt", "answer", "expected", "length"), [
+    ("q?", [say("system", "s"), say("assistant", "a")], "s q? | a", 2),
+    ("q?", [say("tool", "t"), say("assistant", "a")], "q? | t a", 1),
+    ("q?", [say("system", "s"), say("user", "q?"), say("assistant", "a")], "s q? | a", 2),
+    ([say("user", "q?")], [say("tool", "t"), say("assistant", "a")], "q? | t a", 1),
+    ([say("user", "q?")], [say("system", "s"), say("assistant", "a")], "q? | s a", 1),
+    ([say("system", "s"), say("user", "q?")], [say("system", "s"), say("assistant", "a")], "s q? | a", 2),
+    ([say("system", "s")], [say("system", "s"), say("user", "q?"), say("assistant", "a")], "s | q? a", 1),
+    ([say("system", "s")], [say("user", "q?"), say("assistant", "a")], "s | q? a", 1),
+    ([say("user", "q?"), say("assistant", "a")], [say("user", "r?"), say("assistant", "b")], "q? a | r? b", 2),
+    ([say("user", "q?"), say("assistant", "a")], [say("assistant", "a")], "q? a | a", 2),
+    ("q?", [say("assistant", "a"), say("user", "q?"), say("assistant", "b")], "q? | a q? b", 1),
+    ("", [say("user", "q?"), say("assistant", "a")], "q? | a", 1),
+    (" ", [say("system", "s"), say("assistant", "a")], "s | a", 1),
+])  # fmt: skip
+def test_prompts_and_answers_without_an_overlap_stay_whole(
+    prompt: Any, answer: Any, expected: str, length: int
+) -> None:
+    messages, got_length = joined(prompt, answer)
+    contents = [content for _, content in messages]
+    contents.insert(got_length, "|")
+    assert (" ".join(contents), got_length) == (expected, length)
+
+
+@pytest.mark.parametrize(("prompt", "answer", "match"), [
+    ("Context: A.", [say("user", "Q?"), say("assistant", "a")], "user message 'Context: A.'.*user message 'Q"),
+    ([say("user", "q?")], [say("user", "r?"), say("assistant", "a")], "neither repeats the prompt nor answers"),
+    ([say("user", "q?", id=1)], [say("user", "q?", id=2), say("assistant", "a")], "neither repeats"),
+    ([say("user", "q?"), say("assistant", "a"), say("user", "r?")],
+     [say("user", "q?"), say("assistant", "b"), say("user", "r?"), say("assistant", "c")], "neither repeats"),
+    ([say("user", "q?"), say("assistant", "a")], [say("user", "q?"), say("assistant", "b")], "neither repeats"),
+    ([say("system", "s"), say("user", "q?")], [say("system", "t"), say("user", "q?"), say("assistant", "a")],
+     "system message 's', and the answer, which repeats the prompt, with the system message 't'"),
+])  # fmt: skip
+def test_prompts_that_answers_repeat_in_part_are_errors(
+    prompt: Any, answer: Any, match: str
+) -> None:
+    with pytest.raises(DataError, match=match):
+        chat()({"prompt": prompt, "completion": answer})
+    with pytest.raises(DataError, match=match):
+        chat()({"prompt": prompt, "chosen": answer, "rejected": answer})
+
+
+# ---------------------------------------------------------------- steps that are empty
+
+
+def make_words(pre_tokenizer: Any) -> Any:
+    """Return a tokenizer of the pieces of a pre-tokenizer."""
+    from tokenizers import Tokenizer, models
+
+    tokenizer = Tokenizer(models.WordLevel({"?": 0}, unk_token="?"))
+    if pre_tokenizer is not None:
+        tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.add_special_tokens(["</s>"])
+    return tokenizer
+
+
+@given(st.data())
+def test_no_label_of_a_step_is_lost_to_empty_steps(data: st.DataObject) -> None:
+    from tokenizers import Regex, pre_tokenizers
+
+    pieces = data.draw(st.sampled_from([r"\n+|[^\n]", r"\s+|\S", r"\n\n|.|\n"]), "tokens")
+    steps = data.draw(
+        st.lists(st.sampled_from(["", "", " ", "a", "ab", "a\n", "\nb", " a"]), min_size=1)
+    )
+    labels = [data.draw(st.integers(0, 1)) for _ in steps]
+    prompt = data.draw(st.sampled_from(["", "p", "p\n"]), "prompt")
+    encoder = Chat(
+        make_words(pre_tokenizers.Split(Regex(pieces), "isolated")), "stepwise", eos="</s>"
+    )
+    row = encoder({"prompt": prompt, "completions": steps, "labels": labels})
+    ends = [
+        match.end()
+        for match in re.finditer(pieces, prompt + "".join(f"{step}\n" for step in steps))
+    ]
+    owners = dict[int, tuple[bool, int]]()  # by token: whether its step has a text, and the label
+    position = len(prompt)
+    for step, label in zip(steps, labels, strict=True):
+        position += len(step) + 1
+        token = sum(end < position for end in ends)
+        if step.strip() or not owners.get(token, (False, 0))[0]:
+            owners[token] = bool(step.strip()), label
+    found = {at: row["labels"][at] for at in np.flatnonzero(row["labels"] != -100).tolist()}
+    assert found == {token: label for token, (_, label) in owners.items()}
+    assert row["loss_mask"].nonzero()[0].tolist() == sorted(owners)
+    assert encoder.stats.dropped_labels == len(steps) - len(owners)
+
+
+def test_steps_without_a_token_of_their_own() -> None:
+    from tokenizers import pre_tokenizers
+
+    encoder = Chat(make_words(pre_tokenizers.Whitespace()), "stepwise", eos="</s>")
+    row = encoder({"prompt": "p", "completions": ["", "a", ""], "labels": [0, 1, 0]})
+    assert row["labels"].tolist() == [-100, 1, -100], "the prompt and the end have no label"
+    assert encoder.stats.dropped_labels == 2
+    row = encoder({"prompt": "", "completions": ["", "a"], "labels": [0, 1]})
+    assert row["labels"].tolist() == [1, -100]
+    whole = Chat(make_words(None), "stepwise", eos="</s>")
+    with pytest.raises(DataError, match=r"step 1 .* since step 0 ends in the same token: join"):
+        whole({"prompt": "p", "completions": ["a", "b"], "labels": [0, 1]})

@@ -231,21 +231,21 @@ def with_former(edits: Sequence[Edit], saved: Passes, until: int) -> tuple[Edit,
     return (*kept, Former(tuple(each for each in sizes if each[0] < until), until))
 
 
-def find_source_position(op: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
+def find_source_position(root: Op, leaf: int, name: str, position: int, top: bool = True) -> int:
     """Return the position of a source after which nothing was delivered.
 
-    `top`: a pass of the run takes one pass of the op. At the beginning of a pass of a mixture, each
+    `top`: a pass of the run takes one pass of the root. At the beginning of a pass of a mixture, each
     input is at the beginning of a pass of its own (`Op.before`).
     """
     if position == 0:
         return 0
-    if op.leaf is not None and not op.keeps_order:
+    if root.leaf is not None and not root.keeps_order:
         return position
-    for below in op.before(position):
+    for below in root.before(position):
         if leaf not in below.op.leaves or below.first or below.again:
             continue
         if top or not below.replays:
-            return find_source_position(below.op, leaf, name, below.position, top and op.one_pass)
+            return find_source_position(below.op, leaf, name, below.position, top and root.one_pass)
     raise ConfigError(
         f"plan.exclude: a shuffle over several sources changes the order of {name!r}, or a slice, "
         "a limit or a shorter input beside it gives its samples again, so they can be excluded "

@@ -225,7 +225,7 @@ class Timeline:
             return Known(segments, state.position, None)
         segment, built, stop = self._build_segment(state, span, active)
         pass_end = self._find_pass_end(segment, active, later & ~active)
-        source, last = self._find_last_draw(segment, active)
+        source, last = self._find_last_draw(segment, active, min(stop, pass_end))
         stop = min(stop, pass_end, last + 1)
         if stop >= MAX_POSITION:
             return Known((*segments, segment), MAX_POSITION, None)
@@ -345,9 +345,15 @@ class Timeline:
         edges = find_distinct_values(np.minimum(np.concatenate([[position], grid]), span.end))
         return edges - position, -(-np.diff(edges) // size)
 
-    def _find_last_draw(self, segment: AnySegment, active: Flags) -> tuple[int, int]:
-        """Return the source that is first to make its last draw, and the local position of that."""
+    def _find_last_draw(self, segment: AnySegment, active: Flags, stop: int) -> tuple[int, int]:
+        """Return the source that is first to make its last draw, and the local position of that.
+
+        Only a position before `stop` matters.
+        """
         limited = np.flatnonzero(active & (self.limits.most < MAX_POSITION))
+        if len(limited) and stop < MAX_POSITION:
+            made = segment.counts(np.asarray([stop]))[0]
+            limited = limited[made[limited] >= self.limits.most[limited]]
         if not len(limited):
             return 0, MAX_POSITION
         draws = self.limits.most[limited] - segment.base[limited] - 1

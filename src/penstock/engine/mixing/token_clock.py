@@ -8,8 +8,10 @@ time of a position is searched for; the draws after it are merged.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple, NoReturn, Protocol
 
 import numpy as np
@@ -88,20 +90,25 @@ class DueTokens:
         np.cumsum(self.shares[:, :-1] * np.diff(self.edges), axis=1, out=out[:, 1:])
         return out
 
-    def at(self, source: int, time: float) -> float:
-        """Return the tokens due of a source at a time."""
-        s = max(int(np.searchsorted(self.edges, time, side="right")) - 1, 0)
-        return float(self.due[source, s] + (time - self.edges[s]) * self.shares[source, s])
+    def at(self, time: float) -> Floats:
+        """Return the tokens due of each source at a time."""
+        s = max(int(self.edges.searchsorted(time, side="right")) - 1, 0)
+        return self.due[:, s] + (time - self.edges[s]) * self.shares[:, s]
 
-    def times(self, source: int, tokens: Ints) -> Floats:
-        """Return when so many tokens of a source are due; infinity if never."""
-        due, shares, edges = self.due[source], self.shares[source], self.edges
-        if len(edges) == 1 and shares[0]:
-            return tokens / shares[0]
-        s = np.maximum(np.searchsorted(due, tokens, side="right") - 1, 0)
-        out = np.full(len(tokens), np.inf)
-        np.divide(tokens - due[s], shares[s], out=out, where=shares[s] > 0)
-        return np.minimum(out + edges[s], np.append(edges[1:], np.inf)[s])
+    def times(self, source: Ints, tokens: Ints) -> Floats:
+        """Return when so many tokens of sources are due; infinity if never.
+
+        The tokens of each source stand together.
+        """
+        s = np.zeros(len(source), np.int64)
+        if len(self.edges) > 1:
+            starts = np.flatnonzero(np.diff(source, prepend=-1)).tolist()
+            for a, b in pairwise([*starts, len(source)]):
+                s[a:b] = self.due[source[a]].searchsorted(tokens[a:b], side="right")
+            s = np.maximum(s - 1, 0)
+        shares, out = self.shares[source, s], np.full(len(tokens), np.inf)
+        np.divide(tokens - self.due[source, s], shares, out=out, where=shares > 0)
+        return np.minimum(out + self.edges[s], np.append(self.edges[1:], np.inf)[s])
 
 
 class MemberCounts(NamedTuple):
@@ -143,49 +150,100 @@ class ClockSegment:
             draws, np.asarray([k and meter.tokens(k) for meter, k in pairs], np.int64)
         )
 
-    def _times(self, i: int, draw: int, tokens: int, lengths: Ints) -> Floats:
-        """Return the times of draws of a member, given the first and the tokens before it."""
-        numbers = np.arange(draw, draw + len(lengths)).view(np.uint64)
-        words = mix64(numbers * np.uint64(GOLDEN_GAMMA) + self.keys[i])
-        delay = (words >> np.uint64(33)).view(np.int64) * lengths >> 31
-        shift = tokens - int(self._base.tokens[i]) + int(self._excess[i])
-        return self.due.times(i, np.cumsum(lengths) - lengths + delay + shift)
+    def _times(self, member: Ints, draw: Ints, before: Ints, lengths: Ints) -> Floats:
+        """Return the times of draws of members, given their lengths and the tokens before them.
 
-    def _time_of(self, i: int, draw: int) -> float:
-        """Return the time of a draw of a member."""
-        if draw >= MAX_POSITION:
-            return np.inf
-        meter = self.meters[i]
-        return float(self._times(i, draw, meter.tokens(draw), meter.lengths(draw, draw + 1))[0])
+        The draws of each member stand together.
+        """
+        words = mix64(draw.view(np.uint64) * np.uint64(GOLDEN_GAMMA) + self.keys[member])
+        delay = (words >> np.uint64(33)).view(np.int64) * lengths >> 31
+        shift = self._excess - self._base.tokens
+        return self.due.times(member, before + delay + shift[member])
+
+    def _times_of_runs(self, members: Ints, begun: MemberCounts, runs: Sequence[Ints]) -> Floats:
+        """Return the times of the next draws of members, which have these lengths."""
+        counts = np.asarray(list(map(len, runs)), np.int64)
+        lengths: Ints = np.concatenate(runs)
+        starts = np.cumsum(counts) - counts
+        before = np.cumsum(lengths) - lengths
+        before += np.repeat(begun.tokens - before[np.minimum(starts, len(before) - 1)], counts)
+        draw = np.arange(len(lengths)) + np.repeat(begun.draws - starts, counts)
+        return self._times(np.repeat(members, counts), draw, before, lengths)
+
+    def _next_times(self, members: Ints, begun: MemberCounts) -> Floats:
+        """Return the time of the next draw of each member; infinity if it makes no more."""
+        out = np.full(len(members), np.inf)
+        some = np.flatnonzero(begun.draws < MAX_POSITION)
+        pairs = _pair(members[some], begun.draws[some])
+        runs: list[Ints] = [self.meters[i].lengths(draw, draw + 1) for i, draw in pairs]
+        if runs:
+            out[some] = self._times(
+                members[some], begun.draws[some], begun.tokens[some], np.concatenate(runs)
+            )
+        return out
+
+    def _times_of(self, members: Ints, draws: Ints) -> Floats:
+        """Return the time of a draw of each member."""
+        tokens = [
+            0 if draw >= MAX_POSITION else self.meters[i].tokens(draw)
+            for i, draw in _pair(members, draws)
+        ]
+        return self._next_times(members, MemberCounts(draws, np.asarray(tokens, np.int64)))
 
     def _next_time(self, m: int) -> float:
         """Return the time of the draw at a local position."""
-        return min(
-            self._time_of(i, draw) for i, draw in enumerate(self._progress(m).draws.tolist())
-        )
+        return float(self._next_times(np.arange(len(self.members)), self._progress(m)).min())
 
-    def _draws_before(self, i: int, time: float, inclusive: bool = False) -> tuple[int, int]:
-        """Return the draws of a member before a time, and their tokens."""
-        base, first, meter = int(self._base.draws[i]), int(self._base.tokens[i]), self.meters[i]
-        due = int(max(self.due.at(i, time), -MAX_POSITION))
-        token = first - int(self._excess[i]) + due - 2  # rounding errors are smaller
-        draw, tokens = (base, first) if token <= first else meter.near(token)
-        if draw <= base:
-            draw, tokens = base, first
+    def _draws_before(self, time: float, inclusive: int = 0) -> MemberCounts:
+        """Return the draws of all members before a time, and their tokens.
+
+        Those of the first `inclusive` members at that time count too.
+        """
+        base, first = self._base.draws, self._base.tokens
+        due = np.maximum(self.due.at(time), -MAX_POSITION).tolist()
+        begun, runs = list[tuple[int, int]](), list[Ints]()
+        for i, meter in enumerate(self.meters):
+            token = int(first[i]) - int(self._excess[i]) + int(due[i]) - 2  # rounding is smaller
+            draw, tokens = (0, 0) if token <= first[i] else meter.near(token)
+            if draw <= base[i]:
+                draw, tokens = int(base[i]), int(first[i])
+            begun.append((draw, tokens))
+            runs.append(meter.lengths(draw, draw + _FEW))
+        found = MemberCounts(*np.asarray(begun, np.int64).T)
+        times = self._times_of_runs(np.arange(len(runs)), found, runs).reshape(-1, _FEW)
+        places = [
+            int(row.searchsorted(time, side="right" if i < inclusive else "left"))
+            for i, row in enumerate(times)
+        ]
+        more = [int(run[:place].sum()) for run, place in zip(runs, places, strict=True)]
+        out = MemberCounts(found.draws + places, found.tokens + more)
+        for i, place in enumerate(places):
+            rounded = place == 0 and found.tokens[i] > _EXACT and found.draws[i] > base[i]
+            if place == _FEW or rounded:
+                out.draws[i], out.tokens[i] = self._search_member(i, time, begun[i], i < inclusive)
+        return out
+
+    def _search_member(
+        self, i: int, time: float, begin: tuple[int, int], inclusive: bool
+    ) -> tuple[int, int]:
+        """Return the draws of a member before a time, and their tokens, from a draw not far off."""
+        meter, (draw, tokens), base = self.meters[i], begin, int(self._base.draws[i])
         side, count, certain = "right" if inclusive else "left", _FEW, base
         while True:
-            lengths = meter.lengths(draw, draw + count)
-            place = int(np.searchsorted(self._times(i, draw, tokens, lengths), time, side=side))
+            run = meter.lengths(draw, draw + count)
+            begun = MemberCounts(np.asarray([draw]), np.asarray([tokens]))
+            times = self._times_of_runs(np.asarray([i]), begun, [run])
+            place = int(times.searchsorted(time, side=side))
             if place == count:
                 draw = draw + count
-                tokens = tokens + int(lengths.sum())
+                tokens = tokens + int(run.sum())
                 count = min(2 * count, _MOST)
                 certain = draw
-            elif place == 0 and draw > certain and token > _EXACT:  # a time is rounded: go back
+            elif place == 0 and draw > certain and tokens > _EXACT:  # a time is rounded: go back
                 draw = max(certain, draw - count)
                 tokens = meter.tokens(draw)
             else:
-                return draw + place, tokens + int(lengths[:place].sum())
+                return draw + place, tokens + int(run[:place].sum())
 
     # ------------------------------------------------------------ forwards
 
@@ -219,8 +277,7 @@ class ClockSegment:
         target = self._estimate_time(m - _NEAR // 4)
         time = target
         for tries in range(200):
-            draws = [self._draws_before(i, time) for i in range(len(self.members))]
-            progress = MemberCounts(*np.asarray(draws, np.int64).T)
+            progress = self._draws_before(time)
             position = int((progress.draws - self._base.draws).sum())
             if position > m:
                 high = time
@@ -249,34 +306,42 @@ class ClockSegment:
         times, lengths = [np.zeros(0)] * n, [np.zeros(0, np.int64)] * n
         needed = self._estimate_draws(progress, count)
         while True:
-            for i in np.flatnonzero(needed).tolist():
-                begin = int(progress.draws[i]) + len(lengths[i])
-                more = self.meters[i].lengths(begin, begin + int(needed[i]))
-                tokens = int(progress.tokens[i] + lengths[i].sum())
-                times[i] = np.append(times[i], self._times(i, begin, tokens, more))
-                lengths[i] = np.append(lengths[i], more)
+            members = np.flatnonzero(needed)
+            examined = np.asarray([len(lengths[i]) for i in members.tolist()], np.int64)
+            tokens = [int(lengths[i].sum()) for i in members.tolist()]
+            begun = MemberCounts(
+                progress.draws[members] + examined, progress.tokens[members] + tokens
+            )
+            ends = (begun.draws + needed[members]).tolist()
+            spans = zip(members.tolist(), begun.draws.tolist(), ends, strict=True)
+            runs: list[Ints] = [self.meters[i].lengths(a, b) for i, a, b in spans]
+            more = self._times_of_runs(members, begun, runs)
+            cuts = np.cumsum(list(map(len, runs)))[:-1]
+            for i, run, time in zip(members.tolist(), runs, np.split(more, cuts), strict=True):
+                lengths[i] = np.concatenate((lengths[i], run)) if len(lengths[i]) else run
+                times[i] = np.concatenate((times[i], time)) if len(times[i]) else time
             last = np.asarray([of_member[-1] for of_member in times])
             certain = float(last.min())  # no draw that was not examined comes before
-            counts = [int(np.searchsorted(of_member, certain)) for of_member in times]
+            counts = [int(of_member.searchsorted(certain)) for of_member in times]
             if sum(counts) >= count:
                 break
             behind = last <= max(certain, float(np.sort(last)[n // 4]))
             needed = np.where(behind, np.maximum(np.asarray(list(map(len, times))) // 2, 8), 0)
         candidates = np.concatenate([t[:c] for t, c in zip(times, counts, strict=True)])
         order = np.argsort(candidates, kind="stable")[:count]
-        member = np.repeat(np.arange(n), counts)[order]
-        draw = np.concatenate([np.arange(c) for c in counts])[order] + progress.draws[member]
+        member: Ints = np.repeat(np.arange(n), counts)[order]
+        starts = np.cumsum(np.asarray(counts, np.int64)) - counts
+        draw: Ints = order - starts[member] + progress.draws[member]
         drawn = np.bincount(member, minlength=n)
         pairs = zip(lengths, drawn.tolist(), strict=True)
-        tokens = np.asarray([of_member[:c].sum() for of_member, c in pairs], np.int64)
+        tokens = [int(of_member[:c].sum()) for of_member, c in pairs]
         return member, draw, MemberCounts(progress.draws + drawn, progress.tokens + tokens)
 
     def _estimate_draws(self, progress: MemberCounts, count: int) -> Ints:
         """Return how many draws of each member to examine for so many of all."""
         position = int((progress.draws - self._base.draws).sum())
         begin, end = self._estimate_time(position), self._estimate_time(position + count)
-        sources = range(len(self.members))
-        due = np.asarray([self.due.at(i, end) - self.due.at(i, begin) for i in sources])
+        due = self.due.at(end) - self.due.at(begin)
         return (np.minimum(due / self.means, count) * 1.1 + 12).astype(np.int64)
 
     def _run(self, low: int, high: int) -> tuple[Ints, Ints]:
@@ -339,11 +404,10 @@ class ClockSegment:
         """Return the index of the source whose `j`-th draw in the segment is first of all, and the
         local position of that draw.
         """
-        members = np.searchsorted(self.members, sources).tolist()
-        draws = (self.base[sources] + j).tolist()
+        members = np.searchsorted(self.members, sources)
         # At equal times the first member comes first, as draws are merged.
-        i = int(np.argmin([self._time_of(*draw) for draw in zip(members, draws, strict=True)]))
-        return i, self._locate_one(members[i], int(j[i]))
+        i = int(np.argmin(self._times_of(members, self.base[sources] + j)))
+        return i, self._locate_one(int(members[i]), int(j[i]))
 
     def _locate_sorted(self, i: int, j: Ints, index: Ints, out: Ints) -> None:
         """Locate sorted draws of one member: close ones are merged, others searched."""
@@ -365,23 +429,25 @@ class ClockSegment:
             self._locate_sorted(i, j[part], index[part], out)
 
     def _locate_one(self, i: int, j: int) -> int:
-        time = self._time_of(i, int(self._base.draws[i]) + j)
+        time = float(self._times_of(np.asarray([i]), self._base.draws[[i]] + j)[0])
         if not np.isfinite(time):
             return MAX_POSITION
-        position = j
-        for other, base in enumerate(self._base.draws.tolist()):
-            if other != i:
-                position += self._draws_before(other, time, inclusive=other < i)[0] - base
-        return min(position, MAX_POSITION)
+        made = self._draws_before(time, inclusive=i).draws - self._base.draws
+        made[i] = j
+        return min(sum(made.tolist()), MAX_POSITION)
 
     def surplus_after(self, length: int, counts: Ints) -> Floats:
         """Return the excess tokens of each source after `length` positions."""
         progress, time = self._progress(length), self._next_time(length)
         out = self.surplus.copy()
         if np.isfinite(time):
-            due = np.asarray([self.due.at(i, time) for i in range(len(self.members))])
-            out[self.members] = self._excess + (progress.tokens - self._base.tokens) - due
+            drawn = progress.tokens - self._base.tokens
+            out[self.members] = self._excess + drawn - self.due.at(time)
         return out
+
+
+def _pair(members: Ints, draws: Ints) -> list[tuple[int, int]]:
+    return list(zip(members.tolist(), draws.tolist(), strict=True))
 
 
 def _choose_between(low: float, high: float, guess: float) -> float:

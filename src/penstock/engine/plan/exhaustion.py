@@ -75,7 +75,9 @@ def find_exhaustions(
         """
         asked = np.flatnonzero((numbers >= 0) & (numbers < (begun, given)[which]))
         found = np.full(len(numbers), bound)
-        found[asked] = op.nth(asked, numbers[asked])
+        samples = begun - 1 if which else numbers  # the last token is one of the last sample
+        placed = op.nth(asked, samples[asked], last=which == 1)
+        found[asked] = np.minimum(placed, stop - 1)
         for leaf in np.flatnonzero(found == UNKNOWN).tolist():
             found[leaf] = known.find(which, leaf, int(numbers[leaf]), stop)
         return [position if position < bound else None for position in found.tolist()]

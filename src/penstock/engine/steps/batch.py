@@ -160,9 +160,9 @@ class BatchOp(Groups):
         given = place < self.passes.sizes_of(epoch)  # the rest of a pass may be dropped
         return find_distinct_values(self.passes.starts_of(epoch[given]) + place[given])
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         self._require_one_size()
-        found, below = self.input.nth(leaf, number), self.input.passes
+        found, below = self.input.nth(leaf, number, last), self.input.passes
         if self.drop and below is not None and any(size % self.n for size in below.sizes):
             return np.full(len(leaf), UNKNOWN)
         if below is None or self.passes is None:

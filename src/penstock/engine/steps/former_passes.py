@@ -70,7 +70,7 @@ class FormerPassesOp(UnaryOp):
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         yield Before(self.input, position + self._shift, ahead)
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)
 
     @property

@@ -208,13 +208,13 @@ class MixOp(Op):
                 progress.more(len(positions))
         return np.concatenate(parts)
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         if not isinstance(self.schedule, Invertible):
-            return super().nth(leaf, number)
+            return super().nth(leaf, number, last)
         source, k = self.owner[leaf], np.empty(len(leaf), np.int64)
         for i in map(int, find_distinct_values(source)):
             mine = np.flatnonzero(source == i)
-            k[mine] = self.inputs[i].nth(leaf[mine], number[mine])
+            k[mine] = self.inputs[i].nth(leaf[mine], number[mine], last)
         known, epoch = k >= 0, np.zeros_like(k)
         if self._pass is not None:
             drawn = self.schedule.counts(self._pass)[source]

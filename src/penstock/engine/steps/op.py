@@ -105,9 +105,11 @@ class Op(SummedStep):
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         raise NotImplementedError
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
-        """The positions of the samples of these numbers of leaves, as they come; `UNKNOWN` where
-        arithmetic does not tell.
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
+        """Return the positions of the samples of these numbers of leaves, as they come.
+
+        A position is `UNKNOWN` where arithmetic does not find it. `last`: the position of the last
+        part of a sample, not of the first.
         """
         return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
 
@@ -299,8 +301,8 @@ class UnaryOp(Op):
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         return self.input.find(leaf, index, low, high)
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
-        return number if self.leaf is not None else self.input.nth(leaf, number)
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
+        return number if self.leaf is not None else self.input.nth(leaf, number, last)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
         self.input.count(tally, start, stop, times)

@@ -30,7 +30,8 @@ from ..packing import (
     has_independent_rows,
     plan_groups,
 )
-from .op import Op
+from .op import UNKNOWN, Op
+from .pack_windows import WindowPackOp
 from .packed import PackedOp
 from .tally import Tally, spend_search
 from .tokens import Lengths
@@ -72,6 +73,7 @@ class PackOp(PackedOp):
     ) -> None:
         super().__init__(input, fold, lengths, sizer, node, names, left_out)
         self.key, self._replanned = key, replanned
+        self._lengths, self._sizer, self._names, self._left_out = lengths, sizer, names, left_out
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
@@ -91,7 +93,21 @@ class PackOp(PackedOp):
     @cached_property
     def _passes(self) -> Passes:
         epochs = sorted({*self._below.epochs, *self._replanned})
-        return Passes.of((epoch, len(self._planned_alone(epoch).plan)) for epoch in epochs)
+        return Passes.of((epoch, self._count_rows(epoch)) for epoch in epochs)
+
+    def _count_rows(self, epoch: int) -> int:
+        if epoch == 0 and (first := self._first_pass) is not None:
+            assert first.size is not None
+            return first.size
+        return len(self._planned_alone(epoch).plan)
+
+    @cached_property
+    def _first_pass(self) -> WindowPackOp | None:
+        """The rows of a large first pass by sums of tokens, without a list of its documents."""
+        if not (self.is_large and has_independent_rows(self.fold)):
+            return None
+        given = self._lengths, self._sizer, self.node, self._names, self._left_out
+        return WindowPackOp(self.input, self.fold, self.key, *given)
 
     @property
     def size(self) -> int:
@@ -204,6 +220,8 @@ class PackOp(PackedOp):
         first, place = self._below.start(found.epoch), position - found.start
         if not place:
             return first
+        if found.epoch == 0 and self._first_pass is not None:
+            return self._first_pass.drawn(position)
         made = self.planned(found.epoch)
         if not made.own:
             return first + self._below.size(found.epoch)
@@ -217,6 +235,9 @@ class PackOp(PackedOp):
         parts = list[ProvenanceRows]()
         edges = np.flatnonzero(np.diff(epoch, prepend=epoch[0] - 1 if len(epoch) else 0))
         for a, b in pairwise([*edges.tolist(), len(epoch)]):
+            if epoch[a] == 0 and self._first_pass is not None:
+                parts.append(self._first_pass.locate(place[a:b]))
+                continue
             made = self.planned(int(epoch[a]))
             found, bounds, pieces = made.plan, *made.plan.pieces(place[a:b])
             documents = made.rows.take(found.item[pieces])
@@ -224,6 +245,12 @@ class PackOp(PackedOp):
         return join_rows(parts) if parts else make_empty_rows(self.depth)
 
     # ------------------------------------------------------------ questions
+
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
+        if self._first_pass is None:
+            return super().nth(leaf, number, last)
+        found = self._first_pass.nth(leaf, number, last)
+        return np.where(found < self.passes.size(0), found, UNKNOWN)
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         passes, index = self.passes, self.with_tokens(leaf, index)
@@ -234,6 +261,8 @@ class PackOp(PackedOp):
 
         def rows(epoch: int) -> Ints:
             """The rows of a pass that hold a part of these documents."""
+            if epoch == 0 and self._first_pass is not None:
+                return self._first_pass.find(leaf, index, 0, passes.size(0))
             samples, _, made, _ = self.planned(epoch)
             mine = (samples.leaf == leaf) & np.isin(samples.index, index)
             pieces = np.flatnonzero(mine[made.item])
@@ -251,6 +280,8 @@ class PackOp(PackedOp):
         passes = self.passes
 
         def part(a: int, b: int, epoch: int, times: int = times) -> None:
+            if epoch == 0 and self._first_pass is not None:
+                return self._first_pass.count(tally, a, b, times)
             rows, _, made, _ = self.planned(epoch)
             pieces = slice(int(made.bounds[a]), int(made.bounds[b]))
             leaf, taken = rows.leaf[made.item[pieces]], made.stop[pieces] - made.start[pieces]

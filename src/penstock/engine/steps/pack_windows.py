@@ -350,6 +350,16 @@ class WindowPackOp(PackedOp):
             return 0
         return self.passes.at(row).epoch * self.input.size
 
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
+        if not self.windows.in_order or self._empty is not None:
+            return super().nth(leaf, number, last)
+        found = self.input.nth(leaf, number)
+        for i in np.flatnonzero(found >= 0).tolist():
+            token, size = self._where(int(found[i]))
+            rows = self._rows_of(At(int(found[i]), token), size)
+            found[i] = rows[-1] if last else rows[0]
+        return found
+
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
         begin = self._before(low) if self._begins(low) else self._holding(self._start(low)).document

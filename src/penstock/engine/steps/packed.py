@@ -175,7 +175,7 @@ class PackedOp(Groups):
             return index
         return index[np.asarray(self.lengths.by_leaf[leaf][index]) > 0]
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:

@@ -155,7 +155,7 @@ class SkipOp(OrderOp):
     ) -> Iterator[Standing]:
         return self.input.places(above, packed, among)
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)
 
     @property

@@ -82,7 +82,7 @@ class PassOp(OrderOp):
         found = self.order.up(found, n, self.key)
         return np.sort(found[(found >= low) & (found < high)])
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:
@@ -215,6 +215,13 @@ class RoundOp(PassOp):
             found = self.input.find(leaf, index, start, stop)
             parts.append(laps_of(self.places_of(found), period, a, b))
         return np.concatenate(parts)
+
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
+        period, first, _ = self.around
+        if self.leaf is not None or first or not self.forwards:
+            return super().nth(leaf, number, last)
+        found = self.input.nth(leaf, number, last)
+        return np.where(found < period, found, UNKNOWN)
 
     def below(self, start: int, stop: int) -> tuple[int, int]:
         """Between which positions of the input the places `[start, stop)` of a lap lie."""

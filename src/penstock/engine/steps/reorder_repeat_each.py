@@ -30,12 +30,12 @@ class RepeatEachOp(OrderOp):
         found = (below[:, None] * n + np.arange(n)).ravel()
         return found[(found >= low) & (found < high)]
 
-    def nth(self, leaf: Ints, number: Ints) -> Ints:
+    def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         if self.leaf is not None:
             return number
         if self.depth:  # the copies of a group lie behind it, not behind each of its samples
             return np.full(len(leaf), UNKNOWN)
-        found = self.input.nth(leaf, number // self.order.n)
+        found = self.input.nth(leaf, number // self.order.n, last)
         return np.where(found < 0, found, found * self.order.n + number % self.order.n)
 
     def _count(self, tally: Tally, start: int, stop: int, times: int) -> None:

@@ -187,6 +187,11 @@ class Step(ABC):
         return False
 
     @property
+    def forms_tuples(self) -> bool:
+        """True for a step whose items are one sample of each of several inputs."""
+        return False
+
+    @property
     def is_order(self) -> bool:
         """True for a source, and for a step that gives samples of its input in another order."""
         return False

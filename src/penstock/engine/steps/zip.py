@@ -34,6 +34,10 @@ class Zip(Map):
     """Build a tuple from the partners of a zip."""
 
     @property
+    def forms_tuples(self) -> bool:
+        return True
+
+    @property
     def _inputs(self) -> tuple[Step, ...]:
         (mix,) = self.input.children
         return mix.children

@@ -14,7 +14,7 @@
 from .chat import Chat, Untrained
 from .counts import ChatStats
 from .dropping import MarkDropped, can_drop, find_drop_reason, remove_dropped
-from .formats import FIELD_NAMES, FORMAT_NAMES, FORMATS, ChatFormat
+from .formats import FIELD_NAMES, FORMAT_NAMES, FORMATS, ChatFormat, find_format
 from .rendering import TrainOn
 from .templates import FAMILIES, is_template_file
 from .truncation import TRUNCATE, Truncate
@@ -34,6 +34,7 @@ __all__ = [
     "Untrained",
     "can_drop",
     "find_drop_reason",
+    "find_format",
     "is_template_file",
     "remove_dropped",
 ]

@@ -248,6 +248,7 @@ class Chat:
     def _make_row(
         self, sample: Any, example: Example, rows: list[EncodedRow], counts: Counter[str]
     ) -> dict[str, Any]:
+        counts["dropped_labels"] += sum(row.dropped_labels for row in rows)
         rows = self._limit([*example.sequences.values()], rows, counts)
         self._require_training(rows, counts)
         row: dict[str, Any] = {}

@@ -29,6 +29,7 @@ _REPORTS = {
     "such keys; arguments as JSON text keep theirs",
     "unknown_roles": "messages of roles that the chat template does not name, which are no answers: map "
     "them by roles=",
+    "dropped_labels": "labels of empty steps, which have no token of their own: leave out empty steps",
     "control_tokens": "samples with control tokens in their text, which are encoded as text; "
     "allowed_special= would make them tokens",
 }
@@ -54,6 +55,7 @@ class ChatStats(NamedTuple):
         dropped_systems: fields `system` that are no texts, or beside another system message.
         dropped_nulls: null keys of tool calls and tools, which are left out.
         unknown_roles: messages of roles that neither `roles=` nor the template names.
+        dropped_labels: labels of empty steps, whose token ends another step too, or is missing.
     """
 
     samples: int = 0
@@ -68,6 +70,7 @@ class ChatStats(NamedTuple):
     dropped_systems: int = 0
     dropped_nulls: int = 0
     unknown_roles: int = 0
+    dropped_labels: int = 0
 
 
 class SampleCounter:

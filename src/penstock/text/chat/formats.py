@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
@@ -164,6 +164,18 @@ def _read_kto(fields: Fields, reader: MessageReader) -> Example:
     return Example({"": sequence}, {"label": bool(fields["label"])})
 
 
+def _read_labelled(
+    read: Callable[[Fields, MessageReader], Example], fields: Fields, reader: MessageReader
+) -> Example:
+    """Return a conversation whose label judges the answers behind the last question."""
+    conversation = cast(Conversation, read(fields, reader).sequences[""])
+    roles = [message["role"] for message in conversation.messages]
+    questions = [number for number, role in enumerate(roles) if role == "user"]
+    prompt_length = questions[-1] + 1 if questions else 0
+    judged = replace(conversation, prompt_length=prompt_length)
+    return Example({"": judged}, {"label": bool(fields["label"])})
+
+
 def _read_text(fields: Fields, reader: MessageReader) -> Example:
     return _single(Segments([fields["text"]], [True]))
 
@@ -188,6 +200,12 @@ def _read_preference(fields: Fields, reader: MessageReader) -> Example:
             answers = [answer[len(prompt) :] for answer in answers]
     elif prompt is None and not all(map(_are_messages, answers)):
         raise DataError("chosen and rejected must both be texts, or both be lists of messages")
+    elif (
+        prompt is None
+        and not fields.keys().isdisjoint(_QUESTION_NAMES)
+        and not any(_asks(answer, reader) for answer in answers)
+    ):
+        prompt = _find_question(fields) or None
     if prompt is not None:
         chosen, rejected = (_join(prompt, answer, fields, reader) for answer in answers)
     else:
@@ -209,15 +227,51 @@ def _find_prompt(fields: Fields, answers: list[Any]) -> Any:
     if fields.get("prompt") is not None:
         return fields["prompt"]
     if all(map(_is_text, answers)):
-        names = ("instruction", "question", "input")
-        texts = [text for name in names if (text := _read_optional_text(fields, name))]
-        return [_message("user", "\n\n".join(texts))] if texts else None
+        question = _find_question(fields)
+        return [_message("user", question)] if question else None
     if all(len(answer) == 1 for answer in answers):
         return next(
             (fields[name] for name in ("messages", "conversations") if name in fields), None
         )
     return None
 
+
+def _asks(messages: Any, reader: MessageReader) -> bool:
+    """Return whether one of the messages is a question."""
+    uniform = replace(reader, counts=Counter()).read_messages(messages)
+    return any(message["role"] == "user" for message in uniform)
+
+
+_QUESTION_NAMES = ("instruction", "question", "input")
+
+
+def _find_question(fields: Fields) -> str:
+    """Return the question beside the answers of a pair, empty if there is none."""
+    texts = (_read_optional_text(fields, name) for name in _QUESTION_NAMES)
+    return "\n\n".join(text for text in texts if text)
+
+
+_CONVERSATION_FORMATS: tuple[
+    tuple[str, Mapping[str, str], Callable[[Fields, MessageReader], Example]], ...
+] = (
+    ("messages", {"messages": "a list of messages"}, partial(_read_conversation, "messages")),
+    (
+        "sharegpt",
+        {"conversations": "a list of messages"},
+        partial(_read_conversation, "conversations"),
+    ),
+    (
+        "alpaca",
+        {"instruction": "a text", "output": "a text"},
+        partial(_read_instruction, "input", "output"),
+    ),
+    (
+        "dolly",
+        {"instruction": "a text", "response": "a text"},
+        partial(_read_instruction, "context", "response"),
+    ),
+)
+"""Formats of whole conversations, which are samples of KTO beside a label."""
 
 FORMATS: tuple[ChatFormat, ...] = (
     ChatFormat(
@@ -242,14 +296,11 @@ FORMATS: tuple[ChatFormat, ...] = (
         },
         _read_kto,
     ),
-    ChatFormat(
-        "messages", {"messages": "a list of messages"}, partial(_read_conversation, "messages")
+    *(
+        ChatFormat("kto", {**needs, "label": "a flag"}, partial(_read_labelled, read))
+        for _, needs, read in _CONVERSATION_FORMATS
     ),
-    ChatFormat(
-        "sharegpt",
-        {"conversations": "a list of messages"},
-        partial(_read_conversation, "conversations"),
-    ),
+    *(ChatFormat(name, needs, read) for name, needs, read in _CONVERSATION_FORMATS[:2]),
     ChatFormat(
         "completion",
         {
@@ -258,21 +309,12 @@ FORMATS: tuple[ChatFormat, ...] = (
         },
         _read_completion,
     ),
-    ChatFormat(
-        "alpaca",
-        {"instruction": "a text", "output": "a text"},
-        partial(_read_instruction, "input", "output"),
-    ),
-    ChatFormat(
-        "dolly",
-        {"instruction": "a text", "response": "a text"},
-        partial(_read_instruction, "context", "response"),
-    ),
+    *(ChatFormat(name, needs, read) for name, needs, read in _CONVERSATION_FORMATS[2:]),
     ChatFormat("text", {"text": "a text"}, _read_text),
 )
 """All formats, in the order in which samples are compared with them."""
 
-FORMAT_NAMES: tuple[str, ...] = ("auto", *(entry.name for entry in FORMATS))
+FORMAT_NAMES: tuple[str, ...] = ("auto", *dict.fromkeys(entry.name for entry in FORMATS))
 
 FIELD_NAMES: tuple[str, ...] = tuple(
     sorted(
@@ -281,6 +323,23 @@ FIELD_NAMES: tuple[str, ...] = tuple(
     )
 )
 """Names of fields for `Chat(fields=)`."""
+
+
+def find_format(names: Collection[str], fields: Mapping[str, str] | None = None) -> str | None:
+    """Return the format of samples by the names of their fields; `None` if none fits.
+
+    Args:
+        names: names of fields that are not null.
+        fields: names of the data by the names of the format, as for `Chat`.
+
+    >>> find_format(["chosen", "rejected"]), find_format(["talk", "kto_tag"], {"messages": "talk"})
+    ('preference', 'kto')
+    """
+    has = {*names} - {*(fields or {}).values()}
+    has |= {name for name, named in (fields or {}).items() if named in names}
+    if "kto_tag" in has:
+        has.add("label")
+    return next((entry.name for entry in FORMATS if entry.needs.keys() <= has), None)
 
 
 class SampleReader:
@@ -350,26 +409,29 @@ class SampleReader:
         fields = self._fields_of(sample)
         if not messages.takes_media:
             require_no_media(fields)
-        reasons = list[tuple[str, str]]()
+        reasons = dict[str, list[str]]()
         hint = (
             "name its fields, such as fields={'messages': 'dialog'}, or map it to messages before"
         )
         for entry in self._formats:
             reason = entry.find_mismatch(fields)
-            has_label = "label" in fields and "label" not in self._fields.values()
-            if reason is None and entry.name == "completion" and has_label and reasons:
+            if reason is None and "kto" in reasons and _has_label(entry.name, fields):
                 # Bad completions of KTO must not be learned as good ones.
-                reasons = [("kto", dict(reasons)["kto"])]
+                reasons = {"kto": reasons["kto"]}
                 hint = (
-                    "give labels of true or false in a map before; format='completion' learns "
+                    f"give labels of true or false in a map before; format={entry.name!r} learns "
                     "completions whatever their labels"
                 )
                 break
             if reason is None:
                 example = entry.read(fields, messages)
                 return place_media(example, fields) if messages.takes_media else example
-            reasons.append((entry.name, reason))
-        listed = "; ".join(f"{name}: {reason}" for name, reason in reasons)
+            reasons.setdefault(entry.name, []).append(reason)
+        listed = "; ".join(
+            # A wrong value says more than a missing field, and one missing field more than two.
+            f"{name}: {min(group, key=lambda text: (text.startswith('lacks'), ' and ' in text))}"
+            for name, group in reasons.items()
+        )
         keys = ", ".join(map(str, fields)) or "no keys"
         raise DataError(f"the sample has no known chat format; it has {keys} ({listed}): {hint}")
 
@@ -383,12 +445,38 @@ class SampleReader:
                 f"the sample is a {type(sample).__name__}: give mappings, such as {{'messages': [...]}}"
             )
         fields = cast(Fields, sample)
-        if not self._fields:
-            return fields
-        return {**fields, **{name: fields.get(key) for name, key in self._fields.items()}}
+        if self._fields:
+            fields = {**fields, **{name: fields.get(key) for name, key in self._fields.items()}}
+        return fields if "label" in self._fields else self._with_label(fields)
+
+    def _with_label(self, fields: Fields) -> Fields:
+        """Return fields whose `label` is `kto_tag`, as LLaMA-Factory names it, if they have one.
+
+        A field `label` that the user named as another one is no label.
+        """
+        named = self._fields.values()
+        if "kto_tag" in fields and "kto_tag" not in named:
+            if fields["kto_tag"] is not None or "label" not in fields:
+                return {**fields, "label": fields["kto_tag"]}
+        elif "label" in fields and "label" in named:
+            return {name: value for name, value in fields.items() if name != "label"}
+        return fields
 
 
 # ---------------------------------------------------------------- helpers
+
+
+def _has_label(format: str, fields: Fields) -> bool:
+    """Return whether a sample of a format has a label, which says whether its answers are good.
+
+    A label that is null is one beside a completion; other samples of a table have such columns.
+    """
+    if format == "completion":
+        return "label" in fields
+    if format == "text":  # another label may be its class
+        return fields.get("kto_tag") is not None
+    is_conversation = any(format == name for name, *_ in _CONVERSATION_FORMATS)
+    return is_conversation and fields.get("label") is not None
 
 
 def _single(sequence: Conversation | Segments) -> Example:
@@ -451,14 +539,99 @@ def _join(
         return Segments([prompt, answer], [False, True])
     before = [_message("user", prompt)] if _is_text(prompt) else reader.read_messages(prompt)
     after = [_message("assistant", answer)] if _is_text(answer) else reader.read_messages(answer)
-    if after[: len(before)] == before and len(after) > len(before):
-        after = after[len(before) :]  # the answer repeats the prompt, as in UltraFeedback
-    elif after[0]["role"] != "assistant" and _is_text(prompt):
-        # The answer is the conversation itself, and the prompt only names its last question.
-        before = list(takewhile(lambda message: message is not after[-1], after))
-        after = after[-1:]
+    before, after = _merge(before, after, is_text=_is_text(prompt))
     before = _with_system(fields, before, reader) if before else before
     return Conversation(before + after, _read_tools(fields, reader), len(before))
+
+
+def _merge(
+    before: list[Message], after: list[Message], is_text: bool
+) -> tuple[list[Message], list[Message]]:
+    """Return the messages up to the end of a prompt, and those behind it, each of them once.
+
+    The answer may be messages that repeat the prompt, its last messages, or the whole conversation
+    around it. Either may lack the system message.
+
+    Args:
+        before: the prompt.
+        after: the answer.
+        is_text: whether the prompt is a text, whose system message goes before it.
+
+    Raises:
+        DataError: if the answer repeats the prompt in part, or asks another question.
+    """
+    (head, prompt), (other_head, answer) = map(_split_systems, (before, after))
+    asks = len(answer) > 0 and answer[0]["role"] == "user"
+    if is_text and after[0]["role"] != "assistant" and not prompt[0]["content"].strip():
+        return (after[:-1], after[-1:]) if asks else (other_head, answer)  # there is no prompt
+    systems_agree = not (head and other_head) or _are_equal(head, other_head)
+    shift = _find_shift(prompt, answer)
+    if shift is None:
+        if asks and (
+            prompt[-1]["role"] == "user" or any(_is_equal(answer[0], each) for each in prompt)
+        ):
+            raise DataError(
+                f"the prompt ends with {_show_message(prompt[-1])}, and the answer begins with "
+                f"{_show_message(answer[0])}, so it neither repeats the prompt nor answers it: leave "
+                "the prompt out in a map before if the answer is the whole conversation; or else "
+                "leave the question out of the answer"
+            )
+        if is_text or (head and systems_agree):
+            return [*(head or other_head), *prompt], answer
+        return before, after
+    if not systems_agree:
+        raise DataError(
+            f"the prompt begins with {_show_message(head[0])}, and the answer, which repeats the "
+            f"prompt, with {_show_message(other_head[0])}: leave one of them out in a map before"
+        )
+    size = len(prompt) - shift  # of the answer, up to the end of the prompt
+    own = prompt[max(shift, 0) :]
+    same = [{**left, **right} for left, right in zip(own, answer[size - len(own) :], strict=False)]
+    first = [*prompt[: max(shift, 0)], *answer[: max(-shift, 0)]]
+    return [*(head or other_head), *first, *same], answer[size:]
+
+
+def _split_systems(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """Return the system messages at the start, and the other messages."""
+    roles = ("system", "developer")
+    count = sum(1 for _ in takewhile(lambda message: message["role"] in roles, messages))
+    return messages[:count], messages[count:]
+
+
+def _find_shift(prompt: list[Message], answer: list[Message]) -> int | None:
+    """Return which message of the prompt is the first one of an answer that repeats its end.
+
+    It is negative if the answer has other messages before the prompt, and `None` if the answer does
+    not repeat the prompt.
+    """
+    repeats_answer = len(answer) == 0 or answer[0]["role"] == "assistant"
+    shifts = [0, *range(len(prompt) - len(answer), 0)]
+    if repeats_answer:  # an assistant may say the same again
+        shifts = [0] if len(answer) > len(prompt) or not prompt else []
+    if not repeats_answer or (prompt and prompt[-1]["role"] != "assistant"):
+        shifts += range(max(len(prompt) - len(answer), 1), len(prompt))
+    for shift in shifts:
+        own, other = prompt[max(shift, 0) :], answer[max(-shift, 0) :]
+        if _are_equal(own, other[: len(own)]):
+            return shift
+    return None
+
+
+def _are_equal(messages: list[Message], others: list[Message]) -> bool:
+    return len(messages) == len(others) and all(map(_is_equal, messages, others))
+
+
+def _is_equal(message: Message, other: Message) -> bool:
+    """Return whether two messages are equal but for white space, and keys that one of them lacks."""
+    return message == other or all(
+        message[key] == other[key]
+        or (key == "content" and message[key].split() == other[key].split())
+        for key in message.keys() & other.keys()
+    )
+
+
+def _show_message(message: Message) -> str:
+    return f"the {message['role']} message {message['content']!r:.40}"
 
 
 _QUOTED_TEXT = re.compile(r"""['"]([\w-]+)['"]""")

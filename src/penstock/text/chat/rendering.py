@@ -18,12 +18,20 @@ from .spans import merge_spans, subtract_spans
 TrainOn: TypeAlias = Literal["assistant", "last", "all"]
 
 
+class StepLabel(NamedTuple):
+    """The label of a step, the characters of the step, and whether they are white space alone."""
+
+    span: Span
+    label: int
+    is_empty: bool
+
+
 class LearnedText(NamedTuple):
-    """A text to encode, the spans that are learned, labels at positions, and its media."""
+    """A text to encode, the spans that are learned, labels of steps, and its media."""
 
     encoder_input: ChatText
     spans: list[Span]
-    labels: list[tuple[int, int]] | None = None
+    labels: list[StepLabel] | None = None
     expansion: Expansion | None = None
 
 
@@ -75,6 +83,7 @@ class SequenceRenderer:
             located = locator.locate(protected, tools, excluded, template)
             rendering = located.rendering
             left_out = [span for spans in located.spans.values() for span in spans]
+            left_out = locator.add_eos(rendering, left_out)
             spans = subtract_spans(len(rendering.text), left_out)
             answer_spans = [(0, len(rendering.text))] * len(learned)
         elif template.has_generation and learned == answers:
@@ -114,14 +123,15 @@ class SequenceRenderer:
         if prefix and body.startswith(prefix) and prefix not in compiled.control.tokens:
             prefix = ""
         text = f"{prefix}{body}{compiled.eos}"
-        position, spans, labels = len(prefix), list[Span](), list[tuple[int, int]]()
+        position, spans, labels = len(prefix), list[Span](), list[StepLabel]()
         for number, (piece, is_learned) in enumerate(zip(texts, segments.learned, strict=True)):
             position += len(piece)
             if is_learned or self._train_on == "all":
                 spans.append((position - len(piece), position))
             label = segments.labels[number] if segments.labels else None
             if label is not None and piece:
-                labels.append((position - 1, label))
+                span = position - len(piece), position
+                labels.append(StepLabel(span, label, not piece.strip()))
         if compiled.eos and not segments.labels:
             spans.append((position, len(text)))
         owned = None

@@ -245,6 +245,10 @@ class MessageLocator:
         for end in self.ends:
             if text.startswith(end, stop):
                 return start, stop + len(end)
+        space = message["content"][len(message["content"].rstrip()) :]
+        is_last = message["role"] == "assistant" and not message.get("tool_calls")
+        if is_last and text.startswith(space, stop) and stop + len(space) <= bounds[1]:
+            stop += len(space)  # no token ends the answer, so its white space is the end of it
         return start, stop
 
     def _find_start(self, rendering: Rendering, lowest: int, start: int) -> int:
@@ -260,8 +264,12 @@ class MessageLocator:
         ends = [right for left, right in owned if text[left:right] in self.ends]
         lowest_begin = max(ends, default=lowest)
         for header in self._answer_headers:
-            # The template may write an empty reasoning of the data as the header ends.
-            first = text.rfind(header, lowest, start + len(header) - 1)
+            first = text.rfind(header, lowest, start)
+            if first + len(header) < lowest_begin or first < 0:
+                # The template may write an empty reasoning of the data as the header ends.
+                first = text.rfind(header, lowest, start + len(header) - 1)
+                if not text[first:start].strip():
+                    continue  # the data begins like a header
             while first >= 0 and any(first < i < first + len(header) for i in rendering.data):
                 first = text.rfind(header, lowest, first)  # a header in the data
             if first >= 0 and first + len(header) >= lowest_begin:
