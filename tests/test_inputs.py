@@ -54,7 +54,7 @@ BAD_MIXTURES: list[tuple[str, dict[str, Any], list[str]]] = [
     ("extra weight", {"weights": {"a": 1, "b": 1, "c": 1}}, ["unknown ['c']"]),
     ("no weights", {"weights": {}}, ["no weights", "{name: weight"]),
     ("unknown stop rule", {"stop": "never"}, ["'never'", "restart", "all_exhausted_oversample"]),
-    ("unknown unit", {"unit": "bytes"}, ["unit='bytes'", "'samples' or 'tokens'"]),
+    ("unknown unit", {"unit": "bytes"}, ["unit='bytes'", "'tokens' or 'loss_tokens'"]),
     ("block size 0", {"block_size": 0}, ["block_size", "0", "from 1"]),
     ("block size negative", {"block_size": -5}, ["block_size", "-5", "from 1"]),
     ("block size 1.5", {"block_size": 1.5}, ["block_size", "1.5", "integer"]),

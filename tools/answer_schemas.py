@@ -81,6 +81,7 @@ ANSWERS = {
                 method=TEXT, overflow=maybe(TEXT), current={"type": "boolean"}, rows=INT, fill=NUMBER, crop=NUMBER,
                 split=NUMBER, aligned=NUMBER, crop_by_source=named(NUMBER),
             )),
+            untrained=named(NUMBER),
         ),
     ),
     "at": answer(unit=UNIT, samples=many(SAMPLE)),

@@ -36,8 +36,8 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 19_922,
-    "largest file of the engine": 592,
+    "engine code lines": 20_210,
+    "largest file of the engine": 605,
     "small files of the engine": 18,
     "protocol members": 83,
     "overrides": 376,

@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from inspect import currentframe
-from math import ceil
+from math import ceil, prod
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -68,6 +68,7 @@ from .engine.packing import (
     Overflow,
     Packing,
     Rebatch,
+    Untrained,
     join_parts,
     make_crop_error,
     make_length_plan,
@@ -93,7 +94,7 @@ from .engine.steps.reorder import Reorder
 from .engine.steps.repeat import RepeatPasses
 from .engine.steps.show import length, shown
 from .engine.steps.skipping_map import SkippingMap
-from .engine.steps.step import Step
+from .engine.steps.step import Step, iter_steps
 from .engine.steps.token_dtypes import require_ids_fit
 from .engine.steps.with_source import WithSource
 from .engine.steps.zip import make_zip
@@ -107,6 +108,7 @@ from .sources.block import to_columns
 from .sources.partition import check_parts, choose_parts, has_columns, keep_part, show_columns
 from .stores.limits import BATCH
 from .text.feature_rows import build_feature_packing
+from .text.untrained import UntrainedDocuments
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
 
 if TYPE_CHECKING:
@@ -185,6 +187,21 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         ('a', 'b')
         """
         return tuple(leaf.name for leaf in self.compiled.builder.leaves)
+
+    @cached_property
+    def loss_weights(self) -> tuple[float, ...]:
+        """The weight of the losses of each source, in the order of `sources`; 1 unless given.
+
+        `ps.mix(loss_weights=...)` gives them. The weight of a source in nested mixtures is the
+        product of those on its path. `penstock.integrations.losses.weigh_losses` takes them.
+
+        >>> import penstock as ps
+        >>> a, b, c = (ps.from_sequence(letter) for letter in "abc")
+        >>> inner = ps.mix({"a": a, "b": b}, loss_weights={"a": 0.5})
+        >>> ps.mix({"c": c, "ab": inner}, loss_weights={"ab": 0.5}).loss_weights
+        (0.25, 0.5, 1.0)
+        """
+        return _list_loss_weights(self.flow)
 
     @property
     def _op(self) -> Op:
@@ -1172,6 +1189,7 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         pad_to_multiple: int = 1,
         group_by: str | None = None,
         provenance: bool = False,
+        untrained: Untrained = "keep",
         name: str | None = None,
     ) -> Dataset:
         """Pack documents into rows of exactly `length` tokens.
@@ -1223,6 +1241,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             provenance: add `source_ids` (int16[length]), the index in `ds.sources` of the source of
                 each token, -1 in padding; with `max_segments` also `segment_sources`
                 (int16[max_segments]), the source of each document, padded with -1.
+            untrained: "keep" or "skip" documents in which no token carries loss, by their features
+                `loss_mask` or `labels`: such as chats whose answer lies behind `long="truncate"`.
+                To skip them over known lengths, the masks of a source are added up once, and
+                stored as its lengths are.
             name: name that keys the randomness of this step. Unnamed steps are keyed by their
                 number, which changes when random steps are added or removed before them.
 
@@ -1254,13 +1276,17 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
             pad_to_multiple,
             group_by,
             provenance,
+            untrained,
         )
         fold = packing.fold() if plan is None else packing.plan_fold(plan)
         require_ids_fit(self.flow, packing.token_dtype, f"pack({packing.length})")
         name = self._step_name("pack", name)
 
+        rule = UntrainedDocuments(packing) if untrained == "skip" else None
+        sizer = replace(packing.sizer, untrained=rule)
+
         def pack(documents: Step) -> Step:
-            groups = Group(documents, fold, packing.sizer, name=name)
+            groups = Group(documents, fold, sizer, name=name)
             if plan is not None:
                 groups.require_cuts()
             return Map(groups.with_seed(self._seed), packing)
@@ -1655,6 +1681,21 @@ def _parse_share(held_out: Any, size: int) -> Fraction:
             f"split({held_out}): the dataset has {size} samples; hold out between 1 and {size - 1}"
         )
     return Fraction(held_out, size)
+
+
+def _list_loss_weights(root: Step) -> tuple[float, ...]:
+    """Return the loss weight of each source: the product of those of the inputs on its path."""
+    given, sources = dict[tuple[Any, ...], float](), list[tuple[Any, ...]]()
+    for step, path in iter_steps(root):
+        weights: dict[str, float] = dict(getattr(step, "loss_weights", ()))
+        if weights:
+            names: Sequence[str] = getattr(step, "names", ())
+            places = zip(names, step.child_paths(path), strict=True)
+            given |= {place: weights.get(name, 1.0) for name, (_, place) in places}
+        sources += [] if step.children else [path]
+    return tuple(
+        prod(given.get(path[:depth], 1.0) for depth in range(1, len(path) + 1)) for path in sources
+    )
 
 
 def _mix_by_rule(step: str, datasets: tuple[Dataset, ...], rule: Rule) -> Mix:

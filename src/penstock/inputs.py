@@ -6,6 +6,7 @@ import builtins
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from fractions import Fraction
+from math import inf
 from numbers import Number
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -39,7 +40,13 @@ from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
 from .errors import ConfigError
 from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
-from .schedule import COUNTED_UNITS, CountedUnit, Schedule, convert_to_json_number, sort_by_name
+from .schedule import (
+    COUNTED_UNITS,
+    CountedUnit,
+    Schedule,
+    convert_to_json_number,
+    sort_by_name,
+)
 from .sources import JoinedFiles, TokenCounter, hub, open_files, require_columnar
 from .sources.arrow_table import (
     ArrowStream,
@@ -410,6 +417,7 @@ def mix(
     packed: Mapping[str, Any] | None = None,
     one_source_per: int | Literal["global_step"] = 1,
     unique_fraction: str | float | Mapping[str, str | float] | None = None,
+    loss_weights: Mapping[str, float] | None = None,
     rule: Mixing | None = None,
 ) -> Dataset:
     """Mix datasets by weight, in random order, with exact counts.
@@ -427,7 +435,8 @@ def mix(
             at the ends of blocks only.
         stop: end of a pass: "restart" (never; inputs restart when they end), "first_exhausted",
             "all_exhausted", or "all_exhausted_oversample" (inputs restart until all have ended).
-        unit: unit of the weights, "samples" or "tokens".
+        unit: unit of the weights: "samples", "tokens", or "loss_tokens", the tokens of a sample after
+            its first that carry loss by `loss_mask` or `labels`, added up once for each source.
         max_epochs: maximum number of passes over an input, for all inputs or by name.
         temperature: derives weights from sizes in `unit`: 1 is proportional, more is more uniform.
         count: basis of the shares. "drawn" counts drawn samples. "settled" counts samples that
@@ -443,8 +452,11 @@ def mix(
             all inputs or by name; its weight then repeats this share. The seed and the name of the
             input choose the samples, below its shuffles and functions. Appended samples change no
             earlier choice.
-        rule: custom `penstock.types.Mixing`, in place of all options above. It identifies inputs by
-            their numbers, in the order of their names.
+        loss_weights: weights of the losses of inputs by name, 1 for the others. The order does not
+            depend on them, and a run may resume with others. `Dataset.loss_weights` has them for
+            the training loop; nested mixtures multiply.
+        rule: custom `penstock.types.Mixing`, in place of all options above but `loss_weights`. It
+            identifies inputs by their numbers, in the order of their names.
 
     Raises:
         ConfigError: if weights, caps or names are invalid, or if an input is empty or no dataset.
@@ -459,6 +471,7 @@ def mix(
     """
     names = _check_input_names(datasets)
     flows = tuple(datasets[name].flow for name in names)
+    of_losses = _parse_loss_weights(names, {} if loss_weights is None else loss_weights)
     if rule is not None:
         options = (
             *(weights, seed, block_size, stop, unit, max_epochs, temperature, count, packed),
@@ -470,7 +483,8 @@ def mix(
             )
         if not names:
             raise ConfigError("mix: no inputs; give at least one dataset")
-        return Dataset(Mix(flows, names, By(require_protocol(rule, Mixing, "mix(rule=...)"))))
+        drawn_by = By(require_protocol(rule, Mixing, "mix(rule=...)"))
+        return Dataset(Mix(flows, names, drawn_by, of_losses))
     if not isinstance(weights, Mapping | Schedule | None):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"mix: the weights are a {type(weights).__name__}; give a mapping "
@@ -503,7 +517,6 @@ def mix(
         )
     replacements = Replacements() if count == "settled" else None
     sizer = size_packed(packed)
-    by_tokens = unit == "tokens" or (isinstance(weights, Schedule) and weights.unit == "tokens")
     weighted = Weighted(
         weighting,
         key,
@@ -513,10 +526,16 @@ def mix(
         caps,
         convert_to_json_number(temperature),
         draw_change=replacements,
-        sizer=sizer if by_tokens else None,
         one_source_per=_check_one_source(one_source_per),
     )
-    flow = Mix(flows, names, weighted)
+    if "tokens" in weighted.token_units:
+        weighted = replace(weighted, sizer=sizer)
+    elif weighted.token_units and packed is not None:
+        raise ConfigError(
+            "mix(unit='loss_tokens', packed=...): tokens that carry loss are those of documents, "
+            "whatever rows add or cut; leave packed out"
+        )
+    flow = Mix(flows, names, weighted, of_losses)
     if count == "settled" and (
         flow.reason_not_indexed is not None
         or (stop, unit, caps, one_source_per) != ("restart", "samples", None, 1)
@@ -572,6 +591,28 @@ def _parse_unique_fractions(
         for name, share in by_name.items()
         if not is_whole(share)
     }
+
+
+def _parse_loss_weights(
+    names: Sequence[str], given: Mapping[str, float]
+) -> tuple[tuple[str, float], ...]:
+    """Return the weights of losses by name."""
+    if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(
+            f"mix(loss_weights={given!r:.60}): give a mapping {{name: weight, ...}}; inputs that "
+            "are not named have 1"
+        )
+    if unknown := sorted({*given} - {*names}):
+        hint = suggest_names(unknown[0], names) or f"; the mixture has {join_first(names)}"
+        raise ConfigError(f"mix(loss_weights=...) names {join_first(unknown)}{hint}")
+    for name, weight in given.items():
+        is_number = isinstance(weight, Number) and not isinstance(weight, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
+        if not is_number or not 0 <= weight < inf:
+            raise ConfigError(
+                f"mix(loss_weights=...): the weight of {name!r} is {weight!r}; give a number of at "
+                "least 0"
+            )
+    return tuple((name, float(weight)) for name, weight in sorted(given.items()))
 
 
 def is_whole(share: object) -> bool:

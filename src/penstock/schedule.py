@@ -25,11 +25,13 @@ from .types import MAX_EXACT_FLOAT_INT, MAX_POSITION, Ints, Json
 Floats = npt.NDArray[np.float64]
 
 Interpolation: TypeAlias = Literal["step", "linear", "cosine"]
-CountedUnit: TypeAlias = Literal["samples", "tokens"]
+TokenUnit: TypeAlias = Literal["tokens", "loss_tokens"]
+CountedUnit: TypeAlias = Literal["samples", TokenUnit]
 RunUnit: TypeAlias = Literal[CountedUnit, "steps"]
 ScheduleUnit: TypeAlias = Literal[RunUnit, "fraction"]
 
 INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
+TOKEN_UNITS: tuple[TokenUnit, ...] = get_args(TokenUnit)
 COUNTED_UNITS: tuple[CountedUnit, ...] = get_args(CountedUnit)
 RUN_UNITS: tuple[RunUnit, ...] = get_args(RunUnit)
 UNITS: tuple[ScheduleUnit, ...] = get_args(ScheduleUnit)
@@ -59,8 +61,8 @@ class Schedule:
             number); or a mapping of step to one of these.
         interpolation: "step" (the weights of the earlier point), "linear" or "cosine"; or a list
             with one of them per interval between neighbouring points.
-        unit: unit of steps: "samples" of the mixture, "tokens", training "steps", or "fraction" of
-            a run that ends, from 0 to 1.
+        unit: unit of steps: "samples" of the mixture, "tokens", "loss_tokens" (those that carry
+            loss), training "steps", or "fraction" of a run that ends, from 0 to 1.
         start: name -> step before which the source has weight 0.
         stop: name -> step from which the source has weight 0.
 
@@ -158,7 +160,7 @@ class Schedule:
             until: step at which the window reaches the end.
             width: width of the window, as a share of all sources.
             sizes: size of each source, in rows. Default: equal sizes.
-            unit: unit of `until`: "samples", "tokens" or "steps".
+            unit: unit of `until`: "samples", "tokens", "loss_tokens" or "steps".
 
         Returns:
             The schedule, with linear interpolation.
@@ -286,6 +288,7 @@ class Schedule:
         lengths: Mapping[str, float],
         by_tokens: bool,
         drawn: tuple[int, int] | None = None,
+        weighed: Mapping[str, float] | None = None,
     ) -> Schedule:
         """Convert a schedule from tokens to samples.
 
@@ -296,14 +299,17 @@ class Schedule:
             by_tokens: whether the weights are shares of tokens, not of samples.
             drawn: the samples and the tokens that a run drew by other weights, if the schedule
                 begins behind them. Its later points lie that many tokens behind.
+            weighed: the means in the unit of the weights, if these count other tokens.
 
         >>> points = [(0, {"a": 1}), (1_000, {"a": 2})]
         >>> Schedule(points, unit="tokens").in_tokens({"a": 10.0}, by_tokens=False).points[1][0]
         100
         """
 
+        means = weighed or lengths
+
         def tokens_per_sample(step: int) -> float:
-            shares = {n: w / lengths[n] if by_tokens else w for n, w in self.weights(step).items()}
+            shares = {n: w / means[n] if by_tokens else w for n, w in self.weights(step).items()}
             return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
 
         knots = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
@@ -182,6 +182,62 @@ class CachesIntegers(Protocol):
     def cached_integers(
         self, key: Mapping[str, Json], make: Callable[[], Ints], /
     ) -> Sizes | None: ...
+
+
+LOSS_MASKS: Mapping[str, int] = {"loss_mask": 0, "labels": -100}
+"""Features that say which tokens carry loss, and the value of tokens that do not."""
+
+
+@dataclass(frozen=True)
+class LossCounts:
+    """The tokens of documents that carry loss by their masks: vectors with an entry a document.
+
+    - `count`: the number of such tokens after the first token of the document, which is not predicted.
+    - `first`: the index of the first of these; -1 without any.
+    - `lead`: true if the first token of the document carries loss too, once BOS precedes it.
+    - `masks`: the features of `LOSS_MASKS` that say so; a token carries loss if all of them do.
+    """
+
+    count: Ints
+    first: Ints
+    lead: Flags
+    masks: tuple[str, ...]
+
+    def take(self, rows: Ints) -> LossCounts:
+        """Return the counts of some documents."""
+        return replace(self, count=self.count[rows], first=self.first[rows], lead=self.lead[rows])
+
+    @staticmethod
+    def of(flags: Flags, bounds: Ints, masks: tuple[str, ...]) -> LossCounts:
+        """Return the counts of documents that lie end to end.
+
+        Args:
+            flags: true for each token that carries loss.
+            bounds: where each document begins, and where the last one ends.
+            masks: the features that say so.
+
+        >>> LossCounts.of(np.array([1, 0, 1, 0], bool), np.array([0, 3, 3, 4]), ()).count.tolist()
+        [1, 0, 0]
+        """
+        starts, stops = bounds[:-1], bounds[1:]
+        lead = np.zeros(len(starts), np.bool_)
+        lead[stops > starts] = flags[starts[stops > starts]]
+        places = np.flatnonzero(flags)
+        low = np.searchsorted(places, starts + lead)
+        count = (np.searchsorted(places, stops) - low).astype(np.int64)
+        first = np.full(len(starts), -1, np.int64)
+        first[count > 0] = places[low[count > 0]] - starts[count > 0]
+        return LossCounts(count, first, lead, masks)
+
+
+@runtime_checkable
+class HasLossCounts(Protocol):
+    """A source that knows how many tokens of each document carry loss, without reading documents.
+
+    `loss_counts` returns `None` if all tokens do. It raises `ConfigError` if only reading tells.
+    """
+
+    def loss_counts(self) -> LossCounts | None: ...
 
 
 @runtime_checkable
@@ -388,11 +444,23 @@ Transform: TypeAlias = Callable[..., Any]
 """A user's pure function: equal input gives equal output, in any thread, at every call."""
 
 
+class UntrainedRule(Protocol):
+    """Finds the documents without a token that carries loss in their rows.
+
+    - `is_untrained` looks at a document.
+    - `find_untrained` takes loss counts and lengths of documents.
+    """
+
+    def is_untrained(self, document: Any, /) -> bool: ...
+    def find_untrained(self, counts: LossCounts, lengths: Ints, /) -> Flags: ...
+
+
 @dataclass(frozen=True)
 class Sizer:
     """Size of a sample: a measured length, plus `extra`, rounded up to a `multiple`, at most `most`.
 
-    With `by_length` the size follows from the length of the sample, without reading it.
+    With `by_length` the size follows from the length of the sample, without reading it. Samples that
+    are `untrained` have the size 0, so no group holds them.
     """
 
     measure: Callable[[Any], int]
@@ -400,6 +468,7 @@ class Sizer:
     by_length: bool = True
     multiple: int = 1
     most: int | None = None
+    untrained: UntrainedRule | None = None
 
     def of(self, sample: Any) -> int:
         """Return the size of a sample.
@@ -407,6 +476,8 @@ class Sizer:
         Args:
             sample: the sample to measure.
         """
+        if self.untrained is not None and self.untrained.is_untrained(sample):
+            return 0
         size = -(-(int(self.measure(sample)) + self.extra) // self.multiple) * self.multiple
         return size if self.most is None else min(size, self.most)
 

@@ -155,6 +155,75 @@ def test_gradients_are_weighed_and_left_out_losses_have_none() -> None:
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
+def test_weights_of_a_dataset_are_those_of_its_sources_by_name(library: str) -> None:
+    array = convert(library)
+    inputs = {name: ps.from_sequence([name]) for name in "ab"}
+    nested = ps.mix(
+        {"x": ps.mix(inputs, loss_weights={"a": 0.5}), "y": inputs["a"], "z": inputs["b"]},
+        loss_weights={"x": 0.25, "y": 0},
+    )
+    assert dict(zip(nested.sources, nested.loss_weights, strict=True)) == {
+        "x/a": 0.125, "x/b": 0.25, "y": 0, "z": 1,
+    }  # fmt: skip
+    losses, ids = np.arange(1.0, 6, dtype=np.float32), np.array([0, 1, 2, 3, -1])
+    by_name = dict(zip(nested.sources, nested.loss_weights, strict=True))
+    found = weigh_losses(array(losses), array(ids), nested.loss_weights)
+    expected = weigh_losses(array(losses), array(ids), by_name, nested.sources)
+    assert np.asarray(found).tolist() == np.asarray(expected).tolist() == [0.125, 0.5, 0, 4, 0]
+    with pytest.raises(ps.ConfigError, match="3 weights for the 4 sources"):
+        weigh_losses(array(losses), array(ids), (1, 1, 1), nested.sources)
+    with pytest.raises(ps.ConfigError, match="weight of source 1 is -1"):
+        weigh_losses(array(losses), array(ids), (1, -1))
+
+
+def test_inputs_of_a_rule_have_loss_weights() -> None:
+    class Alternate:
+        def size(self, sizes: Any) -> int | None:
+            return None
+
+        def at(self, positions: Any) -> Any:
+            return positions % 2, positions // 2
+
+        def describe(self) -> str:
+            return "alternate"
+
+    inputs = {name: ps.from_sequence([name]).map(str) for name in "ab"}
+    inner = ps.mix(inputs, rule=Alternate(), loss_weights={"b": 0.5})
+    both = ps.mix({"x": inner, "y": inputs["a"]}, loss_weights={"x": 3}).batch(2)
+    names = [name.split("/")[0] for name in both.sources]
+    assert sorted(zip(names, both.loss_weights, strict=True)) == [("x", 1.5), ("x", 3), ("y", 1)]
+    assert inputs["a"].zip(inputs["b"]).loss_weights == (1, 1)
+
+
+def test_loss_weights_change_no_order_and_may_change_at_a_resume() -> None:
+    def make(weights: dict[str, float] | None) -> ps.Dataset:
+        inputs = {name: ps.from_sequence(range(40)).shuffle() for name in "ab"}
+        return ps.mix(inputs, {"a": 1, "b": 3}, seed=1, loss_weights=weights)
+
+    plain, weighed = make(None), make({"a": 2})
+    assert plain.loss_weights == (1, 1) and weighed.loss_weights == (2, 1)
+    assert list(plain[:100]) == list(weighed[:100])
+    assert plain.flow.description() == weighed.flow.description()
+    batches = iter(loader := ps.Loader(plain.batch(4)))
+    for _ in range(5):
+        next(batches)
+    resumed = ps.Loader(weighed.batch(4))
+    resumed.load_state_dict(loader.state_dict())
+    assert next(iter(resumed)).tolist() == next(batches).tolist()
+    assert weighed.shuffle_buffer(4).map(str).batch(2).loss_weights == (2, 1)
+    for wrong, message in (
+        ({"c": 1}, "names 'c'|names \\['c'\\]"),
+        ({"a": -1}, "the weight of 'a' is -1; give a number of at least 0"),
+        ({"a": float("nan")}, "the weight of 'a' is nan"),
+        ({"a": float("inf")}, "the weight of 'a' is inf"),
+        ({"a": "2"}, "the weight of 'a' is '2'"),
+        ({"a": True}, "the weight of 'a' is True"),
+    ):
+        with pytest.raises(ps.ConfigError, match=message):
+            make(wrong)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
 def test_tokens_of_batches_are_counted_in_every_library(library: str) -> None:
     array = convert(library)
     labels = np.array([[-100, 5, 6, -100], [-100, -100, 1, 2]])

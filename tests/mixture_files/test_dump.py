@@ -60,6 +60,18 @@ def test_stretches_of_one_source(data: Path) -> None:
     assert "pack:" in text and "one_source_per: global_step" in text
 
 
+def test_loss_weights(data: Path) -> None:
+    inputs, path = sources(data), data / "mixture.yaml"
+    inner = ps.mix({"code": inputs["code"]}, loss_weights={"code": 0.5})
+    ds = ps.mix({"in": inner, "text": inputs["text"]}, loss_weights={"in": 0.5, "text": 0})
+    assert round_trip(ds, path).count("loss_weight: ") == 3
+    assert ps.load(path).loss_weights == ds.loss_weights == (0.25, 0)
+    assert "loss_weight" not in round_trip(ps.mix({"text": inputs["text"]}), path)
+    path.write_text("sources: {a: {path: code, loss_weight: -1}}")
+    with pytest.raises(ps.ConfigError, match="sources.a.loss_weight: expected a number at least 0"):
+        ps.load(path)
+
+
 def test_round_trips(data: Path) -> None:
     path, inputs = data / "out/mixture.yaml", sources(data)
     (data / "out").mkdir()

@@ -74,6 +74,14 @@ def test_a_partition_is_a_nested_mixture(folder: Path) -> None:
     assert open_target(folder / "mixture.yaml").caps == {"web/other": 3}
 
 
+def test_a_partitioned_source_has_one_loss_weight(folder: Path) -> None:
+    ds = load(folder, "partition_by: lang, loss_weight: 0.5")
+    assert {*zip((name.split("/")[0] for name in ds.sources), ds.loss_weights, strict=True)} == {
+        ("web", 0.5),
+        ("book", 1.0),
+    }
+
+
 def test_weights_of_parts(folder: Path) -> None:
     weights = {"de": 3, "en": 1, "fr": 0, "null": 2}
     ds = load(

@@ -84,6 +84,7 @@ NEEDED: dict[Any, dict[str, Any]] = {
     "schedule": {"schedule": {"points": {0: {"a": 1, "b": 2}, 900: {"a": 2, "b": 2}}}},
     ("schedule.unit", "fraction"): {"horizon": {"samples": 30}},
     ("schedule.unit", "tokens"): _COUNTED,
+    **dict.fromkeys([("unit", "loss_tokens"), ("schedule.unit", "loss_tokens")], _COUNTED),
     ("schedule.unit", "steps"): {"batch": {"size": 3}},
     "tokenise": _TOKENS,
     "chat": {"chat": {"tokenizer": "t.json", "template": "chatml", "max_length": 40}},
@@ -208,6 +209,7 @@ PACK_VALUES: dict[str, st.SearchStrategy[Any]] = {
     "pad_to_multiple": st.integers(1, 4),
     "group_by": st.sampled_from(["__source__", "kind"]),
     "provenance": st.booleans(),
+    "untrained": st.sampled_from(["keep", "skip"]),
 }
 
 

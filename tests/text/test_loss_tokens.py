@@ -82,6 +82,7 @@ def make_rows(pick: Callable[..., Any]) -> ps.Dataset:
         if isinstance(token, dict) and "loss_mask" in options["features"]:
             token = {**token, "loss_mask": pick(0, 1)}
         options[name] = token
+    options["untrained"] = pick("keep", "skip")
     if form == "split":
         ds = ds.pack(13, **options)
     elif form == "windows":

@@ -286,8 +286,8 @@ def reduce_loss_tokens(count: Any, group: Any = None) -> int:
 def weigh_losses(
     losses: Any,
     source_ids: Any,
-    weights: Mapping[str, float],
-    sources: Sequence[str],
+    weights: Mapping[str, float] | Sequence[float],
+    sources: Sequence[str] = (),
     *,
     labels: Any = None,
     mask: Any = None,
@@ -301,8 +301,9 @@ def weigh_losses(
     Args:
         losses: loss of each token, as in `sum_by_source`.
         source_ids: the source of each token, as many as losses; -1 for padding.
-        weights: name -> loss weight; 1 for sources that are not named.
-        sources: name of each source, `ds.sources`.
+        weights: the weight of each source, `ds.loss_weights`, which `ps.mix(loss_weights=...)` and
+            mixture files give. Or name -> weight, with `sources`; 1 for sources that are not named.
+        sources: name of each source, `ds.sources`; only for weights by name.
         labels: labels of the losses; tokens whose label is `ignore` get 0.
         mask: true, or not 0, for tokens that count, as in `sum_by_source`.
         ignore: the label of tokens that carry no loss.
@@ -314,35 +315,56 @@ def weigh_losses(
         ConfigError: if a weight names no source, or is no number of at least 0; or if shapes differ.
 
     >>> ids = np.array([[0, 0, 1, -1]])
+    >>> weigh_losses(np.array([[1.0, 3.0, 5.0, 9.0]]), ids, (1, 0.5)).tolist()
+    [[1.0, 3.0, 2.5, 0.0]]
     >>> weigh_losses(np.array([[1.0, 3.0, 5.0, 9.0]]), ids, {"web": 0.5}, ("code", "web")).tolist()
     [[1.0, 3.0, 2.5, 0.0]]
     """
-    for name, weight in weights.items():
-        if name not in sources:
-            raise ConfigError(
-                f"weigh_losses: the weights name {name!r}, and the sources are "
-                f"{join_first(list(sources))}; give names of ds.sources"
-            )
-        if not weight >= 0 or math.isinf(weight):
-            raise ConfigError(
-                f"weigh_losses: the weight of {name!r} is {weight}; give a number of at least 0"
-            )
+    of_source = _list_weights(weights, sources)
     losses, ids, counted = _select(
         losses, source_ids, labels, mask, ignore=ignore, function="weigh_losses"
     )
     # One more weight makes the losses of unknown sources NaN instead of those of another source.
-    table = np.asarray([*(weights.get(name, 1.0) for name in sources), math.nan], np.float64)
-    known = (ids >= 0) & (ids < len(sources))
+    table = np.asarray([*of_source, math.nan], np.float64)
+    known = (ids >= 0) & (ids < len(of_source))
     if _library_of(losses) == "torch":
         torch: Any = import_module("torch")
         dtype = losses.dtype if losses.is_floating_point() else torch.get_default_dtype()
-        places = torch.where(known, ids, len(sources)).long()
+        places = torch.where(known, ids, len(of_source)).long()
         weight = torch.as_tensor(table, dtype=dtype, device=losses.device)[places]
         return torch.where(counted, losses, 0) * torch.where(counted, weight, 0)
     xp: Any = np if _library_of(losses) == "numpy" else import_module("jax.numpy")
     dtype = losses.dtype if losses.dtype.kind == "f" else xp.result_type(float)
-    weight = xp.asarray(table, dtype)[xp.where(known, ids, len(sources))]
+    weight = xp.asarray(table, dtype)[xp.where(known, ids, len(of_source))]
     return xp.where(counted, losses, 0) * xp.where(counted, weight, 0)
+
+
+def _list_weights(
+    weights: Mapping[str, float] | Sequence[float], sources: Sequence[str]
+) -> list[float]:
+    """Return the weight of each source."""
+    if isinstance(weights, Mapping):
+        for name in weights:
+            if name not in sources:
+                raise ConfigError(
+                    f"weigh_losses: the weights name {name!r}, and the sources are "
+                    f"{join_first(list(sources))}; give names of ds.sources"
+                )
+        listed = [weights.get(name, 1.0) for name in sources]
+    else:
+        listed = list(weights)
+        if sources and len(listed) != len(sources):
+            raise ConfigError(
+                f"weigh_losses: {len(listed)} weights for the {len(sources)} sources "
+                f"{join_first(list(sources))}; give ds.loss_weights of the dataset of the batch"
+            )
+    for number, weight in enumerate(listed):
+        if not weight >= 0 or math.isinf(weight):
+            name = repr(sources[number]) if sources else f"source {number}"
+            raise ConfigError(
+                f"weigh_losses: the weight of {name} is {weight}; give a number of at least 0"
+            )
+    return listed
 
 
 def _reduce(sums: Any, group: Any) -> npt.NDArray[np.float64]:

@@ -13,11 +13,11 @@ from ..arguments import join_first, suggest_names
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
 from ..engine.orders import parse_fraction
-from ..engine.steps.mean_lengths import mean_length
+from ..engine.steps.mean_lengths import mean_length, mean_loss_tokens
 from ..engine.steps.one_source import with_global_step
 from ..errors import ConfigError, NoTokensError
 from ..inputs import is_whole, mix, read, size_packed, use_fraction
-from ..schedule import Schedule, check_names
+from ..schedule import TOKEN_UNITS, CountedUnit, Schedule, check_names
 from ..text import Chat, Tokenise
 from ..text.chat import MarkDropped, can_drop, remove_dropped
 from ..types import Ints, Sizer
@@ -211,7 +211,7 @@ def _expand_partition(
         known = suggest_names(unknown[0], names) or f"; there are {join_first(names)}"
         raise ConfigError(f"mix.max_epochs names {join_first(unknown)}{known}")
     one = replace(partition, weights=None, temperature=None, max_epochs=None)
-    unshared = dict.fromkeys((*SHARE_KEYS, "max_epochs", "start", "stop", "group"))
+    unshared = dict.fromkeys((*SHARE_KEYS, "max_epochs", "loss_weight", "start", "stop", "group"))
     parts = tuple(
         replace(
             source,
@@ -265,9 +265,9 @@ def _build_mixture(model: MixtureFile, shared: _SharedResources, above: str = ""
     try:
         return _mix_sources(model, shared, above)
     except NoTokensError as error:
-        if model.unit == "tokens":
+        if model.unit in TOKEN_UNITS:
             raise _no_tokens("unit", above + error.name, "unit: samples") from error
-        counted = "schedule" if model.schedule and model.schedule.unit == "tokens" else "tokens"
+        counted = "schedule" if model.schedule and model.schedule.unit in TOKEN_UNITS else "tokens"
         in_samples = "schedule: {unit: samples}" if counted == "schedule" else "weight: N"
         raise _no_tokens(counted, above + error.name, in_samples) from error
 
@@ -285,6 +285,7 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
             "are no number of rows; add 'unit: tokens', or give weights"
         )
     weights = _build_weights(model, datasets, shared.sizer)
+    units = {model.unit, weights.unit if isinstance(weights, Schedule) else None}
     return mix(
         datasets,
         weights,
@@ -294,8 +295,13 @@ def _mix_sources(model: MixtureFile, shared: _SharedResources, above: str) -> Da
         unit=model.unit or "samples",
         max_epochs=caps if caps_by_source else model.max_epochs,
         temperature=model.temperature if weights is None else None,
-        packed=shared.pack,
+        packed=None if "loss_tokens" in units and "tokens" not in units else shared.pack,
         one_source_per=model.one_source_per or 1,
+        loss_weights={
+            source.name: source.loss_weight
+            for source in model.sources
+            if source.loss_weight is not None
+        },
     )
 
 
@@ -333,10 +339,9 @@ def _compute_relative_weights(
     if model.temperature is None:
         return model.own_weights()
     sizes = [len(datasets[name]) for name in model.names]
-    by_tokens = model.unit == "tokens"
     lengths = (
-        [mean_length(name, datasets[name].flow, sizer=sizer) for name in model.names]
-        if by_tokens
+        [_measure_mean(name, datasets[name], model.unit, sizer) for name in model.names]
+        if model.unit in TOKEN_UNITS
         else None
     )
     return compute_temperature_weights(model.names, sizes, model.temperature, lengths)
@@ -531,12 +536,20 @@ def _compute_amount(
     """
     if source.tokens is None and source.epochs is None:
         return None
-    by_tokens = model.unit == "tokens"
     if source.epochs is not None:
-        rows = float(Fraction(str(source.epochs)) * len(ds))
-        return rows * mean_length(source.name, ds.flow, sizer=sizer) if by_tokens else rows
-    tokens = float(source.tokens or 0)
-    return tokens if by_tokens else tokens / mean_length(source.name, ds.flow, sizer=sizer)
+        samples = float(Fraction(str(source.epochs)) * len(ds))
+    elif model.unit == "tokens":
+        return float(source.tokens or 0)
+    else:
+        samples = float(source.tokens or 0) / mean_length(source.name, ds.flow, sizer=sizer)
+    return samples * _measure_mean(source.name, ds, model.unit, sizer)
+
+
+def _measure_mean(name: str, ds: Dataset, unit: CountedUnit | None, sizer: Sizer | None) -> float:
+    """Return the mean size of a sample of a source, in the unit of the mixture."""
+    if unit == "tokens":
+        return mean_length(name, ds.flow, sizer=sizer)
+    return mean_loss_tokens(name, ds.flow) if unit == "loss_tokens" else 1.0
 
 
 def build_schedule(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from math import ceil
 
 import numpy as np
 
 from ..dataset import Dataset
-from ..engine.steps.mean_lengths import mean_length
+from ..engine.steps.group import find_pack
+from ..engine.steps.mean_lengths import mean_length, mean_loss_tokens
+from ..engine.steps.packed import top_pack
 from ..engine.steps.seek import Metered
+from ..engine.steps.tokens import Lengths
 from ..errors import ConfigError
 from ..types import MAX_POSITION, Sizer
 from .model import MixtureFile
@@ -19,7 +22,7 @@ from .model import MixtureFile
 def limit_samples(model: MixtureFile, mixture: Dataset) -> Dataset:
     """Limit the mixture to the horizon, if the horizon counts its samples.
 
-    That is the case for samples, for epochs, and for tokens that are not packed.
+    That is the case for samples, for epochs, and for tokens, with or without loss, that are not packed.
     """
     unit, number = model.horizon or ("steps", 0)
     if unit == "samples":
@@ -28,6 +31,8 @@ def limit_samples(model: MixtureFile, mixture: Dataset) -> Dataset:
         return _limit_dataset(mixture, count_pass_samples(model, [mixture]))
     if unit == "tokens" and not model.pack:
         return _limit_dataset(mixture, count_token_samples(mixture, int(number)))
+    if unit == "loss_tokens" and not model.pack:
+        return _limit_dataset(mixture, count_loss_samples(mixture, int(number)))
     return mixture
 
 
@@ -43,7 +48,12 @@ def count_pass_samples(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
 
 def limit_rows(model: MixtureFile, rows: Dataset) -> Dataset:
     """Limit the rows to be batched, if the horizon counts steps or packed tokens."""
-    steps = count_steps(model)
+    unit, number = model.horizon or ("", 0)
+    if unit == "loss_tokens" and model.pack:
+        count = _count_loss_rows(rows, int(number))
+        steps = _find_first(lambda step: model.row_at(step) >= count, None)
+    else:
+        steps = count_steps(model)
     return rows if steps is None else _limit_dataset(rows, model.row_at(steps))
 
 
@@ -62,15 +72,49 @@ def count_token_samples(mixture: Dataset, tokens: int, sizer: Sizer | None = Non
     """
     if not mixture.flow.lengths_known:
         return ceil(tokens / mean_length("the mixture", mixture.flow, sizer=sizer))
-    lengths = mixture.compiled.builder.lengths.count_by(sizer)
+    return _find_tokens(mixture, mixture.compiled.builder.lengths.count_by(sizer), tokens)
+
+
+def count_loss_samples(mixture: Dataset, tokens: int) -> int:
+    """Return the number of samples of a mixture that hold `tokens` tokens that carry loss.
+
+    Raises:
+        ConfigError: The lengths or the masks of the samples are not known.
+    """
+    mean_loss_tokens("the mixture", mixture.flow, call="horizon: loss_tokens")
+    return _find_tokens(mixture, mixture.compiled.builder.loss_lengths, tokens)
+
+
+def _find_tokens(mixture: Dataset, lengths: Lengths, tokens: int) -> int:
+    """Return the number of samples that hold so many tokens; all of a pass if it has fewer."""
     tokens_in = Metered(mixture.compiled.op, lengths).tokens
+    return _find_first(lambda samples: tokens_in(samples) >= tokens, mixture.plan.size)
+
+
+def _count_loss_rows(rows: Dataset, tokens: int) -> int:
+    """Return the number of rows up to the one that completes so many tokens that carry loss.
+
+    They are counted in whole documents; a document counts in the row in which it ends.
+    """
+    pack = None if rows.flow.reason_not_indexed is not None else top_pack(rows.compiled.op)
+    below = find_pack(rows.flow)
+    if pack is None or below is None:
+        raise ConfigError(
+            "horizon: loss_tokens of packed rows are known if the lengths of the documents are, and "
+            "one pack is above all mixtures; count steps or tokens instead"
+        )
+    documents = count_loss_samples(Dataset(below.input), tokens)
+    return _find_first(lambda row: pack.drawn(row) >= documents, rows.plan.size)
+
+
+def _find_first(reaches: Callable[[int], bool], size: int | None) -> int:
+    """Return the smallest number from 1 on that reaches something; at most `size`."""
     low, high = 0, 1
-    size = mixture.plan.size
-    while tokens_in(high) < tokens and (size is None or high < size):
+    while not reaches(high) and (size is None or high < size):
         low, high = high, high * 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if tokens_in(middle) < tokens else (low, middle)
+        low, high = (low, middle) if reaches(middle) else (middle, high)
     return high
 
 

@@ -14,10 +14,10 @@ from typing import Any, get_args
 from ..dataset import SPLITS
 from ..engine.mixing import STOPS
 from ..engine.orders import parse_fraction
-from ..engine.packing import METHODS, OVERFLOWS
+from ..engine.packing import METHODS, OVERFLOWS, UNTRAINED
 from ..errors import ConfigError
 from ..inputs import is_whole
-from ..schedule import INTERPOLATIONS, RUN_UNITS, UNITS
+from ..schedule import COUNTED_UNITS, INTERPOLATIONS, RUN_UNITS, UNITS
 from ..sources.paths import ALL_FORMATS, TOKEN_TYPES
 from ..stores.limits import BATCH as BATCH_SIZE
 from ..stores.limits import NUMBER, RANKS
@@ -442,6 +442,11 @@ PACK_SECTION = Section(
         SectionKey(
             "provenance", FlagKind(), "Add the source of each token to rows (default: false)."
         ),
+        SectionKey(
+            "untrained",
+            TextKind(UNTRAINED),
+            "Documents in which no token carries loss, by their masks (default: keep).",
+        ),
     ),
     needed=("length",),
 )
@@ -671,6 +676,11 @@ SOURCE_SECTION = Section(
             "Maximum number of passes; then the other sources share its weight.",
         ),
         SectionKey(
+            "loss_weight",
+            NumberKind(least=0),
+            "Weight of its losses, which the training loop applies (default: 1).",
+        ),
+        SectionKey(
             "start",
             NONNEGATIVE_COUNT,
             "Position in the run at which the source begins, in the unit of the schedule.",
@@ -692,7 +702,7 @@ _INNER_KEYS = (
         "Neighbouring samples, or packed rows, of one source (default: 1); or global_step.",
     ),
     SectionKey("stop", TextKind(STOPS), "End of a pass (default: restart, an endless pass)."),
-    SectionKey("unit", TextKind(("samples", "tokens")), "Unit of the weights (default: samples)."),
+    SectionKey("unit", TextKind(COUNTED_UNITS), "Unit of the weights (default: samples)."),
     SectionKey(
         "temperature", NumberKind(above=0), "Derive weights from sizes: rows ** (1 / temperature)."
     ),

@@ -21,6 +21,7 @@ from ..engine.orders import Portion, parse_fraction
 from ..engine.steps.token_dtypes import said_of
 from ..errors import ConfigError, PenstockError, StorageError, convert_storage_errors
 from ..inputs import is_whole, key_of_fraction
+from ..schedule import TOKEN_UNITS
 from ..sources import lists_own_files
 from ..sources.folders import find_split
 from ..sources.kinds import describe_column_types
@@ -156,9 +157,9 @@ class _MixtureLinter:
         self.check_amounts(model, at)
         samples = run[1] * share if run and run[0] == "samples" else None
         shares = self.known_shares(model, at, samples)
-        if run is not None and samples is None and not at and model.unit != "tokens":
+        if run is not None and samples is None and not at and model.unit not in TOKEN_UNITS:
             node = model.marks["horizon"]
-            message = "the horizon counts tokens, the weights count samples: epochs over the run were not checked"
+            message = f"the horizon counts {run[0]}, the weights count samples: epochs over the run were not checked"
             self.notes.problems.append(Problem(node.file, node.line, "horizon", "note", message))
         weighted = any(source.weight is not None for source in model.sources)
         for source in model.sources:
@@ -250,7 +251,7 @@ class _MixtureLinter:
         self, model: MixtureFile, at: str, samples: float | None
     ) -> Mapping[str, float] | None:
         """Return the share of each source over the run, if it is known without reading data."""
-        if model.unit == "tokens" or model.temperature is not None:
+        if model.unit in TOKEN_UNITS or model.temperature is not None:
             return None
         if any(source.tokens or source.epochs for source in model.sources):
             return None
@@ -570,17 +571,17 @@ class _MixtureLinter:
                 inner_at = f"{at}sources.{source.name}.mixture."
                 inner_name = self.check_token_counts(inner, inner_at, f"{name}/", inherited)
                 if inner_name is not None:
-                    lacking[inner_name if inner.unit == "tokens" else name] = source
+                    lacking[inner_name if inner.unit in TOKEN_UNITS else name] = source
             elif name in self.without_tokens and source.encoding(model) is None:
                 lacking[name] = source
         name = next(iter(lacking), None)
-        if name is None or (model.unit == "tokens" and inherits):
+        if name is None or (model.unit in TOKEN_UNITS and inherits):
             return name
         amounts = [each for each, source in lacking.items() if source.tokens is not None]
         node = model.marks[""]
-        if model.unit == "tokens":
+        if model.unit in TOKEN_UNITS:
             key, in_samples = "unit", "unit: samples"
-        elif model.schedule and model.schedule.unit == "tokens":
+        elif model.schedule and model.schedule.unit in TOKEN_UNITS:
             key, in_samples = "schedule", "schedule: {unit: samples}"
         elif amounts:
             name, in_samples = amounts[0], "weight: N"
@@ -730,7 +731,7 @@ class _MixtureLinter:
         leaves = [source for _, source in model.iter_sources()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]
         reads = (
-            model.unit == "tokens"
+            model.unit in TOKEN_UNITS
             or model.pack
             or collect_tokenizers(model)
             or any(split.column for split in splits)
@@ -840,11 +841,11 @@ def _counts_tokens(source: SourceEntry, model: MixtureFile) -> bool:
     """Return whether a load measures the tokens of some samples of a source."""
     encoding = source.encoding(model)
     return (
-        model.unit == "tokens"
+        model.unit in TOKEN_UNITS
         or source.tokens is not None
-        or (model.schedule is not None and model.schedule.unit == "tokens")
+        or (model.schedule is not None and model.schedule.unit in TOKEN_UNITS)
         or (isinstance(encoding, Tokenising) and encoding.counted)
-        or (model.horizon is not None and model.horizon[0] == "tokens" and not source.zero)
+        or (model.horizon is not None and model.horizon[0] in TOKEN_UNITS and not source.zero)
     )
 
 

@@ -189,6 +189,7 @@ class SourceEntry:
     tokens: float | None = None
     epochs: float | None = None
     max_epochs: float | None = None
+    loss_weight: float | None = None
     start: int | None = None
     stop: int | None = None
     marks: Mapping[str, MixtureNode] = field(
@@ -468,7 +469,7 @@ class MixtureFile:
         """Return a position of the run in steps, rows or tokens."""
         if until.unit == "percent":
             return self._border_at(Fraction(repr(until.number)) / 100)
-        if until.unit not in ("steps", self.unit_of_run):
+        if until.unit == "loss_tokens" or until.unit not in ("steps", self.unit_of_run):
             raise ConfigError(
                 f"a stage ends at {until.unit}, and steps that change are counted in steps or "
                 f"{self.unit_of_run}: use one of them"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import cast
 
 from ..errors import ConfigError
 from ..schedule import Interpolation, Schedule, ScheduleUnit
@@ -86,9 +87,9 @@ def compute_stage_ends(
     }
     units = {unit for unit, _ in counted.values()} or {unit}
     if len(units) > 1:
-        raise ConfigError("some stages end at samples, others at tokens: use one unit")
+        raise ConfigError(f"stages end at {' and at '.join(sorted(units))}: use one unit")
     ends = [None if position is None else counted[position][1] for position in places]
-    unit = "tokens" if units == {"tokens"} else "samples"
+    unit = cast("ScheduleUnit", next(iter(units)))
     if any(
         start is None or (end is not None and end <= start)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)

@@ -196,6 +196,7 @@ def _describe_mixture(
     for name, child in zip(node.names, node.inputs, strict=True):
         settings: dict[str, Any] = {"weight": shares.get(name), "max_epochs": caps.get(name)}
         settings |= {"start": start.get(name), "stop": stop.get(name)}
+        settings["loss_weight"] = dict(node.loss_weights).get(name)
         sources.append(
             SourceEntry(
                 name,

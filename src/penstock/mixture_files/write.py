@@ -31,7 +31,8 @@ PlainTree = dict[str, Any]
 
 _PLAIN_KEYS = ("seed", "block_size", "one_source_per", "stop", "unit", "temperature", "max_epochs")
 _SOURCE_KEYS = (
-    "format", "lengths", "dtype", "eos", "label", "group", "weight", "tokens", "epochs", "max_epochs", "start", "stop"
+    "format", "lengths", "dtype", "eos", "label", "group", "weight", "tokens", "epochs", "max_epochs", "loss_weight",
+    "start", "stop"
 )  # fmt: skip
 
 

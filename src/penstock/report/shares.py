@@ -312,4 +312,10 @@ def packing(packed_shares: PackedShares) -> str:
     stored = (
         f"; the sources store their tokens as {said_of(packed_shares.stored)}" if differ else ""
     )
-    return f"{amount}{packed_shares.fill:.2%} full, {packed_shares.split:.2%} of the documents split{lost}{stored}"
+    untrained = "".join(
+        f", {share:.2%} of {name!r} without a token to train on"
+        for name, share in packed_shares.untrained.items()
+        if share
+    )
+    split = f"{packed_shares.split:.2%} of the documents split"
+    return f"{amount}{packed_shares.fill:.2%} full, {split}{lost}{untrained}{stored}"

@@ -45,6 +45,7 @@ from .chain import (
 from .custom_format import Format, open_custom
 from .kinds import SeenColumnTypes, is_compatible_type
 from .lines import Offsets
+from .loss_counts import find_loss_counts
 from .lru import LRUCache, SharedCaches
 from .memory import Iterable, Memory, Tokens
 from .names import choose_source_name
@@ -314,6 +315,7 @@ def _open_own_format(
         lengths=find_lengths,
         column=column,
         counts=counts,
+        loss_counts=partial(find_loss_counts, files, name, cache, texts=counts is not None),
         list_companions=COMPANIONS.get(format_name),
     )
     if where is None:

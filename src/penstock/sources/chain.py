@@ -15,7 +15,7 @@ from ..engine.base.spans import DocumentSpans, SpanSource, join_spans
 from ..errors import ConfigError, make_memory_error
 from ..stores import ByteRange, CompositeStore, is_remote, storage
 from ..stores.storage import Stat
-from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
+from ..types import DataLocation, Digest, Ints, Json, LossCounts, Sizes, Source
 from . import file_versions
 from .block import ColumnarFile, join_read_rows
 from .cached_integers import load_or_make_integers
@@ -262,6 +262,7 @@ class JoinedFiles:
         lengths: Computes the lengths of all rows on first use; `None` if they are unknown.
         column: Column whose lengths `lengths` returns.
         counts: Token counter whose counts `lengths` returns.
+        loss_counts: Adds up the loss masks of all rows on first use; `None` if all tokens carry loss.
         list_companions: Lists the files beside or above a part that describe its rows.
         selection: Identifies the rows if the parts hold more; facts about the rows are cached by it.
         is_custom: A function of the user opens the parts. It may change, or read other files, so no
@@ -292,6 +293,7 @@ class JoinedFiles:
         lengths: Callable[[], Sizes] | None = None,
         column: str | None = None,
         counts: TokenCounter | None = None,
+        loss_counts: Callable[[], LossCounts | None] | None = None,
         list_companions: Callable[[Path], Iterable[Path]] | None = None,
         selection: str = "",
         is_custom: bool = False,
@@ -305,6 +307,7 @@ class JoinedFiles:
         self.reopen: Callable[..., Source] | None = None
         self._find_lengths, self.column, self.counts = lengths, column, counts
         self._lengths: Sizes | None = None
+        self._find_loss_counts, self._loss_counts = loss_counts, None
         self.format = format
         self.files = files
         self._columns = outline.columns
@@ -499,6 +502,19 @@ class JoinedFiles:
         if self._lengths is None and self._find_lengths is not None:
             self._lengths = self._find_lengths()
         return self._lengths
+
+    def loss_counts(self) -> LossCounts | None:
+        """Return how many tokens of each row carry loss, by the columns of masks.
+
+        The first call adds them up, and stores them beside the files or in the cache. `None` if all
+        tokens do: files without masks, and texts whose tokens a counter counts.
+
+        Raises:
+            ConfigError: The format has no columns, so only reading the rows tells.
+        """
+        if self._loss_counts is None and self._find_loss_counts is not None:
+            self._loss_counts = self._find_loss_counts()
+        return self._loss_counts
 
     cached_integers = load_or_make_integers
 

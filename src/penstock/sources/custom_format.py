@@ -10,9 +10,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..errors import ConfigError
-from ..types import Ints, Sizes
+from ..types import Ints, LossCounts, Sizes
 from .chain import JoinedFiles, outline_files
 from .folders import find_dataset_files
+from .loss_counts import join_loss_counts
 from .memory import Memory
 from .names import choose_source_name
 from .paths import FindDatasetFiles, find
@@ -47,6 +48,10 @@ class CustomFile:
     def lengths(self) -> Sizes | None:
         """Return the sizes of all rows, or `None` if the file does not know them."""
         return self._rows.lengths()
+
+    def loss_counts(self) -> LossCounts | None:
+        """Return how many tokens of each row carry loss, by its masks; read all rows once."""
+        return self._rows.loss_counts()
 
 
 def open_custom(
@@ -92,12 +97,23 @@ def open_custom(
         paths=found_paths,
         cache=cache,
         lengths=lengths,
+        loss_counts=partial(_join_loss_counts, opened),
         is_custom=True,
     )
 
 
 def _concatenate_lengths(files: Sequence[CustomFile]) -> Ints:
     return np.concatenate([lengths[:] for file in files if (lengths := file.lengths()) is not None])
+
+
+def _join_loss_counts(files: Sequence[CustomFile]) -> LossCounts | None:
+    parts = [file.loss_counts() for file in files]
+    known = [part for part in parts if part is not None]
+    if known and len(known) < len(parts):
+        raise ConfigError(
+            "some files have loss masks and others have none; give all documents of a source masks"
+        )
+    return join_loss_counts(known) if known else None
 
 
 def _get_format_name(format: Format) -> str:

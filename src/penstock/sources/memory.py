@@ -19,7 +19,7 @@ from ..engine.base.progress import Progress
 from ..engine.base.sizes import OffsetLengths
 from ..engine.base.spans import DocumentSpans
 from ..errors import ConfigError, DataError
-from ..types import Digest, Ints, Json, Sizes
+from ..types import Digest, Ints, Json, LossCounts, Sizes
 from .cached_integers import VersionedLengths, load_or_make_integers
 from .chain import compute_offsets, read_by_part
 from .digests import copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
@@ -30,6 +30,7 @@ from .hub import (
     make_stored_row_reader,
     requires_single_rows,
 )
+from .loss_counts import iter_chunks_of, measure_loss_counts
 from .rows import build_rows
 from .unify import SchemaConverter
 
@@ -90,6 +91,7 @@ class Memory:
         self._rows = len(seq)
         self._digest: Digest | None = None
         self._sample: Digest | None = None
+        self._loss: tuple[LossCounts | None] | None = None
 
     def __len__(self) -> int:
         return self._rows
@@ -143,6 +145,16 @@ class Memory:
                 where=_get_qualified_name(self._seq),
             )
         return lengths.astype(np.int64, copy=False)
+
+    def loss_counts(self) -> LossCounts | None:
+        """Return how many tokens of each sample carry loss, by its masks; read all samples once.
+
+        `None` if samples have no masks.
+        """
+        if self._loss is None:
+            chunks = iter_chunks_of(self.read, len(self))
+            self._loss = (measure_loss_counts(chunks, _get_qualified_name(self._seq)),)
+        return self._loss[0]
 
     cached_integers = load_or_make_integers
 
@@ -328,6 +340,9 @@ class Tokens:
     def lengths(self) -> Sizes:
         """Return the number of tokens of every document, computed from the offsets."""
         return OffsetLengths(self._offsets)
+
+    def loss_counts(self) -> None:
+        """Return `None`: all tokens carry loss."""
 
     def token_dtype(self) -> np.dtype[Any]:
         """Return the dtype of the tokens."""

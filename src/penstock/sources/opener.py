@@ -25,11 +25,12 @@ from .columnar import Arrow, Parquet
 from .derived_files import Kind
 from .kinds import SeenColumnTypes, TypedFile, require_compatible_types
 from .lines import Offsets
+from .loss_counts import list_mask_columns, load_loss_counts
 from .lru import SharedCaches
 from .mds_index import find_indexes
 from .paths import TABLE_FORMATS
 from .single_column import SingleColumn
-from .sizes import load_lengths
+from .sizes import ColumnFile, load_lengths
 from .tokens import TokenIdOptions, list_companions, open_tokens
 
 _LOCAL_FORMATS = ("arrow", "array_record", "hdf5")  # formats whose readers need local files
@@ -109,6 +110,9 @@ class Opener(NamedTuple):
                 self.kind,
                 COMPANIONS.get(self.kind),
             )
+        if isinstance(self.measured, str) and isinstance(file, ColumnFile):
+            if masks := list_mask_columns(file):
+                load_loss_counts(file, masks, self.cache, self.rebuild)
 
     def __call__(self, path: Path, offsets: Offsets | None = None) -> IndexedFile:
         if offsets is not None or is_remote(path) or not path.is_file():

@@ -25,7 +25,7 @@ from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
 from ..errors import ConfigError, DataError
 from ..stores.storage import Stat
-from ..types import DataLocation, Digest, Ints, Json, Sizes, Source
+from ..types import DataLocation, Digest, Ints, Json, LossCounts, Sizes, Source
 from . import derived_files
 from .cached_integers import load_or_make_integers
 from .chain import (
@@ -140,6 +140,11 @@ class SelectedRows:
         """Return the sizes of these rows, or `None` if those of the files are unknown."""
         lengths = self.chain.lengths()
         return None if lengths is None else lengths[self.rows]
+
+    def loss_counts(self) -> LossCounts | None:
+        """Return how many tokens of each of these rows carry loss, as those of the files."""
+        counts = self.chain.loss_counts()
+        return None if counts is None else counts.take(self.rows)
 
     cached_integers = load_or_make_integers
 

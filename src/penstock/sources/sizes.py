@@ -104,28 +104,39 @@ def load_lengths(
             suffix += f"-{hashlib.blake2b(column.encode(), digest_size=6).hexdigest()}"
         count = partial(_count_list_elements, file, column)
         lengths.append(
-            _load_or_count_lengths(file, file.path, suffix, count, cache, rebuild)
-            if file.slow
-            else count()
+            load_integers(file, file.path, suffix, count, cache, rebuild) if file.slow else count()
         )
     return np.concatenate(lengths)
 
 
-def _load_or_count_lengths(
-    file: IndexedFile,
+def load_integers(
+    file: IndexedFile | ColumnFile,
     path: Path,
     name: str,
     count: Callable[[], Ints],
     cache: str | Path | None,
     rebuild: bool,
+    width: int = 1,
 ) -> Ints:
+    """Return `width` integers for each row of a file, from a derived file that is made once.
+
+    Args:
+        file: The file.
+        path: Its path.
+        name: Identifies the integers among those of the file.
+        count: Makes them.
+        cache: Cache folder; by default they lie beside the file.
+        rebuild: Make them again.
+        width: Integers a row.
+    """
+
     def make() -> tuple[int, bytes]:
         return len(file), count().astype("<i8").tobytes()
 
     counts = derived_files.place_index(Kind.LENGTHS, path, f"lengths-{name}", cache)
     target = derived_files.ensure(counts, make, rebuild=rebuild)
     rows, body = derived_files.read_body(target, Kind.LENGTHS, path, require_current=True)
-    if rows != len(file):
+    if rows != len(file) or len(body) != 8 * width * rows:
         raise derived_files.make_damage_error(target, path)
     return np.frombuffer(body, "<i8").astype(np.int64)
 
@@ -181,7 +192,7 @@ def _count_file_tokens(
 
     if not tokens.lasting:
         return count()
-    return _load_or_count_lengths(
+    return load_integers(
         file,
         path,
         hashlib.blake2b(f"{reading} {tokens.counted}".encode(), digest_size=8).hexdigest(),

@@ -7,8 +7,8 @@ is ignored, exactly as `CausalLM` makes labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +26,7 @@ from ..engine.steps.function_step import format_function
 from ..engine.steps.map import keeps_token_counts
 from ..engine.steps.packed import packs_of, top_pack
 from ..engine.steps.step import Step, iter_steps
+from ..engine.streams.function_call import Leaf
 from ..errors import ConfigError, DataError
 from ..types import FileSource, Flags, Ints, Source
 from .causal_lm import CausalLM
@@ -61,7 +62,7 @@ class LossTokens:
             raise make_unknown_error("rows are packed below a mixture, a zip or another pack")
         if self._pack is None and not tail_of(root).rows.lengths_known:
             raise make_unknown_error("the lengths of the samples are not known")
-        self._masks = dict[int, _Masks | None]()  # by source, opened at first use
+        self._masks = DocumentMasks(self._sources, self._packing, self._ignore)
 
     def count_steps(self, log: StepLog, steps: range) -> int:
         """Return the number of tokens that carry loss in some global steps, over all ranks.
@@ -90,7 +91,9 @@ class LossTokens:
         counts = np.zeros(len(located.leaf), np.int64)
         for source in np.unique(located.leaf).tolist():
             mine = np.flatnonzero(located.leaf == source)
-            counts[mine] = self._count(source, located.index[mine], starts[mine], stops[mine])
+            index, begin, end = located.index[mine], starts[mine], stops[mine]
+            known = self._masks.count(source, index, begin, end)
+            counts[mine] = np.maximum(end - begin - 1, 0) if known is None else known
         if HOLE in located.marks:  # masked documents are padding
             counts[located.marks[HOLE] != 0] = 0
         return np.diff(compute_bounds(counts)[located.firsts()])
@@ -103,13 +106,36 @@ class LossTokens:
         node = self._pack.node
         return rows.marks[node], np.minimum(rows.marks[~node], self._pack.unpadded.of(rows))
 
-    def _count(self, source: int, index: Ints, starts: Ints, stops: Ints) -> Ints:
-        """Return the tokens that carry loss in parts of documents of one source."""
+
+class DocumentMasks:
+    """Counts the tokens that carry loss in parts of documents, from their masks alone.
+
+    Args:
+        sources: the sources.
+        packing: the function that builds rows; None for batches of whole documents.
+        ignore: the label of tokens that carry no loss.
+    """
+
+    def __init__(
+        self, sources: Sequence[Leaf], packing: Packing | None, ignore: int = _IGNORED
+    ) -> None:
+        self._sources, self._packing, self._ignore = sources, packing, ignore
+        self._masks = dict[int, _Masks | None]()  # by source, opened at first use
+
+    def count(self, source: int, index: Ints, starts: Ints, stops: Ints) -> Ints | None:
+        """Return the tokens that carry loss in parts of documents; None if they have no masks.
+
+        Args:
+            source: the number of the source.
+            index: its documents.
+            starts: the first token of each part, counted with BOS.
+            stops: the end of each part.
+        """
         if source not in self._masks:
             opened = cast("Source", self._sources[source].source)
             self._masks[source] = _open_masks(opened, self._packing)
         if (masks := self._masks[source]) is None:
-            return np.maximum(stops - starts - 1, 0)
+            return None
         documents, numbers = np.unique(index, return_inverse=True)
         counts, order = np.zeros(len(index), np.int64), np.argsort(numbers, kind="stable")
         for low in range(0, len(documents), _DOCUMENTS):
@@ -216,6 +242,40 @@ def _find_packing(root: Step) -> Packing | None:
             if isinstance(fn, Packing | PackedBatches):
                 return fn if isinstance(fn, Packing) else fn.packing
     return None
+
+
+def measure_untrained(compiled: Compiled) -> dict[str, float]:
+    """Return the share of untrained documents of each source with masks, in a window of packed rows.
+
+    The window is the one of `plan.packing()`. If such documents are left out, it is the first
+    documents of the pass.
+
+    Args:
+        compiled: a tree that packs by known lengths.
+    """
+    packs, packing = packs_of(compiled.op), _find_packing(compiled.flow)
+    if not packs or packing is None:
+        return {}
+    pack = packs[0]
+    sources: Sequence[Leaf] = compiled.builder.leaves
+    if packing.untrained == "skip":
+        size = pack.input.size
+        rows = pack.input.locate(np.arange(_DOCUMENTS if size is None else min(size, _DOCUMENTS)))
+        sizer = replace(packing.sizer, multiple=1, most=packing.length if pack.truncates else None)
+        stops = compiled.builder.lengths.count_by(sizer).of(rows)
+    else:
+        rows = pack.sampled()
+        stops = pack.unpadded.of(rows)
+        if pack.truncates:
+            stops = np.minimum(stops, rows.marks.get(~pack.node, stops))
+    begun = rows.marks[pack.node] == 0 if pack.node in rows.marks else np.ones_like(stops, np.bool_)
+    masks, shares = DocumentMasks(sources, packing), dict[str, float]()
+    for source in map(int, np.unique(rows.leaf)):
+        mine = np.flatnonzero((rows.leaf == source) & begun)
+        counts = masks.count(source, rows.index[mine], np.zeros_like(mine), stops[mine])
+        if counts is not None and len(mine):
+            shares[sources[source].name] = int((counts == 0).sum()) / len(mine)
+    return shares
 
 
 def _rows_of_step(log: StepLog, step: int) -> Ints:

@@ -125,6 +125,84 @@ def test_predicted_figures_are_those_of_a_run() -> None:
             assert shares.cut > 0 and told.crop > 0
 
 
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("best_fit", {"overflow": "crop"}),
+        ("best_fit", {"overflow": "crop", "bos": 1, "eos": 2, "pad_to_multiple": 4}),
+        ("best_fit", {"overflow": "split", "long": "truncate"}),
+        ("best_fit", {"overflow": "never", "long": "truncate", "eos": 2}),
+        ("first_fit", {"long": "truncate", "pad_to_multiple": 8}),
+        ("concat_split", {}),
+    ],
+)
+def test_a_run_counts_the_tokens_that_its_plan_crops(method: Any, options: Any) -> None:
+    names = {"a": draw_sizes(60, 1.0, 300), "b": draw_sizes(200, 1.5, 200)}
+    sources = {name: store(sizes, name).shuffle(seed=1) for name, sizes in names.items()}
+    documents = ps.mix(sources, {"a": 1, "b": 1}, stop="all_exhausted").limit(300)
+    rows = documents.pack(256, method, **options)
+    extra = sum(name in options for name in ("bos", "eos"))
+    drawn, held = list(documents.plan.at(slice(0, 300))), held_tokens(rows, names, extra)
+    total, lost, left_over = (dict.fromkeys(names, 0) for _ in range(3))
+    for sample in drawn:
+        size = int(names[sample.source][sample.index]) + extra
+        total[sample.source] += size
+        if (tokens := held.get((sample.source, sample.index))) is None:
+            left_over[sample.source] += size  # at the end of the pass; it is in no row
+        else:
+            lost[sample.source] += size - tokens
+    assert len(drawn) == len({(sample.source, sample.index) for sample in drawn})
+    [told] = [share for share in rows.plan.packing(compare=True).methods if share.current]
+    shares = {name: (lost[name] + left_over[name]) / total[name] for name in names}
+    assert told.crop_by_source == pytest.approx(shares)
+    assert any(lost.values()) == (method != "concat_split")
+    loaders = [
+        ps.Loader(rows.batch(4), rank=rank, world_size=2, remainder="keep") for rank in range(2)
+    ]
+    cropped = dict.fromkeys(names, 0)
+    for loader in loaders:
+        first, batches = dict[str, int](), iter(loader)
+        for number, _ in enumerate(batches):
+            if number == 1:
+                first = dict(loader.stats()["cropped"])
+        counted = loader.stats()["cropped"]
+        assert all(first[name] <= counted[name] for name in names)
+        assert loader.metrics()["data/cropped/a"] == counted["a"]
+        cropped = {name: cropped[name] + counted[name] for name in names}
+    assert cropped == lost
+
+
+def held_tokens(
+    rows: ps.Dataset, names: dict[str, np.ndarray], extra: int
+) -> dict[tuple[str, int], int]:
+    """Return the tokens, with BOS and EOS, that rows hold of each document."""
+    held = dict[tuple[str, int], int]()
+    for number in range(len(rows)):
+        for part in rows.plan.at(number):
+            size, document = int(names[part.source][part.index]) + extra, (part.source, part.index)
+            tokens = min(part.stop or 0, size) - (part.start or 0)
+            held[document] = held.get(document, 0) + tokens
+    return held
+
+
+def test_a_resumed_run_counts_its_own_crops() -> None:
+    documents = store(draw_sizes(200, 1.5, 300), "a").shuffle(seed=1).repeat()
+    rows = crop(documents.limit(2_000), 256, window=20)
+    whole = ps.Loader(rows.batch(2))
+    for _, _ in zip(range(9), whole, strict=False):
+        pass
+    first = ps.Loader(rows.batch(2))
+    for _, _ in zip(range(4), first, strict=False):
+        pass
+    second = ps.Loader(rows.batch(2), workers=2, executor="processes")
+    second.load_state_dict(first.state_dict())
+    for _, _ in zip(range(5), second, strict=False):
+        pass
+    parts = [loader.stats()["cropped"]["a"] for loader in (first, second)]
+    second.close()
+    assert sum(parts) == whole.stats()["cropped"]["a"] > min(parts) > 0
+
+
 def test_every_pass_has_full_rows_and_any_is_located_quickly() -> None:
     rows = crop(store(draw_sizes(600, 1.0, 3_000)).shuffle(seed=1), 2048)
     two = [rows.repeat()[i] for i in range(len(rows), 2 * len(rows))]

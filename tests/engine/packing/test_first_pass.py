@@ -43,7 +43,7 @@ def test_a_first_pass_by_sums_holds_what_the_list_of_its_documents_says(
         stores = {f"s{i}": make_store(n, seed + i, f"s{i}") for i, n in enumerate(rows)}
         weights = {name: 1 + i for i, name in enumerate(stores)}
         mixed = ps.mix(stores, weights, seed=seed, stop=stop, unit=unit, max_epochs=max_epochs)
-        options = {"split": {"rows": 4}, "never": {"window": 64}}.get(method[1], {})
+        options: dict[str, Any] = {"split": {"rows": 4}, "never": {"window": 64}}.get(method[1], {})
         options |= {} if method[1] is None else {"overflow": method[1]}
         ds = mixed.pack(64, method[0], **options)
         ds = ds if limit is None else ds.limit(limit)

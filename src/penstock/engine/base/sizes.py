@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...types import Ints, Sizes
+from ...types import Flags, Ints, Sizes
 
 LENGTHS_PER_CHUNK = 1 << 18  # samples looked up at a time
 
@@ -127,6 +127,24 @@ class DerivedLengths:
 
     def __getitem__(self, indices: Any, /) -> Any:
         return self.make(self.sizes[indices])
+
+
+@dataclass(frozen=True)
+class KeptLengths:
+    """Lengths in which those of some samples are 0.
+
+    >>> KeptLengths(np.array([5, 6, 7]), np.array([False, True, False]))[1:].tolist()
+    [0, 7]
+    """
+
+    sizes: Sizes
+    left_out: Flags
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __getitem__(self, indices: Any, /) -> Any:
+        return np.where(self.left_out[indices], 0, self.sizes[indices])
 
 
 def iter_chunks(sizes: Sizes) -> Iterator[Ints]:

@@ -306,7 +306,8 @@ def _require_same_tokens(then: Mixture, present: Mixture) -> None:
         if means.get((name, size), mean) != mean:
             raise StateError(
                 f"the samples of {name!r} count {means[name, size]:.6g} tokens each on average, and "
-                f"{mean:.6g} in the saved run; keep bos, eos and pad_to_multiple of its packing"
+                f"{mean:.6g} in the saved run; keep the unit, and bos, eos and pad_to_multiple "
+                "of its packing"
             )
 
 

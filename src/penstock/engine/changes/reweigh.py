@@ -77,18 +77,21 @@ def convert_later(rule: Weighted, schedule: Schedule, before: Mixture, at: int) 
 
     Its later points keep their places in the tokens of the run, whatever the weights were before.
     """
-    if schedule.unit != "tokens" or rule.lengths is None or not at or before.size is not None:
+    by_unit = rule.means_by_unit()
+    if (means := by_unit.get(schedule.unit)) is None or not at or before.size is not None:
         return schedule
-    means = dict(rule.lengths)
     check_names(schedule.names, tuple(means), "the schedule")
-    usual = fsum(means.values()) / len(means)
-    known = before.lengths or tuple(means.get(name, usual) for name in before.names)
+    usual, own = fsum(means.values()) / len(means), schedule.unit == rule.unit
+    known = (own and before.lengths) or tuple(means.get(name, usual) for name in before.names)
     drawn: list[int] = before.counts(at).tolist()
+    meters = (before.meters or ()) if own else ()
     try:
-        exact = [meter.tokens(n) for meter, n in zip(before.meters or (), drawn, strict=True)]
+        exact = [meter.tokens(n) for meter, n in zip(meters, drawn, strict=True)]
     except (StateError, ValueError):  # without meters, or an input that is gone
         exact = [n * mean for n, mean in zip(drawn, known, strict=True)]
-    return schedule.in_tokens(means, rule.unit == "tokens", (at, int(fsum(exact) + 0.5)))
+    weighed = by_unit.get(rule.unit)
+    total = int(fsum(exact) + 0.5)
+    return schedule.in_tokens(means, weighed is not None, (at, total), weighed)
 
 
 def position_in(builder: Builder, path: Path, lap: int, place: int) -> int:

@@ -23,10 +23,12 @@ from ..grouping.row_lengths import EarlierLengths, LengthPlan, PassCuts, RowLeng
 from ..grouping.whole_documents import BestFit, FirstFit
 from .options import (
     METHODS,
+    UNTRAINED,
     DType,
     Method,
     PackedBatches,
     Packing,
+    Untrained,
     check_dtype,
     make_crop_error,
     make_length_plan,
@@ -45,6 +47,7 @@ __all__ = [
     "METHODS",
     "OVERFLOWS",
     "SOURCE",
+    "UNTRAINED",
     "Apart",
     "BestFit",
     "ConcatSplit",
@@ -67,6 +70,7 @@ __all__ = [
     "RowBuilder",
     "RowFormat",
     "RowLengths",
+    "Untrained",
     "WindowPlanner",
     "adjust_group_count",
     "build_rows",

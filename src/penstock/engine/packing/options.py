@@ -31,6 +31,14 @@ DType: TypeAlias = np.dtype[Any] | type[Any] | str | None
 
 METHODS: tuple[Method, ...] = get_args(Method)
 
+_ONLY_IF_GIVEN = ("provenance", "untrained")
+"""Options that a description names only if they are given."""
+
+Untrained: TypeAlias = Literal["keep", "skip"]
+"""Handling of documents without a token that carries loss."""
+
+UNTRAINED: tuple[Untrained, ...] = get_args(Untrained)
+
 
 @dataclass(frozen=True)
 class Packing(RowBuilder):
@@ -56,6 +64,8 @@ class Packing(RowBuilder):
       the source.
     - `provenance` adds `source_ids`, the number of the source of each token, -1 in padding. With
       `max_segments`, it adds `segment_sources`, the source of each document, padded with -1.
+    - `untrained="skip"` leaves out documents without a token that carries loss in their rows: by
+      `loss_mask` or `labels`, with BOS and EOS, and without what `long="truncate"` cuts off.
     - `dtype` is one for all, or `{feature: dtype}`. By default vectors of integers become int32,
       whatever the sources store, and other features get the common dtype of the documents. An
       integer that the dtype cannot hold is an error.
@@ -85,6 +95,7 @@ class Packing(RowBuilder):
     pad_to_multiple: int = 1
     group_by: str | None = None
     provenance: bool = False
+    untrained: Untrained = "keep"
 
     document_level: ClassVar[int] = 1
     masks_documents: ClassVar[bool] = True
@@ -93,6 +104,7 @@ class Packing(RowBuilder):
     def __post_init__(self) -> None:
         check_choice(self.method, METHODS, "pack(method={})")
         check_choice(self.long, LONG_CHOICES, "pack(long={})")
+        check_choice(self.untrained, UNTRAINED, "pack(untrained={})")
         self._check_unused()
         if self.group_by is not None and not isinstance(self.group_by, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
@@ -193,7 +205,7 @@ class Packing(RowBuilder):
                 f"pack({self.length}, pad_to_multiple={multiple}): the length of a row must be a "
                 f"multiple of {multiple}, such as {-(-self.length // multiple) * multiple}"
             )
-        if (self.long == "truncate" or self.overflow == "crop") and self.length <= self.extra:
+        if self.truncates and self.length <= self.extra:
             option = "overflow='crop'" if self.overflow == "crop" else "long='truncate'"
             raise ConfigError(
                 f"pack({self.length}, {option}): with bos and eos a row of {self.length} has no "
@@ -267,6 +279,11 @@ class Packing(RowBuilder):
     def sizer(self) -> Sizer:
         """The size of a document for folds."""
         return Sizer(self.size, self.extra, multiple=self.pad_to_multiple)
+
+    @property
+    def truncates(self) -> bool:
+        """True if documents longer than a row lose their ends."""
+        return self.long == "truncate" or self.overflow == "crop"
 
     def size(self, sample: Any) -> int:
         """Return the tokens of a document without `extra`: the length of its first feature."""
@@ -343,15 +360,15 @@ class Packing(RowBuilder):
             self.pad_to_multiple,
             self.max_segments,
             self.provenance,
-            self.long == "truncate" or self.overflow == "crop",
+            self.truncates,
         )
 
     def describe(self) -> Json:
-        """Return the options as plain JSON, for fingerprints; columns of sources only if asked."""
+        """Return the options as plain JSON, for fingerprints; some only if they are given."""
         return {
             field.name: _convert_to_json(getattr(self, field.name), field.name)
             for field in fields(self)
-            if field.name != "provenance" or self.provenance
+            if field.name not in _ONLY_IF_GIVEN or getattr(self, field.name) != field.default
         }
 
 

@@ -25,7 +25,7 @@ from ...arrays.dtypes import (
     make_exact_array,
 )
 from ...errors import DataError
-from ...types import Ints, Part
+from ...types import LOSS_MASKS, Ints, Part
 from ..base.event_counts import EVENT_COUNTS
 from ..base.spans import DocumentSpans, are_alike
 from ..grouping.concat_split import Piece
@@ -259,7 +259,7 @@ def _count_untrained(
     """
     joined = {
         name: np.concatenate(columns[name])
-        for name in ("loss_mask", "labels")
+        for name in LOSS_MASKS
         if name in columns and isinstance(columns[name][0], np.ndarray)
     }
     if (found := find_learned(joined)) is None:
@@ -278,7 +278,7 @@ def _count_untrained(
 
 def find_learned(columns: Mapping[str, Any]) -> tuple[str, npt.NDArray[np.bool_]] | None:
     """Return the column that says which tokens carry loss, and whether each does."""
-    for name, none in (("loss_mask", 0), ("labels", -100)):
+    for name, none in LOSS_MASKS.items():
         if isinstance(column := columns.get(name), np.ndarray) and column.ndim == 2:
             return name, column != none
     return None

@@ -62,6 +62,9 @@ class PackedShares:
       end.
     - `sampled`: the number of documents in the window.
     - `stored`: the dtype of the stored tokens of each source, if it is known without reading.
+    - `untrained`: the share of the documents of each source in which no token carries loss, for sources
+      with masks; the plan of a dataset reads the masks of the window. With `untrained="skip"` these
+      are left out of rows, and the window is the first 4,096 documents of the pass.
     - `methods`: the same documents packed by each method, only with `compare=True`. These are the
       documents of the first pass, or its first 65,536 if there are more.
     """
@@ -74,6 +77,7 @@ class PackedShares:
     sampled: int
     stored: Mapping[str, str] = field(default_factory=dict[str, str])
     methods: tuple[MethodShares, ...] = ()
+    untrained: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 def measure_packing(op: PackedOp) -> PackedShares:

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 
 from ...arguments import check_choice, check_int, check_position, validate_arguments
 from ...errors import ConfigError
-from ...schedule import COUNTED_UNITS, CountedUnit
 from ...types import MAX_POSITION, Ints, is_source
 from ..base.progress import Progress
 from ..base.sizes import sum_lengths
@@ -25,6 +25,8 @@ from .lookup import PlanLookup, check_asked
 from .packing import PackedShares, compare_methods, measure_packing
 from .records import Difference, Exhaustion, find_difference
 from .seen import Seen, count_seen, sum_seen
+
+PlanUnit: TypeAlias = Literal["samples", "tokens"]
 
 _SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
@@ -210,7 +212,7 @@ class Questions(PlanLookup):
     def counts(
         self,
         position: int | None = None,
-        unit: CountedUnit = "samples",
+        unit: PlanUnit = "samples",
         *,
         step: int | None = None,
         world_size: int | None = None,
@@ -237,7 +239,7 @@ class Questions(PlanLookup):
         >>> ds.plan.counts(1_000_000_000_000)
         {'a': 750000000000, 'b': 250000000000}
         """
-        check_choice(unit, COUNTED_UNITS, "plan.counts(unit={})")
+        check_choice(unit, get_args(PlanUnit), "plan.counts(unit={})")
         check_asked("counts", step, world_size, position)
         if step is not None:
             given = self._rows_before(step, world_size, "counts")
@@ -254,7 +256,7 @@ class Questions(PlanLookup):
             raise ConfigError("plan.counts: give a position or a step")
         return self._counted(self._given(position), unit)
 
-    def _counted(self, tally: Tally, unit: CountedUnit) -> dict[str, int]:
+    def _counted(self, tally: Tally, unit: PlanUnit) -> dict[str, int]:
         tally.require_inputs()
         if unit == "samples":
             return dict(zip(self.sources, tally.samples.tolist(), strict=True))

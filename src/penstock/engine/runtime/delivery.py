@@ -11,6 +11,7 @@ from ...errors import ConfigError
 from ...types import Ints, Json
 from ..base.rows import ProvenanceRows, make_empty_rows
 from ..base.seams import world
+from ..steps.packed import PackedOp
 from ..streams.budget import ItemSize, estimate_total_bytes
 from ..streams.chunk_cursors import Chunk, ConstantCursor, OffsetCursors
 from ..streams.execution import Pace
@@ -50,7 +51,8 @@ class Delivery:
 
     An exception while a chunk is made (a bad sample, Ctrl-C) keeps the position: the stream is
     sought back before the next request. `max_items` limits the items made at a time, `most` is the
-    user's limit, and `max_bytes` the bytes. `form` converts the items.
+    user's limit, and `max_bytes` the bytes. `form` converts the items. `cropping` are the packs that
+    cut off the ends of documents.
 
     `values[used:stop]` are buffered. The consumer calls nothing between reading and counting one:
     Python throws, and goes to another thread, at calls only, so an item is given once or not begun.
@@ -65,6 +67,7 @@ class Delivery:
         most: int | None,
         room: int,
         form: OutputForm | None,
+        cropping: Sequence[PackedOp] = (),
     ) -> None:
         self.stream = stream
         self.leaves = leaves
@@ -73,7 +76,8 @@ class Delivery:
         self.max_bytes = room
         self._form = form
         self._input = BufferedStream(stream)
-        self._counts = np.zeros(len(leaves), np.int64)
+        self._cropping = cropping
+        self._counts = np.zeros((2, len(leaves)), np.int64)
         self._items = 0
         self.bytes = 0.0
         self._busy = False
@@ -150,7 +154,7 @@ class Delivery:
         if self._ended:
             self._is_off_position = False
             raise StopIteration
-        self._set_chunk((chunk,), 0, self.count_samples(), self.items)
+        self._set_chunk((chunk,), 0, self.count_by_source(), self.items)
         self._is_off_position = False
 
     def buffer(self, n: int) -> None:
@@ -172,9 +176,7 @@ class Delivery:
             if not self._ended:
                 first = max(self.used - 1, 0)  # what was given last can still be asked about
                 parts = (*_drop_items(self._parts, first), chunk)
-                self._set_chunk(
-                    parts, self.used - first, self._count_samples(first), self._items + first
-                )
+                self._set_chunk(parts, self.used - first, self._count(first), self._items + first)
             self._is_off_position = False
 
     @property
@@ -211,17 +213,21 @@ class Delivery:
         self._pace.size = 1
         return 1
 
-    def count_samples(self) -> Ints:
-        """Count the delivered samples by source, since this was opened."""
-        return self._count_samples(self.used)
+    def count_by_source(self) -> Ints:
+        """Return delivered samples and cropped tokens by source, since this was opened."""
+        return self._count(self.used)
 
-    def _count_samples(self, used: int) -> Ints:
-        given = self._chunk.rows.slice(0, used)
-        return self._counts + np.bincount(given.leaf, minlength=len(self._counts))
+    def _count(self, used: int) -> Ints:
+        given, sources = self._chunk.rows.slice(0, used), len(self.leaves)
+        samples = np.bincount(given.leaf, minlength=sources)
+        cropped = np.zeros(sources, np.int64)
+        for pack in self._cropping:
+            np.add.at(cropped, given.leaf, pack.measure_crops(given))
+        return self._counts + np.stack([samples, cropped])
 
     def reset_counts(self) -> None:
         """Reset the counts of delivered items and samples."""
-        self._counts, self._items = self._counts - self.count_samples(), -self.used
+        self._counts, self._items = self._counts - self.count_by_source(), -self.used
 
     @property
     def items(self) -> int:

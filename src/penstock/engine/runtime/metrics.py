@@ -11,6 +11,7 @@ METRICS: dict[str, tuple[bool, str]] = {
     "epoch": (False, "The current pass of the run."),
     "items": (True, "Delivered items."),
     "samples": (True, "Delivered samples, by source."),
+    "cropped": (True, "Tokens that delivered rows cut off their documents, by source."),
     "bytes": (True, "Bytes of the delivered items, about."),
     "errors": (True, "Samples that could not be read or computed."),
     "quarantined": (True, "Draws of bad samples that were replaced or left out, by source."),
@@ -66,10 +67,9 @@ def iter_metrics(stats: Mapping[str, Any]) -> Iterator[Metric]:
         yield Metric(name, {}, float(stats[name]))
     yield Metric("elapsed_seconds", {}, stats["elapsed_s"])
     yield Metric("waited_seconds", {}, stats["waited_s"] - stats["first_s"])
-    for source, count in stats["samples"].items():
-        yield Metric("samples", {"source": source}, float(count))
-    for source, count in stats["quarantined"].items():
-        yield Metric("quarantined", {"source": source}, float(count))
+    for name in ("samples", "cropped", "quarantined"):
+        for source, count in stats[name].items():
+            yield Metric(name, {"source": source}, float(count))
     for process, size in stats["resident_bytes"].items():
         yield Metric("resident_bytes", {"process": process}, float(size))
     for row in stats["time"]:

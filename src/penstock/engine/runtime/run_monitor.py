@@ -73,11 +73,13 @@ class RunMonitor:
 
     def stats(self, session: Session) -> dict[str, Any]:
         """Return all figures as plain values."""
-        samples, bad = session.samples, Counter(draw.source for draw in session.journal.entries)
+        samples, cropped = session.count_by_source()
+        bad = Counter(draw.source for draw in session.journal.entries)
         return {
             "epoch": session.epoch,
             "items": session.items,
             "samples": {leaf.name: samples[leaf.name] for leaf in session.leaves},
+            "cropped": {leaf.name: cropped[leaf.name] for leaf in session.leaves},
             "bytes": int(session.out.bytes),
             "errors": len(session.journal.entries),
             "quarantined": {leaf.name: bad[leaf.name] for leaf in session.leaves},

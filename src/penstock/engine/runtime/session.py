@@ -40,12 +40,12 @@ from ..steps.compiled import Compiled
 from ..steps.digests import code_notes, compared, unidentified
 from ..steps.mix import bind_mixtures, find_mixtures
 from ..steps.one_source import with_steps_of
+from ..steps.packed import packs_of
 from ..steps.planned_batches import Stages, rows_by_step
 from ..steps.read_shards import without_witnesses
 from ..steps.step import Builder, Step
 from ..streams.budget import Budget
 from ..streams.execution import LARGEST_SAMPLE_UNIT, Execution
-from ..streams.function_call import Leaf
 from ..streams.job import Executor
 from ..streams.journal import (
     Entries,
@@ -161,7 +161,7 @@ class Session:
         self.notes, self.section = list[str](), section
         self.budget = Budget(setting.max_prefetch_bytes)
         self._items = 0
-        self._samples = Counter[str]()
+        self._counts = Counter[str](), Counter[str]()
         self._warned = False
         self._warned_of_lanes = False
         self._unchanged: dict[str, Any] | None = (
@@ -232,7 +232,7 @@ class Session:
             if self.group
             else 256 * (self.lanes // self.lane_share[1])
         )
-        out = self._delivery(opened.stream, opened.builder.leaves, wide, self.setting.max_items)
+        out = self._delivery(opened.stream, opened.builder, wide, self.setting.max_items)
         out.seek(self.epoch, opened.first_cursor(self.epoch) if cursor is None else cursor)
         if check:
             check(opened)
@@ -244,7 +244,7 @@ class Session:
         """Continue with an open stream in the place of the present one, as part of a change, which
         closes the present one.
         """
-        self._items, self._samples = self.items, self.samples
+        self._items, self._counts = self.items, self.count_by_source()
         out.bytes += self.out.bytes
         self._set_open(opened, out)
 
@@ -266,10 +266,11 @@ class Session:
         return Execution(self.journal, leaves, self.budget, executor, window, most, found.clock)
 
     def _delivery(
-        self, stream: Stream, leaves: Sequence[Leaf], width: int, limit: int | None
+        self, stream: Stream, builder: Builder, width: int, limit: int | None
     ) -> Delivery:
-        room = self.budget.max_bytes // 4
-        return Delivery(stream, leaves, width, limit, room, self.setting.form)
+        room, packs = self.budget.max_bytes // 4, packs_of(builder.op(builder.root))
+        cropping = [pack for pack in packs if pack.truncates]
+        return Delivery(stream, builder.leaves, width, limit, room, self.setting.form, cropping)
 
     def close(self) -> None:
         self.out.stream.close()
@@ -287,8 +288,18 @@ class Session:
     @property
     def samples(self) -> Counter[str]:
         """The delivered samples by source since the run was opened here."""
-        given = zip(self.leaves, self.out.count_samples().tolist(), strict=True)
-        return self._samples + Counter({leaf.name: many for leaf, many in given})
+        return self.count_by_source()[0]
+
+    def count_by_source(self) -> tuple[Counter[str], Counter[str]]:
+        """Return delivered samples and cropped tokens by source since the run was opened here."""
+        names = [leaf.name for leaf in self.leaves]
+        samples, cropped = (
+            before + Counter(dict(zip(names, counts, strict=True)))
+            for before, counts in zip(
+                self._counts, self.out.count_by_source().tolist(), strict=True
+            )
+        )
+        return samples, cropped
 
     def warn_of_unidentified(self) -> None:
         """Warn once, on the first rank, about sources whose identity a resume cannot check."""
@@ -540,14 +551,14 @@ class Session:
         """Deliver items of a pass again, in this order; the run keeps its position."""
         builder, execution = self._open_again(epoch)
         stream = open_items(builder, execution, epoch, items)
-        return self._delivery(stream, builder.leaves, len(items), None)
+        return self._delivery(stream, builder, len(items), None)
 
     def reopen_lane(self, epoch: int, lane: int, cursor: Json) -> Delivery:
         """Deliver one lane of a pass again, from a cursor of the lane; the run keeps its position."""
         builder, execution = self._open_again(epoch)
         alone = replace(self.setting, rank=lane, world_size=self.lanes)
         stream = open_lanes(builder, execution, self.lanes, alone).stream
-        delivery = self._delivery(stream, builder.leaves, 1, None)
+        delivery = self._delivery(stream, builder, 1, None)
         delivery.seek(epoch, {"at": {str(lane): cursor}, "turn": lane, "ended": []})
         return delivery
 

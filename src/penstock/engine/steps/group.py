@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, cast
@@ -15,9 +16,11 @@ from .batch import format_packing
 from .exclude import find_replanned_passes
 from .function_step import describe_function
 from .group_stream import GroupOp
+from .loss_lengths import find_untrained
 from .op import Op
 from .pack import PackOp
 from .pack_windows import WindowPackOp
+from .packed import PackedOp
 from .paths import Migration
 from .planned_lengths import is_limit
 from .step import Builder, GroupStep, RandomStep, Step, Written
@@ -110,16 +113,18 @@ class Group(RandomStep, GroupStep):
         if isinstance(fold, ConcatSplit):
             fold = self._with_planned_lengths(fold, builder.earlier_lengths.get(path))
         lengths, mark = builder.lengths, builder.mark(self, path)
+        left_out = find_untrained(builder.leaves, lengths, self.size)
         if has_independent_rows(fold) and (below.size is None or below.alike):
-            self._require_tokens(builder, below)
-            return WindowPackOp(below, fold, key, lengths, self.size, mark, names)
+            packed = WindowPackOp(below, fold, key, lengths, self.size, mark, names, left_out)
+            _require_tokens(packed, names)
+            return packed
         if isinstance(fold, ConcatSplit) and fold.earlier:
             raise PositionError(
                 "rows of passes that hold different documents cannot change their length within a "
                 "pass"
             )
         replanned = () if path else find_replanned_passes(builder.root)
-        return PackOp(below, fold, key, lengths, self.size, mark, names, replanned)
+        return PackOp(below, fold, key, lengths, self.size, mark, names, left_out, replanned)
 
     def require_cuts(self) -> None:
         """Raise `ConfigError` if row lengths cannot follow a schedule."""
@@ -151,16 +156,6 @@ class Group(RandomStep, GroupStep):
             return False
         return has_independent_rows(self.fold)
 
-    def _require_tokens(self, builder: Builder, below: Op) -> None:
-        """Refuse to search forever for a token that never comes."""
-        lengths = builder.lengths.count_by(self.size)
-        if below.size is None and not any(map(lengths.any_token, below.leaves)):
-            names = " or ".join(repr(builder.leaves[leaf].name) for leaf in below.leaves)
-            raise DataError(
-                f"pack: no document of {names} has a token, so an endless pass has no row; "
-                "leave these sources out"
-            )
-
     def _migrate(self, cursor: Json, at: Migration) -> Json:
         inner, oldest, number, *rest = parse_cursor_list(cursor, 6)
         if oldest != number and at.replaces_below():
@@ -169,6 +164,17 @@ class Group(RandomStep, GroupStep):
                 "changed; adopt before the first step of a pass, or keep the mixture unchanged"
             )
         return [self.input.migrate_cursor(inner, at), oldest, number, *rest]
+
+
+def _require_tokens(packed: PackedOp, names: Sequence[str]) -> None:
+    """Refuse to search forever for a token that never comes."""
+    below = packed.input
+    if below.size is None and not any(map(packed.lengths.any_token, below.leaves)):
+        sources = " or ".join(repr(names[leaf]) for leaf in below.leaves)
+        raise DataError(
+            f"pack: no document of {sources} has a token, so an endless pass has no row; "
+            "leave these sources out"
+        )
 
 
 def find_pack(step: Step) -> Group | None:

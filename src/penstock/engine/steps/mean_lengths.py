@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...errors import NoTokensError
-from ...schedule import Schedule
+from ...errors import ConfigError, NoTokensError
+from ...schedule import TokenUnit
 from ...types import Sizer
 from ..mixing.rules import Weighted
 from ..streams.function_call import SampleFailure
@@ -28,20 +28,47 @@ def weigh_tokens(mix: Mix, rule: Weighted) -> Weighted:
 
     If every length is known, and no input is without tokens, shares of tokens go by the clock.
     """
-    if rule.unit != "tokens" and not (
-        isinstance(rule.weights, Schedule) and rule.weights.unit == "tokens"
-    ):
+    if not rule.token_units:
         return rule
-    inputs = zip(mix.names, mix.inputs, strict=True)
-    lengths = tuple(
-        (name, mean_length(name, child, rule.seed, rule.sizer)) for name, child in inputs
-    )
+    inputs = [*zip(mix.names, mix.inputs, strict=True)]
+
+    def measure(unit: TokenUnit) -> tuple[tuple[str, float], ...]:
+        if unit == "loss_tokens":
+            return tuple((name, mean_loss_tokens(name, step, rule.seed)) for name, step in inputs)
+        return tuple(
+            (name, mean_length(name, step, rule.seed, rule.sizer)) for name, step in inputs
+        )
+
+    first, *others = rule.token_units
+    lengths = measure(first)
+    rule = replace(rule, point_lengths=measure(others[0]) if others else None)
+    if rule.unit == "loss_tokens":
+        return replace(rule, lengths=lengths, clock=True)
     known = rule.unit == "tokens" and all(child.lengths_known for child in mix.inputs)
     clock = known and all(
         mean != 1 or child.mean_tokens()
         for (_, mean), child in zip(lengths, mix.inputs, strict=True)
     )
     return replace(rule, lengths=lengths, clock=clock)
+
+
+def mean_loss_tokens(
+    name: str, step: Step, seed: int = 0, call: str = "mix(unit='loss_tokens')"
+) -> float:
+    """Return the mean number of tokens that carry loss in a sample of a pass."""
+    if not step.lengths_known:
+        raise ConfigError(
+            f"{call}: the lengths of the samples of {name!r} are not known; read "
+            "files of tokens and masks, ps.read(..., lengths='tokens'), which penstock tokenize "
+            "writes, or count samples"
+        )
+    builder = Builder(step)
+    op = builder.op(step, seed)
+    size = _LONG if op.size is None else op.size
+    tokens = Metered(op, builder.loss_lengths).tokens(size)
+    if size and not tokens:
+        raise ConfigError(f"{call}: no token of {name!r} carries loss; leave the input out")
+    return tokens / size if size else 1.0
 
 
 def mean_length(name: str, step: Step, seed: int = 0, sizer: Sizer | None = None) -> float:

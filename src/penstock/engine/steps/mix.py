@@ -46,6 +46,8 @@ class Mix(Step):
     inputs: tuple[Step, ...]
     names: tuple[str, ...]
     rule: Rule
+    loss_weights: tuple[tuple[str, float], ...] = ()
+    """Weights of losses by input, for the training loop; the order does not depend on them."""
 
     @property
     def children(self) -> tuple[Step, ...]:
@@ -88,6 +90,9 @@ class Mix(Step):
         if isinstance(rule, Weighted) and rule.lengths is not None:
             lengths = tuple((name, float(saved["lengths"][name])) for name in self.names)
             rule = replace(rule, lengths=lengths)
+        if isinstance(rule, Weighted) and rule.point_lengths is not None:
+            points = tuple((name, float(saved["point_lengths"][name])) for name in self.names)
+            rule = replace(rule, point_lengths=points)
         if isinstance(rule, Weighted) and rule.one_source_per == "global_step":
             rule = replace(rule, global_step=saved["global_step"])
         return replace(self, inputs=inputs, rule=rule)
@@ -283,7 +288,10 @@ class Mix(Step):
         if self.reason_not_indexed is not None:
             return self.stream_history(path)
         rule, inputs = cast(Weighted, self.rule), self._bind_inputs(builder, 0, path)
-        lengths = builder.lengths.count_by(rule.sizer) if rule.clock else None
+        lengths = None
+        if rule.clock:
+            by_loss = rule.unit == "loss_tokens"
+            lengths = builder.loss_lengths if by_loss else builder.lengths.count_by(rule.sizer)
         meters = lengths and tuple(BlockMeter(op, lengths) for op in inputs)
         sizes = tuple(op.size for op in inputs)
         return compile_history(rule, self.names, sizes, path, self.inputs, meters)
@@ -298,9 +306,9 @@ class Mix(Step):
         share, rule = LaneAssignment(lane, lanes, mixed=True), self.rule
         if not isinstance(rule, Weighted):
             return rule.draws(len(self.inputs), share)
-        if rule.unit == "tokens":
+        if rule.unit != "samples":
             raise ConfigError(
-                "mix(unit='tokens') needs inputs with random access, to know their lengths; filter "
+                f"mix(unit={rule.unit!r}) needs inputs with random access, to know their lengths; filter "
                 "before writing the data, or weight by samples"
             )
         if rule.stretch > 1 and (rule.stop != "restart" or rule.max_epochs is not None):

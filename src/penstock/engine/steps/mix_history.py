@@ -173,13 +173,14 @@ def _history(
     meters: tuple[Meter, ...] | None,
 ) -> History:
     weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
-    lengths = None if rule.lengths is None else dict(rule.lengths)
+    means = rule.means_by_unit()
+    lengths = means.get(rule.unit)
 
     def in_samples(weights: Any) -> Any:
-        if not isinstance(weights, Schedule) or weights.unit != "tokens" or lengths is None:
+        if not isinstance(weights, Schedule) or (counted := means.get(weights.unit)) is None:
             return weights
         check_names(weights.names, names, "the schedule")
-        return weights.in_tokens(lengths, rule.unit == "tokens")
+        return weights.in_tokens(counted, lengths is not None, weighed=lengths)
 
     def counted(event: Event) -> Event:
         if not isinstance(event, SetWeights) or not isinstance(event.weights, Schedule):
@@ -196,9 +197,7 @@ def _history(
         max_epochs=dict(rule.max_epochs) if isinstance(rule.max_epochs, tuple) else rule.max_epochs,
         temperature=rule.temperature,
         key=derive_key(rule.seed, *names_in_keys(path), "mix"),
-        lengths=tuple(lengths[name] for name in names)
-        if lengths and rule.unit == "tokens"
-        else None,
+        lengths=tuple(lengths[name] for name in names) if lengths else None,
         meters=meters,
         one_source_per=rule.stretch,
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arguments import check_position
-from ...types import Fold, Ints, Sizer
+from ...types import Flags, Fold, Ints, Sizer
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.passes import Passes
@@ -68,11 +68,12 @@ class PackOp(PackedOp):
         sizer: Sizer | None,
         node: int,
         names: Sequence[str],
+        left_out: Sequence[Flags | None],
         replanned: Sequence[int] = (),
     ) -> None:
-        super().__init__(input, fold, lengths, sizer, node, names)
+        super().__init__(input, fold, lengths, sizer, node, names, left_out)
         self.key, self._replanned = key, replanned
-        self._lengths, self._sizer, self._names = lengths, sizer, names
+        self._lengths, self._sizer, self._names, self._left_out = lengths, sizer, names, left_out
         inner = get_inner_fold(fold)
         self.row_length = (
             inner.length if isinstance(inner, ConcatSplit | FirstFit | BestFit) else None
@@ -105,8 +106,8 @@ class PackOp(PackedOp):
         """The rows of a large first pass by sums of tokens, without a list of its documents."""
         if not (self.is_large and has_independent_rows(self.fold)):
             return None
-        lengths, names = self._lengths, self._names
-        return WindowPackOp(self.input, self.fold, self.key, lengths, self._sizer, self.node, names)
+        given = self._lengths, self._sizer, self.node, self._names, self._left_out
+        return WindowPackOp(self.input, self.fold, self.key, *given)
 
     @property
     def size(self) -> int:

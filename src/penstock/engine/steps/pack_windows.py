@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...arguments import check_position
-from ...types import Ints, Sizer
+from ...types import Flags, Ints, Sizer
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.passes import Passes
@@ -83,8 +83,9 @@ class WindowPackOp(PackedOp):
         sizer: Sizer | None,
         node: int,
         names: Sequence[str],
+        left_out: Sequence[Flags | None],
     ) -> None:
-        super().__init__(input, fold, lengths, sizer, node, names)
+        super().__init__(input, fold, lengths, sizer, node, names, left_out)
         self.windows = WindowPlanner(fold, self.multiple, self.group_count)
         self.length = self.row_length = length = self.windows.length
         self.truncates = self.windows.long == "truncate"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...types import Fold, Ints, Sizer, Source
+from ...types import Flags, Fold, Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ROW_LENGTH, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
@@ -38,13 +38,14 @@ class PackedOp(Groups):
         sizer: Sizer | None,
         node: int,
         names: Sequence[str],
+        left_out: Sequence[Flags | None],
     ) -> None:
         super().__init__(input)
         self.fold = fold
         self._groups = ranks(input, names) if isinstance(fold, Apart) else None
         self.group_count = 1 if self._groups is None else len(input.leaves)
-        self.lengths, self.node = lengths.count_by(sizer), node
-        self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1))
+        self.lengths, self.node = lengths.count_by(sizer).without(left_out), node
+        self.unpadded = lengths.count_by(sizer and replace(sizer, multiple=1)).without(left_out)
         self.multiple = sizer.multiple if sizer else 1
 
     def groups_of(self, documents: ProvenanceRows) -> Ints | None:
@@ -89,6 +90,14 @@ class PackedOp(Groups):
         documents.part = documents.part + start
         documents.marks = {**documents.marks, self.node: start, ~self.node: stop}
         return documents.grouped(bounds)
+
+    def measure_crops(self, rows: ProvenanceRows) -> Ints:
+        """Return the tokens that rows of a pack that truncates cut off each of their documents."""
+        whole, stop = self.unpadded.of(rows), rows.marks.get(~self.node, np.zeros_like(rows.leaf))
+        lost = whole - stop
+        if not self.crops:
+            lost[stop != self.row_length] = 0  # other pieces continue in the next row
+        return np.where(stop > 0, np.maximum(lost, 0), 0)
 
     def values(self, rows: ProvenanceRows) -> Sequence[Any]:
         inner = rows.ungrouped()

@@ -26,12 +26,17 @@ from ..base.shown import Shown
 from ..grouping.row_lengths import EarlierLengths
 from ..streams.function_call import Leaf
 from ..streams.profiler import Profiler
+from .loss_lengths import make_loss_lengths
 from .op import Op
 from .paths import Migration, format_path, names_in_keys
 from .tokens import Lengths
 
 _key = lru_cache(maxsize=1 << 14)(derive_key)
 """Keys of equal names are derived again whenever a tree is compiled."""
+
+
+_LENGTHS = ("lengths", "loss_lengths")
+"""Cached properties of builders that trees over the same sources share."""
 
 
 class Written(NamedTuple):
@@ -95,11 +100,12 @@ class Step(ABC):
 
     def _describe_over(self, describe: Callable[[Step], Json]) -> dict[str, Json]:
         own = {name: normalize_json(value) for name, value in self.describe().items()}
-        if "of" in own:
+        inputs = self.describe_inputs(describe)
+        if own.keys() & inputs.keys():
             raise ConfigError(
                 f"describe() of {own} has the key 'of', which names the input; use another key"
             )
-        return {**own, **self.describe_inputs(describe)}
+        return {**own, **inputs}
 
     def with_saved_lengths(self, saved: Any) -> Step:
         """Return the tree with the mean lengths of a saved description."""
@@ -477,8 +483,7 @@ class Builder:
                 seen[leaf.name] += 1
         if base is not None and self._has_context_of(base):
             self._ops = dict(base._ops)
-            if "lengths" in vars(base):
-                self.lengths = base.lengths
+            vars(self).update({n: v for n, v in vars(base).items() if n in _LENGTHS})
 
     def _has_context_of(self, base: Builder) -> bool:
         """Return whether the ops of another tree are equal to those of its parts in this one."""
@@ -542,6 +547,11 @@ class Builder:
         """The lengths that sources know."""
         known = (leaf.source.lengths() if is_source(leaf.source) else None for leaf in self.leaves)
         return Lengths([np.zeros(0, np.int64) if lengths is None else lengths for lengths in known])
+
+    @cached_property
+    def loss_lengths(self) -> Lengths:
+        """The tokens of each sample that carry loss."""
+        return make_loss_lengths(self.leaves, self.lengths)
 
     def lengths_of(self, rows: ProvenanceRows) -> Ints:
         """Return the lengths of samples, as their sources know them."""

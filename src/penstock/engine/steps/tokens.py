@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...types import MAX_POSITION, Ints, Json, Sizer, Sizes
+from ...types import MAX_POSITION, Flags, Ints, Json, Sizer, Sizes
 from ..base.bounded_dict import BoundedDict
 from ..base.rows import ProvenanceRows, compute_bounds
-from ..base.sizes import DerivedLengths, iter_chunks
+from ..base.seams import world
+from ..base.sizes import DerivedLengths, KeptLengths, iter_chunks
 from ..grouping.concat_split import make_negative_size_error
 from ..streams.stream_opener import OpenableStep
 from .block_totals import BlockSums, BlockTotals, in_order, load_or_make_totals
@@ -158,6 +159,19 @@ class Lengths:
         sizes = self.derive(f"plus {sizer.extra}, in {sizer.multiple}s{most}", sizer.counted)
         sizes.extra = sizer.extra
         return sizes
+
+    def without(self, left_out: Sequence[Flags | None]) -> Lengths:
+        """Return the lengths in which samples that are left out have 0, by leaf."""
+        if all(flags is None for flags in left_out):
+            return self
+        digests = [
+            None if flags is None else world.digests.digest_memory(flags) for flags in left_out
+        ]
+        by_leaf = [
+            sizes if flags is None else KeptLengths(sizes, flags)
+            for sizes, flags in zip(self.by_leaf, left_out, strict=True)
+        ]
+        return Lengths(by_leaf, f"{self.described} without {digests}".strip())
 
     def none_empty(self, leaf: int) -> bool:
         """Return whether every sample of a leaf has a token."""

@@ -139,6 +139,9 @@ class Windows:
         """Return the tokens of every window, which are equal: int64[len]."""
         return np.full(len(self), self._length + 1)
 
+    def loss_counts(self) -> None:
+        """Return `None`: all tokens carry loss."""
+
     def token_dtype(self) -> np.dtype[Any] | None:
         """Return the dtype of the stored tokens, if it is known without reading."""
         return self._store.token_dtype()

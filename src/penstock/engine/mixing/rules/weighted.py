@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from ....errors import ConfigError
-from ....schedule import CountedUnit, Schedule
+from ....schedule import TOKEN_UNITS, CountedUnit, Schedule, TokenUnit
 from ....types import Json, Sizer
 from ...base.cursors import parse_cursor_int, parse_cursor_list
 from ...base.shown import shorten_name
@@ -29,6 +29,7 @@ class Weighted(Rule):
         pasts: the mixtures that this one replaced, in order.
         now: the current pass of the run, if passes of the run are passes of the mixture.
         lengths: mean tokens of a sample of each input, measured once, if tokens are counted.
+        point_lengths: those in the unit of the points, if weights count another unit of tokens.
         clock: whether tokens are counted by the token clock, because all lengths are known.
         draw_change: other draws, by a package outside the engine.
         sizer: the tokens of a sample once it is packed, if packing adds or cuts some.
@@ -53,6 +54,7 @@ class Weighted(Rule):
     sizer: Sizer | None = None
     one_source_per: int | Literal["global_step"] = 1
     global_step: int | None = None
+    point_lengths: tuple[tuple[str, float], ...] | None = None
 
     @property
     def stretch(self) -> int:
@@ -65,6 +67,18 @@ class Weighted(Rule):
                 "or give the number, one_source_per=<rows>"
             )
         return stretch
+
+    @property
+    def token_units(self) -> tuple[TokenUnit, ...]:
+        """The units of tokens that are counted: of the weights, then of the points of a schedule."""
+        points = self.weights.unit if isinstance(self.weights, Schedule) else self.unit
+        units = [unit for unit in TOKEN_UNITS if unit in (self.unit, points)]
+        return tuple(sorted(units, key=lambda unit: unit != self.unit))
+
+    def means_by_unit(self) -> dict[str, dict[str, float]]:
+        """Return the mean tokens of a sample of each input, in the units that are counted."""
+        tables = zip(self.token_units, (self.lengths, self.point_lengths), strict=False)
+        return {unit: dict(table) for unit, table in tables if table is not None}
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
@@ -117,6 +131,7 @@ class Weighted(Rule):
             "mix": "weighted", "weights": weights, "seed": self.seed, "block_size": self.block_size, "stop": self.stop,
             "unit": self.unit, "max_epochs": caps, "temperature": self.temperature,
             **({} if self.lengths is None else {"lengths": dict(self.lengths)}),
+            **({} if self.point_lengths is None else {"point_lengths": dict(self.point_lengths)}),
             **({} if self.draw_change is None else self.draw_change.describe()),
             **({"clock": True} if self.clock else {}),
             **({} if (size := self.sizer) is None else {"packed": [size.extra, size.multiple, size.most]}),
