@@ -72,7 +72,8 @@ class Weighted(Rule):
     def token_units(self) -> tuple[TokenUnit, ...]:
         """The units of tokens that are counted: of the weights, then of the points of a schedule."""
         points = self.weights.unit if isinstance(self.weights, Schedule) else self.unit
-        units = [unit for unit in TOKEN_UNITS if unit in (self.unit, points)]
+        wanted: set[str] = {self.unit, points}
+        units: list[TokenUnit] = [unit for unit in TOKEN_UNITS if unit in wanted]
         return tuple(sorted(units, key=lambda unit: unit != self.unit))
 
     def means_by_unit(self) -> dict[str, dict[str, float]]:
