@@ -46,7 +46,7 @@ from .engine.steps.planned_batches import Stages, rows_by_step
 from .engine.steps.step import Step, iter_steps
 from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
-from .engine.streams.rank_sharding import Remainder
+from .engine.streams.rank_sharding import REMAINDERS, Remainder
 from .errors import ConfigError, hide_unknown_length
 from .plan import exclude_from_run
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
@@ -167,6 +167,7 @@ class Loader(Shows):
         rank, world_size = resolve_rank(rank, world_size, mesh, form)
         self._workers = 0 if executor == "inline" else workers
         window = (prefetch or 2 * self._workers) if self._workers else 0
+        check_choice(remainder, REMAINDERS, "remainder={}")
         self._epoch_length, self._remainder = epoch_length, remainder
         if global_batch_size is not None:
             dataset = _batch_globally(dataset, global_batch_size, world_size)

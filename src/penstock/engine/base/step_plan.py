@@ -84,7 +84,7 @@ def parse_number_plan(schedule: Schedule, call: str, example: str) -> NumberPlan
     Raises:
         ConfigError: if it is no such schedule.
     """
-    if schedule.numbers is None or schedule.unit not in ("steps", "tokens"):
+    if schedule.numbers is None or schedule.unit in ("samples", "loss_tokens"):
         raise ConfigError(
             f"{call}: give numbers by steps or tokens, or by fractions of a run that ends, such as "
             f"Schedule({example}, unit='steps')"

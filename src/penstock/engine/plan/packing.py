@@ -157,6 +157,7 @@ def compare_methods(pack: PackedOp, names: Sequence[str]) -> tuple[MethodShares,
 
 def _make_best_fit(length: int, long: Long, overflow: Overflow) -> Fold:
     """Return the fold of `pack(length, "best_fit", overflow=)` with its defaults."""
+    long = "split" if overflow == "crop" else long
     return Packing(length, "best_fit", long=long, overflow=overflow).fold()
 
 

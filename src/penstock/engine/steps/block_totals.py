@@ -13,7 +13,7 @@ from ..base import machine, seams
 from ..base.progress import Progress
 from ..base.rows import compute_bounds
 
-MIN_CACHED_SAMPLES = 1 << 20  # samples of a source from which on sums are cached
+MIN_CACHED_SAMPLES = 1 << 17  # samples of a source from which on sums are cached
 _CHUNK = 1 << 20  # samples looked up at a time
 _THREADS = 16
 _PAGE = 512  # integers; the parts of cached sums begin at multiples of this

@@ -416,7 +416,7 @@ def mixture_in_line(tree: Step) -> Mix | None:
 
 def find_length_plan(step: Step) -> LengthPlan | None:
     """Return the plan of the row lengths of a tree with maps and mixtures by weight above it."""
-    while isinstance(step, Mix) or step.is_elementwise:
+    while step.children and (isinstance(step, Mix) or step.is_elementwise):
         step = step.children[0]
     return getattr(getattr(step, "fold", None), "plan", None)
 

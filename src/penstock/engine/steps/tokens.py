@@ -26,6 +26,8 @@ from .tally import require_countable_passes
 _BLOCK = 1024  # samples of a leaf, as they lie, of which a sum is kept
 _GRAIN = 64  # positions, of one leaf, of which a sum is kept
 _CHUNK = 1 << 18  # positions looked up at a time
+_BLOCKS_IN_MEMORY = 1 << 18  # blocks of all passes with sums in memory; two passes at least
+_PASSES_IN_MEMORY = 16
 _ENDLESS = 1 << 20  # positions that count as a pass of what has none
 
 
@@ -250,7 +252,9 @@ class Sums:
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self.leaves] = np.arange(len(op.leaves))
         self.grain = grain or _GRAIN * len(op.leaves)
-        self._passes = BoundedDict[int, BlockTotals](2)  # threads look at a pass and the next
+        blocks = -(-self.span // self.grain)
+        kept = min(max(_BLOCKS_IN_MEMORY // blocks, 2), _PASSES_IN_MEMORY)
+        self._passes = BoundedDict[int, BlockTotals](kept)
         self._totals = [
             np.zeros(len(op.leaves), np.int64)
         ]  # of all passes before the n-th, where they differ
