@@ -25,7 +25,7 @@ Line = tuple[int, int, int, str]
 
 
 def run_and_kill(folder: Path, seed: int) -> int:
-    """Run to the end in processes, of which SIGKILL ends some; return the number of kills."""
+    """Run to the end in processes, some ended by SIGKILL; return the number of kills."""
     rng, kills, starts = np.random.default_rng(seed), 0, 0
     while True:
         ranks = RANKS[starts % len(RANKS)]

@@ -167,7 +167,7 @@ def test_steps_have_the_sizes_of_the_file_on_any_ranks(case: str, folder: Path) 
     if "pack" not in file:
         shapes = [(len(batch), 1) for batch in ps.Loader(ps.load(path))]
         *wanted, last = walk(file)
-        assert shapes == wanted and last == (12, 1)  # a step of which the run has only 8 samples
+        assert shapes == wanted and last == (12, 1)  # the run has only 8 samples of a step
         assert ps.load(path).plan.size == len(shapes)
         return
     wanted = walk(file)

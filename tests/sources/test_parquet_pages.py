@@ -1,4 +1,4 @@
-"""What a row group takes in memory is bounded before it is decoded, from its footer and its pages."""
+"""Bounds on the memory of a row group before it is decoded, from its footer and its pages."""
 
 from __future__ import annotations
 

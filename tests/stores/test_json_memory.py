@@ -1,4 +1,4 @@
-"""What JSON takes in memory is bounded before it is parsed, and honest JSON is parsed as before."""
+"""Bounds on the memory of JSON before it is parsed; honest JSON is parsed as before."""
 
 from __future__ import annotations
 

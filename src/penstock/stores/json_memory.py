@@ -162,7 +162,7 @@ def _estimate_json_bytes(data: bytes) -> int:
 
 
 def _estimate_values(marks: _Marks, keys: int) -> int:
-    """Return about the bytes of values with these marks, of which so many are different keys."""
+    """Estimate the bytes of values with these marks and so many different keys."""
     strings = max(marks.quotes // 2 - marks.colons, 0)
     return (
         _LIST * marks.lists

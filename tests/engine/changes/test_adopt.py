@@ -890,7 +890,7 @@ def test_sums_do_not_leave_out_a_removed_input() -> None:
 
 
 def test_an_input_that_a_later_pass_of_a_limit_gives_again_is_not_removed() -> None:
-    """The next pass failed, when no earlier state may be at hand."""
+    """The next pass failed, when an earlier state may be lost."""
 
     def make(names: str) -> ps.Dataset:
         flows = {name: ps.from_sequence(range(20), name=name) for name in names}

@@ -351,7 +351,7 @@ PLAIN_HEADERS = {
     "USER: ": (" ASSISTANT:", " "),
     "### Instruction:\n": ("\n\n### Response:\n", ""),
 }
-"""What stands before questions, behind them, and before the content of answers."""
+"""Texts before questions, behind them, and before the content of answers."""
 STARTS = [
     "(/INST)",
     "ASSISTANT:",
