@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -17,7 +16,6 @@ from .engine.base.row_files import as_row_files
 from .engine.base.rows import compute_bounds
 from .engine.changes.edits import Edit, edit_from_json
 from .engine.changes.masking import find_maskable_sources
-from .engine.plan import PackedShares
 from .engine.plan import Plan as EnginePlan
 from .engine.plan.edit import group_by_source, list_removals
 from .engine.plan.plan import Keys
@@ -240,27 +238,8 @@ def by_leaf(leaf: Ints) -> Iterator[tuple[int, Ints]]:
 class Plan(EnginePlan[D]):
     __doc__ = EnginePlan.__doc__
 
-    def packing(self, *, compare: bool = False) -> PackedShares:
-        """Describe packed rows: how many, how full, and how many documents are split or cut.
-
-        Computed from the lengths of one window, without packing the dataset, and from the masks of
-        its documents. For `batch_by_tokens` and `bucket_by_length` it describes padded batches.
-
-        Args:
-            compare: pack the same documents by every method too, see `PackedShares.methods`. That
-                takes seconds for long passes.
-
-        Raises:
-            ConfigError: nothing is packed, or the lengths are unknown.
-
-        >>> import penstock as ps, numpy as np
-        >>> store = ps.from_tokens(np.arange(90), np.arange(0, 91, 9))
-        >>> told = store.pack(16, "best_fit", overflow="never").plan.packing()
-        >>> told.rows, told.tokens, told.fill, told.split
-        (10, 90, 0.5625, 0.0)
-        """
-        shares = super().packing(compare=compare)
-        return replace(shares, untrained=measure_untrained(self.compiled))
+    def _measure_untrained(self) -> Mapping[str, float]:
+        return measure_untrained(self.compiled)
 
     def for_state(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import islice
@@ -265,8 +265,8 @@ class Questions(PlanLookup):
     def packing(self, *, compare: bool = False) -> PackedShares:
         """Describe packed rows: how many, how full, and how many documents are split or cut.
 
-        Computed from the lengths of one window, without packing the dataset. For `batch_by_tokens`
-        and `bucket_by_length` it describes padded batches.
+        Computed from the lengths of one window, without packing the dataset, and from the masks of
+        its documents. For `batch_by_tokens` and `bucket_by_length` it describes padded batches.
 
         Args:
             compare: pack the same documents by every method too, see `PackedShares.methods`. That
@@ -288,10 +288,15 @@ class Questions(PlanLookup):
                 "add one, with lengths="
             )
         stored = {name: str(dtype) for name, dtype in stored_dtypes(self.flow).items()}
-        shares = replace(measure_packing(packs[0]), stored=stored)
+        untrained = self._measure_untrained()
+        shares = replace(measure_packing(packs[0]), stored=stored, untrained=untrained)
         return (
             replace(shares, methods=compare_methods(packs[0], self.sources)) if compare else shares
         )
+
+    def _measure_untrained(self) -> Mapping[str, float]:
+        """Return the share of documents of each source in which no token carries loss."""
+        return {}
 
     def epochs(self, position: int) -> dict[str, float]:
         """Return how often each source was seen before a position: samples delivered over its size.

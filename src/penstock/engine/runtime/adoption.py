@@ -63,10 +63,10 @@ class Adoption:
             StateError: if samples would be lost or repeated.
         """
         base, saved, before = self.base, self.saved, self.changes
-        if not self.indexed:
-            self._require_orders()
         if self.indexed:
             before = keep_row_lengths(base, saved, saved.pipeline, before)
+        else:
+            self._require_orders()
         adopted = adopt_state(
             base, before, saved.mixtures, saved.epoch, positions, saved.row_counts
         )
