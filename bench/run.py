@@ -86,8 +86,8 @@ class Task:
 class Runner:
     """Starts the children. A row that failed or took too long is not run again.
 
-    With `kept`, a file, what was found is written there after every task, and a runner that is
-    given the file later goes on behind the last task. The file is taken if `stamp` is equal.
+    With `saved`, a file, what was found is written there after every task, and a runner that is
+    given the file later continues behind the last task. The file is taken if `stamp` is equal.
     """
 
     def __init__(
@@ -95,13 +95,13 @@ class Runner:
         scale: Scale,
         timeout: float,
         quiet: bool,
-        kept: Path | None = None,
+        saved: Path | None = None,
         stamp: object = None,
     ) -> None:
         self.scale, self.timeout, self.quiet, self.results = scale, timeout, quiet, Results()
-        self.kept, self.stamp, self.done = kept, stamp, set[str]()
-        if kept is not None and kept.exists():
-            data = json.loads(kept.read_text())
+        self.saved, self.stamp, self.done = saved, stamp, set[str]()
+        if saved is not None and saved.exists():
+            data = json.loads(saved.read_text())
             if data["stamp"] == stamp:
                 self.results, self.done = Results.from_json(data["results"]), set(data["done"])
 
@@ -128,15 +128,15 @@ class Runner:
             self._keep()
 
     def _keep(self) -> None:
-        if self.kept is not None:
+        if self.saved is not None:
             data = {
                 "stamp": self.stamp,
                 "done": sorted(self.done),
                 "results": self.results.to_json(),
             }
-            part = self.kept.with_suffix(".part")
+            part = self.saved.with_suffix(".part")
             part.write_text(json.dumps(data))
-            part.replace(self.kept)
+            part.replace(self.saved)
 
     shown = ""  # how far the run is
 
@@ -233,11 +233,11 @@ def chosen(only: list[str], who: list[str], without: dict[str, str]) -> Iterator
                 yield from (r for r in peer.rows if r.case == case and (not only or case in only))
 
 
-def make_tasks(rows: list[Row], rounds: int) -> list[Task]:
+def make_tasks(rows: list[Row], turns: int) -> list[Task]:
     """Every row in every round, in turn; what does not change from run to run only in the first."""
     steps, sizes = CASES["resume"].params, CASES["memory"].params
     tasks = [Task((row,)) for row in rows if CASES[row.case].kind in ("kit", "resume")]
-    for number in range(rounds):
+    for number in range(turns):
         for row in rows:
             kind = CASES[row.case].kind
             if kind in ("stream", "start", "workers", "times"):
