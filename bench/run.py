@@ -73,14 +73,14 @@ class Task:
     its case."""
 
     rows: tuple[Row, ...]
-    round: int = 0
+    number: int = 0
     more: tuple[tuple[str, int], ...] = ()
     after: str = ""  # a figure of an earlier task without which there is nothing to measure
 
     @property
     def name(self) -> str:
         keys = ["/".join(key_of(row)) for row in self.rows]
-        return f"{self.round} {self.more} {'; '.join(keys)}"
+        return f"{self.number} {self.more} {'; '.join(keys)}"
 
 
 class Runner:
@@ -113,8 +113,8 @@ class Runner:
             print(f"{skipped} of {len(tasks)} tasks were done before", file=sys.stderr)
         began = time.perf_counter()
         for number, task in enumerate(left, len(tasks) - len(left)):
-            if task.round and deadline is not None and time.perf_counter() > deadline:
-                print(f"out of time in round {task.round + 1}", file=sys.stderr)
+            if task.number and deadline is not None and time.perf_counter() > deadline:
+                print(f"out of time in round {task.number + 1}", file=sys.stderr)
                 return
             middle = self.results.middle(key_of(task.rows[0]), task.after)
             if not task.after or middle is not None:
@@ -122,7 +122,7 @@ class Runner:
                 ran = number - (len(tasks) - len(left))
                 rest = taken / ran * (len(tasks) - number) / 60 if ran else 0.0
                 self.shown = f"{number + 1:4} of {len(tasks)}, {rest:3.0f} min left"
-                self.scale = replace(self.scale, first=task.round == 0)
+                self.scale = replace(self.scale, first=task.number == 0)
                 self.ask(list(task.rows), **dict(task.more))
             self.done.add(task.name)
             self._keep()
@@ -233,11 +233,11 @@ def chosen(only: list[str], who: list[str], without: dict[str, str]) -> Iterator
                 yield from (r for r in peer.rows if r.case == case and (not only or case in only))
 
 
-def make_tasks(rows: list[Row], turns: int) -> list[Task]:
+def make_tasks(rows: list[Row], repeats: int) -> list[Task]:
     """Every row in every round, in turn; what does not change from run to run only in the first."""
     steps, sizes = CASES["resume"].params, CASES["memory"].params
     tasks = [Task((row,)) for row in rows if CASES[row.case].kind in ("kit", "resume")]
-    for number in range(turns):
+    for number in range(repeats):
         for row in rows:
             kind = CASES[row.case].kind
             if kind in ("stream", "start", "workers", "times"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ from penstock.engine.plan import Exhaustion
 POSITIONS = 400  # of endless datasets
 
 
-def make_documents(lengths: list[int], name: str, seed: int) -> ps.Dataset[Any]:
+def make_documents(lengths: list[int], name: str, seed: int) -> ps.Dataset:
     offsets = np.cumsum([0, *lengths])
     documents = ps.from_tokens(np.arange(offsets[-1]) % 7, offsets, name=name)
     return documents.shuffle(seed=seed) if seed else documents
 
 
-def find_by_rows(ds: ps.Dataset[Any], stop: int) -> dict[str, Exhaustion]:
+def find_by_rows(ds: ps.Dataset, stop: int) -> dict[str, Exhaustion]:
     """Return the first row with a document of the second pass of each source, and the row after its
     last.
     """
@@ -64,7 +64,7 @@ def test_repeats_and_ends_are_those_of_the_rows(
     flows = {f"s{i}": make_documents(each, f"s{i}", seed + i) for i, each in enumerate(lengths)}
     weights = {name: 1.0 + i for i, name in enumerate(flows)}
     if shape == "caps":
-        ds: ps.Dataset[Any] = ps.mix(flows, weights, unit=unit, max_epochs=2, seed=seed)
+        ds: ps.Dataset = ps.mix(flows, weights, unit=unit, max_epochs=2, seed=seed)
     elif shape == "endless":
         ds = ps.mix(flows, weights, unit=unit, seed=seed)
     else:

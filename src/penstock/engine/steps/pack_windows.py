@@ -363,13 +363,13 @@ class WindowPackOp(PackedOp):
             rows = self._rows_of(At(document, token), size)
             row = int(rows[-1] if last else rows[0])
             if self.together:  # in no order within a window
-                epoch, number, place = self._locate_row(row)
-                first, documents, layout = self._window(epoch, number)
+                epoch, window, place = self._locate_row(row)
+                first, documents, layout = self._window(epoch, window)
                 is_asked = documents.leaf[layout.item] == leaf[i]
                 if not last:
                     is_asked &= layout.item >= document - first
-                piece = np.flatnonzero(is_asked)[-1 if last else 0]
-                row += int(np.searchsorted(layout.bounds, piece, side="right")) - 1 - place
+                pieces = np.flatnonzero(is_asked)
+                row += layout.find_group(int(pieces[-1 if last else 0])) - place
             found[i] = row
         return found
 

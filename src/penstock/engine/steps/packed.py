@@ -186,8 +186,8 @@ class PackedOp(Groups):
         before = max(number - int(tally.samples[leaf]), 0)
         if before >= len(begun):
             return None
-        piece = np.flatnonzero(is_asked & (layout.item >= begun[before]))[0]
-        return first + int(np.searchsorted(layout.bounds, piece, side="right")) - 1
+        pieces = np.flatnonzero(is_asked & (layout.item >= begun[before]))
+        return first + layout.find_group(int(pieces[0]))
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)
