@@ -400,6 +400,9 @@ def mixed(draw: Draw, flows: dict[str, Grown], pack: Pack) -> Grown:
     fraction = draw(st.sampled_from([None, None, None, "50%", 0.7]))
     with suppress(ps.ConfigError):  # an input is a mixture, or too small
         return of(("mix", inputs, late, tuple({**options, "unique_fraction": fraction}.items())))
+    with suppress(ps.ConfigError):  # an input has fewer draws than `one_source_per`
+        return of(("mix", inputs, late, tuple(options.items())))
+    options.pop("one_source_per")
     return of(("mix", inputs, late, tuple(options.items())))
 
 

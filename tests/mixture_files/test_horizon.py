@@ -160,3 +160,21 @@ def test_texts_without_a_tokenizer_name_the_key_of_the_file(
     message = str(caught.value)
     assert "tokenise: {tokenizer: PATH}" in message and remedy in message
     assert "mix(" not in message
+
+
+@pytest.mark.parametrize("horizon", ["horizon: {steps: 6}", "horizon: {tokens: 192}"])
+def test_ranks_that_pack_samples_of_unknown_lengths_end_at_one_step(
+    tokens: Path, write: Any, horizon: str
+) -> None:
+    sources = SOURCES.replace(", lengths: ids", "")
+    path = write(f"{sources}{horizon}\npack: {{length: 8, method: best_fit}}\nglobal_batch_size: 4")
+    (alone,) = ([batch["ids"] for batch in run] for run in [ps.Loader(ps.load(path), lanes=2)])
+    ranks = [
+        [batch["ids"] for batch in ps.Loader(ps.load(path), rank=rank, world_size=2, lanes=2)]
+        for rank in range(2)
+    ]
+    assert [len(run) for run in [alone, *ranks]] == [6, 6, 6]
+    for step, *parts in zip(alone, *ranks, strict=True):
+        assert sorted(map(tuple, step.tolist())) == sorted(
+            map(tuple, np.concatenate(parts).tolist())
+        )

@@ -268,3 +268,17 @@ def test_a_nested_mixture_takes_no_partition(folder: Path) -> None:
         ps.load(folder / "mixture.yaml")
     for key in ("partition_by", "unique_fraction"):
         assert f"sources.a.{key}: {key} applies to sources of files" in str(raised.value)
+
+
+def test_passes_of_a_partitioned_source_or_a_nested_mixture_are_counted(folder: Path) -> None:
+    (folder / "inner.yaml").write_text("sources: {x: {path: book.jsonl}}")
+    path = folder / "mixture.yaml"
+    path.write_text(
+        "sources:\n  web: {path: web, partition_by: lang, epochs: 2}\n"
+        "  in: {mixture: inner.yaml, epochs: 1}\n  book: {path: book.jsonl, epochs: 1}\n"
+    )
+    assert not [problem for problem in lint(path) if problem.severity == "error"]
+    ds = ps.load(path)
+    counts = ds.plan.counts(400)
+    assert sum(n for name, n in counts.items() if name.startswith("web/")) == 200
+    assert counts["in/x"] == counts["book"] == 100

@@ -22,7 +22,7 @@ from ..text import Chat, Tokenise
 from ..text.chat import MarkDropped, can_drop, remove_dropped
 from ..types import Ints, Sizer
 from .exclude import exclude_rows, read_excluded_rows
-from .horizon import count_pass_samples, limit_rows, limit_samples
+from .horizon import count_distinct_samples, count_pass_samples, limit_rows, limit_samples
 from .model import (
     END_TOKENS,
     SHARE_KEYS,
@@ -338,7 +338,7 @@ def _compute_relative_weights(
     """Return the weight of each source within its group, or within the mixture."""
     if model.temperature is None:
         return model.own_weights()
-    sizes = [len(datasets[name]) for name in model.names]
+    sizes = [_count_samples(datasets[name]) for name in model.names]
     lengths = (
         [_measure_mean(name, datasets[name], model.unit, sizer) for name in model.names]
         if model.unit in TOKEN_UNITS
@@ -537,12 +537,17 @@ def _compute_amount(
     if source.tokens is None and source.epochs is None:
         return None
     if source.epochs is not None:
-        samples = float(Fraction(str(source.epochs)) * len(ds))
+        samples = float(Fraction(str(source.epochs)) * _count_samples(ds))
     elif model.unit == "tokens":
         return float(source.tokens or 0)
     else:
         samples = float(source.tokens or 0) / mean_length(source.name, ds.flow, sizer=sizer)
     return samples * _measure_mean(source.name, ds, model.unit, sizer)
+
+
+def _count_samples(ds: Dataset) -> int:
+    """Return the number of samples in a pass; parts and nested mixtures repeat by themselves."""
+    return count_distinct_samples(ds) if ds.plan.size is None else len(ds)
 
 
 def _measure_mean(name: str, ds: Dataset, unit: CountedUnit | None, sizer: Sizer | None) -> float:

@@ -38,12 +38,15 @@ def limit_samples(model: MixtureFile, mixture: Dataset) -> Dataset:
 
 def count_pass_samples(model: MixtureFile, datasets: Iterable[Dataset]) -> int:
     """Return the number of samples in the passes of the horizon, over all sources."""
-    total = 0
-    for ds in datasets:
-        once = np.zeros(len(ds.plan.sources), np.int64)
-        ds.compiled.op.once(once)
-        total += int(once.sum())
+    total = sum(count_distinct_samples(ds) for ds in datasets)
     return int(Fraction(repr(model.horizon[1] if model.horizon else 0)) * total)
+
+
+def count_distinct_samples(ds: Dataset) -> int:
+    """Return the number of samples in one pass over each source of a dataset."""
+    once = np.zeros(len(ds.plan.sources), np.int64)
+    ds.compiled.op.once(once)
+    return int(once.sum())
 
 
 def limit_rows(model: MixtureFile, rows: Dataset) -> Dataset:

@@ -403,3 +403,31 @@ def test_a_few_documents_fill_their_rows_with_the_default_loader() -> None:
     chats = [np.ones(int(n), np.int32) for n in np.clip(rng.lognormal(5.5, 0.8, 2400), 16, 2048)]
     rows = list(ps.Loader(ps.from_sequence(chats).map(lambda x: x).pack(2048, "best_fit")))
     assert np.mean([np.mean(row["segment_ids"] > 0) for row in rows]) > 0.99
+
+
+@pytest.mark.parametrize("rows", [12, 24])
+@pytest.mark.parametrize("worlds", [(2, 2), (2, 4), (3, 1), (4, 6), (1, 3)])
+def test_ranks_end_at_one_step_where_a_limit_ends_an_endless_stream(
+    worlds: tuple[int, int], rows: int
+) -> None:
+    def make() -> ps.Dataset:
+        return mixed().limit(480)
+
+    first, then = worlds
+    want = uninterrupted(lambda: mixed(), 12, 480 // rows) if rows == 12 else None
+    loaders = job(make, first, rows, lanes=12)
+    found = keys_of_steps(loaders, 3)
+    states = states_of(loaders)
+    loaders = job(make, then, rows)
+    for loader in loaders:
+        loader.load_state_dict(states)
+    found += keys_of_steps(loaders, 480 // rows - 3)
+    assert want is None or found == want
+    assert sum(map(Counter.total, found)) == 480
+    assert [next(iter(loader), None) for loader in loaders] == [None] * then
+
+
+def test_ranks_do_not_share_a_limit_that_leaves_part_of_a_step() -> None:
+    message = "82 rows fill no whole number of steps of 8 rows; limit a multiple of 8"
+    with pytest.raises(ps.ConfigError, match=message):
+        ps.Loader(mixed().limit(82).batch(4), rank=0, world_size=2)

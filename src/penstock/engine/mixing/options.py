@@ -81,10 +81,11 @@ def compute_spans(
         )
     if isinstance(weights, Schedule):
         if weights.unit != "samples":
-            call = "resolve_fractions(samples)" if weights.unit == "fraction" else "in_samples(n)"
-            raise ConfigError(
-                f"the schedule counts {weights.unit}, not samples; convert it with schedule.{call}"
-            )
+            if weights.unit == "fraction":
+                remedy = "convert it with schedule.resolve_fractions(samples)"
+            else:
+                remedy = "store tokens, whose lengths are known, or use schedule.in_samples(n)"
+            raise ConfigError(f"the schedule counts {weights.unit}, not samples; {remedy}")
         check_names(weights.names, names, "the schedule")
         spans = weights.spans(names)
     else:

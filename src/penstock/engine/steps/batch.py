@@ -449,9 +449,19 @@ def step_of_rank(
     step = with_rows_of_step(step, planned or ((0, tail.group * items),))
     if reason is None or step.is_endless or remainder == "keep":
         return step
+    rows = rows_of_lanes(step)
+    full_step = world_size if planned else tail.group * world_size
+    if rows.limit is not None and rows.step.is_endless and rows.limit % full_step == 0:
+        return step  # no lane ends, and the ranks share the limit equally
     if epoch_length is not None:
         return change_rows(step, lambda rows: RepeatPasses(rows, None))
     if world_size > 1:
+        if rows.limit is not None and rows.step.is_endless:
+            raise ConfigError(
+                f"the ranks would end at different steps: {rows.limit} rows fill no whole number of "
+                f"steps of {full_step} rows; limit a multiple of {full_step}, or accept different "
+                "ends with Loader(remainder='keep')"
+            )
         raise ConfigError(
             f"the ranks would end at different steps: {reason}, so the end of a pass on each of "
             f"{world_size} ranks is unknown beforehand; keep every sample (no filter or may_skip), "
