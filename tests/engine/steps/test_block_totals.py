@@ -64,6 +64,18 @@ def test_sums_are_made_once_and_found_by_others(options: Any, home: Path) -> Non
     assert len(list(home.rglob("sums"))) == len(files)
 
 
+def test_sums_of_a_split_are_cached(home: Path) -> None:
+    def split(seed: int) -> ps.Dataset:
+        train, _ = ps.from_sequence(Hashed(5_000), name="h").split(0.1, seed=seed)
+        return ps.mix({"h": train.shuffle(seed=1).repeat()}, seed=2).pack(256)
+
+    made = rows(split(1), 100)
+    Hashed.looked_up = 0
+    assert rows(split(1), 100) == made
+    assert Hashed.looked_up < 1_000, "no scan"
+    assert rows(split(2), 100) != made, "another split has sums of its own"
+
+
 def test_others_are_kept_apart_and_what_is_damaged_is_made_again(home: Path) -> None:
     made, other = rows(packed(buckets=16), 700), rows(packed(4_000, buckets=16), 700)
     assert made != other

@@ -103,10 +103,14 @@ class PassOp(OrderOp):
         tally.one_by_one(self, tail, stop, times)
 
     def known(self) -> tuple[object, Json] | None:
-        below = self.input
-        if not isinstance(below, ReadOp) or self.size != below.size or below.former:
+        below, orders = self.input, list[Json]()
+        while isinstance(below, OrderOp) and isinstance(below.order, Portion | Slice):
+            orders.append(below.order.describe())
+            below = below.input
+        if not isinstance(below, ReadOp) or self.size != self.input.size or below.former:
             return None
-        return below.named.source, {"order": self.order.describe(), "key": self.key}
+        order: dict[str, Json] = {"order": self.order.describe(), "key": self.key}
+        return below.named.source, {**order, "of": orders} if orders else order
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         n = self.input.size
