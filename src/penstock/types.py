@@ -184,6 +184,16 @@ class CachesIntegers(Protocol):
     ) -> Sizes | None: ...
 
 
+@runtime_checkable
+class IdentifiesLengths(CachesIntegers, Protocol):
+    """A source whose lengths have an exact identity, so that it caches what other sources share in.
+
+    `lengths_version` is `None` if nothing identifies the lengths.
+    """
+
+    def lengths_version(self) -> Json: ...
+
+
 LOSS_MASKS: Mapping[str, int] = {"loss_mask": 0, "labels": -100}
 """Features that say which tokens carry loss, and the value of tokens that do not."""
 
