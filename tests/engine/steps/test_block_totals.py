@@ -76,6 +76,26 @@ def test_sums_of_a_split_are_cached(home: Path) -> None:
     assert rows(split(2), 100) != made, "another split has sums of its own"
 
 
+def test_the_mean_of_a_split_is_cached() -> None:
+    def mean(seed: int, share: float = 0.1, many: int = 5_000) -> float:
+        train, _ = ps.from_sequence(Hashed(many), name="h").split(share, seed=seed)
+        mean = train.flow.mean_tokens()
+        assert mean is not None
+        return mean
+
+    def add_up(seed: int) -> float:
+        train, _ = ps.from_sequence(Hashed(5_000), name="h").split(0.1, seed=seed)
+        return float(np.mean([len(sample) for sample in train]))
+
+    made = mean(1)
+    assert made == pytest.approx(add_up(1), rel=1e-12)
+    Hashed.looked_up = 0
+    assert mean(1) == made
+    assert Hashed.looked_up == 0
+    assert mean(2) == pytest.approx(add_up(2), rel=1e-12)
+    assert len({made, mean(2), mean(1, 0.2), mean(1, many=4_999)}) == 4
+
+
 def test_others_are_kept_apart_and_what_is_damaged_is_made_again(home: Path) -> None:
     made, other = rows(packed(buckets=16), 700), rows(packed(4_000, buckets=16), 700)
     assert made != other
