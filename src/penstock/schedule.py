@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from math import ceil, fsum, isfinite
 from operator import index
@@ -308,6 +308,7 @@ class Schedule:
 
         means = weighed or lengths
 
+        @cache  # each step ends one piece and begins the next
         def tokens_per_sample(step: int) -> float:
             shares = {n: w / means[n] if by_tokens else w for n, w in self.weights(step).items()}
             return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
