@@ -1,16 +1,32 @@
 """`python -m bench`: measure, and write bench/RESULTS.md; `--quick` prints one JSON object of
-ratios."""
+ratios; `--tiny` only looks whether every row runs.
+
+A run that was stopped goes on where it was when it is started again on the same commit.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 from .machine import machine
 from .measure import Scale
-from .run import Results, Runner, absent, chosen, full, quick, ratios
+from .reading import TINY
+from .run import (
+    Results,
+    Runner,
+    absent,
+    chosen,
+    make_tasks,
+    make_tiny_tasks,
+    quick,
+    ratios,
+)
 from .table import CASES, peers
 from .work import scratch
 
@@ -24,7 +40,13 @@ def main() -> None:
         action="store_true",
         help="small sizes, the main rows, one line of JSON at the end",
     )
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--tiny", action="store_true", help="run every row once on little data; exit 1 if one fails"
+    )
+    parser.add_argument("--rounds", type=int, default=3, help="rounds at most (3)")
+    parser.add_argument(
+        "--minutes", type=float, default=40.0, help="no row of a later round begins after these"
+    )
     parser.add_argument(
         "--slice", type=float, default=0.5, help="seconds of a row between two looks at the floor"
     )
@@ -54,18 +76,38 @@ def main() -> None:
             print(f"{case}, {peer}: {how}: {reason}", file=sys.stderr)
         print(json.dumps(ratios(runner.results)))
         return
+    if options.tiny:
+        os.environ[TINY] = "1"
+        runner = Runner(Scale.tiny(), 60.0, quiet=False)
+        runner.run(make_tiny_tasks(list(chosen(only, who, absent(list(peers()), try_import=True)))))
+        ran = runner.results.numbers.keys() | runner.results.words.keys()
+        failed = runner.results.failed
+        for (peer, case, how), reason in failed.items():
+            print(f"{case}, {peer}: {how}: {reason}")
+        print(f"{len(ran)} rows ran, {len(failed)} failed")
+        sys.exit(bool(failed))
     raw = options.out / "results.json"
     if options.report:
         data = json.loads(raw.read_text())
     else:
-        runner = Runner(Scale(slice_s=options.slice), options.timeout, quiet=False)
+        began, kept = time.perf_counter(), options.out / "unfinished.json"
+        stamp = [find_commit(), only, who, options.slice]
+        runner = Runner(Scale(slice_s=options.slice), options.timeout, False, kept, stamp)
         runner.results.absent = absent(list(peers()), try_import=True)
-        full(runner, list(chosen(only, who, runner.results.absent)), options.rounds)
+        rows = list(chosen(only, who, runner.results.absent))
+        runner.run(make_tasks(rows, options.rounds), began + 60 * options.minutes)
         data = {"machine": machine(), "rounds": options.rounds, **runner.results.to_json()}
         raw.write_text(json.dumps(data, indent=0) + "\n")
+        kept.unlink(missing_ok=True)
     from .report import write
 
     print(write(Results.from_json(data), data["machine"], data["rounds"], options.out))
+
+
+def find_commit() -> str:
+    """Return the commit of this checkout, and whether files differ from it."""
+    args = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    return subprocess.run(args, cwd=HERE, capture_output=True, text=True).stdout.strip()
 
 
 if __name__ == "__main__":

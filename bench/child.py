@@ -32,9 +32,13 @@ def measured(row: Row, order: dict[str, Any]) -> dict[str, Any]:
     scale = measure.Scale(**order["scale"])
     if order.get("step") is not None:
         return measure.go_on(row, order["step"])
-    return {"stream": measure.stream, "resume": measure.run_to, "kit": conformance}[kind](
-        row, scale
-    )
+    kinds = {
+        "stream": measure.stream,
+        "resume": measure.run_to,
+        "kit": conformance,
+        "times": measure.times,
+    }
+    return kinds[kind](row, scale)
 
 
 def main() -> None:

@@ -36,6 +36,11 @@ class Scale:
     def quick(cls) -> Scale:
         return cls(slice_s=0.15, slices=3, share_s=0.2, docs=20_000, reach_s=1.0)
 
+    @classmethod
+    def tiny(cls) -> Scale:
+        """Return a scale at which every row runs once; its figures mean nothing."""
+        return cls(slice_s=0.01, slices=1, share_s=0.0, docs=2_000, reach_s=0.3)
+
 
 # ---------------------------------------------------------------- streams
 
@@ -207,6 +212,11 @@ def work_of(row: Row, scale: Scale) -> Any:
     if row.case.startswith("tokens"):
         return MixedDocs(2048, scale.docs, sources=n)
     return Docs(n, scale.docs) if row.case.startswith("pack") else Ints(n)
+
+
+def times(row: Row, scale: Scale) -> Found:
+    """The figures that a row measures itself; it is given the number of documents."""
+    return dict(row.make(scale.docs))
 
 
 # ---------------------------------------------------------------- resuming

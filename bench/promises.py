@@ -98,6 +98,7 @@ def promises(results: Results) -> Iterator[Line]:
     yield from reading(results)
     yield from resuming(results)
     yield from starting(results)
+    yield from growing(results)
 
 
 def reading(results: Results) -> Iterator[Line]:
@@ -138,7 +139,13 @@ def resuming(results: Results) -> Iterator[Line]:
 def starting(results: Results) -> Iterator[Line]:
     key = ("penstock", "start", "from_sequence, shuffle, batch")
     taken, heavy = results.middle(key, "import_s"), results.words.get(key, {}).get("heavy")
-    yield line("Import, seconds", "under 0.3", taken, taken is not None and taken < 0.3)
+    first = results.middle(key, "first_batch_s")
+    value = None if taken is None or first is None else taken + first
+    good = value is not None and value <= 0.25
+    yield line("Import and first batch, seconds", "at most 0.25", value, good)
+    closed = results.middle(("penstock", "workers", "Loader, 2 threads"), "close_s")
+    good = closed is not None and closed <= 0.02
+    yield line("Close of 2 threads, seconds", "at most 0.02", closed, good)
     if heavy is not None:
         yield (
             "Heavy modules after the import",
@@ -154,3 +161,21 @@ def starting(results: Results) -> Iterator[Line]:
             size,
             size is not None and size < 50,
         )
+
+
+def growing(results: Results) -> Iterator[Line]:
+    key = ("penstock", "changes", "set_weights, mix of 5")
+    first, last = (results.middle(key, f"{which} 20, ms") for which in ("first", "last"))
+    value = last / first if first and last else None
+    good = value is not None and value <= 1.5
+    what = "The last 20 of 1,000 changes, times the first 20"
+    yield line(what, "at most 1.5", value, good)
+    for how in ("mix of 3", "mix of 500", "shuffle buffer, 8 lanes"):
+        taken = results.middle(("penstock", "states", how), "ms")
+        good = taken is not None and taken <= 2
+        yield line(f"A state at every step, {how}, ms", "at most 2", taken, good)
+    key = ("penstock", "curriculum", "60 sources, caps, 3 stages, best_fit")
+    for name in ("plan.at", "plan.find", "plan.counts"):
+        taken = results.middle(key, f"{name} again, ms")
+        good = taken is not None and taken <= 20
+        yield line(f"60 packed sources: {name} after the first, ms", "at most 20", taken, good)

@@ -17,11 +17,12 @@ from typing import Any
 
 from .work import scratch
 
-ROWS, GROUP = 200_000, 10_000
-MANY = int(
-    os.environ.get("PENSTOCK_BENCH_GROUPS", "50")
-)  # row groups of the large file; 500 are 5M rows, 2 GB
-SAMPLES = 4_000
+TINY = "PENSTOCK_BENCH_TINY"  # set by `--tiny`: small files, for a look whether every row runs
+IS_TINY = TINY in os.environ
+ROWS, GROUP = (4_000, 1_000) if IS_TINY else (200_000, 10_000)
+# Row groups of the large file; 500 are 5M rows, 2 GB.
+MANY = int(os.environ.get("PENSTOCK_BENCH_GROUPS", "4" if IS_TINY else "50"))
+SAMPLES = 64 if IS_TINY else 4_000
 
 
 def table(start: int, rows: int) -> Any:
@@ -83,7 +84,7 @@ def tar() -> Path:
 
 def lines() -> Path:
     def write(path: Path) -> None:
-        rows = [json.dumps(row) + "\n" for row in table(0, 50_000).to_pylist()]
+        rows = [json.dumps(row) + "\n" for row in table(0, ROWS // 4).to_pylist()]
         with path.open("w") as file:
             for _ in range(5 if MANY < 500 else 50):
                 file.writelines(rows)

@@ -184,7 +184,11 @@ def figures(results: Results, case: str) -> str:
     keys = [key for key in results.numbers if key[1] == case]
     if not keys:
         return ""
-    columns = COLUMNS.get(case) or COLUMNS[case.rstrip("0123456789")]
+    if CASES[case].kind == "times":
+        names = dict.fromkeys(name for key in keys for name in results.numbers[key])
+        columns = [(name, ranged(name)) for name in names]
+    else:
+        columns = COLUMNS.get(case) or COLUMNS[case.rstrip("0123456789")]
 
     def place(key: Key) -> tuple[bool, float]:
         ratio = results.middle(key, "ratio")

@@ -67,11 +67,78 @@ class Results:
         return found
 
 
-class Runner:
-    """Starts the children. A row that failed or took too long is not run again."""
+@dataclass(frozen=True)
+class Task:
+    """A measurement that a process of its own makes: some rows, in one round, with the parameter of
+    its case."""
 
-    def __init__(self, scale: Scale, timeout: float, quiet: bool) -> None:
+    rows: tuple[Row, ...]
+    number: int = 0
+    more: tuple[tuple[str, int], ...] = ()
+    after: str = ""  # a figure of an earlier task without which there is nothing to measure
+
+    @property
+    def name(self) -> str:
+        keys = ["/".join(key_of(row)) for row in self.rows]
+        return f"{self.number} {self.more} {'; '.join(keys)}"
+
+
+class Runner:
+    """Starts the children. A row that failed or took too long is not run again.
+
+    With `saved`, a file, what was found is written there after every task, and a runner that is
+    given the file later continues behind the last task. The file is taken if `stamp` is equal.
+    """
+
+    def __init__(
+        self,
+        scale: Scale,
+        timeout: float,
+        quiet: bool,
+        saved: Path | None = None,
+        stamp: object = None,
+    ) -> None:
         self.scale, self.timeout, self.quiet, self.results = scale, timeout, quiet, Results()
+        self.saved, self.stamp, self.done = saved, stamp, set[str]()
+        if saved is not None and saved.exists():
+            data = json.loads(saved.read_text())
+            if data["stamp"] == stamp:
+                self.results, self.done = Results.from_json(data["results"]), set(data["done"])
+
+    def run(self, tasks: list[Task], deadline: float | None = None) -> None:
+        """Run the tasks that are left; those of later rounds only until the deadline."""
+        left = [task for task in tasks if task.name not in self.done]
+        if len(left) < len(tasks) and not self.quiet:
+            skipped = len(tasks) - len(left)
+            print(f"{skipped} of {len(tasks)} tasks were done before", file=sys.stderr)
+        began = time.perf_counter()
+        for number, task in enumerate(left, len(tasks) - len(left)):
+            if task.number and deadline is not None and time.perf_counter() > deadline:
+                print(f"out of time in round {task.number + 1}", file=sys.stderr)
+                return
+            middle = self.results.middle(key_of(task.rows[0]), task.after)
+            if not task.after or middle is not None:
+                taken = time.perf_counter() - began
+                ran = number - (len(tasks) - len(left))
+                rest = taken / ran * (len(tasks) - number) / 60 if ran else 0.0
+                self.shown = f"{number + 1:4} of {len(tasks)}, {rest:3.0f} min left"
+                self.scale = replace(self.scale, first=task.number == 0)
+                self.ask(list(task.rows), **dict(task.more))
+            self.done.add(task.name)
+            self._keep()
+
+    def _keep(self) -> None:
+        if self.saved is not None:
+            data = {
+                "stamp": self.stamp,
+                "done": sorted(self.done),
+                "results": self.results.to_json(),
+            }
+            part = self.saved.with_suffix(".part")
+            part.write_text(json.dumps(data))
+            part.replace(self.saved)
+
+    shown = ""  # how far the run is
 
     def ask(self, rows: list[Row], **more: Any) -> None:
         """One process that measures these rows one after the other."""
@@ -96,8 +163,10 @@ class Runner:
                 sign = "failed" if key_of(row) in self.results.failed else "ok"
                 place = more.get("step") or more.get("size") or ""
                 print(
-                    f"{time.perf_counter() - began:7.1f} s  {row.case:9} {row.name} {place} {sign}",
+                    f"{self.shown} {time.perf_counter() - began:6.1f} s  {row.case:9} {row.name} "
+                    f"{place} {sign}",
                     file=sys.stderr,
+                    flush=True,
                 )
 
 
@@ -164,32 +233,43 @@ def chosen(only: list[str], who: list[str], without: dict[str, str]) -> Iterator
                 yield from (r for r in peer.rows if r.case == case and (not only or case in only))
 
 
-def full(runner: Runner, rows: list[Row], rounds: int) -> None:
+def make_tasks(rows: list[Row], repeats: int) -> list[Task]:
     """Every row in every round, in turn; what does not change from run to run only in the first."""
-    for row in (r for r in rows if CASES[r.case].kind in ("kit", "resume")):
-        runner.ask([row])
-    steps = {
-        key_of(row): [
-            s
-            for s in CASES["resume"].params
-            if runner.results.middle(key_of(row), f"state_{s}") is not None
-        ]
-        for row in rows
-        if row.case == "resume"
-    }
-    for number in range(rounds):
-        runner.scale = replace(runner.scale, first=number == 0)
+    steps, sizes = CASES["resume"].params, CASES["memory"].params
+    tasks = [Task((row,)) for row in rows if CASES[row.case].kind in ("kit", "resume")]
+    for number in range(repeats):
         for row in rows:
             kind = CASES[row.case].kind
-            if kind in ("stream", "start", "workers"):
-                runner.ask([row])
+            if kind in ("stream", "start", "workers", "times"):
+                tasks.append(Task((row,), number))
             elif kind == "resume":
-                for step in steps[key_of(row)]:
-                    runner.ask([row], step=step)
+                tasks += [Task((row,), number, (("step", s),), f"state_{s}") for s in steps]
             elif kind == "memory" and number == 0:
-                for size in CASES["memory"].params:
-                    if size <= row.facts.get("most", size):
-                        runner.ask([row], size=size)
+                most = row.facts.get("most", max(sizes))
+                tasks += [Task((row,), 0, (("size", n),)) for n in sizes if n <= most]
+    return tasks
+
+
+def make_tiny_tasks(rows: list[Row]) -> list[Task]:
+    """Every row once, those that need no process of their own in one for each peer."""
+    tasks, steps = list[Task](), CASES["resume"].params
+    for peer in dict.fromkeys(row.peer for row in rows):
+        kinds = ("stream", "resume", "times")
+        group = [r for r in rows if r.peer == peer and CASES[r.case].kind in kinds]
+        tasks.append(Task(tuple(group)))
+        tasks += [
+            Task((row,), 0, (("step", step),), f"state_{step}")
+            for row in group
+            if CASES[row.case].kind == "resume"
+            for step in (steps[0], steps[-1])
+        ]
+    for row in rows:
+        kind = CASES[row.case].kind
+        if kind == "memory":
+            tasks.append(Task((row,), 0, (("size", 100_000),)))
+        elif kind in ("start", "workers", "kit"):
+            tasks.append(Task((row,)))
+    return [task for task in tasks if task.rows]
 
 
 def quick(runner: Runner, rows: list[Row]) -> None:

@@ -14,7 +14,8 @@ outside of the functions:
 It takes a `work.Ints`, `work.Mixed` or `work.Docs` and gives batches; for "pack" cases `fill=`
 counts the real tokens and the places of a batch. For "memory" it takes the number of samples and
 gives batches; for "resume" it gives a `Held`; for "kit" a mapping from the checks of `kit.py` to
-what they run. `quick=True` puts the row into `make bench-quick`.
+what they run. Rows of the kind "times" take a number of documents, measure themselves, and give
+their figures by name. `quick=True` puts the row into `make bench-quick`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Case:
     takes."""
 
     name: str
-    # "stream", "resume", "start", "workers", "memory", "kit": a function in measure.py or kit.py
+    # "stream", "resume", "start", "workers", "memory", "times", "kit": how it is measured, by a
+    # function in measure.py, fresh.py or kit.py
     kind: str
     title: str
     what: str
@@ -190,6 +192,28 @@ CASES = {
             "Import and first batch",
             "A new process each: import, build shuffled integers in batches of 32, take the first.",
             (100_000,),
+        ),
+        Case(
+            "changes",
+            "times",
+            "Changes of weights",
+            "`set_weights` and the next batch, 1,000 times in one run of five sources.",
+        ),
+        Case(
+            "states",
+            "times",
+            "A state at every step",
+            "`state_dict()` after each of 200 batches, of an indexed run of 3 and of 500 sources "
+            "and of a stream with a shuffle buffer in 8 lanes.",
+        ),
+        Case(
+            "curriculum",
+            "times",
+            "A curriculum of 60 packed sources",
+            "60 sources of tokens in memory with a cap each, weights in three stages, whole "
+            "documents packed into rows of 2,048 tokens: questions to the plan, the first batch, "
+            "a resume at step 1,000. Each question twice, the second time of a plan that has "
+            "answered.",
         ),
         Case(
             "workers",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,8 +42,6 @@ def test_listing_the_peers_imports_none_of_them() -> None:
     lines, said, ended = run.child({"rows": [], "scale": {}}, 30)
     assert (ended, lines) == (0, []), said
     code = "import sys, bench.table as t; t.peers(); print([m for m in ('torch', 'grain', 'numpy') if m in sys.modules])"
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
     )
@@ -72,6 +71,43 @@ def test_quick_prints_ratios_for_what_is_installed() -> None:
     found = through_json(run.ratios(runner.results))
     assert not runner.results.failed
     assert found["overhead"]["penstock"] > 0 and found["start import_s"]["penstock"] > 0
+
+
+@pytest.mark.slow
+def test_every_row_of_ours_runs() -> None:
+    """Two rows of headlines failed for a hundred commits."""
+    ours = [r for name in ("floor", "penstock") for r in table.peers()[name].rows]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--tiny", "--peers", "penstock"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"{len(ours)} rows ran, 0 failed"
+
+
+def test_a_run_goes_on_behind_the_last_task(tmp_path: Path) -> None:
+    kept = tmp_path / "unfinished.json"
+    rows = list(run.chosen(["overhead"], ["penstock"], {}))
+    tasks = run.make_tasks(rows, 2)
+    first = run.Runner(TINY, 60, True, kept, "one")
+    first.run(tasks[:2])
+    again = run.Runner(TINY, 60, True, kept, "one")
+    asked: list[str] = []
+    again.ask = lambda rows, **more: asked.append(rows[0].name)  # pyright: ignore[reportAttributeAccessIssue]
+    again.run(tasks)
+    assert asked == [task.rows[0].name for task in tasks[2:]]
+    assert again.results.to_json() == first.results.to_json() and first.results.numbers
+    assert not run.Runner(TINY, 60, True, kept, "another commit").done
+
+
+def test_later_rounds_end_at_the_deadline() -> None:
+    runner, asked = run.Runner(TINY, 60, quiet=True), list[str]()
+    runner.ask = lambda rows, **more: asked.append(rows[0].name)  # pyright: ignore[reportAttributeAccessIssue]
+    rows = list(run.chosen(["overhead"], ["penstock"], {}))
+    runner.run(run.make_tasks(rows, 3), deadline=0.0)
+    assert asked == [row.name for row in rows]
 
 
 def test_the_worst_deviation_is_that_of_every_prefix() -> None:

@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 20_317,
+    "engine code lines": 20_344,
     "largest file of the engine": 605,
     "small files of the engine": 18,
-    "protocol members": 83,
-    "overrides": 376,
+    "protocol members": 84,
+    "overrides": 379,
     "comparisons of kinds": 2,
     "checks of step classes": 7,
 }

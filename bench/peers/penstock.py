@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from itertools import islice
+from statistics import median
+from time import perf_counter
+
 from ..held import Held
 from ..table import Peer
-from ..work import Docs, Mixed, plus_one
+from ..work import Docs, Mixed, MixedDocs, plus_one
 
 PEER = Peer("penstock", needs=("penstock-data", "numpy", "pyarrow"), imports="penstock")
 
@@ -383,3 +388,107 @@ def index_lines(work):
     cache = tempfile.mkdtemp()
     while True:
         yield index(reading.lines(), rebuild=True, cache=cache)
+
+
+def milliseconds(call):
+    """The time that a call takes, in milliseconds."""
+    began = perf_counter()
+    call()
+    return 1e3 * (perf_counter() - began)
+
+
+@PEER.row("changes", "set_weights, mix of 5")
+def changes(docs):
+    import penstock as ps
+
+    names = "abcde"
+    ds = ps.mix({n: ps.from_sequence(range(docs)).shuffle(seed=1).repeat() for n in names})
+    loader = ps.Loader(ds.batch(8))
+    batches = iter(loader)
+    next(batches)
+
+    def change(number):
+        loader.set_weights({n: 1 + (number * i) % 7 for i, n in enumerate(names, 1)})
+        next(batches)
+
+    many = 1_000 if docs > 10_000 else 60
+    taken = [milliseconds(lambda number=number: change(number)) for number in range(many)]
+    state = milliseconds(loader.state_dict)
+    return {
+        "first 20, ms": float(median(taken[:20])),
+        "last 20, ms": float(median(taken[-20:])),
+        "state, ms": state,
+        "state, bytes": float(len(json.dumps(loader.state_dict()))),
+    }
+
+
+def stepwise(loader):
+    """The time of a state after each of 200 batches."""
+    taken = []
+    for _ in islice(loader, 200):
+        taken.append(milliseconds(loader.state_dict))
+    return {"ms": float(median(taken)), "bytes": float(len(json.dumps(loader.state_dict())))}
+
+
+@PEER.row("states", "mix of 3")
+def states_of_3(docs):
+    import penstock as ps
+
+    return stepwise(ps.Loader(mixture(Mixed(3, batch=8)).batch(8)))
+
+
+@PEER.row("states", "mix of 500")
+def states_of_500(docs):
+    import penstock as ps
+
+    return stepwise(ps.Loader(mixture(Mixed(500, batch=8)).batch(8)))
+
+
+@PEER.row("states", "shuffle buffer, 8 lanes")
+def states_of_lanes(docs):
+    import penstock as ps
+
+    ds = ps.from_sequence(range(100_000)).shuffle_buffer(256, seed=1).batch(8)
+    return stepwise(ps.Loader(ds, lanes=8))
+
+
+@PEER.row("curriculum", "60 sources, caps, 3 stages, best_fit")
+def curriculum(docs):
+    import penstock as ps
+
+    work = MixedDocs(2048, docs, sources=60)
+    tokens, weights = int(work.offsets[-1]), dict(zip(work.names, work.weights, strict=True))
+    equal = dict.fromkeys(work.names, 1 / 60)
+
+    def make():
+        flows = {
+            name: ps.from_tokens(
+                work.tokens[work.offsets[a] : work.offsets[b]],
+                work.offsets[a : b + 1] - work.offsets[a],
+                name=name,
+            ).shuffle()
+            for name, a, b in zip(work.names, work.cuts, work.cuts[1:], strict=False)
+        }
+        stages = ps.Schedule({0: weights, tokens // 2: equal, 3 * tokens // 4: weights})
+        mixed = ps.mix(flows, stages, unit="tokens", max_epochs=4, seed=work.seed)
+        return mixed.pack(2048, "best_fit", overflow="split").batch(8)
+
+    found = {}
+    plan = make().plan
+    step = tokens // 2048 // 16
+    questions = {
+        "plan.counts": lambda: plan.counts(step),
+        "plan.at": lambda: plan.at(step),
+        "plan.find": lambda: next(iter(plan.find("s1", 3))),
+        "plan.exhaustion": lambda: plan.exhaustion(),
+    }
+    for name, ask in questions.items():
+        found[f"{name}, ms"] = milliseconds(ask)
+        found[f"{name} again, ms"] = milliseconds(ask)
+    loader = ps.Loader(make())
+    found["first batch, ms"] = milliseconds(lambda: next(iter(loader)))
+    loader.seek(min(1_000, step))
+    state = loader.state_dict()
+    again = ps.Loader(make())
+    found["resume, ms"] = milliseconds(lambda: (again.load_state_dict(state), next(iter(again))))
+    return found

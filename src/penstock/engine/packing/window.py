@@ -41,6 +41,9 @@ class GroupLayout:
     def __len__(self) -> int:
         return len(self.bounds) - 1
 
+    def find_group(self, part: int) -> int:
+        return int(np.searchsorted(self.bounds, part, side="right")) - 1
+
     def pieces(self, groups: Ints) -> tuple[Ints, Ints]:
         """Return the offsets of some groups in their concatenation, and the parts of all of them."""
         starts = self.bounds[groups]

@@ -10,10 +10,8 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...types import MAX_POSITION, Ints
-from ..steps.batch import BatchOp
 from ..steps.op import UNKNOWN, Op
-from ..steps.pack_windows import WindowPackOp
-from ..steps.tally import Tally, Uncountable
+from ..steps.tally import Uncountable
 from .records import Exhaustion
 
 ENDLESS_HORIZON = MAX_POSITION >> 8
@@ -79,44 +77,16 @@ def find_exhaustions(
         placed = op.nth(asked, samples[asked], last=which == 1)
         found[asked] = np.minimum(placed, stop - 1)
         for leaf in np.flatnonzero(found == UNKNOWN).tolist():
-            found[leaf] = known.find(which, leaf, int(numbers[leaf]), stop)
+            number = int(numbers[leaf])
+            at = known.find(which, leaf, number, stop)
+            first = None if which else op.find_first(len(numbers), leaf, number, at)
+            found[leaf] = at if first is None else first
         return [position if position < bound else None for position in found.tolist()]
 
-    again = place(0, np.where(once > 0, once, -1))
-    many = len(again)
-    repeats = [
-        at and _find_first_of_window(op, many, leaf, int(once[leaf]), at)
-        for leaf, at in enumerate(again)
-    ]
+    repeats = place(0, np.where(once > 0, once, -1))
     last = place(1, np.where(on, -1, given - 1))
     ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
     return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
-
-
-def _find_first_of_window(op: Op, leaves: int, leaf: int, number: int, position: int) -> int:
-    """Return the first position with a sample of a leaf of this number or a later one, near an
-    estimate.
-
-    Documents that are packed whole lie in the rows of their window in no order.
-    """
-    rows = 1
-    while op.tail:
-        rows *= op.n if isinstance(op, BatchOp) else 1
-        (op,) = op.inputs
-    if not isinstance(op, WindowPackOp) or not op.together:
-        return position
-    for window in (op.around(position * rows), op.around(position * rows + rows - 1)):
-        tally = Tally(leaves, [op.node])
-        op.count(tally, 0, window.start)
-        found = op.locate(np.arange(window.start, window.stop))
-        mine = found.leaf == leaf
-        epochs = np.sort(found.epoch[mine & (found.marks[op.node] == 0)])
-        before = max(number - int(tally.samples[leaf]), 0)
-        if before < len(epochs):
-            first = int(np.flatnonzero(mine & (found.epoch >= epochs[before]))[0])
-            row = int(np.searchsorted(found.firsts(), first, side="right")) - 1
-            return (window.start + row) // rows
-    return position
 
 
 class _CachedSums:

@@ -153,12 +153,25 @@ class BatchOp(Groups):
         return self.input.passes.start(found.epoch) + (position - found.start) * self.n
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
-        found = self.input.find(leaf, index, self.begins(low), self.begins(high))
+        return self._find_batches(self.input.find(leaf, index, self.begins(low), self.begins(high)))
+
+    def find_first(self, leaves: int, leaf: int, number: int, position: int) -> int | None:
+        ends = {self.begins(position), self.begins(position + 1) - 1}
+        found = [self.input.find_first(leaves, leaf, number, row) for row in sorted(ends)]
+        batches = self._find_batches(
+            np.asarray([row for row in found if row is not None], np.int64)
+        )
+        return int(batches.min()) if len(batches) else None
+
+    def _find_batches(self, found: Ints) -> Ints:
+        """Return the batches that hold any of these positions of the input, without those that are
+        dropped at the end of a pass.
+        """
         if self.passes is None or self.input.passes is None:
             return find_distinct_values(found // self.n)
         epoch, place = self.input.passes.split(found)
         place //= self.n
-        given = place < self.passes.sizes_of(epoch)  # the rest of a pass may be dropped
+        given = place < self.passes.sizes_of(epoch)
         return find_distinct_values(self.passes.starts_of(epoch[given]) + place[given])
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:

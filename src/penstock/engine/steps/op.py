@@ -108,12 +108,20 @@ class Op(SummedStep):
         raise NotImplementedError
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
-        """Return the positions of the samples of these numbers of leaves, as they come.
+        """Return the first positions with samples of leaves of these numbers or later ones.
 
-        A position is `UNKNOWN` where arithmetic does not find it. `last`: the position of the last
-        part of a sample, not of the first.
+        A position is `UNKNOWN` where arithmetic does not find it. `last`: the last positions with a
+        part of a sample of these numbers or earlier ones.
         """
         return number if self.leaf is not None else np.full(len(leaf), UNKNOWN)
+
+    def find_first(self, leaves: int, leaf: int, number: int, position: int) -> int | None:
+        """Return the first position with a sample of a leaf of this number or a later one, given
+        a position where one is that may come after it. `leaves` is the number of all leaves.
+
+        Rows that are packed together hold their documents in no order. None: not known here.
+        """
+        return None
 
     # ------------------------------------------------------------ sums
 

@@ -255,6 +255,13 @@ class PackOp(PackedOp):
         found = self._first_pass.nth(leaf, number, last)
         return np.where(found < self.passes.size(0), found, UNKNOWN)
 
+    def rows_together(self, row: int) -> tuple[int, ProvenanceRows, GroupLayout]:
+        found = self.passes.at(row)
+        if found.epoch == 0 and self._first_pass is not None:
+            return self._first_pass.rows_together(row)
+        made = self.planned(found.epoch)
+        return found.start, made.rows, made.plan
+
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         passes, index = self.passes, self.with_tokens(leaf, index)
         if not len(index) or (

@@ -141,13 +141,10 @@ class WindowPackOp(PackedOp):
         documents = self._between(0, self._pass)
         return self.windows.least(documents.sizes, self.groups_of(documents.rows))
 
-    def around(self, row: int) -> range:
-        """The rows of the window in which a row is."""
-        if self.windows.in_order:
-            return range(row, row + 1)
-        (_, number, _), first = self._locate_row(row), self._first(row)
-        last = self.input.size is not None and number == self._many - 1
-        return range(first, first + (self._last if last else self.windows.rows))
+    def rows_together(self, row: int) -> tuple[int, ProvenanceRows, GroupLayout]:
+        epoch, number, place = self._locate_row(row)
+        _, documents, layout = self._window(epoch, number)
+        return row - place, documents, layout
 
     def sampled(self) -> ProvenanceRows:
         many = self.together or _SAMPLED
@@ -356,13 +353,24 @@ class WindowPackOp(PackedOp):
         return self.passes.at(row).epoch * self.input.size
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
-        if not self.windows.in_order or self._empty is not None:
+        if self._empty is not None:
             return super().nth(leaf, number, last)
         found = self.input.nth(leaf, number)
-        for i in np.flatnonzero(found >= 0).tolist():
-            token, size = self._where(int(found[i]))
-            rows = self._rows_of(At(int(found[i]), token), size)
-            found[i] = rows[-1] if last else rows[0]
+        in_order = np.argsort(found, kind="stable")  # neighbours share windows
+        for i in in_order[found[in_order] >= 0].tolist():
+            document = int(found[i])
+            token, size = self._where(document)
+            rows = self._rows_of(At(document, token), size)
+            row = int(rows[-1] if last else rows[0])
+            if self.together:  # in no order within a window
+                epoch, window, place = self._locate_row(row)
+                first, documents, layout = self._window(epoch, window)
+                is_asked = documents.leaf[layout.item] == leaf[i]
+                if not last:
+                    is_asked &= layout.item >= document - first
+                pieces = np.flatnonzero(is_asked)
+                row += layout.find_group(int(pieces[-1 if last else 0])) - place
+            found[i] = row
         return found
 
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:

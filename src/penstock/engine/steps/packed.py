@@ -14,11 +14,12 @@ from ...types import Flags, Fold, Ints, Sizer, Source
 from ..base.fallback import log_fallback
 from ..base.rows import HOLE, ROW_LENGTH, ProvenanceRows
 from ..base.spans import DocumentSpans, SpanSource, join_spans
-from ..packing import Apart, Missing, PieceColumns, PlannedPieces
+from ..packing import Apart, GroupLayout, Missing, PieceColumns, PlannedPieces
 from ..streams.function_call import to_list
 from .batch import BatchOp
 from .mask import read_similar
 from .op import UNKNOWN, Before, Groups, Op, Standing, iter_reads
+from .tally import Tally
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
@@ -169,6 +170,24 @@ class PackedOp(Groups):
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)
+
+    def rows_together(self, row: int) -> tuple[int, ProvenanceRows, GroupLayout]:
+        """Return the rows that are packed together with one: the first of them, their documents in
+        the order of the input, and where these lie.
+        """
+        raise NotImplementedError
+
+    def find_first(self, leaves: int, leaf: int, number: int, position: int) -> int | None:
+        first, documents, layout = self.rows_together(position)
+        tally = Tally(leaves, [self.node])
+        self.count(tally, 0, first)
+        is_asked = documents.leaf[layout.item] == leaf
+        begun = np.sort(layout.item[is_asked & (layout.start == 0)])
+        before = max(number - int(tally.samples[leaf]), 0)
+        if before >= len(begun):
+            return None
+        pieces = np.flatnonzero(is_asked & (layout.item >= begun[before]))
+        return first + layout.find_group(int(pieces[0]))
 
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)

@@ -48,6 +48,13 @@ class OrderOp(UnaryOp):
         rows = self.input.locate(below)
         return rows if replay is None else rows.later(replay)
 
+    def find_first(self, leaves: int, leaf: int, number: int, position: int) -> int | None:
+        if type(self) is not OrderOp:  # only this one keeps the order within a pass
+            return None
+        (row,) = self.order.down(np.asarray([position]), self.input.size, self.key)[0].tolist()
+        first = self.input.find_first(leaves, leaf, number, row)
+        return None if first is None else position - (row - first)
+
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self.input.tokens(position, lengths, out, times)
 
