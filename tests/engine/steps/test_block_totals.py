@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.steps import block_totals
+from penstock.engine.steps import block_totals, tokens
 from penstock.engine.steps.tokens import Lengths
 
 
@@ -39,6 +39,7 @@ class Hashed:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 1_000)
+    monkeypatch.setattr(tokens, "_SMALL", 0)
     return tmp_path
 
 
