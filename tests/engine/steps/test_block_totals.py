@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.engine.base.bounded_dict import BoundedDict
 from penstock.engine.steps import block_totals, tokens
 from penstock.engine.steps.tokens import Lengths
 
@@ -75,6 +76,68 @@ def test_sums_of_a_split_are_cached(home: Path) -> None:
     assert rows(split(1), 100) == made
     assert Hashed.looked_up < 1_000, "no scan"
     assert rows(split(2), 100) != made, "another split has sums of its own"
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The passes whose lengths are added up."""
+    monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 1 << 40)
+    monkeypatch.setattr(block_totals, "_SHARED", BoundedDict[str, Any](8))
+    passes, look_up = list[int](), tokens.Sums._looked_up
+
+    def count(self: Any, epoch: int) -> Any:
+        passes.append(epoch)
+        return look_up(self, epoch)
+
+    monkeypatch.setattr(tokens.Sums, "_looked_up", count)
+    return passes
+
+
+def test_a_process_adds_up_a_small_source_once(scans: list[int]) -> None:
+    made = rows(packed(), 1_200)
+    assert sorted(scans) == sorted(set(scans))
+    scans.clear()
+    assert rows(packed(), 1_200) == made and not scans
+
+
+def test_small_sources_do_not_share_sums_with_others(scans: list[int]) -> None:
+    def key(many: int, name: str, seed: int, length: int) -> Any:
+        flow = ps.from_sequence(Hashed(many, name), name="h").shuffle(seed=seed).repeat()
+        return rows(ps.mix({"h": flow}, seed=2).pack(length), 700)
+
+    options = [(5_000, "hashed", 1, 256), (4_999, "hashed", 1, 256), (5_000, "hashed", 2, 256)]
+    shared = [key(*each) for each in options]
+    for each, found in zip(options, shared, strict=True):
+        block_totals._SHARED.clear()
+        assert key(*each) == found
+    assert len(set(map(str, shared))) == 3
+
+
+def test_lengths_that_change_in_place_are_added_up_again(scans: list[int]) -> None:
+    sizes = 1 + np.arange(600) % 9
+
+    def tokens_before(position: int) -> int:
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        flow = ps.from_tokens(np.zeros(offsets[-1], np.uint8), offsets).shuffle(seed=1)
+        found = np.zeros(1, np.int64)
+        flow.compiled.op.tokens(position, flow.compiled.builder.lengths, found)
+        return int(found[0])
+
+    assert tokens_before(600) == sizes.sum() and tokens_before(300) > 0
+    assert scans == [0]
+    sizes[:] = 3
+    assert tokens_before(300) == 900
+    assert scans == [0, 0]
+
+
+def test_sources_without_an_identity_share_no_sums(
+    scans: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(Hashed, "digest")
+    rows(packed(), 700)
+    scans.clear()
+    rows(packed(), 700)
+    assert scans
 
 
 def test_the_mean_of_a_split_is_cached() -> None:
