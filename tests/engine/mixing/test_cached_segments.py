@@ -163,16 +163,25 @@ def test_segments_after_a_change_are_computed() -> None:
     assert len(cache.stored) == 1, "those before the change"
 
 
+@pytest.mark.parametrize("limits", [{"_MOST_CACHED": 12 * 10}, {"_MOST_TOGETHER": 12}])
 def test_too_many_segments_are_not_stored(
-    monkeypatch: pytest.MonkeyPatch, computed: list[int]
+    limits: dict[str, int], monkeypatch: pytest.MonkeyPatch, computed: list[int]
 ) -> None:
-    monkeypatch.setattr(timeline, "_MOST_CACHED", 12 * 10)
+    for name, limit in limits.items():
+        monkeypatch.setattr(timeline, name, limit)
     want, cache = answers(mixture(None)), Cache()
     assert answers(mixture(cache)) == want
     assert [len(stored) for stored in cache.stored.values()] == [1]
     computed.clear()
     assert answers(mixture(cache)) == want
     assert len(computed) == len(set(computed)), "none is computed twice"
+
+
+def test_segments_of_very_many_sources_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeline, "_MOST_CACHED", 10 * timeline._UNCACHED)
+    cache = Cache()
+    assert answers(mixture(cache)) == answers(mixture(None))
+    assert not cache.stored
 
 
 def test_an_error_comes_at_its_own_position() -> None:

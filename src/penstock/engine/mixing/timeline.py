@@ -40,6 +40,7 @@ _CELLS = 1 << 18  # of so many nodes times stairs at most
 _LARGE_SURPLUS = 2  # the largest surplus that one segment repays
 _UNCACHED = 4  # segments that are computed before all are loaded from a cache
 _MOST_CACHED = 1 << 21  # integers of the states before all segments, if they are cached
+_MOST_TOGETHER = 1 << 12  # segments computed ahead of the need for them
 _CACHE_VERSION = 1  # raise it where segments change
 _STRAY = 0.1  # how far weights may move, in sum, before the tree is built again
 
@@ -245,9 +246,9 @@ class Timeline:
         no states, so that no process tries again.
         """
         clock, begin, computed = self.limits.clock, self.begin, list[Known]()
-        if clock is None or clock.cache is None or begin.position or self._is_over:
+        most = min(_MOST_CACHED // (1 + 3 * len(begin.counts)), _MOST_TOGETHER)
+        if clock is None or clock.cache is None or begin.position or most <= _UNCACHED:
             return None
-        most = _MOST_CACHED // (1 + 3 * len(begin.counts))
 
         def compute() -> Ints:
             known = Known((), 0, begin)
