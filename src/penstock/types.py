@@ -186,9 +186,10 @@ class CachesIntegers(Protocol):
 
 @runtime_checkable
 class IdentifiesLengths(CachesIntegers, Protocol):
-    """A source whose lengths have an exact identity, so that it caches what other sources share in.
+    """A source that identifies its lengths exactly, for integers that follow from several sources.
 
-    `lengths_version` is `None` if nothing identifies the lengths.
+    `lengths_version` is `None` if nothing identifies them. Objects of the user do not have it: two
+    objects may have one digest and other lengths.
     """
 
     def lengths_version(self) -> Json: ...

@@ -156,7 +156,7 @@ class Memory:
             self._loss = (measure_loss_counts(chunks, _get_qualified_name(self._seq)),)
         return self._loss[0]
 
-    cached_integers, lengths_version = load_or_make_integers, read_lengths_version
+    cached_integers = load_or_make_integers
 
     def digest(self) -> Digest:
         """Return a digest of the object, from its own `digest` method or from its values.
