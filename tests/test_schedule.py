@@ -24,6 +24,44 @@ POINTS: list[tuple[int, dict[str, float]]] = [
 ]
 
 
+@given(
+    rows=st.lists(
+        st.lists(st.floats(0, 1e12) | st.floats(0, 1e-300), min_size=3, max_size=3),
+        min_size=1,
+        max_size=4,
+    ),
+    interpolation=st.sampled_from(["step", "linear", "cosine"]),
+    step=st.integers(0, 50) | st.floats(0, 50),
+    begins=st.tuples(*[st.integers(0, 30)] * 3),
+)
+def test_weights_equal_those_of_fractions(
+    rows: list[list[float]], interpolation: Any, step: float, begins: tuple[int, int, int]
+) -> None:
+    assume(all(any(row) for row in rows))
+    points = [(10 * i, dict(zip("abc", row, strict=True))) for i, row in enumerate(rows)]
+    try:
+        schedule = Schedule(points, interpolation, start=dict(zip("abc", begins, strict=True)))
+    except ConfigError:
+        assume(False)
+        return
+    before = min(int(step // 10), len(rows) - 1)
+    after = min(before + 1, len(rows) - 1)
+    exact = [[Fraction(repr(weight)) for weight in rows[i]] for i in (before, after)]
+    first, last = ([weight / sum(row) for weight in row] for row in exact)
+    t = Fraction(0) if before == after else Fraction(step) / 10 - before
+    eased = {
+        "step": Fraction(0),
+        "linear": t,
+        "cosine": Fraction(float(compute_cosine_ease(np.asarray([float(t)]))[0])),
+    }[interpolation]
+    active = [begin <= step for begin in begins]
+    if not any(weight for weight, on in zip(first, active, strict=True) if on):
+        first = last
+    weights = [(a + (b - a) * eased) * on for a, b, on in zip(first, last, active, strict=True)]
+    assume(sum(weights))
+    assert list(schedule.weights(step).values()) == [float(w / sum(weights)) for w in weights]
+
+
 @pytest.mark.parametrize(
     "step,code,text",
     [

@@ -9,9 +9,9 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
-from math import ceil, fsum, isfinite
+from math import ceil, fsum, isfinite, lcm
 from operator import index
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, get_args
 
@@ -222,20 +222,22 @@ class Schedule:
             step: step in the schedule's unit.
         """
         before, after, t = self._around(step)
-        first, last = self._exact[before], self._exact[after]
+        (first, first_total), (last, last_total) = self._exact[before], self._exact[after]
         interpolation = self._interpolation_after(before)
         eased = Fraction(0) if interpolation == "step" else t
         if interpolation == "cosine":
             eased = Fraction(float(compute_cosine_ease(np.asarray([float(t)]))[0]))
         active = self._active(step, self.names)
         if not any(a for a, on in zip(first, active, strict=True) if on):
-            first = last  # all rise from 0: the limit along the ramp
+            first, first_total = last, last_total  # all rise from 0: the limit along the ramp
+        p, q = eased.as_integer_ratio()
+        begin, end = last_total * (q - p), first_total * p
         weights = {
-            n: (a + (b - a) * eased) * on
+            n: (a * begin + b * end) * on
             for n, a, b, on in zip(self.names, first, last, active, strict=True)
         }
         total = sum(weights.values())
-        return {n: float(w / total) for n, w in weights.items()}
+        return {n: w / total for n, w in weights.items()}
 
     def in_samples(self, samples_per_step: int) -> Schedule:
         """Convert a schedule from training steps to samples.
@@ -308,6 +310,7 @@ class Schedule:
 
         means = weighed or lengths
 
+        @cache  # each step ends one piece and begins the next
         def tokens_per_sample(step: int) -> float:
             shares = {n: w / means[n] if by_tokens else w for n, w in self.weights(step).items()}
             return fsum(share * lengths[n] for n, share in shares.items()) / fsum(shares.values())
@@ -458,13 +461,15 @@ class Schedule:
     # ------------------------------------------------------------ inside
 
     @cached_property
-    def _exact(self) -> list[list[Fraction]]:
-        """Normalised weights of every point, as exact fractions of the decimals in `points`."""
-        rows = [
-            [Fraction(repr(float(weights[name]))) for name in self.names]
-            for _, weights in self.points
-        ]
-        return [[w / total for w in row] for row in rows for total in [sum(row)]]
+    def _exact(self) -> list[tuple[list[int], int]]:
+        """The decimals in `points` as integers in the same proportions, and the sums of these."""
+        rows = list[tuple[list[int], int]]()
+        for _, weights in self.points:
+            row = [Fraction(repr(float(weights[name]))) for name in self.names]
+            scale = lcm(*(w.denominator for w in row))
+            whole = [w.numerator * (scale // w.denominator) for w in row]
+            rows.append((whole, sum(whole)))
+        return rows
 
     def _interpolation_after(self, before: int) -> Interpolation:
         """Return the interpolation between a point and the next one."""

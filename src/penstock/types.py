@@ -184,6 +184,17 @@ class CachesIntegers(Protocol):
     ) -> Sizes | None: ...
 
 
+@runtime_checkable
+class IdentifiesLengths(CachesIntegers, Protocol):
+    """A source that identifies its lengths exactly, for integers that follow from several sources.
+
+    `lengths_version` is `None` if nothing identifies them. Objects of the user do not have it: two
+    objects may have one digest and other lengths.
+    """
+
+    def lengths_version(self) -> Json: ...
+
+
 LOSS_MASKS: Mapping[str, int] = {"loss_mask": 0, "labels": -100}
 """Features that say which tokens carry loss, and the value of tokens that do not."""
 

@@ -65,6 +65,11 @@ def load_or_make_integers(
     return None
 
 
+def read_lengths_version(source: _MeasuredSource, /) -> Json:
+    """Return an exact identity of the lengths of a source, or `None` if nothing identifies them."""
+    return identify_lengths(source.lengths())
+
+
 def identify_lengths(lengths: Sizes | None) -> Json:
     """Return an exact identity of lengths, or `None` if nothing identifies them.
 

@@ -18,7 +18,7 @@ from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, LossCounts, Sizes, Source
 from . import file_versions
 from .block import ColumnarFile, join_read_rows
-from .cached_integers import load_or_make_integers
+from .cached_integers import load_or_make_integers, read_lengths_version
 from .identity import digest_files, digest_sampled_rows
 from .kinds import ColumnType, CompositeType, TypedFile
 from .paths import TokenType
@@ -516,7 +516,7 @@ class JoinedFiles:
             self._loss_counts = self._find_loss_counts()
         return self._loss_counts
 
-    cached_integers = load_or_make_integers
+    cached_integers, lengths_version = load_or_make_integers, read_lengths_version
 
     def digest(self) -> Digest:
         """Return a digest of the contents of the files, computed on first use."""

@@ -20,7 +20,7 @@ from ..engine.base.sizes import OffsetLengths
 from ..engine.base.spans import DocumentSpans
 from ..errors import ConfigError, DataError
 from ..types import Digest, Ints, Json, LossCounts, Sizes
-from .cached_integers import VersionedLengths, load_or_make_integers
+from .cached_integers import VersionedLengths, load_or_make_integers, read_lengths_version
 from .chain import compute_offsets, read_by_part
 from .digests import copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
 from .hub import (
@@ -364,7 +364,7 @@ class Tokens:
         """Return the tokens of all documents, concatenated, as a view."""
         return self._tokens[int(self._offsets[0]) : int(self._offsets[-1])]
 
-    cached_integers = load_or_make_integers
+    cached_integers, lengths_version = load_or_make_integers, read_lengths_version
 
     def digest(self) -> Digest:
         """Return a digest of the tokens and of the offsets."""

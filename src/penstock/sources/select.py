@@ -27,7 +27,7 @@ from ..errors import ConfigError, DataError
 from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, LossCounts, Sizes, Source
 from . import derived_files
-from .cached_integers import load_or_make_integers
+from .cached_integers import load_or_make_integers, read_lengths_version
 from .chain import (
     DecodingCost,
     IndexedFile,
@@ -146,7 +146,7 @@ class SelectedRows:
         counts = self.chain.loss_counts()
         return None if counts is None else counts.take(self.rows)
 
-    cached_integers = load_or_make_integers
+    cached_integers, lengths_version = load_or_make_integers, read_lengths_version
 
     def digest(self) -> Digest:
         """Return a digest of the files and of the selected rows."""

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.engine.steps import block_totals
+from penstock.engine.base.bounded_dict import BoundedDict
+from penstock.engine.steps import block_totals, tokens
 from penstock.engine.steps.tokens import Lengths
 
 
@@ -39,6 +40,7 @@ class Hashed:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 1_000)
+    monkeypatch.setattr(tokens, "_SMALL", 0)
     return tmp_path
 
 
@@ -62,6 +64,100 @@ def test_sums_are_made_once_and_found_by_others(options: Any, home: Path) -> Non
     assert rows(packed(**options), 1_200) == made
     assert Hashed.looked_up < 5_000, "no scan"
     assert len(list(home.rglob("sums"))) == len(files)
+
+
+def test_sums_of_a_split_are_cached(home: Path) -> None:
+    def split(seed: int) -> ps.Dataset:
+        train, _ = ps.from_sequence(Hashed(5_000), name="h").split(0.1, seed=seed)
+        return ps.mix({"h": train.shuffle(seed=1).repeat()}, seed=2).pack(256)
+
+    made = rows(split(1), 100)
+    Hashed.looked_up = 0
+    assert rows(split(1), 100) == made
+    assert Hashed.looked_up < 1_000, "no scan"
+    assert rows(split(2), 100) != made, "another split has sums of its own"
+
+
+@pytest.fixture
+def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The passes whose lengths are added up."""
+    monkeypatch.setattr(block_totals, "MIN_CACHED_SAMPLES", 1 << 40)
+    monkeypatch.setattr(block_totals, "_SHARED", BoundedDict[str, Any](8))
+    passes, look_up = list[int](), tokens.Sums._looked_up
+
+    def count(self: Any, epoch: int) -> Any:
+        passes.append(epoch)
+        return look_up(self, epoch)
+
+    monkeypatch.setattr(tokens.Sums, "_looked_up", count)
+    return passes
+
+
+def stored(many: int, longest: int = 89, seed: int = 1, length: int = 256) -> Any:
+    """The documents of a row of a small token store."""
+    offsets = np.concatenate([[0], np.cumsum(1 + np.arange(many) % longest)])
+    flow = ps.from_tokens(np.zeros(offsets[-1], np.uint8), offsets, name="h").shuffle(seed=seed)
+    return rows(ps.mix({"h": flow.repeat()}, seed=2).pack(length), 1_200)
+
+
+def test_a_process_adds_up_a_small_source_once(scans: list[int]) -> None:
+    made = stored(5_000)
+    assert scans and sorted(scans) == sorted(set(scans))
+    scans.clear()
+    assert stored(5_000) == made and not scans
+
+
+def test_small_sources_do_not_share_sums_with_others(scans: list[int]) -> None:
+    options: list[Any] = [(5_000,), (4_999,), (5_000, 30), (5_000, 89, 2)]
+    shared = [stored(*each) for each in options]
+    for each, found in zip(options, shared, strict=True):
+        block_totals._SHARED.clear()
+        assert stored(*each) == found
+    assert len(set(map(str, shared))) == 4
+
+
+def test_objects_of_the_user_share_no_sums(scans: list[int]) -> None:
+    rows(packed(), 700)
+    scans.clear()
+    rows(packed(), 700)
+    assert scans
+
+
+def test_lengths_that_change_in_place_are_added_up_again(scans: list[int]) -> None:
+    sizes = 1 + np.arange(600) % 9
+
+    def tokens_before(position: int) -> int:
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        flow = ps.from_tokens(np.zeros(offsets[-1], np.uint8), offsets).shuffle(seed=1)
+        found = np.zeros(1, np.int64)
+        flow.compiled.op.tokens(position, flow.compiled.builder.lengths, found)
+        return int(found[0])
+
+    assert tokens_before(600) == sizes.sum() and tokens_before(300) > 0
+    assert scans == [0]
+    sizes[:] = 3
+    assert tokens_before(300) == 900
+    assert scans == [0, 0]
+
+
+def test_the_mean_of_a_split_is_cached() -> None:
+    def mean(seed: int, share: float = 0.1, many: int = 5_000) -> float:
+        train, _ = ps.from_sequence(Hashed(many), name="h").split(share, seed=seed)
+        mean = train.flow.mean_tokens()
+        assert mean is not None
+        return mean
+
+    def add_up(seed: int) -> float:
+        train, _ = ps.from_sequence(Hashed(5_000), name="h").split(0.1, seed=seed)
+        return float(np.mean([len(sample) for sample in train]))
+
+    made = mean(1)
+    assert made == pytest.approx(add_up(1), rel=1e-12)
+    Hashed.looked_up = 0
+    assert mean(1) == made
+    assert Hashed.looked_up == 0
+    assert mean(2) == pytest.approx(add_up(2), rel=1e-12)
+    assert len({made, mean(2), mean(1, 0.2), mean(1, many=4_999)}) == 4
 
 
 def test_others_are_kept_apart_and_what_is_damaged_is_made_again(home: Path) -> None:

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from penstock.engine.steps import tokens as token_sums
 from penstock.engine.steps.seek import NEAR, BlockMeter, Metered
 from penstock.engine.steps.step import Builder
 from penstock.engine.steps.tokens import Lengths
 from penstock.types import Sizer
+
+
+@pytest.fixture(autouse=True, params=["sums by position", "sums by block"])
+def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "sums by block":
+        monkeypatch.setattr(token_sums, "_SMALL", 0)
 
 
 def test_a_meter_of_blocks_tells_what_a_plain_one_tells() -> None:

@@ -11,13 +11,14 @@ schedule, sources that run out and changes during a run (`events`) cut it into s
 from .events import Adopt, Event, Exhausted, SetWeights, event_from_json
 from .mixture import Mixture, mixture_from_json, mixture_to_json
 from .timeline import STOPS, Stop
-from .token_clock import Meter, UnknownMeter
+from .token_clock import IntegerCache, Meter, UnknownMeter
 
 __all__ = [
     "STOPS",
     "Adopt",
     "Event",
     "Exhausted",
+    "IntegerCache",
     "Meter",
     "Mixture",
     "SetWeights",

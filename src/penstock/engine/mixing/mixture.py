@@ -22,7 +22,7 @@ from .options import check_log, compute_limits, compute_spans
 from .split_tree import Floats
 from .stretches import Stretches
 from .timeline import AnySegment, Limits, State, Stop, Timeline
-from .token_clock import Meter, TokenClock, UnknownMeter
+from .token_clock import IntegerCache, Meter, TokenClock, UnknownMeter
 
 Spans = tuple[InterpolationSpan, ...]
 
@@ -42,6 +42,7 @@ class Mixture:
         log: the changes during a run, in the order of their positions.
         lengths: mean tokens of a sample; weights are then shares of tokens.
         meters: the token counts of all draws; shares of tokens are then by the token clock.
+        cache: the cache of what follows from the draws of these meters.
         one_source_per: n fills every stretch of n positions with n neighbours of one source.
             Weights, blocks, caps and surplus then count stretches inside, and positions outside.
 
@@ -65,6 +66,7 @@ class Mixture:
     lengths: tuple[float, ...] | None = None
     meters: tuple[Meter, ...] | None = field(default=None, compare=False, repr=False)
     one_source_per: int = 1
+    cache: IntegerCache | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_log(self.log, self.names)
@@ -218,10 +220,10 @@ class Mixture:
         )
         own = zip(self.names, self.sizes, self.meters, strict=True)
         meters = tuple(others.get((name, size), meter) for name, size, meter in own)
-        return replace(self, meters=meters)
+        return replace(self, meters=meters, cache=None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {each.name: getattr(self, each.name) for each in fields(self)} | {"cache": None}
 
     # ------------------------------------------------------------ inside
 
@@ -240,7 +242,8 @@ class Mixture:
             tweak = derive_tweak_keys(self.key, np.zeros(1, np.int64))
             keys = mix64(hash_names(self.names) + tweak)
             means = np.asarray(self.lengths, np.float64) * self.one_source_per
-            clock = TokenClock(meters, means, keys)
+            cache = self.cache if self.one_source_per == 1 else None
+            clock = TokenClock(meters, means, keys, cache)
         return self._stretches.limits(replace(self._limits_in_draws, clock=clock))
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...schedule import InterpolationSpan
-from ...types import MAX_POSITION, Ints
+from ...types import MAX_POSITION, Ints, Json
 from ..base.integers import find_distinct_values
 from ..base.random import Words, derive_tweak_keys, mix64
 from .segment import Flags, Segment, build_segment, share_out_surplus
@@ -37,6 +38,10 @@ _PIECES = 16  # a ramp is computed in at least so many pieces,
 _SHORT = 128  # but in none of fewer blocks than these,
 _CELLS = 1 << 18  # of so many nodes times stairs at most
 _LARGE_SURPLUS = 2  # the largest surplus that one segment repays
+_UNCACHED = 4  # segments that are computed before all are loaded from a cache
+_MOST_CACHED = 1 << 21  # integers of the states before all segments, if they are cached
+_MOST_TOGETHER = 1 << 12  # segments computed ahead of the need for them
+_CACHE_VERSION = 1  # raise it where segments change
 _STRAY = 0.1  # how far weights may move, in sum, before the tree is built again
 
 
@@ -80,14 +85,32 @@ class State(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The segments computed so far, up to position `upto`; no state if the timeline ends there.
+    """The states before the segments known so far, which end at position `upto`.
 
-    It is replaced as a whole, so that threads see one or the other.
+    `state` is the one there; None if the timeline ends. The whole is replaced, so that threads see
+    one or the other.
     """
 
-    segments: tuple[AnySegment, ...]
+    states: tuple[State, ...]
     upto: int
     state: State | None
+
+    def encode(self) -> Ints:
+        """Return the whole as integers, without trees."""
+        rows = [
+            np.concatenate([[s.position], s.counts, s.surplus.view(np.int64), s.ended])
+            for s in self.states
+        ]
+        return np.concatenate([[self.upto], *rows]).astype(np.int64, copy=False)
+
+    @classmethod
+    def decode(cls, integers: Ints, sources: int) -> Known:
+        """Return the segments of a timeline that ends, from the integers of `encode`."""
+        states = list[State]()
+        for row in integers[1:].reshape(-1, 1 + 3 * sources):
+            counts, surplus, ended = row[1:].reshape(3, sources)
+            states.append(State(int(row[0]), counts, surplus.view(np.float64), ended > 0))
+        return cls(tuple(states), int(integers[0]), None)
 
 
 class Timeline:
@@ -104,6 +127,7 @@ class Timeline:
         self._is_over = is_over
         self._span_begins = [span.begin for span in spans]
         self._known = Known((), begin.position, None if is_over else begin)
+        self._segments = dict[int, AnySegment]()  # by position
 
     @property
     def start(self) -> int:
@@ -132,9 +156,9 @@ class Timeline:
 
     def segment_at(self, position: int) -> AnySegment | None:
         """Return the segment of a position, or of the end; None at the end of an empty timeline."""
-        segments = self._extend_to(position).segments
-        i = bisect_right(segments, position, key=lambda segment: segment.start)
-        return segments[i - 1] if i else None
+        states = self._extend_to(position).states
+        i = bisect_right(states, position, key=lambda state: state.position)
+        return self._segment(states[i - 1]) if i else None
 
     def counts(self, positions: Ints) -> Ints:
         """Return the draws of all sources before sorted positions: int64[len(positions), sources]."""
@@ -164,11 +188,11 @@ class Timeline:
             known = self._extend(known)
         out = np.full(len(k), -1)
         begun = np.zeros(len(k), np.int64)
-        for segment in known.segments:
-            begun += segment.base[source] <= k
-        ends = [*(segment.start for segment in known.segments[1:]), known.upto]
+        for state in known.states:
+            begun += state.counts[source] <= k
+        ends = [*(state.position for state in known.states[1:]), known.upto]
         for i in map(int, find_distinct_values(begun[begun > 0] - 1)):
-            segment = known.segments[i]
+            segment = self._segment(known.states[i])
             mine = np.flatnonzero(begun == i + 1)
             mine = mine[np.isin(source[mine], segment.members)]
             m = _locate(segment, source[mine], k[mine] - segment.base[source[mine]])
@@ -189,14 +213,14 @@ class Timeline:
         if not len(positions):
             return []
         low, high = int(positions[0]), int(positions[-1])
-        segments = self._extend_to(high).segments
-        i, j = (bisect_right(segments, p, key=lambda segment: segment.start) for p in (low, high))
-        first = segments[i - 1] if i else None
+        states = self._extend_to(high).states
+        i, j = (bisect_right(states, p, key=lambda state: state.position) for p in (low, high))
+        first = self._segment(states[i - 1]) if i else None
         if i == j:
             return [(first, 0, len(positions))]
-        starts = [segment.start for segment in segments[i:j]]
-        cuts = [0, *np.searchsorted(positions, starts).tolist(), len(positions)]
-        parts = zip([first, *segments[i:j]], cuts, cuts[1:], strict=False)
+        cuts = np.searchsorted(positions, [state.position for state in states[i:j]]).tolist()
+        cuts = [0, *cuts, len(positions)]
+        parts = zip([first, *map(self._segment, states[i:j])], cuts, cuts[1:], strict=False)
         return [(segment, a, b) for segment, a, b in parts if b > a]
 
     # ------------------------------------------------------------ growth
@@ -211,10 +235,62 @@ class Timeline:
     def _extend(self, known: Known) -> Known:
         """Compute one more segment. Threads that race here compute equal ones."""
         assert known.state is not None
-        self._known = extended = self._compute_next(known.segments, known.state)
+        cached = self._load_all() if len(known.states) == _UNCACHED else None
+        self._known = extended = cached or self._compute_next(known.states, known.state)
         return extended
 
-    def _compute_next(self, segments: tuple[AnySegment, ...], state: State) -> Known:
+    def _load_all(self) -> Known | None:
+        """Return all segments from the cache of the clock, or compute and store them.
+
+        None without a cache, or if an error or too many segments come first. Then the cache stores
+        no states, so that no process tries again.
+        """
+        clock, begin, computed = self.limits.clock, self.begin, list[Known]()
+        most = min(_MOST_CACHED // (1 + 3 * len(begin.counts)), _MOST_TOGETHER)
+        if clock is None or clock.cache is None or begin.position or most <= _UNCACHED:
+            return None
+
+        def compute() -> Ints:
+            known = Known((), 0, begin)
+            try:
+                while known.state is not None and len(known.states) < most:
+                    known = self._compute_next(known.states, known.state)
+            except ConfigError:  # raised again at the position that needs the segment
+                return np.zeros(1, np.int64)
+            computed[:] = [known]
+            return (known if known.state is None else Known((), 0, None)).encode()
+
+        cached = clock.cache(self._describe(clock), compute)
+        integers = None if cached is None else cached[: len(cached)]
+        if computed or integers is None or len(integers) == 1:
+            return computed[0] if computed else None
+        return Known.decode(integers, len(begin.counts))
+
+    def _describe(self, token_clock: TokenClock) -> dict[str, Json]:
+        """Return everything that the segments follow from, but the draws of the inputs."""
+        limits, begin, digest = self.limits, self.begin, hashlib.blake2b(digest_size=16)
+        arrays = [limits.keys, limits.most, limits.goal, token_clock.means, token_clock.keys]
+        arrays += [begin.counts, begin.surplus, begin.ended]
+        spans = list[Json]()
+        for span in self.spans:
+            arrays += [span.first, span.last]
+            ends = span.begin, span.end, span.origin, span.target
+            spans.append([repr(ends), span.interpolation])
+        for array in arrays:
+            digest.update(array.tobytes())
+        options: Json = [_CACHE_VERSION, limits.stop, limits.block, limits.key, *limits.names]
+        return {"segments": options, "spans": spans, "arrays": digest.hexdigest()}
+
+    def _segment(self, state: State) -> AnySegment:
+        """Return the segment after a state."""
+        if (segment := self._segments.get(state.position)) is None:
+            span = self.spans[bisect_right(self._span_begins, state.position) - 1]
+            active = _has_weight(span) & ~state.ended
+            segment = self._build_segment(state, span, active)[0]
+            self._segments[state.position] = segment
+        return segment
+
+    def _compute_next(self, states: tuple[State, ...], state: State) -> Known:
         number = bisect_right(self._span_begins, state.position) - 1
         span = self.spans[number]
         active = _has_weight(span) & ~state.ended
@@ -222,21 +298,22 @@ class Timeline:
         if not active.any():
             if later.any():
                 raise self._make_gap_error(state.position, later)
-            return Known(segments, state.position, None)
+            return Known(states, state.position, None)
         segment, built, stop = self._build_segment(state, span, active)
+        self._segments[state.position] = segment
         pass_end = self._find_pass_end(segment, active, later & ~active)
         source, last = self._find_last_draw(segment, active, min(stop, pass_end))
         stop = min(stop, pass_end, last + 1)
         if stop >= MAX_POSITION:
-            return Known((*segments, segment), MAX_POSITION, None)
+            return Known((*states, state), MAX_POSITION, None)
         if stop == 0:
-            return Known(segments, state.position, None)
+            return Known(states, state.position, None)
         end, counts = state.position + stop, segment.counts(np.asarray([stop]))[0]
         if stop == pass_end:
-            return Known((*segments, segment), end, None)
+            return Known((*states, state), end, None)
         ended = state.ended | ((np.arange(len(active)) == source) & (last < stop))
         after = State(end, counts, segment.surplus_after(stop, counts), ended, built)
-        return Known((*segments, segment), end, after)
+        return Known((*states, state), end, after)
 
     def _require_no_gap(self) -> None:
         """Raise `ConfigError` if all sources with weight are sure to end before later ones start."""

@@ -8,16 +8,16 @@ time of a position is searched for; the draws after it are merged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 
 from ...errors import StateError
-from ...types import MAX_POSITION, Ints
+from ...types import MAX_POSITION, Ints, Json, Sizes
 from ..base.bounded_dict import BoundedDict
 from ..base.integers import find_distinct_values
 from ..base.random import GOLDEN_GAMMA, Words, mix64
@@ -28,6 +28,8 @@ _FEW = 64  # draws of an input examined together
 _MOST = 1 << 16  # draws merged together at most
 _CACHED_POSITIONS = 64
 _EXACT = 1 << 50  # tokens up to which times are rounded by less than one
+IntegerCache: TypeAlias = Callable[[Mapping[str, Json], Callable[[], Ints]], Sizes | None]
+
 _TRIES = 12  # guesses by the rate of draws; then bisection
 
 
@@ -66,11 +68,16 @@ class UnknownMeter:
 
 @dataclass(frozen=True, eq=False)
 class TokenClock:
-    """The meters of the inputs of a mixture, in order, their mean lengths and hash keys."""
+    """The meters of the inputs of a mixture, in order, their mean lengths and hash keys.
+
+    `cache` returns integers that follow from the draws of the inputs, by a key: from a file, or
+    made.
+    """
 
     meters: tuple[Meter, ...]
     means: Floats
     keys: Words
+    cache: IntegerCache | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from ...types import CachesIntegers, Ints, Json, Sizes
+from ...types import CachesIntegers, IdentifiesLengths, Ints, Json, Sizes
 from ..base import machine, seams
+from ..base.bounded_dict import BoundedDict
 from ..base.progress import Progress
 from ..base.rows import compute_bounds
 
@@ -116,10 +118,16 @@ def _sum_runs(sums_of_blocks: Ints, run: int) -> Ints:
     return np.add.reduceat(sums_of_blocks, np.arange(0, len(sums_of_blocks), run), axis=0)
 
 
+_SHARED = BoundedDict[str, BlockTotals](256)
+
+
 def load_or_make_totals(
     source: object, key: Mapping[str, Json], make: Callable[[], BlockSums], run: int = 1024
 ) -> BlockTotals:
     """Return sums from the cache of a large source, or make them.
+
+    The sums of small sources are shared inside the process: a mixture file compiles its steps more
+    than once, and two mixtures often have equal sources.
 
     Args:
         source: The source whose lengths are added up; `None` if there are several.
@@ -127,6 +135,15 @@ def load_or_make_totals(
         make: Adds up the lengths.
         run: Number of blocks in a run.
     """
+    if isinstance(source, IdentifiesLengths) and len(source) < MIN_CACHED_SAMPLES:
+        version = source.lengths_version()
+        name = json.dumps([version, len(source), dict(key), run], sort_keys=True)
+        totals = None if version is None else _SHARED.get(name)
+        if totals is None:
+            totals = BlockTotals(make(), run)
+            if version is not None:
+                _SHARED[name] = totals
+        return totals
     made = list[BlockSums]()
 
     def encode() -> Ints:

@@ -25,7 +25,7 @@ from ..mixing.rules import (
 )
 from ..packing import LengthPlan
 from ..streams.lane_positions import LaneAssignment
-from .mix_history import History, MixtureOp, compile_history, mixture_op
+from .mix_history import History, MixtureOp, compile_history, find_integer_cache, mixture_op
 from .mix_op import MixOp
 from .mix_stream import MixStreamOp
 from .op import Op
@@ -294,7 +294,8 @@ class Mix(Step):
             lengths = builder.loss_lengths if by_loss else builder.lengths.count_by(rule.sizer)
         meters = lengths and tuple(BlockMeter(op, lengths) for op in inputs)
         sizes = tuple(op.size for op in inputs)
-        return compile_history(rule, self.names, sizes, path, self.inputs, meters)
+        cache = find_integer_cache(inputs, lengths) if lengths and rule.unit == "tokens" else None
+        return compile_history(rule, self.names, sizes, path, self.inputs, meters, cache)
 
     def stream_history(self, path: Path, rule: Weighted | None = None) -> History:
         """Return the mixture of a mix of streams by weight, with its changes."""

@@ -4,7 +4,7 @@ none before."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -14,14 +14,18 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...schedule import Schedule, check_names
-from ...types import MAX_POSITION, Ints, Path
+from ...types import MAX_POSITION, IdentifiesLengths, Ints, Json, Path, Sizes
 from ..base.random import derive_key
-from ..mixing import Event, Meter, Mixture, SetWeights
+from ..mixing import Event, IntegerCache, Meter, Mixture, SetWeights
 from ..mixing.rules import FormerMixture, MixtureByPass, Weighted
+from ..orders import Repeat
+from . import block_totals
 from .mix_eras import Era, ErasOp, FormerInput, RemovedInput
 from .mix_op import MixOp
 from .op import Op
 from .paths import names_in_keys
+from .reorder_op import OrderOp
+from .tokens import Lengths
 
 MixtureOp: TypeAlias = MixOp | ErasOp
 
@@ -142,6 +146,34 @@ def bound(past: FormerMixture, present: Mixture) -> FormerMixture:
     return past if found is past.mixture else replace(past, mixture=found)
 
 
+def find_integer_cache(inputs: Sequence[Op], lengths: Lengths) -> IntegerCache | None:
+    """Return the cache, in the largest source, of integers that follow from the draws of inputs.
+
+    None if the sources are small, or if nothing identifies the order or the lengths of an input.
+    """
+    sources, orders = list[IdentifiesLengths](), list[Json]()
+    for op in inputs:
+        if type(op) is OrderOp and isinstance(op.order, Repeat):
+            op = op.input
+        source, order = op.known() or (None, None)
+        if not isinstance(source, IdentifiesLengths):
+            return None
+        sources.append(source)
+        orders.append([len(source), op.size, order])
+    if sum(map(len, sources)) < block_totals.MIN_CACHED_SAMPLES:
+        return None
+    largest = max(sources, key=len)
+
+    def load_or_make(key: Mapping[str, Json], make: Callable[[], Ints]) -> Sizes | None:
+        versions = [source.lengths_version() for source in sources]
+        if None in versions:
+            return None
+        draws: Json = [versions, orders, lengths.described]
+        return largest.cached_integers({**key, "draws": draws}, make)
+
+    return load_or_make
+
+
 def compile_history(
     rule: Weighted,
     names: tuple[str, ...],
@@ -149,6 +181,7 @@ def compile_history(
     path: Path,
     inputs: tuple[object, ...] = (),
     meters: tuple[Meter, ...] | None = None,
+    cache: IntegerCache | None = None,
 ) -> History:
     """Return the mixture of a weighted mix, with its changes.
 
@@ -156,7 +189,7 @@ def compile_history(
     """
     key = names, sizes, path, tuple(map(id, inputs)) if meters else ()
     if key not in rule.compiled:
-        made = _history(rule, names, sizes, path, meters)
+        made = _history(rule, names, sizes, path, meters, cache)
         if rule.events:
             _, known = rule.changed.get(key, (inputs, None))
             made = replace(made, known=known)
@@ -171,6 +204,7 @@ def _history(
     sizes: tuple[int | None, ...],
     path: Path,
     meters: tuple[Meter, ...] | None,
+    cache: IntegerCache | None,
 ) -> History:
     weights: Any = dict(rule.weights) if isinstance(rule.weights, tuple) else rule.weights
     means = rule.means_by_unit()
@@ -200,6 +234,7 @@ def _history(
         lengths=tuple(lengths[name] for name in names) if lengths else None,
         meters=meters,
         one_source_per=rule.stretch,
+        cache=cache,
     )
     pasts = tuple(bound(past, mixture) for past in rule.pasts)
     return History(mixture, events, pasts, rule.now)

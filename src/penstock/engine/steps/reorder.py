@@ -27,11 +27,20 @@ from ..orders import (
     Slice,
     WindowShuffle,
 )
+from .block_totals import BlockSums, load_or_make_totals
 from .op import Op
 from .paths import SLICE
 from .reorder_buckets import BucketOp
 from .reorder_gaps import GapOp, SkipOp
-from .reorder_op import OrderOp, PassOp, PickOp, PortionOp, RoundOp, WindowOp
+from .reorder_op import (
+    OrderOp,
+    PassOp,
+    PickOp,
+    PortionOp,
+    RoundOp,
+    WindowOp,
+    find_selected_source,
+)
 from .reorder_repeat_each import RepeatEachOp
 from .step import Builder, RandomStep, Step, UnaryStep, Written
 
@@ -190,19 +199,30 @@ class Reorder(RandomStep, OrderStep):
     def _mean_of_selection(self) -> float | None:
         """Return the mean tokens of the selected samples, looked up one by one; None for none."""
         builder = Builder(self)
-        op, tokens = builder.op(self), 0
-        count = op.size or 0
+        op = builder.op(self)
+        if not (count := op.size or 0):
+            return None
+
+        def add_up() -> BlockSums:
+            return BlockSums(np.asarray([[self._add_lengths(builder, op, count)]]), 0)
+
+        source, sets = find_selected_source(op) or (None, [])
+        return int(load_or_make_totals(source, {"total": sets}, add_up).total[0]) / count
+
+    @staticmethod
+    def _add_lengths(builder: Builder, step: Op, count: int) -> int:
+        tokens = 0
         with Progress("add up lengths", count, "samples") as progress:
             for start in range(0, count, _CHUNK):
                 positions = np.arange(start, min(start + _CHUNK, count))
-                rows = op.locate(positions)
+                rows = step.locate(positions)
                 for leaf in builder.leaves:
                     source = leaf.source
                     lengths = source.lengths() if is_source(source) else None
                     indices = rows.index[rows.leaf == leaf.number]
                     tokens += int(lengths[indices].sum()) if lengths is not None else 0
                 progress.more(len(positions))
-        return tokens / count if count else None
+        return tokens
 
     # ------------------------------------------------------------ compilation
 

@@ -110,10 +110,12 @@ class PassOp(OrderOp):
         tally.one_by_one(self, tail, stop, times)
 
     def known(self) -> tuple[object, Json] | None:
-        below = self.input
-        if not isinstance(below, ReadOp) or self.size != below.size or below.former:
+        selected = find_selected_source(self.input)
+        if selected is None or self.size != self.input.size:
             return None
-        return below.named.source, {"order": self.order.describe(), "key": self.key}
+        order: dict[str, Json] = {"order": self.order.describe(), "key": self.key}
+        source, sets = selected
+        return source, {**order, "of": sets} if sets else order
 
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         n = self.input.size
@@ -380,6 +382,15 @@ def find_repeated_leaves(root: Op) -> tuple[int, ...]:
     if root.only_input is not None or root.size is None:
         return ()
     return tuple(leaf for each in root.inputs if each.size is None for leaf in each.leaves)
+
+
+def find_selected_source(step: Op) -> tuple[object, list[Json]] | None:
+    """Return the source of a step, and the parts and slices it takes; None for any other step."""
+    sets = list[Json]()
+    while isinstance(step, OrderOp) and isinstance(step.order, Portion | Slice):
+        sets.append(step.order.describe())
+        step = step.input
+    return (step.named.source, sets) if isinstance(step, ReadOp) and not step.former else None
 
 
 def below_orders(root: Op) -> Op:

@@ -28,6 +28,8 @@ _GRAIN = 64  # positions, of one leaf, of which a sum is kept
 _CHUNK = 1 << 18  # positions looked up at a time
 _BLOCKS_IN_MEMORY = 1 << 18  # blocks of all passes with sums in memory; two passes at least
 _PASSES_IN_MEMORY = 16
+_SMALL = 1 << 13  # positions times leaves of a pass whose sums are kept by position
+_SMALL_PASSES_IN_MEMORY = 4
 _ENDLESS = 1 << 20  # positions that count as a pass of what has none
 
 
@@ -251,9 +253,11 @@ class Sums:
         self.leaves = np.asarray(op.leaves)
         self._place = np.zeros(len(lengths.by_leaf), np.int64)
         self._place[self.leaves] = np.arange(len(op.leaves))
-        self.grain = grain or _GRAIN * len(op.leaves)
+        is_small = self.span * len(op.leaves) <= _SMALL
+        self.grain = grain or (1 if is_small else _GRAIN * len(op.leaves))
         blocks = -(-self.span // self.grain)
-        kept = min(max(_BLOCKS_IN_MEMORY // blocks, 2), _PASSES_IN_MEMORY)
+        most = _SMALL_PASSES_IN_MEMORY if is_small else _PASSES_IN_MEMORY
+        kept = min(max(_BLOCKS_IN_MEMORY // blocks, 2), most)
         self._passes = BoundedDict[int, BlockTotals](kept)
         self._totals = [
             np.zeros(len(op.leaves), np.int64)

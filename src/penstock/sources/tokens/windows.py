@@ -14,7 +14,7 @@ from ...errors import ConfigError, DataError
 from ...stores import ByteRange, CompositeStore, storage
 from ...types import DataLocation, Digest, Ints, Json
 from .. import derived_files
-from ..cached_integers import load_or_make_integers
+from ..cached_integers import load_or_make_integers, read_lengths_version
 from ..chain import JoinedFiles, compute_offsets
 from ..columnar import Arrow
 from ..memory import Tokens
@@ -149,7 +149,7 @@ class Windows:
     def token_range(self) -> None:
         """Return `None`: a window checks its tokens when it is read."""
 
-    cached_integers = load_or_make_integers
+    cached_integers, lengths_version = load_or_make_integers, read_lengths_version
 
     def digest(self) -> Digest:
         """Return the digest of the store."""
