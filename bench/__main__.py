@@ -1,7 +1,7 @@
 """`python -m bench`: measure, and write bench/RESULTS.md; `--quick` prints one JSON object of
 ratios; `--tiny` only looks whether every row runs.
 
-A run that was stopped goes on where it was when it is started again on the same commit.
+A run that was stopped continues behind its last row when it is started again on the same commit.
 """
 
 from __future__ import annotations

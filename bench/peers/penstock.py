@@ -184,10 +184,10 @@ def best_fit(work):
     return rows_of(work, "best_fit")
 
 
-def tokens_of(work, method):
+def sources(work):
     import penstock as ps
 
-    flows = {
+    return {
         name: ps.from_tokens(
             work.tokens[work.offsets[a] : work.offsets[b]],
             work.offsets[a : b + 1] - work.offsets[a],
@@ -195,7 +195,12 @@ def tokens_of(work, method):
         ).shuffle()
         for name, a, b in zip(work.names, work.cuts, work.cuts[1:], strict=False)
     }
-    mixed = ps.mix(flows, dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
+
+
+def tokens_of(work, method):
+    import penstock as ps
+
+    mixed = ps.mix(sources(work), dict(zip(work.names, work.weights, strict=True)), seed=work.seed)
     return mixed.pack(work.length, method=method, dtype="int32").batch(work.rows)
 
 
@@ -461,16 +466,8 @@ def curriculum(docs):
     equal = dict.fromkeys(work.names, 1 / 60)
 
     def make():
-        flows = {
-            name: ps.from_tokens(
-                work.tokens[work.offsets[a] : work.offsets[b]],
-                work.offsets[a : b + 1] - work.offsets[a],
-                name=name,
-            ).shuffle()
-            for name, a, b in zip(work.names, work.cuts, work.cuts[1:], strict=False)
-        }
         stages = ps.Schedule({0: weights, tokens // 2: equal, 3 * tokens // 4: weights})
-        mixed = ps.mix(flows, stages, unit="tokens", max_epochs=4, seed=work.seed)
+        mixed = ps.mix(sources(work), stages, unit="tokens", max_epochs=4, seed=work.seed)
         return mixed.pack(2048, "best_fit", overflow="split").batch(8)
 
     found = {}

@@ -1,4 +1,4 @@
-"""`plan.exhaustion()` of packed rows is that of the rows themselves."""
+"""`plan.exhaustion()` of packed rows equals the first repeats and ends in the rows themselves."""
 
 from __future__ import annotations
 

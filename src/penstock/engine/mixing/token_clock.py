@@ -28,9 +28,9 @@ _FEW = 64  # draws of an input examined together
 _MOST = 1 << 16  # draws merged together at most
 _CACHED_POSITIONS = 64
 _EXACT = 1 << 50  # tokens up to which times are rounded by less than one
-IntegerCache: TypeAlias = Callable[[Mapping[str, Json], Callable[[], Ints]], Sizes | None]
-
 _TRIES = 12  # guesses by the rate of draws; then bisection
+
+IntegerCache: TypeAlias = Callable[[Mapping[str, Json], Callable[[], Ints]], Sizes | None]
 
 
 class Meter(Protocol):

@@ -99,10 +99,10 @@ class FunctionOp(UnaryOp):
                 )
         return work
 
-    # Asked only where the function makes as many tokens of a row as are known of it.
     def find_first(self, leaves: int, leaf: int, number: int, position: int) -> int | None:
         return self.input.find_first(leaves, leaf, number, position)
 
+    # Asked only where the function makes as many tokens of a row as are known of it.
     def tokens(self, position: int, lengths: Lengths, out: Ints, times: int = 1) -> None:
         self.input.tokens(position, lengths, out, times)
 
