@@ -107,8 +107,6 @@ from .sources import reads_columns, warn_of_full_shuffle
 from .sources.block import to_columns
 from .sources.partition import check_parts, choose_parts, has_columns, keep_part, show_columns
 from .stores.limits import BATCH
-from .text.feature_rows import build_feature_packing
-from .text.untrained import UntrainedDocuments
 from .types import MAX_POSITION, FileSource, Fold, Indices, Ints, Order, Part, Sizer
 
 if TYPE_CHECKING:
@@ -1282,8 +1280,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         require_ids_fit(self.flow, packing.token_dtype, f"pack({packing.length})")
         name = self._step_name("pack", name)
 
-        rule = UntrainedDocuments(packing) if untrained == "skip" else None
-        sizer = replace(packing.sizer, untrained=rule)
+        sizer = packing.sizer
+        if untrained == "skip":
+            from .text.untrained import UntrainedDocuments
+
+            sizer = replace(sizer, untrained=UntrainedDocuments(packing))
 
         def pack(documents: Step) -> Step:
             groups = Group(documents, fold, sizer, name=name)
@@ -1335,6 +1336,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         >>> row["ask"].tolist(), row["say"].tolist(), row["say_segment_ids"].tolist()
         ([1, 2, 4, 0], [3, 5, 6], [1, 2, 2])
         """
+        from .text.feature_rows import build_feature_packing
+
         fold, rows = build_feature_packing(
             lengths, method, max_segments, unpacked, pad, align, open_rows, dtype
         )

@@ -11,7 +11,7 @@ from functools import partial
 from importlib import import_module
 from inspect import currentframe, unwrap
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -48,11 +48,12 @@ from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
 from .engine.streams.rank_sharding import REMAINDERS, Remainder
 from .errors import ConfigError, hide_unknown_length
-from .plan import exclude_from_run
 from .posttraining import InFlight, LeasedItem, Leases, Settlement
 from .schedule import Schedule
-from .text.loss_tokens import LossTokens, make_unknown_error
 from .types import MAX_POSITION, CountingFunction, Flags, Json
+
+if TYPE_CHECKING:
+    from .text.loss_tokens import LossTokens
 
 T = TypeVar("T")
 
@@ -747,6 +748,8 @@ class Loader(Shows):
 
     def _count_loss(self) -> LossTokens:
         """Return the counter of tokens that carry loss in steps of the run."""
+        from .text.loss_tokens import LossTokens, make_unknown_error
+
         session = self._session
         if self._in_flight.used or session.sharding.keeps_groups:
             raise make_unknown_error("leased items make no global steps")
@@ -789,6 +792,8 @@ class Loader(Shows):
                 "exclude(): this run leases items, and those in flight keep their samples; settle "
                 "them, and load ds.plan.for_state(state).exclude(keys).state"
             )
+        from .plan import exclude_from_run
+
         return self._alone(lambda: exclude_from_run(self._session, keys))
 
     # ------------------------------------------------------------ provenance and metrics

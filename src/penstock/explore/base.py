@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import islice
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from ..engine.base.shown import Shows
 from ..engine.steps.compiled import Compiled
 from ..engine.steps.step import Step
 from ..errors import ConfigError
-from ..plan import Plan
 from ..posttraining.in_flight import InFlight
 from ..types import Indices, Ints
-from .plan_html import DatasetPlan
+
+if TYPE_CHECKING:
+    from ..plan import Plan
 
 D = TypeVar("D")
 """The class of the datasets that methods return."""
@@ -52,6 +53,8 @@ class BaseDataset(Shows, Generic[D], metaclass=HintingType):
         >>> 17 in [sample.index for sample in plan.at(positions[0])]
         True
         """
+        from .plan_html import DatasetPlan
+
         return DatasetPlan(self.compiled, self._with, section=InFlight())
 
     @abstractmethod

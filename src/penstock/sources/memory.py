@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import mmap
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -466,7 +467,7 @@ class Iterable:
 
 
 def _refuse_mask(array: Any) -> None:
-    if isinstance(array, np.ma.MaskedArray):
+    if "numpy.ma" in sys.modules and isinstance(array, np.ma.MaskedArray):
         raise ConfigError(
             "a masked array would lose its mask: give its `filled()` values, zipped with its mask"
         )
