@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 
 from ...errors import ConfigError
-from ...types import MAX_POSITION, Ints
+from ...types import MAX_POSITION, Flags, Ints
 from ..steps.op import UNKNOWN, Op
 from ..steps.tally import Uncountable
 from .records import Exhaustion
@@ -20,6 +20,7 @@ ENDLESS_HORIZON = MAX_POSITION >> 8
 A source with any weight is drawn again long before.
 """
 _SOME = 1 << 10  # positions that tell how much one holds
+_NEAR_END = 1 << 13  # samples before the end that are looked at for the last one of each source
 _TRIES = 4  # guesses before the middle is taken
 
 _LOOKED_AT = (
@@ -76,6 +77,9 @@ def find_exhaustions(
         samples = begun - 1 if which else numbers  # the last token is one of the last sample
         placed = op.nth(asked, samples[asked], last=which == 1)
         found[asked] = np.minimum(placed, stop - 1)
+        if which and size is not None:
+            late = _find_near_end(op, size, found == UNKNOWN, int(begun.sum()))
+            found = np.maximum(found, late)
         for leaf in np.flatnonzero(found == UNKNOWN).tolist():
             number = int(numbers[leaf])
             at = known.find(which, leaf, number, stop)
@@ -87,6 +91,22 @@ def find_exhaustions(
     last = place(1, np.where(on, -1, given - 1))
     ends = [None if position is None or position + 1 >= stop else position + 1 for position in last]
     return [Exhaustion(*both) for both in zip(repeats, ends, strict=True)]
+
+
+def _find_near_end(step: Op, size: int, is_unknown: Flags, samples: int) -> Ints:
+    """Return the last position of each unknown leaf, if it is near the end; else `UNKNOWN`.
+
+    Rows beyond a limit hold a part of what its last rows share with them, so that no leaf's last
+    row follows from its last sample.
+    """
+    latest = np.full(len(is_unknown), UNKNOWN)
+    if is_unknown.any():
+        start = max(size - max(_NEAR_END * size // max(samples, 1), 1), 0)
+        rows = step.locate(np.arange(start, size))
+        positions = start + np.repeat(np.arange(size - start), np.diff(rows.firsts()))
+        np.maximum.at(latest, rows.leaf, positions)
+        latest[~is_unknown] = UNKNOWN
+    return latest
 
 
 class _CachedSums:

@@ -353,7 +353,7 @@ class WindowPackOp(PackedOp):
         return self.passes.at(row).epoch * self.input.size
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
-        if self._empty is not None:
+        if self.empty is not None:
             return super().nth(leaf, number, last)
         found = self.input.nth(leaf, number)
         in_order = np.argsort(found, kind="stable")  # neighbours share windows
@@ -394,16 +394,9 @@ class WindowPackOp(PackedOp):
             first, last = self._begun(start), self._begun(stop)
             self.input.count(tally, first, last, times)
             tally.tokens += (self._taken(stop) - self._taken(start)) * times
-            if self._empty is not None:
-                self.input.tokens(last, self._empty, tally.samples, -times)
-                self.input.tokens(first, self._empty, tally.samples, times)
-
-    @cached_property
-    def _empty(self) -> Lengths | None:
-        """Lengths of 1 for each document without tokens, which is in no row."""
-        if all(map(self.lengths.none_empty, self.leaves)):
-            return None
-        return self.lengths.derive("empty", lambda lengths: (lengths == 0).astype(np.int64))
+            if self.empty is not None:
+                self.input.tokens(last, self.empty, tally.samples, -times)
+                self.input.tokens(first, self.empty, tally.samples, times)
 
     def _begun(self, row: int) -> int:
         """Return the number of documents that begin before a row."""

@@ -23,6 +23,7 @@ from .tally import Tally
 from .tokens import Lengths
 
 _FEW = 16  # documents of each source
+_CHUNK = 1 << 18  # documents looked up together
 
 
 class PackedOp(Groups):
@@ -167,6 +168,37 @@ class PackedOp(Groups):
         if leaf not in self.leaves:
             return index
         return index[np.asarray(self.lengths.by_leaf[leaf][index]) > 0]
+
+    @cached_property
+    def empty(self) -> Lengths | None:
+        """Lengths of 1 for each document without tokens, which is in no row."""
+        if all(map(self.lengths.none_empty, self.leaves)):
+            return None
+        return self.lengths.derive("empty", lambda lengths: (lengths == 0).astype(np.int64))
+
+    def once(self, out: Ints) -> None:
+        self.input.once(out)
+        below: list[Op] = [] if self.empty is None else [self.input]
+        while below:
+            step = below.pop()
+            if step.leaf is None or step.size is None:
+                below += step.inputs
+            else:
+                out[step.leaf] -= self._count_empty(step, step.leaf, step.size, int(out[step.leaf]))
+
+    def _count_empty(self, step: Op, leaf: int, size: int, different: int) -> int:
+        """Return the number of different documents without tokens in a pass of one source."""
+        assert self.empty is not None
+        if size == different:
+            counts = np.zeros(leaf + 1, np.int64)
+            step.tokens(size, self.empty, counts)
+            return int(counts[leaf])
+        lengths = self.empty.by_leaf[leaf]
+        is_given = np.zeros(len(lengths), np.bool_)
+        for start in range(0, size, _CHUNK):
+            rows = step.locate(np.arange(start, min(start + _CHUNK, size)))
+            is_given[rows.index] = True
+        return int(lengths[np.flatnonzero(is_given)].sum())
 
     def nth(self, leaf: Ints, number: Ints, last: bool = False) -> Ints:
         return np.full(len(leaf), UNKNOWN)

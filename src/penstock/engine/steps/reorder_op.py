@@ -237,6 +237,12 @@ class RoundOp(PassOp):
         found = self.input.nth(leaf, number, last)
         return np.where(found < period, found, UNKNOWN)
 
+    def find_first(self, leaves: int, leaf: int, number: int, position: int) -> int | None:
+        period, first, _ = self.around
+        if first or not self.forwards or position >= period:
+            return None
+        return self.input.find_first(leaves, leaf, number, position)
+
     def below(self, start: int, stop: int) -> tuple[int, int]:
         """Between which positions of the input the places `[start, stop)` of a lap lie."""
         ends = self.order.down(np.asarray([start, stop - 1]), self.input.size, self.key)[0]
