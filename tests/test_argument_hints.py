@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+import penstock.text
 from penstock.arguments import join_first, suggest_names
 
 DS: Any = ps.from_sequence(range(12), name="numbers")
@@ -77,6 +78,10 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
         (lambda: DS.drop(5), r"Dataset has no 'drop'; write ds\.map\(.*\), or ds\.skip\(n\)"),
         (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
+        (
+            lambda: penstock.text.Tokenizer,
+            "penstock.text has no 'Tokenizer'; did you mean 'Tokenize'",
+        ),
         (lambda: DS.decode, r"\.map"),
         (lambda: DS.prefetch(2), r"ps\.Loader\(ds, workers=2, prefetch=4\)"),
         (lambda: DS.state_dict(), r"iter\(ds\)"),
@@ -85,7 +90,7 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
         (lambda: DS.cache(), r"ds\.write\('cached'\)"),
         (lambda: DS.with_epoch(3), r"epoch_length=n"),
         (lambda: PS.StreamingDataset(), r"ps\.read\(paths\)"),
-        (lambda: PS.Tokenise, r"from penstock\.text import Tokenise"),
+        (lambda: PS.Tokenize, r"from penstock\.text import Tokenize"),
         (lambda: LOADER.set_epoch(3), "next pass"),
         (lambda: LOADER.set_weight, "did you mean 'set_weights'"),
         (lambda: DS.plan.locate, "Plan has no 'locate'"),

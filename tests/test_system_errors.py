@@ -65,7 +65,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "write": lambda at: ps.write(ps.from_sequence([{"x": 1}]), at / LONG),
     "write_rows": lambda at: write_rows([{"x": 1}], at / LONG, "jsonl"),
     "load": lambda at: ps.load(at / f"{LONG}.yaml"),
-    "a tokenizer": lambda at: ps.text.Tokenise(at / f"{LONG}.json"),
+    "a tokenizer": lambda at: ps.text.Tokenize(at / f"{LONG}.json"),
 }
 
 

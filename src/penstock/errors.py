@@ -39,7 +39,7 @@ class NoTokensError(ConfigError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"mix(unit='tokens'): a sample of {name!r} {reason}; tokenise before mixing, or use "
+            f"mix(unit='tokens'): a sample of {name!r} {reason}; tokenize before mixing, or use "
             "unit='samples'"
         )
         self.name = name

@@ -22,7 +22,7 @@ from archives import some, write
 from penstock.cli.app import app
 from penstock.errors import DataError
 from penstock.sources import open_files
-from penstock.text import Tokenise
+from penstock.text import Tokenize
 
 RUNNER = CliRunner()
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")}
     assert len(kept) == 2
-    found = open_files(tmp_path / "*.jsonl", lengths=Tokenise(tokenizer, "body", eos=2)).lengths()
+    found = open_files(tmp_path / "*.jsonl", lengths=Tokenize(tokenizer, "body", eos=2)).lengths()
     assert found is not None and np.asarray(found[:]).tolist() == [3, 1, 3, 1]
     assert {
         path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")
@@ -112,7 +112,7 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
     refused = RUNNER.invoke(
         app, ["index", f"{tmp_path}/*.jsonl", "--tokenizer", str(tokenizer), "--rebuild"]
     )
-    assert refused.exit_code == 2 and "row 0: tokenise: the field 'text' holds no text" in " ".join(
+    assert refused.exit_code == 2 and "row 0: tokenize: the field 'text' holds no text" in " ".join(
         refused.output.split()
     )
 

@@ -88,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "wrong.yaml").write_text(MIXTURE.replace("weight: 0.5", "wieght: 0.5"))
     bpe().save(str(folder / "tokenizer.json"))
     (folder / "texts.yaml").write_text(
-        "tokenise: {tokenizer: tokenizer.json}\nsources: {math: {path: math.jsonl}}\n"
+        "tokenize: {tokenizer: tokenizer.json}\nsources: {math: {path: math.jsonl}}\n"
     )
     (folder / "olmo.yaml").write_text(
         "sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n"

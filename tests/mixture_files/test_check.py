@@ -206,10 +206,15 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [2],
         "pack: 'length' is missing",
     ),
-    "tokenise": (
-        "sources: {a: {path: code}}\ntokenise: {tokeniser: x}",
+    "tokenize": (
+        "sources: {a: {path: code}}\ntokenize: {tokeniser: x}",
         [2, 2],
-        "tokenise: 'tokenizer' is missing",
+        "tokenize: 'tokenizer' is missing",
+    ),
+    "a key of a section without the section": (
+        "sources: {a: {path: code}}\ntokenizer: x",
+        [2],
+        "unknown key 'tokenizer'; write tokenize: {tokenizer: …}",
     ),
     "two horizons": (
         "horizon: {samples: 1, steps: 2}\nsources: {a: {path: code}}",

@@ -195,7 +195,7 @@ def test_tokens_of_parts_are_stored_by_part(folder: Path) -> None:
     path = write(
         folder,
         "weight: 2, partition_by: lang, mix: {weights: {de: 1, en: 2, fr: 1, null: 1}}",
-        "tokenise: {tokenizer: t.json}\nstop: all_exhausted",
+        "tokenize: {tokenizer: t.json}\nstop: all_exhausted",
     )
     model, problems = read_model(path)
     assert model is not None and not problems

@@ -202,7 +202,7 @@ def index(
     from penstock.sources.paths import TokenType, detect_format
     from penstock.sources.paths import find as find_files
     from penstock.stores.urls import require_local
-    from penstock.text import Tokenise
+    from penstock.text import Tokenize
 
     check_choice(engine, EXECUTORS, "--engine {}")
     map_files = None
@@ -218,10 +218,10 @@ def index(
         "lengths": lengths,
     }
     if tokenizer is not None:
-        counts = Tokenise(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
+        counts = Tokenize(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
         options |= {"eos": None, "lengths": counts}
     elif bos is not None or special_tokens:
-        raise ConfigError("--bos and --special-tokens set how texts are tokenised: add --tokenizer")
+        raise ConfigError("--bos and --special-tokens set how texts are tokenized: add --tokenizer")
     make = partial(index_files, rebuild=rebuild, cache=cache, each=map_files, **options)
     rows: dict[str, int] = {}
     files = find_files(paths)

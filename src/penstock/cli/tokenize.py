@@ -52,7 +52,7 @@ def tokenize(
     """Write the tokens of a mixture as a token store; resumable.
 
     The store is byte-identical for any number of workers and restarts. It holds a folder for each
-    source with tokenise or chat, and a mixture file over them.
+    source with tokenize or chat, and a mixture file over them.
     """
     from penstock.engine.base.shown import counted
     from penstock.mixture_files import format_problems, read_model

@@ -335,7 +335,7 @@ class Section:
             key_path = join_key(at, name)
             if name not in known:
                 few_problems = len(notes.problems) < PROBLEMS
-                hint = suggest_names(name, known) if few_problems else ""
+                hint = self._suggest(name) if few_problems else ""
                 notes.error(
                     child, key_path, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
                 )
@@ -347,6 +347,12 @@ class Section:
             if name not in node.value:
                 notes.error(node, at, f"{name!r} is missing")
         return values
+
+    def _suggest(self, name: str) -> str:
+        for key in self.keys:
+            if isinstance(key.kind, Section) and any(inner.name == name for inner in key.kind.keys):
+                return f"; write {key.name}: {{{name}: …}}"
+        return suggest_names(name, [key.name for key in self.keys])
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self.name}"}

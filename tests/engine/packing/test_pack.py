@@ -608,7 +608,7 @@ def test_lengths_of_other_data_are_noticed() -> None:
     [
         ("text", "feature 'tokens' is a str"),
         (3, "feature 'tokens' is a int"),
-        ({"text": "abc", "ids": [1]}, "feature 'text' is a str.*Tokenise.*unpacked="),
+        ({"text": "abc", "ids": [1]}, "feature 'text' is a str.*Tokenize.*unpacked="),
         ({}, "an empty document"),
         (np.array(3), "feature 'tokens' is a ndarray"),
     ],

@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.errors import ConfigError, DataError
 from penstock.mixture_files import lint
 from penstock.report.shares import packing as in_words
-from penstock.text import Padded, Tokenise
+from penstock.text import Padded, Tokenize
 
 WIDTHS = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "uint64")
 PLANNED = (
@@ -56,7 +56,7 @@ def source(kind: str, documents: Sequence[Sequence[int]], folder: Path) -> ps.Da
             return ps.read(folder / f"{width}.bin", dtype=width, eos=0)  # pyright: ignore[reportArgumentType]
         case "text":
             texts = [{"text": "".join(map(chr, document))} for document in documents]
-            return ps.from_sequence(texts).map(Tokenise(ids_of))
+            return ps.from_sequence(texts).map(Tokenize(ids_of))
         case "json":
             (folder / "a.jsonl").write_text(
                 "".join(json.dumps({"ids": list(ids)}) + "\n" for ids in documents)
@@ -248,8 +248,8 @@ def test_an_id_that_does_not_fit_is_named_with_its_file_and_row(
 
 
 def test_ids_of_a_tokenizer_over_32_bits_are_refused() -> None:
-    ds = ps.from_sequence(["a"]).map(Tokenise(lambda texts: [[2**31] for _ in texts]))
-    with pytest.raises(DataError, match="tokenise: the tokenizer gave an id over 32 bits"):
+    ds = ps.from_sequence(["a"]).map(Tokenize(lambda texts: [[2**31] for _ in texts]))
+    with pytest.raises(DataError, match="tokenize: the tokenizer gave an id over 32 bits"):
         list(ds)
 
 
