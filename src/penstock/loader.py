@@ -845,8 +845,6 @@ class Loader(Shows):
         """Remarks on the last loaded state: data that moved, functions that changed."""
         return list(self._session.notes)
 
-    notes = warnings  # the former name, which programs use
-
     def stats(self) -> dict[str, Any]:
         """Return statistics since the loader was opened.
 

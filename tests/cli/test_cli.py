@@ -63,7 +63,7 @@ def test_index_keeps_lengths_of_tokens(engine: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         table = pa.table({"ids": [list(range(n)) for n in many], "more": ["x"] * 4})
         pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=3)
-    asked = ["index", str(tmp_path), "--lengths", "ids", "--engine", engine, "--json"]
+    asked = ["index", str(tmp_path), "--lengths", "ids", "--executor", engine, "--json"]
     for more in ((), ("--rebuild",)):
         done = RUNNER.invoke(app, [*asked, *more])
         assert done.exit_code == 0, done.output
@@ -98,7 +98,7 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
         "--eos",
         "2",
     ]
-    done = RUNNER.invoke(app, [*asked, "--engine", engine, "--workers", "2", "--json"])
+    done = RUNNER.invoke(app, [*asked, "--executor", engine, "--workers", "2", "--json"])
     assert done.exit_code == 0, done.output
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")}
     assert len(kept) == 2
@@ -150,11 +150,11 @@ def test_an_index_made_by_many_is_that_of_one(engine: str, form: str, tmp_path: 
         made = [path for path in cache.rglob("*") if path.is_file() and "-looked" not in path.name]
         return done.output, {str(path.relative_to(cache)): path.read_bytes() for path in made}
 
-    one, many = indexed("one"), indexed("many", "--engine", engine, "--workers", "2")
+    one, many = indexed("one"), indexed("many", "--executor", engine, "--workers", "2")
     assert many == one and len(one[1]) > 1
     for path in (tmp_path / "many").rglob(".*.penstock-*"):
         path.write_bytes(b"damaged")
-    assert indexed("many", "--engine", engine, "--rebuild") == one
+    assert indexed("many", "--executor", engine, "--rebuild") == one
 
 
 def files(folder: Path, form: str) -> None:
@@ -182,7 +182,7 @@ def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) ->
     assert RUNNER.invoke(app, ["index", str(tmp_path)]).exit_code == 2
     for _ in range(2):
         done = RUNNER.invoke(
-            app, ["index", str(tmp_path), "--checksum", "--engine", engine, "--json"]
+            app, ["index", str(tmp_path), "--checksum", "--executor", engine, "--json"]
         )
         assert done.exit_code == 0 and json.loads(done.output)["files"] == {
             str(tmp_path / "x.parquet"): 2
@@ -201,12 +201,12 @@ def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) ->
 
 def test_index_says_what_it_cannot_do(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
-    done = RUNNER.invoke(app, ["index", str(tmp_path), "--engine", "rays"])
+    done = RUNNER.invoke(app, ["index", str(tmp_path), "--executor", "rays"])
     assert done.exit_code == 2 and "did you mean 'ray'" in done.output
     files(tmp_path, "tar")
     (tmp_path / "17.tar").write_bytes(b"no tar")
     done = RUNNER.invoke(
-        app, ["index", f"{tmp_path}/*.tar", "--engine", "processes", "--workers", "2"]
+        app, ["index", f"{tmp_path}/*.tar", "--executor", "processes", "--workers", "2"]
     )
     assert done.exit_code == 2 and "17.tar" in done.output and "cut off in a header" in done.output
 

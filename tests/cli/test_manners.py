@@ -37,7 +37,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "audit": (("FILE", "--steps", "3:5", "-o", "OUT.csv"), 0),
     "blame": (("FILE", "--steps", "0:20"), 0),
     "seen": (("FILE", "--before", "40"), 0),
-    "leaks": (("FILE", "OTHER", "--by", "place"), 1),
+    "leaks": (("FILE", "OTHER", "--by", "row"), 1),
     "replay": (("FILE", "--steps", "3:5", "-o", "OUT.jsonl"), 0),
     "report": (("FILE", "-o", "OUT.html"), 0),
     "lint": (("FILE", "WRONG"), 1),

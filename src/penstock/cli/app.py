@@ -179,13 +179,13 @@ def index(
     special_tokens: Annotated[
         bool, typer.Option(help="Count the special tokens of the tokenizer too.")
     ] = False,
-    engine: Annotated[
+    executor: Annotated[
         str, typer.Option(help="Executor: inline, threads, processes or ray.")
     ] = "inline",
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Workers of --engine (inline has none); default: one per CPU core."
+            min=1, help="Workers of --executor (inline has none); default: one per CPU core."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -204,11 +204,11 @@ def index(
     from penstock.stores.urls import require_local
     from penstock.text import Tokenize
 
-    check_choice(engine, EXECUTORS, "--engine {}")
+    check_choice(executor, EXECUTORS, "--executor {}")
     map_files = None
-    if engine != "inline":
+    if executor != "inline":
         map_files = partial(
-            compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers
+            compute, "index", "files", executor=cast(ExecutorName, executor), workers=workers
         )
     cache = cache and require_local(cache).absolute()
     options = {

@@ -391,7 +391,7 @@ PACK_SECTION = Section(
         ),
         SectionKey(
             "long",
-            TextKind(("split", "refuse", "truncate")),
+            TextKind(("split", "error", "truncate")),
             "Policy for documents longer than a row.",
         ),
         SectionKey("max_segments", POSITIVE_SIZE, "Maximum number of documents per row."),

@@ -334,7 +334,7 @@ def test_a_document_longer_than_a_row(method: Any) -> None:
         [(1, 0, 3)],
     ]
     with pytest.raises(DataError, match=r"item 0: 20 tokens, more than a row of 8.*long='split'"):
-        planned(Packing(8, method, long="refuse").fold(), sizes)
+        planned(Packing(8, method, long="error").fold(), sizes)
 
 
 @pytest.mark.parametrize(
