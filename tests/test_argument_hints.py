@@ -117,7 +117,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
         ),
         (
             lambda: DS.pack(4, method="best_fit", long="drop"),
-            r"pack\(long='drop'\): choose 'split', 'refuse' or 'truncate'",
+            r"pack\(long='drop'\): choose 'split', 'error' or 'truncate'",
         ),
         (
             lambda: PS.mix({"a": DS}, stop="first_exhaust"),
@@ -232,7 +232,7 @@ def test_few_and_near() -> None:
         ),
         (lambda: PS.zip({"a": DS}), r"a mapping of datasets is no dataset.*ps\.mix\(datasets\)"),
         (lambda: DS.concat({"a": DS}), r"concat\(\*datasets\.values\(\)\)"),
-        (lambda: DS.pack(256, long="cut"), r"pack\(long='cut'\): choose 'split', 'refuse' or"),
+        (lambda: DS.pack(256, long="cut"), r"pack\(long='cut'\): choose 'split', 'error' or"),
         (lambda: PS.from_tokens([1.0, 2.0], [0, 2]), r"of type float64.*astype\(np\.int32\)"),
         (lambda: PS.from_tokens([True, False], [0, 2]), "of type bool"),
         (

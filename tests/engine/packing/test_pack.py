@@ -645,7 +645,7 @@ def test_size_is_that_of_the_first_feature() -> None:
         ),
         (
             {"method": "first_fit", "long": "drop"},
-            r"pack\(long='drop'\): choose 'split', 'refuse' or 'truncate'",
+            r"pack\(long='drop'\): choose 'split', 'error' or 'truncate'",
         ),
         ({"long": "truncate"}, "long='truncate' is for first_fit and best_fit"),
         ({"max_segments": 0}, "max_segments must be"),
