@@ -99,6 +99,12 @@ def test_documents_that_do_not_go_together_are_named(documents: list[Any], messa
         Padded({"labels": -100})(documents)
 
 
+@pytest.mark.parametrize("document", [np.arange(3), {"input_ids": [1, 2]}, [1, 2], "text"])
+def test_a_single_document_is_no_list_of_documents(document: Any) -> None:
+    with pytest.raises(DataError, match=r"write \.batch\(n, collate=Padded\(\)\)"):
+        Padded()(document)
+
+
 def test_a_multiple_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"Padded\(multiple=0\)"):
         Padded(multiple=0)

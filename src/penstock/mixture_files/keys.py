@@ -289,7 +289,7 @@ TOKENIZE_SECTION = Section(
         ),
     ),
     needed=("tokenizer",),
-    short=NoneKind("settings by name, such as {tokenizer: tokenizer.json}"),
+    short=NoneKind("a mapping such as {tokenizer: tokenizer.json}"),
 )
 CHAT_FIELDS_SECTION = Section(
     "chat_fields",

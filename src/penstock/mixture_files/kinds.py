@@ -226,8 +226,8 @@ class Table:
 
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
-            actual = "an empty section" if node.value == {} else format_node(node)
-            notes.error(node, at, f"expected names with values, not {actual}")
+            actual = "an empty mapping" if node.value == {} else format_node(node)
+            notes.error(node, at, f"expected a mapping{self._example()}, not {actual}")
             return INVALID
         for name, child in node.value.items():
             if self.pattern and not (
@@ -244,6 +244,11 @@ class Table:
             for name, child in node.value.items()
         }
         return INVALID if INVALID in values.values() else values
+
+    def _example(self) -> str:
+        if isinstance(self.of, RawKind):
+            return " such as {code: {path: …, weight: 1}}"
+        return " such as {code: 1}" if isinstance(self.of, NumberKind) and not self.pattern else ""
 
     def schema(self) -> Schema:
         if self.pattern:
@@ -266,7 +271,7 @@ class PlainKind:
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if isinstance(node.value, dict):
             return _read_plain(node)
-        notes.error(node, at, f"expected names with values, not {format_node(node)}")
+        notes.error(node, at, f"expected a mapping, not {format_node(node)}")
         return INVALID
 
     def schema(self) -> Schema:
@@ -326,7 +331,7 @@ class Section:
             notes.error(
                 node,
                 at,
-                f"expected settings by name ({', '.join(key.name for key in self.keys)}), not {format_node(node)}",
+                f"expected a mapping of {', '.join(key.name for key in self.keys)}, not {format_node(node)}",
             )
             return INVALID
         known = {key.name: key for key in self.keys}
@@ -373,7 +378,7 @@ class Section:
 def format_node(node: MixtureNode) -> str:
     """Format a node for a message."""
     if isinstance(node.value, dict):
-        return "names with values"
+        return "a mapping"
     if isinstance(node.value, tuple) or node.value is None:
         return "nothing" if node.value is None else "a list"
     text = repr(node.value)

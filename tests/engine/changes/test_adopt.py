@@ -1302,7 +1302,7 @@ def test_another_packing_is_named(name: str, known: bool) -> None:
                 pass
             state = loader.state_dict()
         with ps.Loader(_pack_documents(known, repeats, after)) as loader:
-            with pytest.raises(ps.StateError, match="any other packing at the end") as refused:
+            with pytest.raises(ps.StateError, match="any other packing only at the end") as refused:
                 loader.load_state_dict(state)
             assert line in str(refused.value)
             if name == "eos" and not known:

@@ -104,19 +104,27 @@ def _name_step(step: Mapping[str, Json]) -> tuple[str, Json]:
     if step.get("order") == "slice":
         start, count, stride = step.get("start"), step.get("count"), step.get("step")
         return ("shard", "") if stride != 1 else ("skip", start) if start else ("limit", count)
-    for kind in ("pack", "order", "fold", "mix"):
-        if kind in step and not (isinstance(step[kind], Mapping) and "of" in step[kind]):
-            name = step[kind] if isinstance(step[kind], str) else kind
-            return _METHODS.get(name, name), ""
-    for kind in ("batch", "filter", "flat", "map", "random", "read"):
-        if kind in step and not isinstance(step[kind], Mapping):
-            name = step[kind] if isinstance(step[kind], str) else kind
-            return ("part" if _METHODS.get(name) == "part" else _METHODS.get(kind, kind)), step[
-                kind
-            ]
-    if step and all(isinstance(value, Mapping) for value in step.values()):
-        return "inputs", ", ".join(step)
-    return "", ""
+    for key in (
+        "pack",
+        "order",
+        "fold",
+        "mix",
+        "batch",
+        "filter",
+        "flat",
+        "map",
+        "random",
+        "read",
+    ):
+        value = step.get(key)
+        if key in step and not (isinstance(value, Mapping) and "of" in value):
+            name = value if isinstance(value, str) else key
+            if key in ("pack", "order", "fold", "mix"):
+                return _METHODS.get(name, name), ""
+            part = _METHODS.get(name) == "part"
+            return "part" if part else _METHODS.get(key, key), value
+    is_inputs = bool(step) and all(isinstance(value, Mapping) for value in step.values())
+    return ("inputs", ", ".join(step)) if is_inputs else ("", "")
 
 
 def _describe_change(before: tuple[str, Json], after: tuple[str, Json]) -> Iterator[str]:
