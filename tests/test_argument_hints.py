@@ -34,6 +34,11 @@ LOADER: Any = ps.Loader(DS)
             r"Loader\(\) has no argument 'num_workers'; did you mean workers=\?",
         ),
         (lambda: PS.Loader(DS, world=4), "did you mean world_size="),
+        (lambda: PS.mix(a=DS, b=DS), r"mix\(\) has no argument 'a'; write mix\(\{'a': \.\.\.\}\)"),
+        (
+            lambda: DS.map(str, workers=4),
+            r"workers belong to the loader: ps\.Loader\(ds, workers=n\)",
+        ),
         (lambda: PS.Loader(DS, prefetch_factor=4), "did you mean prefetch="),
         (lambda: PS.Loader(DS, batch_size=4), r"batch the dataset: \.batch\(n\)"),
         (lambda: PS.Loader(DS, shuffle=True), r"shuffle the dataset: \.shuffle\(\)"),
@@ -78,6 +83,7 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
         (lambda: DS.drop(5), r"Dataset has no 'drop'; write ds\.map\(.*\), or ds\.skip\(n\)"),
         (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
+        (lambda: PS.split(DS, 0.1), r"penstock has no 'split'; write ds\.split\(share\)"),
         (
             lambda: penstock.text.Tokenizer,
             "penstock.text has no 'Tokenizer'; did you mean 'Tokenize'",
@@ -164,7 +170,7 @@ def test_lists_of_names_are_short() -> None:
     weights = {name: 1.0 for name in many if name != "source-07"}
     with pytest.raises(ps.ConfigError) as caught:
         ps.mix(many, {**weights, "sauce-07": 1.0})
-    assert "missing ['source-07']" in str(caught.value) and "did you mean" in str(caught.value)
+    assert "'source-07' is missing" in str(caught.value) and "did you mean" in str(caught.value)
     for call in (
         lambda: ps.mix(many, {"a": 1}),
         lambda: ps.mix(many).plan.find("a", 1),

@@ -1576,6 +1576,8 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
     if not arguments:
         raise ConfigError(f"{step}(): no dataset; give at least one")
     for argument in arguments:
+        if isinstance(argument, list | tuple) and not argument:
+            raise ConfigError(f"{step}({argument!r}): give at least one dataset: {step}(*datasets)")
         if isinstance(argument, list | tuple) and any(
             isinstance(element, Dataset) for element in cast("list[Any]", argument)
         ):

@@ -205,11 +205,11 @@ class _LengthProperty(property):
         try:
             size = self.fget(owner)
         except TypeError as error:
-            raise _NoLengthError(str(error)) from None
+            raise UnknownLengthError(str(error)) from None
         return lambda: size
 
 
-class _NoLengthError(IndexedError, AttributeError):
+class UnknownLengthError(IndexedError, AttributeError):
     """Error for both protocols of Python: a missing attribute, and an object without length."""
 
 

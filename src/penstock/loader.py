@@ -932,7 +932,8 @@ def _batch_globally(dataset: Dataset, size: int | Schedule, world_size: int) -> 
     if rows != size:
         raise ConfigError(
             f"Loader(global_batch_size={size}): the batches of the dataset have {rows} rows on "
-            f"{world_size} ranks; leave out .batch(...), or write .batch(global_batch_size={size})"
+            f"{counted(world_size, 'rank')}; leave out .batch(...), or write "
+            f".batch(global_batch_size={size})"
         )
     return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
 

@@ -265,3 +265,8 @@ def test_help_groups_the_commands_with_one_plain_line_each() -> None:
         for first, stop in zip(headings, [*headings[1:], None], strict=True)
     }
     assert of_page == panels, "docs/command-line.md lists other commands than --help"
+
+
+def test_a_word_in_place_of_a_number_is_named() -> None:
+    done = RUNNER.invoke(app, ["index", "x", "--workers", "two"])
+    assert done.exit_code == 2 and "expected a whole number, not 'two'" in done.output

@@ -367,7 +367,7 @@ def test_no_problem_tells_a_secret(write: Any) -> None:
 
 
 def test_a_file_that_cannot_be_read(data: Path) -> None:
-    with pytest.raises(ps.ConfigError, match=r"none.yaml, line 1: cannot be read: No such file"):
+    with pytest.raises(ps.ConfigError, match=r"none.yaml: cannot be read: No such file"):
         ps.load(data / "none.yaml")
     (data / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ps.ConfigError, match="not a text file"):

@@ -87,7 +87,7 @@ def test_it_is_a_collate_of_all_that_groups() -> None:
         ),
         (
             [[1], [2**31]],
-            "field 'tokens' of sample 1 in the batch: int32 does not have 2147483648; pass dtype=",
+            "field 'tokens' of sample 1 in the batch: 2147483648 does not fit into int32; pass dtype=",
         ),
         ([[2**63, -1]], "field 'tokens' of sample 0 in the batch: -1 beside integers over"),
         ([[1, 2], "text"], "mixes"),

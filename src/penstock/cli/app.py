@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -73,7 +74,12 @@ class CommandGroup(TyperGroup):
             from penstock.stores.urls import redact_urls
 
             usage_error: Any = error
-            usage_error.message = redact_urls(usage_error.message)
+            message = re.sub(
+                r"('.*') is not a valid int(?:eger)?(?: range)?\.",
+                r"expected a whole number, not \1.",
+                usage_error.message,
+            )
+            usage_error.message = redact_urls(message)
             raise
 
 

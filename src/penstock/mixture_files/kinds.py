@@ -97,14 +97,14 @@ class NumberKind:
         )
 
     def _expected(self, value: Any) -> str:
-        parts = [f"at least {self.least:g}" if self.least is not None else ""]
+        parts = [f"at least {self.least:,}" if self.least is not None else ""]
         large = isinstance(value, int | float) and self.most is not None and value > self.most
         parts += [
-            f"at most {self.most:g}"
+            f"at most {self.most:,}"
             if self.most is not None and (large or self.most < MAX_POSITION)
             else ""
         ]
-        parts += [f"above {self.above:g}" if self.above is not None else ""]
+        parts += [f"above {self.above:,}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
         return f"a{' whole' if self.integer else ''} number{' ' + bounds if bounds else ''}"
 

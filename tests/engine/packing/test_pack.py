@@ -533,12 +533,12 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
         (
             [[1], [2**31]],
             {},
-            r"segment 2 of a row: feature 'tokens': int32 does not have 2147483648; pass dtype='int64'",
+            r"segment 2 of a row: feature 'tokens': 2147483648 does not fit into int32; pass dtype='int64'",
         ),
         (
             [[1], [2**63]],
             {},
-            r"segment 2 of a row: .* int32 does not have 9223372036854775808; pass dtype='uint64'",
+            r"segment 2 of a row: .* 9223372036854775808 does not fit into int32; pass dtype='uint64'",
         ),
         (
             [[0.5], [2**53 + 1]],
@@ -555,13 +555,13 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
             {"pad": -1, "dtype": "uint16"},
             r"feature 'tokens' does not fit into one row \(see dtype= and pad=",
         ),
-        ([[1]], {"pad": np.int32(-100), "dtype": "uint16"}, "uint16 does not have -100"),
-        ([np.array([1])], {"bos": 1.5}, "int32 does not have 1.5"),
-        ([np.array([1])], {"pad": float("nan")}, "int32 does not have nan"),
-        ([np.array([True])], {"pad": 2}, "bool does not have 2"),
-        ([np.array([70_000])], {"dtype": "int16"}, "int16 does not have 70000"),
-        ([np.array([70_000], np.uint32)], {"dtype": "uint16"}, "uint16 does not have 70000"),
-        ([[5], [-1]], {"dtype": "uint16"}, "uint16 does not have -1"),
+        ([[1]], {"pad": np.int32(-100), "dtype": "uint16"}, "-100 does not fit into uint16"),
+        ([np.array([1])], {"bos": 1.5}, "1.5 does not fit into int32"),
+        ([np.array([1])], {"pad": float("nan")}, "nan does not fit into int32"),
+        ([np.array([True])], {"pad": 2}, "2 does not fit into bool"),
+        ([np.array([70_000])], {"dtype": "int16"}, "70000 does not fit into int16"),
+        ([np.array([70_000], np.uint32)], {"dtype": "uint16"}, "70000 does not fit into uint16"),
+        ([[5], [-1]], {"dtype": "uint16"}, "-1 does not fit into uint16"),
         ([np.array([1.5])], {"dtype": "int32"}, r"feature 'tokens' does not fit into one row"),
         ([np.zeros((1, 2)), np.zeros((1, 3))], {}, r"feature 'tokens' does not fit into one row"),
     ],
@@ -910,7 +910,7 @@ def test_rows_of_a_token_store_are_narrowed_where_they_fit(method: Any, tmp_path
     mapped = np.load(path, mmap_mode="r")
     rows = ps.from_tokens(mapped, offsets).pack(10, method, dtype="int32").batch(5)
     assert sorted(np.concatenate([row["tokens"].reshape(-1) for row in rows])) == tokens.tolist()
-    with pytest.raises(DataError, match="uint16 does not have"):
+    with pytest.raises(DataError, match="does not fit into uint16"):
         list(ps.from_tokens(mapped, offsets).pack(10, method, dtype="uint16").batch(5))
     with pytest.raises(
         ConfigError, match="the source 'data' holds the id 70039, which does not fit into uint16"
