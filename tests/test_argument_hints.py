@@ -133,7 +133,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
             lambda: PS.mix({"a": DS}, stop="all_exhausted_without_replacement"),
             r"write stop='all_exhausted', which gives every sample exactly once",
         ),
-        (lambda: PS.mix({"a": DS, "b": DS}, {"a": 1}), r"missing \['b'\]; give each a weight, 0"),
+        (lambda: PS.mix({"a": DS, "b": DS}, {"a": 1}), r"'b' is missing; give each a weight, 0"),
         (lambda: DS.shard(2, 1), r"shard\(index=2, count=1\): give the index first"),
         (lambda: PS.mix({"a": DS}, unit="token"), r"mix\(unit='token'\): .*did you mean 'tokens'"),
         (lambda: PS.Loader(DS, executor="thread"), "did you mean 'threads'"),
@@ -150,7 +150,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
         ),
         (
             lambda: PS.mix({"code": DS, "text": DS}, {"code": 1, "txt": 1}),
-            r"unknown \['txt'\]; did you mean 'text'",
+            r"'txt' is unknown; did you mean 'text'",
         ),
     ],
 )

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock as ps
-from penstock.errors import UnknownLengthError
 from helpers import numbers, through_json
+from penstock.errors import UnknownLengthError
 from penstock.testing import assert_resumes, recipes
 
 NAN, INF = float("nan"), float("inf")
