@@ -4,7 +4,7 @@
     python bench/energon.py --json     # one JSON object
 
 Both sides read one folder, prepared by Energon, of tars with JPEG files and captions. They run
-without workers, and with the same task encoder: decode, crop, stack, and tokenise captions. The
+without workers, and with the same task encoder: decode, crop, stack, and tokenize captions. The
 sides alternate. Each figure is the median over the rounds of the CPU time of the process per
 sample; a first batch and a first round are not counted. Trainers read pictures of 224 pixels; those
 of 32 pixels show the cost of the library itself.

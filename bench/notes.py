@@ -33,7 +33,7 @@ MIXED = (
 NOTES = {
     "overhead": STREAMS,
     **dict.fromkeys(
-        ("move64", "move1000", "tokenise", "pictures", "waiting"),
+        ("move64", "move1000", "tokenize", "pictures", "waiting"),
         "By wall time, as the work is done in other processes or threads. The machine's two cores "
         "are those of the "
         "workers and of whoever takes their batches.",

@@ -91,8 +91,8 @@ def tokens(text: str) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Tokenised:
-    """A text of 2 kB a sample, tokenised in pure Python, 32 a batch."""
+class Tokenized:
+    """A text of 2 kB a sample, tokenized in pure Python, 32 a batch."""
 
     batch: int = 32
 
@@ -183,7 +183,7 @@ class Waiting:
 WORKS = {
     "move64": Large,
     "move1000": Small,
-    "tokenise": Tokenised,
+    "tokenize": Tokenized,
     "pictures": Pictures,
     "waiting": Waiting,
 }

@@ -123,7 +123,7 @@ SPEED: list[Column] = [
     ("a second, wall", plain("per_s")),
     ("CPU µs each", cpu_us),
 ]
-BY_OTHERS = "move", "tokenise", "pictures", "waiting"
+BY_OTHERS = "move", "tokenize", "pictures", "waiting"
 COLUMNS: dict[str, list[Column]] = {
     "overhead": [*SPEED, ("first batch, ms", plain("first_batch_s", 1e3))],
     **{case: [*SPEED[1:3], ("first batch, ms", plain("first_batch_s", 1e3))] for case in BY_OTHERS},

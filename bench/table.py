@@ -104,11 +104,11 @@ CASES = {
             "calling thread.",
         ),
         Case(
-            "tokenise",
+            "tokenize",
             "stream",
             "Workers: pure Python",
-            "Texts of 2 kB tokenised in pure Python by 2 workers, batches of 32; the floor "
-            "tokenises in the calling "
+            "Texts of 2 kB tokenized in pure Python by 2 workers, batches of 32; the floor "
+            "tokenizes in the calling "
             "thread.",
         ),
         Case(

@@ -109,7 +109,7 @@ class Reference:
             if message.get("train", True) and message.get("weight", 1):
                 for start, stop in match.regs[1:] or match.regs:
                     flags[start:stop] = [True] * (stop - start)
-        return self._tokenise(text, flags)
+        return self._tokenize(text, flags)
 
     def _read(self, given: dict[str, Any]) -> dict[str, Any]:
         """Return a message as templates take it, without control tokens of its own."""
@@ -143,7 +143,7 @@ class Reference:
             return {key: self._hide(item) for key, item in value.items()}
         return [self._hide(item) for item in value] if isinstance(value, list) else value
 
-    def _tokenise(self, text: str, flags: list[bool]) -> tuple[list[int], list[bool]]:
+    def _tokenize(self, text: str, flags: list[bool]) -> tuple[list[int], list[bool]]:
         ids, mask = list[int](), list[bool]()
         position = 0
         for piece in re.split(f"({'|'.join(map(re.escape, self._tokens))})", text):

@@ -181,7 +181,7 @@ def load_keys(data: bytes) -> object:
 def load_tokenizer(data: bytes) -> object:
     path = Path(SCRATCH, "tokenizer.json")
     path.write_bytes(data)
-    return ps.from_sequence(["a b", "c"]).map(ps.text.Tokenise(path))[:2]
+    return ps.from_sequence(["a b", "c"]).map(ps.text.Tokenize(path))[:2]
 
 
 def run_of_states() -> ps.Dataset:

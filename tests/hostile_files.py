@@ -35,7 +35,7 @@ from penstock.media import images
 from penstock.report.target import open_target
 from penstock.sources import derived_files, index_files, open_files
 from penstock.stores import storage
-from penstock.text import Tokenise
+from penstock.text import Tokenize
 
 MEMORY = 512 << 20
 SECONDS = 10
@@ -571,11 +571,11 @@ def include_of_a_long_name(at: Path) -> None:
 
 def tokenizer_of_a_long_name(at: Path) -> None:
     (at / "x.jsonl").write_text('{"text": ""}\n')
-    settings(at, f"tokenise: {{tokenizer: {'y' * 5_000}.json}}\nsources: {{a: {{path: x.jsonl}}}}")
+    settings(at, f"tokenize: {{tokenizer: {'y' * 5_000}.json}}\nsources: {{a: {{path: x.jsonl}}}}")
 
 
 def tokenizer_that_is_sparse(at: Path) -> None:
-    Tokenise(sparse(at / "tokenizer.json", 1 << 40))
+    Tokenize(sparse(at / "tokenizer.json", 1 << 40))
 
 
 # ---------------------------------------------------------------- states

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 
 import penstock as ps
+import penstock.text
 from penstock.arguments import join_first, suggest_names
 
 DS: Any = ps.from_sequence(range(12), name="numbers")
@@ -33,6 +34,11 @@ LOADER: Any = ps.Loader(DS)
             r"Loader\(\) has no argument 'num_workers'; did you mean workers=\?",
         ),
         (lambda: PS.Loader(DS, world=4), "did you mean world_size="),
+        (lambda: PS.mix(a=DS, b=DS), r"mix\(\) has no argument 'a'; write mix\(\{'a': \.\.\.\}\)"),
+        (
+            lambda: DS.map(str, workers=4),
+            r"workers belong to the loader: ps\.Loader\(ds, workers=n\)",
+        ),
         (lambda: PS.Loader(DS, prefetch_factor=4), "did you mean prefetch="),
         (lambda: PS.Loader(DS, batch_size=4), r"batch the dataset: \.batch\(n\)"),
         (lambda: PS.Loader(DS, shuffle=True), r"shuffle the dataset: \.shuffle\(\)"),
@@ -77,6 +83,11 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
         (lambda: DS.drop(5), r"Dataset has no 'drop'; write ds\.map\(.*\), or ds\.skip\(n\)"),
         (lambda: DS.with_format("torch"), r"to='torch'"),
         (lambda: DS.tokenize, r"\.map"),
+        (lambda: PS.split(DS, 0.1), r"penstock has no 'split'; write ds\.split\(share\)"),
+        (
+            lambda: penstock.text.Tokenizer,
+            "penstock.text has no 'Tokenizer'; did you mean 'Tokenize'",
+        ),
         (lambda: DS.decode, r"\.map"),
         (lambda: DS.prefetch(2), r"ps\.Loader\(ds, workers=2, prefetch=4\)"),
         (lambda: DS.state_dict(), r"iter\(ds\)"),
@@ -85,7 +96,7 @@ def test_wrong_arguments(call: Callable[[], Any], said: str) -> None:
         (lambda: DS.cache(), r"ds\.write\('cached'\)"),
         (lambda: DS.with_epoch(3), r"epoch_length=n"),
         (lambda: PS.StreamingDataset(), r"ps\.read\(paths\)"),
-        (lambda: PS.Tokenise, r"from penstock\.text import Tokenise"),
+        (lambda: PS.Tokenize, r"from penstock\.text import Tokenize"),
         (lambda: LOADER.set_epoch(3), "next pass"),
         (lambda: LOADER.set_weight, "did you mean 'set_weights'"),
         (lambda: DS.plan.locate, "Plan has no 'locate'"),
@@ -112,7 +123,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
         ),
         (
             lambda: DS.pack(4, method="best_fit", long="drop"),
-            r"pack\(long='drop'\): choose 'split', 'refuse' or 'truncate'",
+            r"pack\(long='drop'\): choose 'split', 'error' or 'truncate'",
         ),
         (
             lambda: PS.mix({"a": DS}, stop="first_exhaust"),
@@ -122,7 +133,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
             lambda: PS.mix({"a": DS}, stop="all_exhausted_without_replacement"),
             r"write stop='all_exhausted', which gives every sample exactly once",
         ),
-        (lambda: PS.mix({"a": DS, "b": DS}, {"a": 1}), r"missing \['b'\]; give each a weight, 0"),
+        (lambda: PS.mix({"a": DS, "b": DS}, {"a": 1}), r"'b' is missing; give each a weight, 0"),
         (lambda: DS.shard(2, 1), r"shard\(index=2, count=1\): give the index first"),
         (lambda: PS.mix({"a": DS}, unit="token"), r"mix\(unit='token'\): .*did you mean 'tokens'"),
         (lambda: PS.Loader(DS, executor="thread"), "did you mean 'threads'"),
@@ -139,7 +150,7 @@ def test_wrong_names(call: Callable[[], Any], said: str) -> None:
         ),
         (
             lambda: PS.mix({"code": DS, "text": DS}, {"code": 1, "txt": 1}),
-            r"unknown \['txt'\]; did you mean 'text'",
+            r"'txt' is unknown; did you mean 'text'",
         ),
     ],
 )
@@ -159,7 +170,7 @@ def test_lists_of_names_are_short() -> None:
     weights = {name: 1.0 for name in many if name != "source-07"}
     with pytest.raises(ps.ConfigError) as caught:
         ps.mix(many, {**weights, "sauce-07": 1.0})
-    assert "missing ['source-07']" in str(caught.value) and "did you mean" in str(caught.value)
+    assert "'source-07' is missing" in str(caught.value) and "did you mean" in str(caught.value)
     for call in (
         lambda: ps.mix(many, {"a": 1}),
         lambda: ps.mix(many).plan.find("a", 1),
@@ -227,7 +238,7 @@ def test_few_and_near() -> None:
         ),
         (lambda: PS.zip({"a": DS}), r"a mapping of datasets is no dataset.*ps\.mix\(datasets\)"),
         (lambda: DS.concat({"a": DS}), r"concat\(\*datasets\.values\(\)\)"),
-        (lambda: DS.pack(256, long="cut"), r"pack\(long='cut'\): choose 'split', 'refuse' or"),
+        (lambda: DS.pack(256, long="cut"), r"pack\(long='cut'\): choose 'split', 'error' or"),
         (lambda: PS.from_tokens([1.0, 2.0], [0, 2]), r"of type float64.*astype\(np\.int32\)"),
         (lambda: PS.from_tokens([True, False], [0, 2]), "of type bool"),
         (

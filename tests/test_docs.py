@@ -136,6 +136,9 @@ def test_commands_that_fail_or_print_something_else_are_found(
     page.write_text("```console\n$ penstock plan missing.yaml\n```\n")
     with pytest.raises(AssertionError, match=r"line 2: penstock plan missing.yaml fails:"):
         run_page(page)
+    page.write_text("```console\n$ penstock plan missing.yaml\n...\n```\n")
+    with pytest.raises(AssertionError, match=r"line 2: penstock plan missing.yaml fails:"):
+        run_page(page)
     page.write_text("```console\n$ penstock --version\npenstock 0\n```\n")
     with pytest.raises(AssertionError, match="line 2: the page shows"):
         run_page(page)

@@ -22,7 +22,7 @@ import pytest
 
 import penstock as ps
 from penstock.tasks import DefaultTaskEncoder, TextSample
-from penstock.text import CausalLM, Padded, Tokenise
+from penstock.text import CausalLM, Padded, Tokenize
 
 FILE = Path(__file__).parent / "golden" / "states-v1.json"
 BEFORE, AFTER = 7, 12
@@ -233,7 +233,7 @@ PIPELINES: dict[str, Callable[[Path], ps.Dataset]] = {
     "first_fit of unknown lengths": lambda _: numbers(300, "a").map(document).pack(16, "first_fit"),
     "padded": lambda _: numbers(90, "a").map(document).batch(4, collate=Padded(0)),
     "causal language model": lambda _: stored(300, "a").pack(16).batch(2).map(CausalLM()),
-    "lines of JSON, tokenised": lambda folder: lines(folder).map(Tokenise(words)).pack(8),
+    "lines of JSON, tokenized": lambda folder: lines(folder).map(Tokenize(words)).pack(8),
     "padded fields": lambda _: (
         numbers(90, "a").map(document).batch(4, collate=ps.pad({"tokens": 0}))
     ),

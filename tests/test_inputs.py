@@ -19,6 +19,7 @@ import pytest
 
 import penstock as ps
 from helpers import numbers, through_json
+from penstock.errors import UnknownLengthError
 from penstock.testing import assert_resumes, recipes
 
 NAN, INF = float("nan"), float("inf")
@@ -50,8 +51,8 @@ BAD_MIXTURES: list[tuple[str, dict[str, Any], list[str]]] = [
         {"weights": {"a": 0, "b": 0}},
         ["all weights are 0", "'a'", "give at least one"],
     ),
-    ("missing weight", {"weights": {"a": 1}}, ["missing ['b']"]),
-    ("extra weight", {"weights": {"a": 1, "b": 1, "c": 1}}, ["unknown ['c']"]),
+    ("missing weight", {"weights": {"a": 1}}, ["'b' is missing"]),
+    ("extra weight", {"weights": {"a": 1, "b": 1, "c": 1}}, ["'c' is unknown"]),
     ("no weights", {"weights": {}}, ["no weights", "{name: weight"]),
     ("unknown stop rule", {"stop": "never"}, ["'never'", "restart", "all_exhausted_oversample"]),
     ("unknown unit", {"unit": "bytes"}, ["unit='bytes'", "'tokens' or 'loss_tokens'"]),
@@ -77,7 +78,7 @@ BAD_MIXTURES: list[tuple[str, dict[str, Any], list[str]]] = [
     (
         "schedule of others",
         {"weights": ps.Schedule([(0, {"a": 1, "c": 1})])},
-        ["missing ['b']", "unknown ['c']"],
+        ["'b' is missing", "'c' is unknown"],
     ),
 ]
 
@@ -165,7 +166,7 @@ BAD_SCHEDULES: list[tuple[str, tuple[Any, ...], list[str]]] = [
     (
         "differing names",
         ([(0, {"a": 1}), (9, {"b": 1})],),
-        ["step 9", "missing ['a']", "unknown ['b']"],
+        ["step 9", "'a' is missing", "'b' is unknown"],
     ),
     ("no points", ([],), ["at least one point"]),
     ("two points at a step", ([(3, {"a": 1}), (3, {"a": 2})],), ["step 3", "keep one"]),
@@ -1117,3 +1118,31 @@ def test_a_name_is_an_option_of_pack_too() -> None:
     store = {"a": ps.from_tokens(np.arange(6), [0, 3, 6], name="a")}
     rows = ps.mix(store, unit="tokens", packed=options).pack(**options)
     assert rows[0]["tokens"].tolist() == [0, 1, 2, 9]
+
+
+@pytest.mark.parametrize("join", [ps.concat, ps.zip])
+def test_an_empty_list_of_datasets_is_an_error_with_its_remedy(join: Any) -> None:
+    with pytest.raises(ps.ConfigError, match=r"give at least one dataset: \w+\(\*datasets\)"):
+        join([])
+
+
+def test_a_function_of_a_stream_that_returns_no_iterable_is_named() -> None:
+    with pytest.raises(ps.ConfigError, match="the function must return an iterable, not int"):
+        list(ps.from_iterable(lambda: 3))  # pyright: ignore[reportArgumentType, reportUnknownLambdaType]
+
+
+def test_a_step_number_in_place_of_a_range_is_corrected() -> None:
+    with pytest.raises(ps.ConfigError, match=r"write plan\.audit\(range\(5, 6\)\)"):
+        ps.from_sequence("abc").plan.audit(cast(Any, 5))
+
+
+def test_a_pack_over_batches_names_the_order_of_the_steps() -> None:
+    rows = ps.from_sequence([[1, 2], [3, 4]], name="rows").batch(2).pack(4)
+    with pytest.raises(ps.IndexedError, match="pack before batch"):
+        rows[0]
+
+
+def test_an_unknown_length_is_a_public_error() -> None:
+    with pytest.raises(UnknownLengthError, match="endless") as caught:
+        len(ps.from_sequence("abc").repeat())
+    assert isinstance(caught.value, ps.IndexedError)

@@ -34,7 +34,15 @@ from leak_check import our_threads
 from observed_orders import Orders, model, plain, run
 from oracle import again, endless, indexed
 from penstock.stores.storage import override_world, write_atomically
-from penstock.testing import Crash, SimSched, TornDisk, build, pipelines, recipes, show
+from penstock.testing import (
+    Crash,
+    CrashingDisk,
+    SimulatedScheduler,
+    build,
+    pipelines,
+    recipes,
+    show,
+)
 from penstock.testing.asserts import describe_difference
 from penstock.testing.recipes import number
 from shared_processes import shared_processes
@@ -114,7 +122,7 @@ class Machine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.seams, self.loaders, self.its = ExitStack(), [], None
-        self.disk = TornDisk(seed=1)
+        self.disk = CrashingDisk(seed=1)
         self.threads = our_threads()
         self.k = self.at = 0
         self.fuse = Fuse()
@@ -210,7 +218,7 @@ class Machine(RuleBasedStateMachine):
         self.topology = topology
         self.world = self.worlds[topology.ranks % len(self.worlds)]
         if topology.simulation is not None:
-            self.seams.enter_context(override_world(sched=SimSched(topology.simulation)))
+            self.seams.enter_context(override_world(sched=SimulatedScheduler(topology.simulation)))
         usual: Any = {
             "workers": topology.workers,
             "executor": topology.executor,
@@ -476,7 +484,7 @@ def test_no_order_of_tasks_changes_the_run(recipe: Any, seed: int) -> None:
     note(show(recipe))
     want = run(build(recipe), 0, 500)[0]
     with (
-        override_world(sched=SimSched(seed, twice=0.5)),
+        override_world(sched=SimulatedScheduler(seed, twice=0.5)),
         ps.Loader(build(recipe), workers=3, prefetch=5) as loader,
     ):
         assert not describe_difference(list(loader), want)
@@ -494,7 +502,7 @@ def test_a_task_that_fails_stops_the_run_or_is_done_again_but_drops_nothing(
     with ps.Loader(build(recipe), lanes=4) as loader:
         want = list(loader)
     with (
-        override_world(sched=SimSched(seed, fail=0.2)),
+        override_world(sched=SimulatedScheduler(seed, fail=0.2)),
         ps.Loader(build(recipe), workers=2, lanes=4) as loader,
     ):
         for _ in range(1000):
@@ -520,7 +528,7 @@ def test_whatever_fails_in_a_save_the_old_or_the_new_state_is_there(how: Any) ->
     new = json.dumps(loader.state_dict()).encode()
     for seed in range(20):
         for effect in range(1, 20):
-            disk = TornDisk(seed)
+            disk = CrashingDisk(seed)
             with override_world(disk=disk):
                 write_atomically(path, old)
                 disk.fail_at, disk.how = disk.effects + effect, how

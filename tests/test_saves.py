@@ -24,7 +24,7 @@ from example_counts import examples
 from penstock.engine.runtime.states import decode_state
 from penstock.saves import _needed, read_states, write_state
 from penstock.stores.storage import override_world
-from penstock.testing import Crash, TornDisk
+from penstock.testing import Crash, CrashingDisk
 
 HERE = Path("/run/data")
 
@@ -255,7 +255,7 @@ def test_what_a_run_went_back_before_is_not_among_those_kept(tmp_path: Path) -> 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_crash_while_a_left_step_is_saved_again_opens_the_run_that_goes_on(seed: int) -> None:
     for n in range(1, 100):
-        disk, run = TornDisk(seed=seed, how="kill"), ps.Loader(indexed())
+        disk, run = CrashingDisk(seed=seed, how="kill"), ps.Loader(indexed())
         with override_world(disk=disk):
             for _ in range(3):
                 next(iter(run))
@@ -284,7 +284,7 @@ def test_a_crash_while_a_left_step_is_saved_again_opens_the_run_that_goes_on(see
 def test_a_step_is_restored_from_a_folder_that_cannot_be_written_to(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    class ReadOnly(TornDisk):
+    class ReadOnly(CrashingDisk):
         closed: int | None = None
 
         def write(self, path: Path, data: bytes, /) -> None:
@@ -366,7 +366,7 @@ def test_a_changed_run_takes_the_place_of_its_step(tmp_path: Path) -> None:
 
 @cache
 def on_disk() -> tuple[Path, bytes]:
-    disk, run = TornDisk(seed=0), iter(laned())
+    disk, run = CrashingDisk(seed=0), iter(laned())
     list(islice(run, 2))
     with override_world(disk=disk):
         ps.save(HERE, run)
@@ -376,7 +376,7 @@ def on_disk() -> tuple[Path, bytes]:
 
 def read_back(data: bytes) -> dict[str, Any] | None:
     """Read these bytes as a save; return None if the error names the file."""
-    disk, (path, _) = TornDisk(seed=0), on_disk()
+    disk, (path, _) = CrashingDisk(seed=0), on_disk()
     disk.write(path, data)
     with override_world(disk=disk):
         try:
@@ -426,7 +426,7 @@ def test_other_files_are_refused_by_name(data: bytes) -> None:
 
 def test_what_is_no_state_is_not_written() -> None:
     state = json.loads(on_disk()[1])
-    disk = TornDisk(seed=0)
+    disk = CrashingDisk(seed=0)
     with override_world(disk=disk):
         for bad in ({}, {**state, "epoch": 5}, {"model": 1}):
             with pytest.raises(ps.StateError):
@@ -439,12 +439,12 @@ def test_what_is_no_state_is_not_written() -> None:
 
 def faults(
     how: Any, seed: int, **options: Any
-) -> Iterator[tuple[int, TornDisk, Callable[[], bool]]]:
+) -> Iterator[tuple[int, CrashingDisk, Callable[[], bool]]]:
     """One disk that holds step 2 for every effect that can fail; the function saves step 7."""
     old, new = iter(indexed()), iter(indexed())
     _ = list(islice(old, 2)), list(islice(new, 7))
     for n in range(1, 100):
-        disk = TornDisk(seed=1000 * seed + n, how=how)
+        disk = CrashingDisk(seed=1000 * seed + n, how=how)
         with override_world(disk=disk):
             ps.save(HERE, old)
             disk.fail_at = disk.effects + n
@@ -478,7 +478,7 @@ def test_an_effect_that_fails_leaves_the_old_step_or_the_new_and_no_rubbish(how:
         found.append(step)
     assert len(found) >= 5, "write, sync, replace, sync of the folder, and once without a fault"
     assert found[0] == 2 and found == sorted(found), "later effects leave the new one"
-    disk = TornDisk(seed=0, fail_at=1, how=how)
+    disk = CrashingDisk(seed=0, fail_at=1, how=how)
     with override_world(disk=disk), pytest.raises(OSError, match="effect 1") as caught:
         ps.save(HERE, iter(indexed()))
     assert caught.value.errno == code
@@ -509,7 +509,7 @@ def test_the_first_save_leaves_nothing_or_the_new_state() -> None:
     outcomes = set[int | None]()
     for seed in range(30):
         for n in range(1, 6):
-            disk, run = TornDisk(seed=100 * seed + n, fail_at=n, how="kill"), iter(indexed())
+            disk, run = CrashingDisk(seed=100 * seed + n, fail_at=n, how="kill"), iter(indexed())
             next(run)
             with override_world(disk=disk):
                 try:
@@ -522,7 +522,7 @@ def test_the_first_save_leaves_nothing_or_the_new_state() -> None:
 
 
 def test_what_killed_writers_leave_goes_with_its_step() -> None:
-    run, disk = iter(indexed()), TornDisk(seed=0)
+    run, disk = iter(indexed()), CrashingDisk(seed=0)
     with override_world(disk=disk):
         for step in range(3):
             next(run)
@@ -726,7 +726,7 @@ def test_ranks_that_die_at_any_effect_go_on_from_the_last_complete_step(kind: st
     """Three ranks save in turn; the power goes at every effect, and two ranks go on."""
     samples = Counter(x for step in islice(steps_of(ranks_of(kind, 1)), 24) for x in step)
     for n in range(1, 60):
-        disk, safe, keep = TornDisk(seed=n, fail_at=n, how="kill"), 0, (None, 1, 2)[n % 3]
+        disk, safe, keep = CrashingDisk(seed=n, fail_at=n, how="kill"), 0, (None, 1, 2)[n % 3]
         with override_world(disk=disk):
             loaders, given = ranks_of(kind, 3), list[list[int]]()
             try:
@@ -778,7 +778,7 @@ LIVES = st.builds(
 @examples(12)
 @given(st.lists(LIVES, min_size=1, max_size=6), st.integers(0, 2**20))
 def test_whatever_dies_when_the_newest_complete_step_is_found(lives: list[Life], seed: int) -> None:
-    disk, safe = TornDisk(seed), 0
+    disk, safe = CrashingDisk(seed), 0
     moments = dict[int, list[tuple[int, Any]]]()  # what ranks that stood alike saved, by step
     with override_world(disk=disk):
         for life in [*lives, Life(1, 1, None, None, 10**6)]:
@@ -818,7 +818,7 @@ def test_whatever_dies_when_the_newest_complete_step_is_found(lives: list[Life],
             disk.crash()
 
 
-class Moving(TornDisk):
+class Moving(CrashingDisk):
     """A disk on which something happens before the next read."""
 
     then: Callable[[], Any] | None = None
@@ -866,7 +866,7 @@ def test_a_rank_that_is_behind_makes_a_step_complete_while_one_that_is_ahead_sav
         assert ps.restore(HERE, ranks_of("indexed", 2)[0]) == 2
 
 
-class Interleaved(TornDisk):
+class Interleaved(CrashingDisk):
     """A disk on which another writer acts between the write and the rename of a file."""
 
     then: Callable[[], object] | None = None

@@ -419,7 +419,7 @@ def test_long_documents_are_split_refused_or_cut() -> None:
         kept = [plain(r) for r in ds.pack(5, method=method, long="truncate")]
         assert sum(sum(i > 0 for i in r["segment_ids"]) for r in kept) == 12
         with pytest.raises(ps.errors.PenstockError, match="11"):
-            list(ds.pack(5, method=method, long="refuse"))
+            list(ds.pack(5, method=method, long="error"))
 
 
 def test_positions_go_on_where_a_document_is_split() -> None:

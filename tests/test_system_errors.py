@@ -19,7 +19,7 @@ import pytest
 import penstock as ps
 from penstock.errors import is_missing_file, make_storage_error
 from penstock.stores import storage
-from penstock.testing import TornDisk
+from penstock.testing import CrashingDisk
 from penstock.writing import write_rows
 
 LONG = "x" * 300
@@ -65,7 +65,7 @@ CALLS: dict[str, Callable[[Path], Any]] = {
     "write": lambda at: ps.write(ps.from_sequence([{"x": 1}]), at / LONG),
     "write_rows": lambda at: write_rows([{"x": 1}], at / LONG, "jsonl"),
     "load": lambda at: ps.load(at / f"{LONG}.yaml"),
-    "a tokenizer": lambda at: ps.text.Tokenise(at / f"{LONG}.json"),
+    "a tokenizer": lambda at: ps.text.Tokenize(at / f"{LONG}.json"),
 }
 
 
@@ -77,7 +77,7 @@ def test_a_path_that_cannot_be_is_an_error_of_ours_that_names_it(name: str, tmp_
 
 
 def test_a_full_disk_says_what_to_do() -> None:
-    with storage.override_world(disk=TornDisk(seed=0, fail_at=1, how="full")):
+    with storage.override_world(disk=CrashingDisk(seed=0, fail_at=1, how="full")):
         with pytest.raises(ps.StorageError, match=r"/run/step-0.*: free some space") as error:
             ps.save("/run", run())
     assert error.value.errno == errno.ENOSPC

@@ -17,8 +17,8 @@ from example_counts import examples
 from penstock.stores.storage import override_world
 from penstock.testing import (
     Crash,
-    SimSched,
-    TornDisk,
+    CrashingDisk,
+    SimulatedScheduler,
     assert_covers,
     assert_elastic,
     assert_mixture,
@@ -273,7 +273,7 @@ def test_without_hypothesis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) 
 def test_the_disk_forgets_what_was_not_synced() -> None:
     path, found = Path("/d/f"), set()
     for seed in range(60):
-        disk = TornDisk(seed)
+        disk = CrashingDisk(seed)
         disk.write(path, b"old")
         disk.sync(path)
         disk.sync(path.parent)
@@ -286,7 +286,7 @@ def test_the_disk_forgets_what_was_not_synced() -> None:
 def test_the_disk_shows_a_rename_before_the_sync() -> None:
     found = set()
     for seed in range(60):
-        disk = TornDisk(seed)
+        disk = CrashingDisk(seed)
         disk.write(Path("/d/f"), b"old")
         disk.sync(Path("/d/f"))
         disk.sync(Path("/d"))
@@ -299,7 +299,7 @@ def test_the_disk_shows_a_rename_before_the_sync() -> None:
 
 @pytest.mark.parametrize("how", ["error", "full", "kill"])
 def test_the_disk_fails_at_the_nth_effect(how: Any) -> None:
-    disk = TornDisk(1, fail_at=2, how=how)
+    disk = CrashingDisk(1, fail_at=2, how=how)
     disk.write(Path("/f"), b"x")
     with pytest.raises(Crash if how == "kill" else OSError):
         disk.sync(Path("/f"))
@@ -315,7 +315,7 @@ def test_the_disk_fails_at_the_nth_effect(how: Any) -> None:
 def test_the_scheduler_reorders_repeats_and_fails_from_one_seed() -> None:
     def ran(seed: int, **options: Any) -> list[int]:
         order: list[int] = []
-        sched = SimSched(seed, **options)
+        sched = SimulatedScheduler(seed, **options)
         with override_world(sched=sched):
             hands = sched.spawn(3)
             futures = [hands.submit(lambda i=i: order.append(i)) for i in range(8)]
@@ -330,7 +330,7 @@ def test_the_scheduler_reorders_repeats_and_fails_from_one_seed() -> None:
     assert len(ran(3, twice=1.0)) == 16
     assert len(ran(3, twice=0.0, fail=0.5)) < 8
     with pytest.raises(RuntimeError, match="after close"):
-        hands = SimSched(1).spawn(1)
+        hands = SimulatedScheduler(1).spawn(1)
         hands.close()
         hands.submit(lambda: None)
 

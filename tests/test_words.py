@@ -109,6 +109,18 @@ def test_a_folder_may_use_a_word_of_its_field() -> None:
     assert names("def f(leaf): ...", "src/penstock/arrays/trees.py") == []
 
 
+@pytest.mark.parametrize(
+    "code", ["told = 1", "for one in rows: ...", "lambda place: 2", "(kept := 3)"]
+)
+def test_a_banned_name_in_an_example_of_the_docs_is_reported(code: str) -> None:
+    assert docs(f"A page.\n\n```python\nrows = []\n{code}\n```\n") == [("banned-name", 5)]
+
+
+def test_methods_of_protocols_and_other_languages_are_not_reported() -> None:
+    page = "```python\nclass Rule:\n    def places(self): ...\n```\n\n```text\nplace = 1\n```\n"
+    assert docs(page) == []
+
+
 # ---------------------------------------------------------------- docstrings
 
 

@@ -280,7 +280,7 @@ def of(tree: Tree) -> Grown:
 
 
 Pack = Literal["documents", "texts", ""]
-"""Whether rows are to be packed: of anything whose lengths are known, or of texts that are counted, tokenised after what
+"""Whether rows are to be packed: of anything whose lengths are known, or of texts that are counted, tokenized after what
 is woven of them."""
 
 
@@ -288,12 +288,12 @@ def ordered(draw: Draw, name: str, pack: Pack) -> Grown:
     """One source under some orders, with a length."""
     kind = pack or ("documents" if draw(st.integers(0, 4)) == 0 else "numbers")
     steps = draw(st.integers(0, 3))
-    tokenised = -1
+    tokenized = -1
     if kind == "documents" and draw(st.integers(0, 4)) == 0:
-        kind, tokenised = "texts", draw(st.integers(0, steps))
+        kind, tokenized = "texts", draw(st.integers(0, steps))
     flow = of((kind, draw(st.integers(1, 12)), name))
     for step in range(steps + 1):
-        if step == tokenised:
+        if step == tokenized:
             flow = flow.then("map", words)
         if step == steps:
             break

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.stores.storage import FolderEntry, Stat
-from penstock.testing.simulate import TornDisk
+from penstock.testing.simulate import CrashingDisk
 
 
 class Over:
-    """The files of a `TornDisk`, as a `storage.Store`."""
+    """The files of a `CrashingDisk`, as a `storage.Store`."""
 
-    def __init__(self, disk: TornDisk) -> None:
+    def __init__(self, disk: CrashingDisk) -> None:
         self.disk = disk
 
     def list(self, pattern: str, /) -> list[FolderEntry]:

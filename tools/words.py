@@ -121,6 +121,9 @@ BANNED_FILES = frozenset(
     """.split()
 )
 
+# Banned in the examples of the docs too.
+BANNED_IN_DOCS = frozenset("each found many most one own".split())
+
 # Where a banned word is the word of the field.
 EXCEPTIONS = {
     "src/penstock/": {"where"},  # the filter of `read`, and the location in an error
@@ -396,8 +399,32 @@ def check_sentences(path: str, blocks: Iterable[Block]) -> Iterator[Finding]:
                 yield Finding(path, line, "sentence", f"{words} words: {start} ...")
 
 
+_PYTHON_BLOCK = re.compile(r"^ *```python[^\n]*\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+
+
+def check_names_in_docs(path: str, text: str) -> Iterator[Finding]:
+    """Yield the names on the list that the Python blocks of a page assign or define."""
+    for block in _PYTHON_BLOCK.finditer(text):
+        first = text.count("\n", 0, block.start(1))
+        try:
+            tree = ast.parse(textwrap.dedent(block[1]))
+        except SyntaxError:  # the tests of the docs run each block
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                name = node.id
+            elif isinstance(node, ast.arg):
+                name = node.arg
+            else:
+                continue
+            if name != "op" and (is_banned(name, "value", path) or name in BANNED_IN_DOCS):
+                line = first + node.lineno
+                yield Finding(path, line, "banned-name", f"the name {name!r} in an example")
+
+
 def check_docs(path: str, text: str) -> Iterator[Finding]:
-    """Yield the long lines, paragraphs and sentences of a Markdown page."""
+    """Yield the long lines, paragraphs and sentences of a page, and banned names of its examples."""
+    yield from check_names_in_docs(path, text)
     blocks = split_docs(text)
     yield from check_sentences(path, blocks)
     for block in blocks:

@@ -41,7 +41,7 @@ def move64(work):
 
 
 @PEER.row("move1000", "mp_prefetch, 2 workers")
-@PEER.row("tokenise", "mp_prefetch, 2 workers")
+@PEER.row("tokenize", "mp_prefetch, 2 workers")
 def made(work):
     import grain
 

@@ -55,13 +55,13 @@ def made(work, executor):
 
 
 @PEER.row("move1000", "Loader, 2 processes")
-@PEER.row("tokenise", "Loader, 2 processes")
+@PEER.row("tokenize", "Loader, 2 processes")
 def by_processes(work):
     return made(work, "processes")
 
 
 @PEER.row("move1000", "Loader, 2 threads")
-@PEER.row("tokenise", "Loader, 2 threads")
+@PEER.row("tokenize", "Loader, 2 threads")
 def by_threads(work):
     return made(work, "threads")
 

@@ -49,7 +49,7 @@ def as_it_is(x):
 
 
 @PEER.row("move1000", "DataLoader, 2 workers")
-@PEER.row("tokenise", "DataLoader, 2 workers")
+@PEER.row("tokenize", "DataLoader, 2 workers")
 def made(work):
     from torch.utils.data import DataLoader
 

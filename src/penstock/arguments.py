@@ -334,6 +334,8 @@ def _wrap_with_checks(fn: Any, qualname: str) -> Any:
 
 def _suggest_argument(function: str, word: str, value: object, names: Sequence[str]) -> str:
     hints = _load_hints()
+    if function == "mix" and hasattr(value, "plan"):
+        return f"write mix({{{word!r}: ...}})"
     for words, instead in hints["options"].get(function, ()):
         if word in words:
             is_short = (

@@ -1204,9 +1204,8 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
                 `batch` may follow.
             method: "concat_split"; "first_fit", which fills the first open row with room; or
                 "best_fit", which fills the fullest one, so rows stay open longer.
-            long: handling of documents over `length` by `first_fit` and `best_fit`: "split" them
-                (the default), "refuse" them with an error, or "truncate" them. Not for
-                `overflow="crop"`, which crops them.
+            long: handling of documents over `length` by `first_fit` and `best_fit`: "split" (the
+                default), "truncate" or "error". Not for `overflow="crop"`, which crops them.
             max_segments: maximum number of documents in a row.
             features: features to pack; the first one counts the tokens. Default: all.
             unpacked: features collected in a list, one entry per document.
@@ -1577,6 +1576,8 @@ def require_datasets(step: str, arguments: tuple[Any, ...]) -> tuple[Dataset, ..
     if not arguments:
         raise ConfigError(f"{step}(): no dataset; give at least one")
     for argument in arguments:
+        if isinstance(argument, list | tuple) and not argument:
+            raise ConfigError(f"{step}({argument!r}): give at least one dataset: {step}(*datasets)")
         if isinstance(argument, list | tuple) and any(
             isinstance(element, Dataset) for element in cast("list[Any]", argument)
         ):

@@ -39,7 +39,7 @@ class NoTokensError(ConfigError):
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(
-            f"mix(unit='tokens'): a sample of {name!r} {reason}; tokenise before mixing, or use "
+            f"mix(unit='tokens'): a sample of {name!r} {reason}; tokenize before mixing, or use "
             "unit='samples'"
         )
         self.name = name
@@ -209,11 +209,11 @@ class _LengthProperty(property):
         try:
             size = self.fget(owner)
         except TypeError as error:
-            raise _NoLengthError(str(error)) from None
+            raise UnknownLengthError(str(error)) from None
         return lambda: size
 
 
-class _NoLengthError(IndexedError, AttributeError):
+class UnknownLengthError(IndexedError, AttributeError):
     """Error for both protocols of Python: a missing attribute, and an object without length."""
 
 

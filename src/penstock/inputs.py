@@ -201,7 +201,7 @@ def read(
             `~/.cache/penstock`.
         lengths: column of tokens (lists in Parquet or Arrow) whose length is the length of the
             sample. `pack` then plans its rows ahead, and the dataset stays indexed. For texts, the
-            `penstock.text.Tokenise` that is mapped over them: it counts the tokens of every row
+            `penstock.text.Tokenize` that is mapped over them: it counts the tokens of every row
             once, with progress, and caches the counts.
         split: split of a folder that Energon prepared. Default: "train".
         where: filter on column values: `{column: value}`, a list of values, or

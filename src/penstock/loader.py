@@ -853,8 +853,6 @@ class Loader(Shows):
         """Remarks on the last loaded state: data that moved, functions that changed."""
         return list(self._session.notes)
 
-    notes = warnings  # the former name, which programs use
-
     def stats(self) -> dict[str, Any]:
         """Return statistics since the loader was opened.
 
@@ -942,7 +940,8 @@ def _batch_globally(dataset: Dataset, size: int | Schedule, world_size: int) -> 
     if rows != size:
         raise ConfigError(
             f"Loader(global_batch_size={size}): the batches of the dataset have {rows} rows on "
-            f"{world_size} ranks; leave out .batch(...), or write .batch(global_batch_size={size})"
+            f"{counted(world_size, 'rank')}; leave out .batch(...), or write "
+            f".batch(global_batch_size={size})"
         )
     return dataset if shared else Dataset(shared_by_ranks(dataset.flow, world_size))
 

@@ -708,7 +708,7 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
     given, names = set(given), set(names)
     missing, unknown = sorted(names - given), sorted(given - names)
     parts = [
-        f"{word} {join_first(group)}"
+        f"{repr(group[0]) + ' is' if len(group) == 1 else join_first(group) + ' are'} {word}"
         for word, group in (("missing", missing), ("unknown", unknown))
         if group
     ]
@@ -717,9 +717,8 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
             hint = suggest_names(unknown[0], missing or names)
         else:
             hint = "; give each a weight, 0 to leave it out"
-        raise ConfigError(
-            f"{where} must name the same sources everywhere: {', '.join(parts)}{hint}"
-        )
+        inputs = "the inputs alone" if not missing else "every input"
+        raise ConfigError(f"{where} must name {inputs}: {', '.join(parts)}{hint}")
 
 
 def parse_number(value: Any) -> float | None:

@@ -22,7 +22,7 @@ from archives import some, write
 from penstock.cli.app import app
 from penstock.errors import DataError
 from penstock.sources import open_files
-from penstock.text import Tokenise
+from penstock.text import Tokenize
 
 RUNNER = CliRunner()
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_index_keeps_lengths_of_tokens(engine: str, tmp_path: Path) -> None:
     for name in ("a", "b"):
         table = pa.table({"ids": [list(range(n)) for n in many], "more": ["x"] * 4})
         pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=3)
-    asked = ["index", str(tmp_path), "--lengths", "ids", "--engine", engine, "--json"]
+    asked = ["index", str(tmp_path), "--lengths", "ids", "--executor", engine, "--json"]
     for more in ((), ("--rebuild",)):
         done = RUNNER.invoke(app, [*asked, *more])
         assert done.exit_code == 0, done.output
@@ -98,11 +98,11 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
         "--eos",
         "2",
     ]
-    done = RUNNER.invoke(app, [*asked, "--engine", engine, "--workers", "2", "--json"])
+    done = RUNNER.invoke(app, [*asked, "--executor", engine, "--workers", "2", "--json"])
     assert done.exit_code == 0, done.output
     kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")}
     assert len(kept) == 2
-    found = open_files(tmp_path / "*.jsonl", lengths=Tokenise(tokenizer, "body", eos=2)).lengths()
+    found = open_files(tmp_path / "*.jsonl", lengths=Tokenize(tokenizer, "body", eos=2)).lengths()
     assert found is not None and np.asarray(found[:]).tolist() == [3, 1, 3, 1]
     assert {
         path.name: path.stat().st_mtime_ns for path in tmp_path.glob(".*.penstock-lengths-*")
@@ -112,7 +112,7 @@ def test_index_counts_the_tokens_of_texts(engine: str, tmp_path: Path) -> None:
     refused = RUNNER.invoke(
         app, ["index", f"{tmp_path}/*.jsonl", "--tokenizer", str(tokenizer), "--rebuild"]
     )
-    assert refused.exit_code == 2 and "row 0: tokenise: the field 'text' holds no text" in " ".join(
+    assert refused.exit_code == 2 and "row 0: tokenize: the field 'text' holds no text" in " ".join(
         refused.output.split()
     )
 
@@ -150,11 +150,11 @@ def test_an_index_made_by_many_is_that_of_one(engine: str, form: str, tmp_path: 
         made = [path for path in cache.rglob("*") if path.is_file() and "-looked" not in path.name]
         return done.output, {str(path.relative_to(cache)): path.read_bytes() for path in made}
 
-    one, many = indexed("one"), indexed("many", "--engine", engine, "--workers", "2")
+    one, many = indexed("one"), indexed("many", "--executor", engine, "--workers", "2")
     assert many == one and len(one[1]) > 1
     for path in (tmp_path / "many").rglob(".*.penstock-*"):
         path.write_bytes(b"damaged")
-    assert indexed("many", "--engine", engine, "--rebuild") == one
+    assert indexed("many", "--executor", engine, "--rebuild") == one
 
 
 def files(folder: Path, form: str) -> None:
@@ -182,7 +182,7 @@ def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) ->
     assert RUNNER.invoke(app, ["index", str(tmp_path)]).exit_code == 2
     for _ in range(2):
         done = RUNNER.invoke(
-            app, ["index", str(tmp_path), "--checksum", "--engine", engine, "--json"]
+            app, ["index", str(tmp_path), "--checksum", "--executor", engine, "--json"]
         )
         assert done.exit_code == 0 and json.loads(done.output)["files"] == {
             str(tmp_path / "x.parquet"): 2
@@ -201,12 +201,12 @@ def test_index_keeps_checksums_that_are_compared(engine: str, tmp_path: Path) ->
 
 def test_index_says_what_it_cannot_do(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("{}\n")
-    done = RUNNER.invoke(app, ["index", str(tmp_path), "--engine", "rays"])
+    done = RUNNER.invoke(app, ["index", str(tmp_path), "--executor", "rays"])
     assert done.exit_code == 2 and "did you mean 'ray'" in done.output
     files(tmp_path, "tar")
     (tmp_path / "17.tar").write_bytes(b"no tar")
     done = RUNNER.invoke(
-        app, ["index", f"{tmp_path}/*.tar", "--engine", "processes", "--workers", "2"]
+        app, ["index", f"{tmp_path}/*.tar", "--executor", "processes", "--workers", "2"]
     )
     assert done.exit_code == 2 and "17.tar" in done.output and "cut off in a header" in done.output
 
@@ -265,3 +265,8 @@ def test_help_groups_the_commands_with_one_plain_line_each() -> None:
         for first, stop in zip(headings, [*headings[1:], None], strict=True)
     }
     assert of_page == panels, "docs/command-line.md lists other commands than --help"
+
+
+def test_a_word_in_place_of_a_number_is_named() -> None:
+    done = RUNNER.invoke(app, ["index", "x", "--workers", "two"])
+    assert done.exit_code == 2 and "expected a whole number, not 'two'" in done.output

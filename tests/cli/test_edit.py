@@ -128,7 +128,7 @@ def test_a_document_in_rows_of_unknown_length_is_masked(penstock: Penstock, tmp_
     (tmp_path / "text.jsonl").write_text("".join(json.dumps(each) + "\n" for each in texts))
     path, state, edited = tmp_path / "stream.yaml", tmp_path / "run", tmp_path / "edited"
     path.write_text(
-        "seed: 1\ntokenise: {tokenizer: tokenizer.json}\npack: {length: 16}\n"
+        "seed: 1\ntokenize: {tokenizer: tokenizer.json}\npack: {length: 16}\n"
         "sources: {text: {path: text.jsonl}}\nglobal_batch_size: 2\n"
     )
     ds = ps.load(path)

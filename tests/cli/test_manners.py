@@ -37,7 +37,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "audit": (("FILE", "--steps", "3:5", "-o", "OUT.csv"), 0),
     "blame": (("FILE", "--steps", "0:20"), 0),
     "seen": (("FILE", "--before", "40"), 0),
-    "leaks": (("FILE", "OTHER", "--by", "place"), 1),
+    "leaks": (("FILE", "OTHER", "--by", "row"), 1),
     "replay": (("FILE", "--steps", "3:5", "-o", "OUT.jsonl"), 0),
     "report": (("FILE", "-o", "OUT.html"), 0),
     "lint": (("FILE", "WRONG"), 1),
@@ -88,7 +88,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "wrong.yaml").write_text(MIXTURE.replace("weight: 0.5", "wieght: 0.5"))
     bpe().save(str(folder / "tokenizer.json"))
     (folder / "texts.yaml").write_text(
-        "tokenise: {tokenizer: tokenizer.json}\nsources: {math: {path: math.jsonl}}\n"
+        "tokenize: {tokenizer: tokenizer.json}\nsources: {math: {path: math.jsonl}}\n"
     )
     (folder / "olmo.yaml").write_text(
         "sources:\n- {source_name: code, target_ratio: 1, paths: [code.jsonl]}\n"

@@ -63,7 +63,7 @@ def test_rows_become_shards(tmp_path: Path, penstock: Penstock) -> None:
 @pytest.mark.parametrize("engine", ["inline", "threads", "processes"])
 def test_folders_of_files_become_tars(tmp_path: Path, penstock: Penstock, engine: str) -> None:
     result = penstock(
-        "prepare", pictures(tmp_path), "-o", tmp_path / "out", "--engine", engine, "--workers", 2
+        "prepare", pictures(tmp_path), "-o", tmp_path / "out", "--executor", engine, "--workers", 2
     )
     assert result.exit_code == 0, result.output
     rows = list(ps.read(tmp_path / "out"))
@@ -203,7 +203,7 @@ def test_bad_input_is_one_line_and_exit_code_two(tmp_path: Path, penstock: Penst
         ("nowhere", tmp_path / "nowhere.jsonl", *out),
         ("no samples", tmp_path / "empty.jsonl", *out),
         ("--from 'x'", tmp_path, *out, "--from", "x"),
-        ("--engine 'x'", lines(tmp_path), *out, "--engine", "x"),
+        ("--executor 'x'", lines(tmp_path), *out, "--executor", "x"),
         ("--to 'x': choose", lines(tmp_path), *out, "--to", "x"),
         ("no such file or folder", tmp_path / "none", *out, "--from", "files"),
         ("one path", tmp_path / "a", tmp_path / "b", *out, "--from", "files"),
@@ -363,7 +363,7 @@ def test_verify_goes_on_after_what_is_bad(tmp_path: Path, penstock: Penstock, en
     good, bad = lines(tmp_path), tmp_path / "bad.jsonl"
     bad.write_text('{"n": 1}\n{"n": \n{"n": 3}\n[\n')
     (tmp_path / "cut.parquet").write_bytes(b"PAR1 this is none")
-    result = penstock("verify", good, bad, "--engine", engine, "--workers", 2, "--json")
+    result = penstock("verify", good, bad, "--executor", engine, "--workers", 2, "--json")
     assert result.exit_code == 1
     assert [(problem["file"], problem["row"]) for problem in told(result)["problems"]] == [
         (str(bad), 1),

@@ -59,7 +59,7 @@ def test_leaks_are_documents_on_both_sides_of_a_split(
     found = said(penstock, "leaks", mixture, "--by", by, code=1)
     (leak,) = found["leaks"]
     assert (leak["here"], leak["there"]) == ("text", "text") and leak["examples"][0][0] == 3
-    assert said(penstock, "leaks", mixture, "--by", "place")["documents"] == 0
+    assert said(penstock, "leaks", mixture, "--by", "row")["documents"] == 0
     assert "text[3] = text[" in penstock("leaks", mixture, "--by", by).output
 
 
@@ -74,7 +74,7 @@ def test_leaks_between_two_mixtures(mixture: Path, penstock: Penstock) -> None:
     assert [(leak["here"], leak["there"], leak["documents"]) for leak in found["leaks"]] == [
         ("text", "again", 5), ("math", "more", 2), ("code", "more", 1),
     ]  # fmt: skip
-    found = said(penstock, "leaks", mixture, other, "--by", "place", code=1)
+    found = said(penstock, "leaks", mixture, other, "--by", "row", code=1)
     assert [(leak["here"], leak["documents"]) for leak in found["leaks"]] == [("text", 5)]
     refused = penstock("leaks", mixture, other, "--by", "url")
     assert refused.exit_code == 2 and "no row of" in refused.stderr

@@ -19,7 +19,7 @@ import penstock as ps
 from penstock.compat.mixtures import Conversion, convert, convert_with_keys
 from penstock.compat.mixtures import axolotl as axolotl_format
 from penstock.compat.mixtures import trl as trl_format
-from penstock.mixture_files import Batching, Shuffling, Splitting, Tokenising
+from penstock.mixture_files import Batching, Shuffling, Splitting, Tokenizing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -817,7 +817,7 @@ def test_completions_of_axolotl_take_the_tokenizer_and_the_end_that_they_have(
         "datasets: [{path: a/b, type: completion, split: 'train[:10%]'}]\n"
     )
     found = converted(tmp_path, text, ranks=1)
-    assert found.mixture.sources[0].tokenise == Tokenising("other", special_tokens=True)
+    assert found.mixture.sources[0].tokenize == Tokenizing("other", special_tokens=True)
     assert "EOS token" in lost(found)[""]
     assert any(
         "rounded down" in one.message for one in found.problems if one.key == "datasets[0].split"

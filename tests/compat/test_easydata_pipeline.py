@@ -166,7 +166,7 @@ def test_a_schedule_holds_where_weights_are_given_too(folder: Path) -> None:
     assert (rows[:80].count("code"), rows[80:].count("code")) == (16, 40)
 
 
-# ---------------------------------------------------------------- tokenising
+# ---------------------------------------------------------------- tokenizing
 
 
 def test_tokenizers_by_folder_file_object_and_settings(folder: Path) -> None:
@@ -200,7 +200,7 @@ def test_max_length_of_the_stage_counts(folder: Path) -> None:
     assert max(len(row["input_ids"]) for row in data["code"]) == 5
 
 
-def test_rows_before_tokenising(folder: Path) -> None:
+def test_rows_before_tokenizing(folder: Path) -> None:
     one = DatasetConfig(
         data_files=f"{folder}/code/0.parquet",
         tokenizer=f"{folder}/words",
@@ -218,7 +218,7 @@ def test_rows_before_tokenising(folder: Path) -> None:
     )
 
 
-def test_errors_of_tokenising_name_what_is_wrong(folder: Path) -> None:
+def test_errors_of_tokenizing_name_what_is_wrong(folder: Path) -> None:
     def rows(**options: Any) -> list[Any]:
         one = DatasetConfig(name="d", data_files=f"{folder}/code/0.parquet", **options)
         return list(
@@ -313,7 +313,7 @@ def test_packing_a_mixture(folder: Path) -> None:
 
 
 def test_what_is_saved_is_what_follows(folder: Path, tmp_path: Path) -> None:
-    # Later stages read the raw texts again and tokenised them a second time.
+    # Later stages read the raw texts again and tokenized them a second time.
     for form in ("parquet", "arrow", "jsonl"):
         asked = SaveStageConfig(output_dir=f"{tmp_path}/{form}", format=form, max_shard_size="4KB")
         ended = MixStageConfig(stop_strategy="all_exhausted")

@@ -73,7 +73,7 @@ def tokens(texts: list[str]) -> torch.Tensor:
 
 
 class Captioning(DefaultTaskEncoder[CaptioningSample, CaptioningSample, RawCaptions, Captions]):
-    """Batches by hand, text tokenised by the batch, a weight for the loss."""
+    """Batches by hand, text tokenized by the batch, a weight for the loss."""
 
     def __init__(self, weight: float = 1) -> None:
         super().__init__(batch_type=RawCaptions)

@@ -12,7 +12,7 @@ from penstock.compat.grain.prefetch import PrefetchIterator
 from penstock.engine.runtime.iterator import DatasetIterator
 from penstock.errors import StateError
 from penstock.stores.storage import override_world
-from penstock.testing import SimSched, assert_resumes
+from penstock.testing import SimulatedScheduler, assert_resumes
 
 
 def dataset() -> ps.Dataset:
@@ -26,7 +26,7 @@ def made(n: int = 3) -> PrefetchIterator:
 @pytest.mark.parametrize("seed", range(15))
 def test_order_and_states_on_a_scheduler_that_reorders(seed: int) -> None:
     plain = iter(dataset())
-    with override_world(sched=SimSched(seed, twice=0.3)):
+    with override_world(sched=SimulatedScheduler(seed, twice=0.3)):
         it = made(1 + seed % 5)
         for want in plain:
             assert next(it).tolist() == want.tolist()
@@ -38,7 +38,7 @@ def test_order_and_states_on_a_scheduler_that_reorders(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_thread_that_fails_loses_nothing(seed: int) -> None:
-    with override_world(sched=SimSched(seed, fail=0.3)):
+    with override_world(sched=SimulatedScheduler(seed, fail=0.3)):
         it, seen = made(), list[Any]()
         while True:
             try:
@@ -52,7 +52,7 @@ def test_a_thread_that_fails_loses_nothing(seed: int) -> None:
 
 
 def test_resumes_like_what_is_behind_it() -> None:
-    with override_world(sched=SimSched(5)):
+    with override_world(sched=SimulatedScheduler(5)):
         assert_resumes(made)
 
 
@@ -78,7 +78,7 @@ def test_stages_stand_behind_each_other() -> None:
 def test_never_more_than_n_ahead() -> None:
     reads = list[int]()
     source = ps.from_iterable(lambda: (reads.append(i) or i for i in range(100)))
-    with override_world(sched=SimSched(3, twice=0)):
+    with override_world(sched=SimulatedScheduler(3, twice=0)):
         it = PrefetchIterator(iter(source.filter(lambda x: True).batch(1)), 4)
         for i in range(60):
             next(it)
@@ -103,7 +103,7 @@ def test_two_units_a_worker_are_under_way_and_no_more() -> None:
 
 def test_iterators_with_workers_give_the_same() -> None:
     ds = ps.from_sequence(range(300)).shuffle(seed=2).map(lambda x: -x)
-    with override_world(sched=SimSched(1)):
+    with override_world(sched=SimulatedScheduler(1)):
         it = DatasetIterator(ds, workers=4, ahead=20)
         it.start()
         assert list(it) == list(ds)

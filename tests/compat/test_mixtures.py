@@ -18,7 +18,7 @@ from penstock.mixture_files import (
     Shuffling,
     SourceEntry,
     Splitting,
-    Tokenising,
+    Tokenizing,
     dump,
     read_model,
 )
@@ -212,7 +212,7 @@ def test_levanter(folder: Path) -> None:
     )
     sources = by_name(model)
     assert {name: source.weight for name, source in sources.items()} == {"code": 0.3, "text": 0.7}
-    assert sources["code"].tokenise == Tokenising("meta-llama/Llama-2-7b-hf", "body")
+    assert sources["code"].tokenize == Tokenizing("meta-llama/Llama-2-7b-hf", "body")
     assert sources["text"].path[1] == "gs://bucket/c4/part-{0000..0099}.jsonl.gz"
     assert (model.unit, model.stop, model.block_size) == ("tokens", "first_exhausted", 512)
     assert model.shuffle == Shuffling("block", 256, 16)
@@ -247,7 +247,7 @@ def test_levanter_one_dataset_and_the_defaults(folder: Path) -> None:
     model, left_out = carried(
         folder / "data.yaml", "train_urls: [code.jsonl]\ncache_dir: c\nshuffle: true\n"
     )
-    assert (model.tokenise, model.shuffle) == (Tokenising("gpt2"), None) and left_out == []
+    assert (model.tokenize, model.shuffle) == (Tokenizing("gpt2"), None) and left_out == []
     model, left_out = carried(
         folder / "sft.yaml",
         """
@@ -631,9 +631,9 @@ def test_llamafactory_epochs_steps_and_pretraining(folder: Path) -> None:
     assert [(one.epochs, one.max_epochs, one.slice) for one in model.sources] == [
         (3, 3, (0, 20))
     ] * 2
-    assert [one.tokenise for one in model.sources] == [
-        Tokenising("t", "text"),
-        Tokenising("t", "instruction"),
+    assert [one.tokenize for one in model.sources] == [
+        Tokenizing("t", "text"),
+        Tokenizing("t", "instruction"),
     ]
     assert model.pack == {"length": 16, "method": "concat_split", "eos": True}
     assert (model.batch, model.split, model.seed) == (
@@ -678,7 +678,7 @@ def test_axolotl(folder: Path) -> None:
     )
     sources = by_name(model)
     assert sources["code"].format == "jsonl"
-    assert sources["code"].tokenise == Tokenising(
+    assert sources["code"].tokenize == Tokenizing(
         "NousResearch/Llama-2-7b-hf", "body", special_tokens=True
     )
     assert sources["text"].slice == (2, None, 5) and model.split == Splitting(0.05)

@@ -1,4 +1,4 @@
-"""Mixtures of MaxText, and of what puts data together beforehand: dolma's mixer, DCLM's tokenised datasets."""
+"""Mixtures of MaxText, and of what puts data together beforehand: dolma's mixer, DCLM's tokenized datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 import penstock as ps
 from penstock.compat.mixtures import convert
-from penstock.mixture_files import Batching, MixtureFile, Shuffling, Tokenising, dump, read_model
+from penstock.mixture_files import Batching, MixtureFile, Shuffling, Tokenizing, dump, read_model
 
 
 def carried(path: Path, text: str, **options: object) -> tuple[MixtureFile, list[str]]:
@@ -49,7 +49,7 @@ def test_maxtext_blends(tmp_path: Path) -> None:
     )
     assert {(one.format, one.columns) for one in model.sources} == {("array_record", ("text",))}
     assert (model.stop, model.horizon, model.seed) == ("first_exhausted", ("steps", 100), 7)
-    assert model.batch == Batching(12, True, ranks=4) and model.tokenise == Tokenising(
+    assert model.batch == Batching(12, True, ranks=4) and model.tokenize == Tokenizing(
         "meta/tokenizer", "text"
     )
     assert model.pack == {"length": 64, "method": "first_fit", "eos": True}

@@ -114,7 +114,7 @@ def test_nanotron_without_weights(tmp_path: Path) -> None:
         """
     model, lost = carried(tmp_path / "e.yaml", text)
     assert [
-        (one.name, one.weight, getattr(one.tokenise, "field", None)) for one in model.sources
+        (one.name, one.weight, getattr(one.tokenize, "field", None)) for one in model.sources
     ] == [
         ("x", 2, "body"),
         ("y", 1, "body"),
@@ -374,7 +374,7 @@ def test_what_is_converted_loads_and_runs(tmp_path: Path, kind: str) -> None:
         path, ranks=1, files=rules if kind == "handbook" else {"gs://x/": f"{tmp_path}/"}
     )
     if kind == "levanter":  # nobody has its tokenizer here
-        model = replace(model, tokenise=None, unit=None, horizon=("samples", 40))
+        model = replace(model, tokenize=None, unit=None, horizon=("samples", 40))
     dump(model, tmp_path / "ours.yaml")
     with ps.Loader(ps.load(tmp_path / "ours.yaml")) as loader:
         assert sum(1 for _ in loader) == STEPS[kind]

@@ -24,7 +24,7 @@ from jax_tasks import LAYOUTS, rows
 from penstock.errors import ConfigError, DataError, StateError
 from penstock.integrations.jax_form import JaxForm
 from penstock.stores.storage import override_world
-from penstock.testing import SimSched
+from penstock.testing import SimulatedScheduler
 
 
 @cache
@@ -190,7 +190,7 @@ def test_resumes_anywhere_whatever_is_ahead(data: st.DataObject) -> None:
             found += [plain(item) for item in islice(batches, n - len(found))]
         return found
 
-    with override_world(sched=SimSched(data.draw(st.integers(0, 99)), twice=0.3)):
+    with override_world(sched=SimulatedScheduler(data.draw(st.integers(0, 99)), twice=0.3)):
         first, again, alone = (sharded(name) for _ in range(3))
         given_out(first, many)
         state = first.state_dict()
@@ -327,7 +327,7 @@ def test_arrays_lie_on_a_device_where_no_layout_is_given() -> None:
 def test_copies_are_made_ahead() -> None:
     made = list[int]()
     ds = ps.from_sequence(range(40)).map(lambda x: made.append(x) or x).batch(1)
-    with override_world(sched=SimSched(1)), sharded(ds, prefetch=1) as batches:
+    with override_world(sched=SimulatedScheduler(1)), sharded(ds, prefetch=1) as batches:
         assert np.asarray(next(iter(batches))).tolist() == [0]
         assert 3 <= len(made)
 

@@ -280,7 +280,7 @@ def test_ado_follows_its_paper_for_known_power_laws(noise: float) -> None:
             [*weights.values()], wanted, atol=0.04 if noise else 2e-3, err_msg=f"round {n}"
         )
     # Code has the steepest law at first; later text, whose small power lasts, gains on it.
-    assert ado.laws.keys() == LAWS.keys()
+    assert ado.scaling_laws.keys() == LAWS.keys()
     speeds = {name: law.speed(600) * 600 for name, law in LAWS.items()}
     assert max(speeds, key=speeds.__getitem__) == "text"
     paths = follow_paper(prior, range(30, 600))
@@ -355,7 +355,7 @@ def test_ado_gives_a_source_without_losses_the_middle_speed() -> None:
         proposed = ado.propose(weights, signals)
         assert proposed is None or n >= 7
         weights = proposed or weights
-    assert ado.laws.keys() == {"a", "b"} and abs(fsum(weights.values()) - 1) < 1e-12
+    assert ado.scaling_laws.keys() == {"a", "b"} and abs(fsum(weights.values()) - 1) < 1e-12
     low, high = sorted((weights["a"], weights["b"]))
     assert low < weights["c"] < high
 

@@ -15,7 +15,7 @@ from penstock.integrations.steering import FileWatched
 from penstock.mixture_files import lint
 from penstock.stores import storage
 from penstock.stores.limits import read_within
-from penstock.text import Chat, Tokenise
+from penstock.text import Chat, Tokenize
 
 fsspec: Any = pytest.importorskip("fsspec")
 _NUMBERS = itertools.count()
@@ -111,14 +111,14 @@ def test_tokenizers_and_templates_are_read_again(put: Put) -> None:
     words = ["?", *(f"y{row}" for row in range(4)), *(f"x{row}" for row in range(10))]
     folder = put(
         tokenizer__json=_tokenizer(words),
-        mix__yaml="tokenise: {tokenizer: tokenizer.json}\n" + _mixture(0),
+        mix__yaml="tokenize: {tokenizer: tokenizer.json}\n" + _mixture(0),
     )
-    first = Tokenise(f"{folder}/tokenizer.json")
+    first = Tokenize(f"{folder}/tokenizer.json")
     for extra in ([], ["a"], ["a", "b", "c"]):
         put(tokenizer__json=_tokenizer([words[0], *extra, *words[1:]]))
         expected = [1 + len(extra)]
         assert ps.load(f"{folder}/mix.yaml")[0].tolist() == expected
-        assert Tokenise(f"{folder}/tokenizer.json")("y0").tolist() == expected
+        assert Tokenize(f"{folder}/tokenizer.json")("y0").tolist() == expected
     with pytest.raises(ps.ConfigError, match="is another one than when the pipeline was made"):
         first("y0")  # as of a local file
     for before in ("", "x1 ", "x2 x3 "):

@@ -225,7 +225,7 @@ def test_functions_and_objects_are_not_written(chats: Path) -> None:
 def test_sources_choose_between_tokens_of_texts_and_of_chats(chats: Path, write: Any) -> None:
     path = write(
         """
-        tokenise: {tokenizer: t.json}
+        tokenize: {tokenizer: t.json}
         stop: all_exhausted
         sources:
           text: {path: text}
@@ -264,11 +264,11 @@ BAD = {
     "chat:\n  tokenizer: t.json\n  format: chat": (3, "chat.format", "not one of auto"),
     "chat:\n  tokenizer: t.json\n  untrained: drop": (3, "chat.untrained", "not one of skip"),
     "chat:\n  tokenizer: t.json\n  max_length: 0": (3, "chat.max_length", "at least 1"),
-    "chat:\n  tokenizer: t.json\n  variables: x": (3, "chat.variables", "names with values"),
-    "chat:\n  tokenizer: t.json\n  roles: [x]": (3, "chat.roles", "names with values"),
+    "chat:\n  tokenizer: t.json\n  variables: x": (3, "chat.variables", "a mapping"),
+    "chat:\n  tokenizer: t.json\n  roles: [x]": (3, "chat.roles", "a mapping"),
     "chat: {tokenizer: gone.json}": (1, "chat.tokenizer", "no tokenizer file"),
     "chat: {template: chatml}": (1, "chat", "'tokenizer' is missing"),
-    "tokenise: {tokenizer: t.json}\nchat: {tokenizer: t.json}": (2, "chat", "remove one of"),
+    "tokenize: {tokenizer: t.json}\nchat: {tokenizer: t.json}": (2, "chat", "remove one of"),
     "chat: {tokenizer: bare.json, template: chatml}": (1, "chat.template", "lacks the tokens"),
 }
 
@@ -310,7 +310,7 @@ def test_a_bad_conversation_names_file_and_row(chats: Path, write: Any) -> None:
 def test_packed_chats_beside_texts_without_masks_are_an_error(chats: Path, write: Any) -> None:
     (chats / "x.jsonl").write_text("".join(json.dumps({"text": f"t {i}"}) + "\n" for i in range(9)))
     encodings = {
-        "t": "tokenise: {tokenizer: t.json}",
+        "t": "tokenize: {tokenizer: t.json}",
         "c": "chat: {tokenizer: t.json, template: chatml}",
     }
     for text_has, is_wrong in (("t", True), ("c", False)):
@@ -321,9 +321,9 @@ def test_packed_chats_beside_texts_without_masks_are_an_error(chats: Path, write
         )
         messages = [problem.message for problem in lint(file)]
         if is_wrong:
-            with pytest.raises(ps.errors.ConfigError, match="'a' has chat.* 'n/x' has tokenise"):
+            with pytest.raises(ps.errors.ConfigError, match="'a' has chat.* 'n/x' has tokenize"):
                 ps.load(file)
-            assert any("'n/x' has tokenise, without" in message for message in messages)
+            assert any("'n/x' has tokenize, without" in message for message in messages)
         else:
             assert messages == []
             assert next(iter(ps.load(file)))["tokens"].shape == (2, 64)

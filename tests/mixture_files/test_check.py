@@ -34,7 +34,11 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [4],
         "pack.overflow: overflow is for best_fit, not for concat_split",
     ),
-    "no section": ("sources: {}", [1], "expected names with values, not an empty section"),
+    "no section": (
+        "sources: {}",
+        [1],
+        "expected a mapping such as {code: {path: …, weight: 1}}, not an empty mapping",
+    ),
     "typo": (
         "sources:\n  a:\n    paht: x\n    path: code",
         [3],
@@ -104,7 +108,7 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "list": (
         "sources: {a: {path: {x: 1}}}",
         [1],
-        "sources.a.path: expected a list, not names with values",
+        "sources.a.path: expected a list, not a mapping",
     ),
     "empty list": (
         "sources: {a: {path: []}}",
@@ -119,16 +123,16 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
     "empty where": (
         "sources: {a: {path: code, where: {}}}",
         [1],
-        "sources.a.where: expected names with values",
+        "sources.a.where: expected a mapping",
     ),
     "source": (
         "sources:\n  a: code/*.parquet",
         [2],
-        "sources.a: expected settings by name (path, format",
+        "sources.a: expected a mapping of path, format",
     ),
     "no sources": ("seed: 1", [1], "'sources' is missing"),
     "empty": ("# nothing\n", [1], "the file is empty"),
-    "a list": ("- a\n- b\n", [1], "settings by name"),
+    "a list": ("- a\n- b\n", [1], "expected a mapping of "),
     "neither": (
         "sources:\n  a: {weight: 1}",
         [2],
@@ -206,10 +210,15 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [2],
         "pack: 'length' is missing",
     ),
-    "tokenise": (
-        "sources: {a: {path: code}}\ntokenise: {tokeniser: x}",
+    "tokenize": (
+        "sources: {a: {path: code}}\ntokenize: {tokeniser: x}",
         [2, 2],
-        "tokenise: 'tokenizer' is missing",
+        "tokenize: 'tokenizer' is missing",
+    ),
+    "a key of a section without the section": (
+        "sources: {a: {path: code}}\ntokenizer: x",
+        [2],
+        "unknown key 'tokenizer'; write tokenize: {tokenizer: …}",
     ),
     "two horizons": (
         "horizon: {samples: 1, steps: 2}\nsources: {a: {path: code}}",
@@ -358,7 +367,7 @@ def test_no_problem_tells_a_secret(write: Any) -> None:
 
 
 def test_a_file_that_cannot_be_read(data: Path) -> None:
-    with pytest.raises(ps.ConfigError, match=r"none.yaml, line 1: cannot be read: No such file"):
+    with pytest.raises(ps.ConfigError, match=r"none.yaml: cannot be read: No such file"):
         ps.load(data / "none.yaml")
     (data / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ps.ConfigError, match="not a text file"):

@@ -106,20 +106,20 @@ def test_pack_options_come_back(data: Path) -> None:
     assert "eos: {ids: 7}" in text and "dtype: {ids: uint16}" in text
 
 
-def test_tokenise_comes_back(data: Path) -> None:
+def test_tokenize_comes_back(data: Path) -> None:
     pytest.importorskip("tokenizers")
     from tokenizers import Tokenizer, models
 
-    from penstock.text import Tokenise
+    from penstock.text import Tokenize
 
     Tokenizer(models.WordLevel({"a": 0}, unk_token="a")).save(str(data / "tokenizer.json"))
-    tokens = Tokenise(str(data / "tokenizer.json"))
+    tokens = Tokenize(str(data / "tokenizer.json"))
     for counted in (False, True):
         text = ps.read(data / "text", lengths=tokens if counted else None).shuffle().map(tokens)
         written = round_trip(ps.mix({"text": text}), data / "mixture.yaml")
         assert "tokenizer: tokenizer.json" in written and ("counted: true" in written) == counted
     other = ps.read(data / "text", lengths=tokens).map(
-        Tokenise(str(data / "tokenizer.json"), special_tokens=True)
+        Tokenize(str(data / "tokenizer.json"), special_tokens=True)
     )
     with pytest.raises(ps.ConfigError, match="dump"):
         round_trip(ps.mix({"text": other}), data / "mixture.yaml")

@@ -159,7 +159,7 @@ def test_texts_without_a_tokenizer_name_the_key_of_the_file(
     with pytest.raises(ps.ConfigError, match=f"{key}: counts tokens") as caught:
         ps.load(path)
     message = str(caught.value)
-    assert "tokenise: {tokenizer: PATH}" in message and remedy in message
+    assert "tokenize: {tokenizer: PATH}" in message and remedy in message
     assert "mix(" not in message
 
 

@@ -119,7 +119,7 @@ def test_a_run_in_tokens_is_not_guessed(write: Any) -> None:
 
 
 def test_amounts_of_tokens_against_the_horizon(write: Any) -> None:
-    text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\ntokenise: {tokenizer: org/name}\n"
+    text = "unit: tokens\nhorizon: {tokens: 1000}\nsources:\n  a: {path: code, tokens: 600}\n  b: {path: text, tokens: 600}\ntokenize: {tokenizer: org/name}\n"
     ((line, severity, key, said),) = found(write(text))
     assert (line, severity, key) == (2, "warning", "horizon") and "sum to 1,200 tokens" in said
     assert (
@@ -157,7 +157,7 @@ def test_one_file_in_two_sources(write: Any) -> None:
 def test_files_and_columns_that_are_not_there(write: Any, data: Path) -> None:
     path = write(
         "sources:\n  a: {path: nowhere/*.parquet}\n  b:\n    path: code\n    columns: [txt]\n    where: {lnag: py}\n"
-        "  c: {path: [code/0.parquet, text/0.jsonl]}\n  d: {path: text}\ntokenise: {tokenizer: gone.json}"
+        "  c: {path: [code/0.parquet, text/0.jsonl]}\n  d: {path: text}\ntokenize: {tokenizer: gone.json}"
     )
     problems = found(path)
     assert [each[:3] for each in problems if each[1] == "error"] == [
@@ -165,7 +165,7 @@ def test_files_and_columns_that_are_not_there(write: Any, data: Path) -> None:
         (5, "error", "sources.b.columns"),
         (6, "error", "sources.b.where"),
         (7, "error", "sources.c.path"),
-        (9, "error", "tokenise.tokenizer"),
+        (9, "error", "tokenize.tokenizer"),
     ]
     assert "did you mean 'text'" in problems[1][3]
     (data / "code/0.parquet").write_bytes(b"PAR1 cut")
@@ -196,7 +196,7 @@ def test_ends_of_packed_documents_that_no_tokenizer_knows(write: Any, data: Path
     pytest.importorskip("tokenizers").Tokenizer(
         models.WordLevel({"</s>": 0}, unk_token="</s>")
     ).save(f"{data}/t.json")
-    text += "tokenise: {tokenizer: t.json}"
+    text += "tokenize: {tokenizer: t.json}"
     assert "does not name its eos token" in found(write(text % "true"))[0][3]
     assert "has no token '<end>'" in found(write(text % "<end>"))[0][3]
     assert (
@@ -421,7 +421,7 @@ WHOLE = {
     ),
     "texts where tokens are counted": (
         "unit: tokens\nsources:\n  a: {path: data.parquet, columns: [tokens]}\n  b: {path: texts.jsonl}",
-        (1, "unit", "counts tokens, and the samples of 'b' hold none: add 'tokenise: {tokenizer:"),
+        (1, "unit", "counts tokens, and the samples of 'b' hold none: add 'tokenize: {tokenizer:"),
     ),
     "columns without tokens where tokens are counted": (
         "seed: 1\nunit: tokens\nsources: {a: {path: data.parquet, columns: [n]}}",
@@ -551,10 +551,10 @@ def test_a_field_that_no_source_has(
     pq.write_table(pa.table({"text": ["a"] * 9, "n": [1] * 9}), tmp_path / "texts.parquet")
     path = tmp_path / "mixture.yaml"
     path.write_text(
-        f"unit: tokens\ntokenise: {{tokenizer: t.json, field: txt}}\nsources: {{a: {{path: {source}}}}}"
+        f"unit: tokens\ntokenize: {{tokenizer: t.json, field: txt}}\nsources: {{a: {{path: {source}}}}}"
     )
     ((_, found_severity, key, found_message),) = found(path)
-    assert (found_severity, key) == (severity, "sources.a.tokenise") and message in found_message
+    assert (found_severity, key) == (severity, "sources.a.tokenize") and message in found_message
     with pytest.raises(ps.DataError, match="the field 'txt' holds no text; the sample has text, n"):
         ps.load(path)
     path.write_text(path.read_text().replace("txt", "n"))

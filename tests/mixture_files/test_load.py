@@ -283,20 +283,20 @@ def tokenizer(data: Path) -> Path:
     return path
 
 
-def test_tokenise_pack_batch(data: Path, write: Any, tokenizer: Path) -> None:
-    from penstock.text import Tokenise
+def test_tokenize_pack_batch(data: Path, write: Any, tokenizer: Path) -> None:
+    from penstock.text import Tokenize
 
     path = write(
         """
         seed: 4
-        tokenise: {tokenizer: tokenizer.json}
+        tokenize: {tokenizer: tokenizer.json}
         sources: {code: {path: code, weight: 1}, text: {path: "text/*.jsonl", weight: 1}}
         pack: {length: 32, eos: <end>, dtype: int32, method: first_fit, long: truncate}
         batch: {size: 2, drop_remainder: true}
         """
     )
-    tokenise = Tokenise(str(tokenizer))
-    inputs = {name: ds.map(tokenise) for name, ds in of(data).items()}
+    tokenize = Tokenize(str(tokenizer))
+    inputs = {name: ds.map(tokenize) for name, ds in of(data).items()}
     wanted = ps.mix(inputs, {"code": 1, "text": 1}, seed=4)
     wanted = wanted.pack(32, "first_fit", eos=1, dtype="int32", long="truncate").batch(
         2, drop_remainder=True
@@ -311,7 +311,7 @@ def test_weights_in_tokens(write: Any, tokenizer: Path) -> None:
         """
         unit: tokens
         block_size: 1
-        tokenise: {tokenizer: tokenizer.json}
+        tokenize: {tokenizer: tokenizer.json}
         sources: {code: {path: code, tokens: 3e3}, text: {path: text, tokens: 1_000}}
         """
     )
@@ -327,7 +327,7 @@ def test_tokens_that_are_counted_make_a_packed_run_indexed(
     path = write(
         """
         unit: tokens
-        tokenise: {tokenizer: tokenizer.json, counted: true}
+        tokenize: {tokenizer: tokenizer.json, counted: true}
         sources: {code: {path: code, weight: 3}, text: {path: text, weight: 1}}
         pack: {length: 16, eos: <end>}
         batch: {size: 2}
@@ -337,23 +337,23 @@ def test_tokens_that_are_counted_make_a_packed_run_indexed(
     run = list(islice(iter(ds), 30))
     assert all(np.array_equal(ds[i]["tokens"], batch["tokens"]) for i, batch in enumerate(run))
     assert len(ds.plan.at(10**9)) >= 2
-    with pytest.raises(ps.ConfigError, match="lengths names a column, and tokenise counts tokens"):
+    with pytest.raises(ps.ConfigError, match="lengths names a column, and tokenize counts tokens"):
         ps.load(write(path.read_text().replace("path: code,", "path: code, lengths: text,")))
 
 
 def test_steps_of_packed_batches_count_tokens(data: Path, write: Any, tokenizer: Path) -> None:
-    from penstock.text import Tokenise
+    from penstock.text import Tokenize
 
     path = write(
         """
-        tokenise: {tokenizer: tokenizer.json}
+        tokenize: {tokenizer: tokenizer.json}
         sources: {code: {path: code}, text: {path: "text/*.jsonl", start: 10}}
         schedule: {unit: steps}
         pack: {length: 16}
         batch: {size: 2, ranks: 3}
         """
     )
-    inputs = {name: ds.map(Tokenise(str(tokenizer))) for name, ds in of(data).items()}
+    inputs = {name: ds.map(Tokenize(str(tokenizer))) for name, ds in of(data).items()}
     schedule = ps.Schedule(
         [(0, {"code": 1.0, "text": 1.0})], unit="tokens", start={"text": 10 * 16 * 2 * 3}
     )
@@ -395,7 +395,7 @@ def test_slices_in_percent(data: Path, write: Any) -> None:
 
 
 def test_the_tokenizers_own_end(data: Path, write: Any, tokenizer: Path) -> None:
-    text = "sources: {a: {path: code, tokenise: {tokenizer: %s}}}\npack: {length: 8, eos: true, dtype: int32}"
+    text = "sources: {a: {path: code, tokenize: {tokenizer: %s}}}\npack: {length: 8, eos: true, dtype: int32}"
     with pytest.raises(ps.ConfigError, match="does not name its eos token"):
         ps.load(write(text % "tokenizer.json"))
     (data / "folder").mkdir()
@@ -420,19 +420,19 @@ def _with_keys(ds: ps.Dataset, n: int) -> list[tuple[Any, str]]:
 
 
 def test_a_tokenizer_is_known_by_what_it_holds(data: Path, tokenizer: Path) -> None:
-    from penstock.text import Tokenise
+    from penstock.text import Tokenize
 
     other = data / "elsewhere.json"
     other.write_bytes(tokenizer.read_bytes())
-    names = [Tokenise(str(path)).__qualname__ for path in (tokenizer, other)]
+    names = [Tokenize(str(path)).__qualname__ for path in (tokenizer, other)]
     assert names[0] == names[1]
     other.write_bytes(tokenizer.read_bytes() + b"\n")
-    assert Tokenise(str(other)).__qualname__ != names[0]
+    assert Tokenize(str(other)).__qualname__ != names[0]
 
 
 def test_a_sample_without_the_field_is_named(write: Any, tokenizer: Path) -> None:
     path = write(
-        "tokenise: {tokenizer: tokenizer.json, field: body}\nsources: {code: {path: code}}"
+        "tokenize: {tokenizer: tokenizer.json, field: body}\nsources: {code: {path: code}}"
     )
     with pytest.raises(
         ps.DataError, match="the field 'body' holds no text; the sample has text, lang, stars, day"
@@ -469,7 +469,7 @@ def test_steps_of_one_source(data: Path, write: Any, tokenizer: Path) -> None:
     assert [len(each) for each in names] == [1] * 40 and ["in/a"] in names
     with pytest.raises(ps.ConfigError, match="comes after mix"):
         ps.load(write(inner))
-    tokens = f"tokenise: {{tokenizer: {tokenizer}}}\npack: {{length: 16}}\n"
+    tokens = f"tokenize: {{tokenizer: {tokenizer}}}\npack: {{length: 16}}\n"
     packed = ps.load(write(text + tokens + "global_batch_size: 4"))
     assert packed.flow.reason_not_indexed and next(iter(packed))["tokens"].shape == (4, 16)
     with pytest.raises(ps.ConfigError, match="give steps or tokens"):

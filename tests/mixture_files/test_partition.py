@@ -195,7 +195,7 @@ def test_tokens_of_parts_are_stored_by_part(folder: Path) -> None:
     path = write(
         folder,
         "weight: 2, partition_by: lang, mix: {weights: {de: 1, en: 2, fr: 1, null: 1}}",
-        "tokenise: {tokenizer: t.json}\nstop: all_exhausted",
+        "tokenize: {tokenizer: t.json}\nstop: all_exhausted",
     )
     model, problems = read_model(path)
     assert model is not None and not problems
@@ -244,7 +244,7 @@ def test_errors_with_their_lines(web: str, message: str, folder: Path) -> None:
         ("partition_by: lang, input: dee", "no row has the values of 'dee'; did you mean 'de'"),
         ("partition_by: lang, min_size: 30, rest: o, input: de", "there is no input 'de'"),
         ("partition_by: lang, only: [xx]", "no row has the values of 'xx'"),
-        ("partition_by: lang, mix: {weights: {de: 1}}", "source 'web': mix.weights must name the same"),
+        ("partition_by: lang, mix: {weights: {de: 1}}", "source 'web': mix.weights must name"),
         ("partition_by: lang, mix: {max_epochs: {xx: 1}}", "source 'web': mix.max_epochs names ['xx']"),
         ("partition_by: text, min_size: 2, rest: o", ""),
     ],

@@ -76,8 +76,8 @@ def iter_choices(kind: ValueKind, path: KeyPath) -> Iterator[tuple[KeyPath, Any]
 
 
 CHOICES = [*iter_choices(MIXTURE, ()), *iter_choices(SOURCE_SECTION, ("sources", "a"))]
-_COUNTED = {"tokenise": {"tokenizer": "t.json", "counted": True}}
-_TOKENS = {"tokenise": {"tokenizer": "t.json"}}
+_COUNTED = {"tokenize": {"tokenizer": "t.json", "counted": True}}
+_TOKENS = {"tokenize": {"tokenizer": "t.json"}}
 _PACK = {"pack": {"length": 16}, **_TOKENS}
 NEEDED: dict[Any, dict[str, Any]] = {
     ("unit", "tokens"): _COUNTED,
@@ -86,7 +86,7 @@ NEEDED: dict[Any, dict[str, Any]] = {
     ("schedule.unit", "tokens"): _COUNTED,
     **dict.fromkeys([("unit", "loss_tokens"), ("schedule.unit", "loss_tokens")], _COUNTED),
     ("schedule.unit", "steps"): {"batch": {"size": 3}},
-    "tokenise": _TOKENS,
+    "tokenize": _TOKENS,
     "chat": {"chat": {"tokenizer": "t.json", "template": "chatml", "max_length": 40}},
     "split": {"split": {"held_out": 5}},
     "stages": {
@@ -107,7 +107,7 @@ NEEDED: dict[Any, dict[str, Any]] = {
     "pack.long": {"pack": {"length": 16, "method": "first_fit"}},
     "pack.overflow": {"pack": {"length": 16, "method": "best_fit"}},
     "batch": {"batch": {"size": 3}},
-    "sources.a.tokenise": {"sources": {"a": _TOKENS}},
+    "sources.a.tokenize": {"sources": {"a": _TOKENS}},
     "sources.a.chat": {"sources": {"a": {"chat": {"tokenizer": "t.json", "template": "chatml"}}}},
     "sources.a.split": {"sources": {"a": {"split": {"held_out": 5}}}},
     "sources.a.mix": {"sources": {"a": {"partition_by": "kind"}}},

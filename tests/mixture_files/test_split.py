@@ -103,7 +103,7 @@ WRONG = {
     "split: {held_out: 100%}": "a share such as 0.5%",
     "split: {by: position}": "split: 'held_out' is missing",
     "split: {held_out: 1%, part: test}": "'test' is not one of train, held_out",
-    "split: train": "split: expected settings by name",
+    "split: train": "split: expected a mapping",
 }
 
 

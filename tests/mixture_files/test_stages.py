@@ -128,7 +128,7 @@ def test_each_stage_has_its_weights_where_it_says(stages: list[Stage], data: st.
 
 def test_a_description_comes_back_and_so_does_the_dataset(data: Path, write: Any) -> None:
     path = write(
-        GROUPED + "horizon: {tokens: 15k}\npack: {length: 8}\ntokenise: {tokenizer: none.json}\n"
+        GROUPED + "horizon: {tokens: 15k}\npack: {length: 8}\ntokenize: {tokenizer: none.json}\n"
         "stages:\n  - {name: one, until: 12.5%}\n  - {until: {tokens: 9k}, interpolation: cosine, weights: {a: 1, code: 0.5}}\n  - {}\n"
     )
     model, problems = read_model(path)

@@ -396,10 +396,10 @@ MISTAKES: dict[str, tuple[dict[str, Any], str, str]] = {
     "text before tokens": (
         change(
             sources={"t": {"path": "t.jsonl"}},
-            tokenise={"tokenizer": "t.json"},
+            tokenize={"tokenizer": "t.json"},
             stages=[{"length": 36}],
         ),
-        "tokenise",
+        "tokenize",
         "add 'counted: true'",
     ),
     "lengths of one source": (

@@ -22,7 +22,7 @@ from chat_cases import bpe
 from cli_world import penstock
 from penstock.mixture_files import read_model
 from penstock.mixture_files.tokenize import tokenize
-from penstock.text import Chat, Tokenise
+from penstock.text import Chat, Tokenize
 
 __all__ = ["penstock"]
 HERE = Path(__file__).parents[1]
@@ -33,7 +33,7 @@ chat: {tokenizer: t.json, template: chatml, max_length: 40}
 sources:
   a: {path: a.jsonl}
   more:
-    mixture: {sources: {.b: {path: b.jsonl, tokenise: {tokenizer: t.json}}}}
+    mixture: {sources: {.b: {path: b.jsonl, tokenize: {tokenizer: t.json}}}}
 pack: {length: 64, method: first_fit, eos: <|im_end|>}
 global_batch_size: 2
 """
@@ -93,8 +93,8 @@ def test_tokens_come_back_with_masks_and_counts(chats: Path) -> None:
     keys = ps.read(chats.parent / "store" / "a", columns=["__key__"])
     assert [row["__key__"][0]["index"] for row in keys] == indices
     texts = ps.read(chats.parent / "store" / "more" / "%2Eb")
-    tokenise = Tokenise(str(chats.parent / "t.json"))
-    assert all(np.array_equal(ids, tokenise(f"line {i}")) for i, ids in enumerate(texts))
+    tokenize = Tokenize(str(chats.parent / "t.json"))
+    assert all(np.array_equal(ids, tokenize(f"line {i}")) for i, ids in enumerate(texts))
     assert (
         counts["more/.b"].trained == counts["more/.b"].tokens > 0 == len(counts["more/.b"].dropped)
     )
@@ -103,7 +103,7 @@ def test_tokens_come_back_with_masks_and_counts(chats: Path) -> None:
 @pytest.mark.parametrize("drops", [False, True])
 def test_the_mixture_over_the_store_gives_the_same_samples(chats: Path, drops: bool) -> None:
     text = MIXTURE[: MIXTURE.index("pack:")]
-    text = text.replace("tokenise: {tokenizer", "chat: {format: text, eos: '', tokenizer")
+    text = text.replace("tokenize: {tokenizer", "chat: {format: text, eos: '', tokenizer")
     chats.write_text(text if drops else text.replace("max_length: 40", "untrained: keep"))
     write(chats, "store")
     direct, stored = (
@@ -240,11 +240,11 @@ def test_the_command_killed_with_its_workers(chats: Path, penstock: Any) -> None
     assert found["dropped"]["untrained"] >= 400 and found["documents"] > 1_000
 
 
-def test_what_cannot_be_tokenised_is_refused(chats: Path, penstock: Any) -> None:
+def test_what_cannot_be_tokenized_is_refused(chats: Path, penstock: Any) -> None:
     out = chats.parent / "out"
     chats.write_text("sources: {a: {path: a.jsonl}}")
     refused = penstock("tokenize", chats, "-o", out)
-    assert refused.exit_code == 2 and "add tokenise or chat" in refused.stderr and not out.exists()
+    assert refused.exit_code == 2 and "add tokenize or chat" in refused.stderr and not out.exists()
     chats.write_text("sources: {a: {path: a.jsonl}}\nchat: {tokenizer: t.json, template: chatml, max_length: 3}")  # fmt: skip
     refused = penstock("tokenize", chats, "-o", out)
     assert refused.exit_code == 2 and "drops all samples" in refused.stderr

@@ -33,7 +33,7 @@ from damage import Careless
 from penstock.errors import ConfigError, DataError, PenstockError, StorageError
 from penstock.sources import metadata, open_files
 from penstock.stores import storage
-from penstock.text import Tokenise
+from penstock.text import Tokenize
 
 OLD, SAME_SIZE, LONGER = range(100, 112), range(200, 212), range(100, 130)
 TIME = 1_700_000_000
@@ -692,10 +692,10 @@ def test_token_counts_follow_the_description_of_the_rows(tmp_path: Path) -> None
     letter = Tokenizer(models.BPE(letters, [], unk_token="<unk>"))
     rows = [{"a": "a" * (number + 1), "b": "bb"} for number in range(8)]
     foreign_formats.write_litdata(tmp_path / "data", rows, {"a": "str", "b": "str"})
-    tokenise = Tokenise(letter, "a")
+    tokenize = Tokenize(letter, "a")
 
     def count_tokens() -> int:
-        packed = ps.read(tmp_path / "data", lengths=tokenise).map(tokenise).pack(4, "concat_split")
+        packed = ps.read(tmp_path / "data", lengths=tokenize).map(tokenize).pack(4, "concat_split")
         return 4 * len(packed)
 
     assert count_tokens() == 36

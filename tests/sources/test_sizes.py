@@ -16,7 +16,7 @@ import pytest
 
 import penstock as ps
 from penstock.stores.storage import override_world
-from penstock.text import Tokenise
+from penstock.text import Tokenize
 
 DOCUMENTS = [list(range(n)) for n in (3, 0, 7, 12, 1, 5, 9, 4)]
 
@@ -152,7 +152,7 @@ def test_texts_whose_tokens_were_counted_are_packed_by_plan(
     texts: tuple[Path, Path], method: Any, options: dict[str, Any]
 ) -> None:
     folder, tokenizer = texts
-    tokens = Tokenise(tokenizer, **options)
+    tokens = Tokenize(tokenizer, **options)
     features: dict[str, Any] = (
         {"features": ("tokens",), "unpacked": ("text",)} if options.get("keep") else {}
     )
@@ -161,7 +161,7 @@ def test_texts_whose_tokens_were_counted_are_packed_by_plan(
     assert len(rows) == len(ds) and all(
         np.array_equal(ds[i]["tokens"][: len(row)], row) for i, row in enumerate(rows)
     )
-    whole: Any = Tokenise(tokenizer, bos=options.get("bos"), eos=options.get("eos"))
+    whole: Any = Tokenize(tokenizer, bos=options.get("bos"), eos=options.get("eos"))
     alone = np.concatenate([whole(text) for text in TEXTS])
     assert sorted(np.concatenate(rows).tolist()) == sorted(alone.tolist())
     if method == "concat_split" and not features:
@@ -176,7 +176,7 @@ def test_texts_whose_tokens_were_counted_are_packed_by_plan(
 @pytest.mark.parametrize("late", [False, True], ids=["each source", "the mixture"])
 def test_shares_of_counted_tokens_are_exact(texts: tuple[Path, Path], late: bool) -> None:
     folder, tokenizer = texts
-    tokens = Tokenise(tokenizer, eos=9)
+    tokens = Tokenize(tokenizer, eos=9)
     flows = {name: ps.read(folder / f"{name}.jsonl", lengths=tokens).shuffle() for name in "ab"}
     if late:
         ds = ps.mix(flows, {"a": 1, "b": 3}, unit="tokens", seed=1).map(tokens)
@@ -204,15 +204,15 @@ def test_counts_are_kept_by_what_the_tokenizer_holds(texts: tuple[Path, Path]) -
     def kept() -> set[str]:
         return {path.name for path in folder.glob(".*lengths*")}
 
-    plain, ended = Tokenise(tokenizer), Tokenise(tokenizer, eos=9)
+    plain, ended = Tokenize(tokenizer), Tokenize(tokenizer, eos=9)
     many = [len(text.split()) for text in TEXTS]
     assert lengths_by(folder, plain) == many and len(kept()) == 2
     assert lengths_by(folder, ended) == [n + 1 for n in many] and len(kept()) == 4
     made = {path.name: path.stat().st_mtime_ns for path in folder.glob(".*lengths*")}
     moved = tokenizer.rename(folder / "moved.json")
-    assert lengths_by(folder, Tokenise(moved, eos=9, keep=("text",))) == [n + 1 for n in many]
+    assert lengths_by(folder, Tokenize(moved, eos=9, keep=("text",))) == [n + 1 for n in many]
     assert {path.name: path.stat().st_mtime_ns for path in folder.glob(".*lengths*")} == made
-    assert lengths_by(folder, Tokenise(split)) == many and len(kept()) == 4, (
+    assert lengths_by(folder, Tokenize(split)) == many and len(kept()) == 4, (
         "a function may change: nothing is kept"
     )
     assert lengths_by(folder, plain, cache=folder / "cache") == many
@@ -229,12 +229,12 @@ def test_other_functions_than_the_one_that_counted_leave_nothing_known(
     texts: tuple[Path, Path],
 ) -> None:
     folder, tokenizer = texts
-    ds, plain = counted(folder, Tokenise(tokenizer)), ps.read(folder / "*.jsonl")
-    for other in (ds.map(Tokenise(tokenizer, eos=9)), ds.map(dict), plain.map(Tokenise(tokenizer))):
+    ds, plain = counted(folder, Tokenize(tokenizer)), ps.read(folder / "*.jsonl")
+    for other in (ds.map(Tokenize(tokenizer, eos=9)), ds.map(dict), plain.map(Tokenize(tokenizer))):
         with pytest.raises(ps.IndexedError, match="lengths of the samples, which are not known"):
             other.pack(16)[0]
     once, twice = (
-        Tokenise(lambda texts, n=n: [[1] * n * len(text) for text in texts]) for n in (1, 2)
+        Tokenize(lambda texts, n=n: [[1] * n * len(text) for text in texts]) for n in (1, 2)
     )
     with pytest.raises(
         ps.IndexedError, match="lengths of the samples"
@@ -243,13 +243,13 @@ def test_other_functions_than_the_one_that_counted_leave_nothing_known(
     assert len(counted(folder, once).map(once).pack(16)[0]["tokens"]) == 16
     assert once.counted == twice.counted
     mixed = ps.mix({"a": ds, "b": plain}, {"a": 1, "b": 1}, stop="first_exhausted").map(
-        Tokenise(tokenizer)
+        Tokenize(tokenizer)
     )
     with pytest.raises(ps.IndexedError, match="lengths of the samples"):
         mixed.pack(16)[0]
     state = iter(ds).state_dict()
     with pytest.raises(ps.StateError, match="tokens"):
-        iter(counted(folder, Tokenise(tokenizer, eos=9))).load_state_dict(state)
+        iter(counted(folder, Tokenize(tokenizer, eos=9))).load_state_dict(state)
 
 
 def test_a_row_without_a_text_is_named_when_it_is_counted(texts: tuple[Path, Path]) -> None:
@@ -257,7 +257,7 @@ def test_a_row_without_a_text_is_named_when_it_is_counted(texts: tuple[Path, Pat
     with (folder / "b.jsonl").open("a") as file:
         file.write('{"text": 3}\n')
     with pytest.raises(ps.DataError, match=r"b\.jsonl, row 25: .*holds no text"):
-        lengths_by(folder, Tokenise(tokenizer))
+        lengths_by(folder, Tokenize(tokenizer))
 
 
 class Screen:
@@ -289,9 +289,9 @@ def test_how_much_has_to_be_counted_is_told_once_before_it_begins(
         path.write_text(json.dumps({"text": "to be or not to be"}) + "\n")
     screen = Screen()
     with override_world(screen=screen):
-        lengths_by(tmp_path, Tokenise(split))
+        lengths_by(tmp_path, Tokenize(split))
     assert screen.lines == [
-        "the tokens of a.jsonl and 2 more files (0 MB) have to be counted by tokenising them, every time it is opened"
+        "the tokens of a.jsonl and 2 more files (0 MB) have to be counted by tokenizing them, every time it is opened"
     ]
     assert calls == [1, 1, 1]
 

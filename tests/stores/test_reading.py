@@ -25,7 +25,7 @@ from penstock.report.changes import list_changes
 from penstock.sources import open_files
 from penstock.sources.paths import find
 from penstock.stores import ByteRange, CompositeStore, display_path, storage
-from penstock.text import Tokenise
+from penstock.text import Tokenize
 
 from . import servers
 
@@ -468,7 +468,7 @@ def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     words.save(str(tmp_path / "tok.json"))
     (tmp_path / "x.jsonl").write_bytes(lines([{"text": "a b a"}, {"text": "b c"}]))
-    text = "seed: 3\ntokenise: {tokenizer: tok.json}\nsources: {a: {path: x.jsonl}}\nbatch: {size: 1}\n"
+    text = "seed: 3\ntokenize: {tokenizer: tok.json}\nsources: {a: {path: x.jsonl}}\nbatch: {size: 1}\n"
     (tmp_path / "mix.yaml").write_text(text)
     (tmp_path / "bad.yaml").write_text(text.replace("tok.json", "none.json"))
     with servers.site(tmp_path) as web:
@@ -479,14 +479,14 @@ def test_a_tokenizer_lies_beside_its_mixture_file(tmp_path: Path) -> None:
         with ps.Loader(far, executor="processes", workers=1) as loader:
             assert same(next(iter(loader)), near[0])
         assert (
-            Tokenise(f"{url}/tok.json").__qualname__ == Tokenise(tmp_path / "tok.json").__qualname__
+            Tokenize(f"{url}/tok.json").__qualname__ == Tokenize(tmp_path / "tok.json").__qualname__
         )
         with pytest.raises(
             ConfigError, match=r"there is no tokenizer 'http://127.0.0.1:\d+/none.json"
         ):
-            Tokenise(f"{url}/none.json")
+            Tokenize(f"{url}/none.json")
         with pytest.raises(
-            ConfigError, match=r"tokenise.tokenizer: there is no tokenizer file 'http://127.0.0.1"
+            ConfigError, match=r"tokenize.tokenizer: there is no tokenizer file 'http://127.0.0.1"
         ) as caught:
             ps.load(f"{url}/bad.yaml")
         assert "pw" not in str(caught.value)

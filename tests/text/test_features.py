@@ -213,7 +213,7 @@ def test_options_that_cannot_work_are_refused(options: dict[str, Any], message: 
         ([{"a": [True]}], "'a' cannot hold its padding -1"),
         (
             [{"a": [1]}, {"a": [2**31]}],
-            "segment 2 of a row: feature 'a': int32 does not have 2147483648; pass dtype='",
+            "segment 2 of a row: feature 'a': 2147483648 does not fit into int32; pass dtype='",
         ),
         ([[1, 2]], "dicts of features, not a list"),
     ],

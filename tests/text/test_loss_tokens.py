@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import penstock as ps
 from example_counts import examples
 from penstock.integrations.losses import count_loss_tokens
-from penstock.text import CausalLM, Padded, Tokenise
+from penstock.text import CausalLM, Padded, Tokenize
 
 STEPS = 20  # of each run: 25 examples of two runs make 1,000 steps and more
 
@@ -177,11 +177,11 @@ def spell(texts: list[str]) -> list[list[int]]:
     return [[ord(letter) for letter in text] for text in texts]
 
 
-def test_texts_that_are_tokenised_when_they_are_read_are_learned_whole(tmp_path: Path) -> None:
+def test_texts_that_are_tokenized_when_they_are_read_are_learned_whole(tmp_path: Path) -> None:
     texts = [{"text": "a" * (1 + i % 7), "loss_mask": "none of tokens"} for i in range(30)]
     pq.write_table(pa.Table.from_pylist(texts), tmp_path / "texts.parquet")
-    tokenise = Tokenise(spell)
-    ds = ps.read(str(tmp_path / "texts.parquet"), lengths=tokenise).map(tokenise)
+    tokenize = Tokenize(spell)
+    ds = ps.read(str(tmp_path / "texts.parquet"), lengths=tokenize).map(tokenize)
     loader = ps.Loader(ds.pack(16, "best_fit").batch(2))
     assert loader.loss_tokens() == count_in_batch(next(iter(loader)))
 

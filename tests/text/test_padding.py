@@ -87,7 +87,7 @@ def test_it_is_a_collate_of_all_that_groups() -> None:
         ),
         (
             [[1], [2**31]],
-            "field 'tokens' of sample 1 in the batch: int32 does not have 2147483648; pass dtype=",
+            "field 'tokens' of sample 1 in the batch: 2147483648 does not fit into int32; pass dtype=",
         ),
         ([[2**63, -1]], "field 'tokens' of sample 0 in the batch: -1 beside integers over"),
         ([[1, 2], "text"], "mixes"),
@@ -97,6 +97,12 @@ def test_it_is_a_collate_of_all_that_groups() -> None:
 def test_documents_that_do_not_go_together_are_named(documents: list[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
         Padded({"labels": -100})(documents)
+
+
+@pytest.mark.parametrize("document", [np.arange(3), {"input_ids": [1, 2]}, [1, 2], "text"])
+def test_a_single_document_is_no_list_of_documents(document: Any) -> None:
+    with pytest.raises(DataError, match=r"write \.batch\(n, collate=Padded\(\)\)"):
+        Padded()(document)
 
 
 def test_a_multiple_of_nothing_is_refused() -> None:

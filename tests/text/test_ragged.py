@@ -90,8 +90,8 @@ def test_a_set_length_holds_for_every_batch() -> None:
             [{"x": np.ones((1, 2))}, {"x": np.ones((1, 3))}],
             "differs along more than its first axis",
         ),
-        (ps.pad({"x": -100}), [{"x": np.ones(2, np.uint16)}], "'x': uint16 does not have -100"),
-        (ps.pad({"x": 0.5}), [{"x": [1]}], "does not have 0.5"),
+        (ps.pad({"x": -100}), [{"x": np.ones(2, np.uint16)}], "'x': -100 does not fit into uint16"),
+        (ps.pad({"x": 0.5}), [{"x": [1]}], "0.5 does not fit into"),
         (ps.jagged("x"), [{"x": "text"}], "is no list or array of numbers"),
         (
             ps.jagged(["x"]),

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from chat_cases import CONTROL, bpe, random_text
 from other_tokenizers import SPECIAL, make_sentencepiece, make_tiktoken
 from penstock.errors import ConfigError
-from penstock.text import FillInMiddle, Tokenise
+from penstock.text import FillInMiddle, Tokenize
 
 SPECIAL_IDS = {bpe().token_to_id(token) for token in CONTROL}
 
@@ -41,20 +41,20 @@ def forms(tmp_path: Path) -> dict[str, Any]:
 def test_special_tokens_in_texts_are_text(form: str, tmp_path: Path) -> None:
     tokenizer, rng = forms(tmp_path)[form], random.Random(3)
     texts = [random_text(rng, i % 2 == 1, i % 4 == 3) for i in range(200)] + list(CONTROL)
-    tokenise, decode = Tokenise(tokenizer), bpe().decode
-    for text, ids in zip(texts, tokenise.many(texts), strict=True):
+    tokenize, decode = Tokenize(tokenizer), bpe().decode
+    for text, ids in zip(texts, tokenize.many(texts), strict=True):
         assert not SPECIAL_IDS & {*ids.tolist()}
         assert decode(ids.tolist(), skip_special_tokens=False) == text
-    everything = Tokenise(tokenizer, allowed_special="all")
+    everything = Tokenize(tokenizer, allowed_special="all")
     assert everything(CONTROL[0]).tolist() == [bpe().token_to_id(CONTROL[0])]
-    one = Tokenise(tokenizer, allowed_special=(CONTROL[1],))
+    one = Tokenize(tokenizer, allowed_special=(CONTROL[1],))
     ids = one(f"a{CONTROL[0]}{CONTROL[1]}b").tolist()
     assert SPECIAL_IDS & {*ids} == {bpe().token_to_id(CONTROL[1])}
-    assert len({each.__qualname__ for each in (tokenise, everything, one)}) == 3
+    assert len({each.__qualname__ for each in (tokenize, everything, one)}) == 3
     plain = [text for text in texts if not any(token in text for token in CONTROL)]
     assert len(plain) > 50
     for text in plain:
-        np.testing.assert_array_equal(tokenise(text), everything(text))
+        np.testing.assert_array_equal(tokenize(text), everything(text))
 
 
 def test_tokens_of_the_template_and_ends_stand_around_such_texts() -> None:
@@ -64,21 +64,21 @@ def test_tokens_of_the_template_and_ends_stand_around_such_texts() -> None:
         single=f"{CONTROL[0]} $A {CONTROL[1]}",
         special_tokens=[(CONTROL[0], begin), (CONTROL[1], end)],
     )
-    bare = Tokenise(tokenizer)
+    bare = Tokenize(tokenizer)
     for text in ("yes", f"yes {CONTROL[1]} no"):
         inner = bare(text).tolist()
         assert begin not in inner and end not in inner
-        assert Tokenise(tokenizer, special_tokens=True)(text).tolist() == [begin, *inner, end]
-        once = Tokenise(tokenizer, special_tokens=True, bos=begin, eos=7)
+        assert Tokenize(tokenizer, special_tokens=True)(text).tolist() == [begin, *inner, end]
+        once = Tokenize(tokenizer, special_tokens=True, bos=begin, eos=7)
         assert once(text).tolist() == [begin, *inner, end, 7]
-        assert Tokenise(tokenizer, bos=1, eos=2)(text).tolist() == [1, *inner, 2]
+        assert Tokenize(tokenizer, bos=1, eos=2)(text).tolist() == [1, *inner, 2]
 
 
 def test_a_piece_of_the_vocabulary_with_the_text_of_a_special_token() -> None:
     tokenizer = make_unigram()
     end = tokenizer.token_to_id("</s>")
-    assert end not in Tokenise(tokenizer)("a </s> b").tolist()
-    assert end in Tokenise(tokenizer, allowed_special="all")("a </s> b").tolist()
+    assert end not in Tokenize(tokenizer)("a </s> b").tolist()
+    assert end in Tokenize(tokenizer, allowed_special="all")("a </s> b").tolist()
 
 
 def test_parts_of_special_tokens_that_meet_stay_text() -> None:
@@ -91,23 +91,23 @@ def test_parts_of_special_tokens_that_meet_stay_text() -> None:
 def test_a_python_tokenizer_of_transformers() -> None:
     tokenizer = pytest.importorskip("transformers").ByT5Tokenizer()
     end = tokenizer.eos_token_id
-    assert Tokenise(tokenizer)("a</s>").tolist() == [ord(letter) + 3 for letter in "a</s>"]
-    assert Tokenise(tokenizer, allowed_special="all")("a</s>").tolist() == [ord("a") + 3, end]
+    assert Tokenize(tokenizer)("a</s>").tolist() == [ord(letter) + 3 for letter in "a</s>"]
+    assert Tokenize(tokenizer, allowed_special="all")("a</s>").tolist() == [ord("a") + 3, end]
 
 
 def test_tiktoken() -> None:
     encoding = make_tiktoken()
     text = f"the {SPECIAL[0]} answer"
-    assert encoding.decode(Tokenise(encoding)(text).tolist()) == text
+    assert encoding.decode(Tokenize(encoding)(text).tolist()) == text
     assert (
-        max(Tokenise(encoding)(text))
+        max(Tokenize(encoding)(text))
         < 1_000
-        <= max(Tokenise(encoding, allowed_special="all")(text))
+        <= max(Tokenize(encoding, allowed_special="all")(text))
     )
-    one = Tokenise(encoding, allowed_special=(SPECIAL[1],))
+    one = Tokenize(encoding, allowed_special=(SPECIAL[1],))
     assert max(one(text)) < 1_000 <= max(one(SPECIAL[1]))
-    assert Tokenise(encoding).token(SPECIAL[0]) == encoding.encode_single_token(SPECIAL[0])
-    assert Tokenise(encoding).lasting and Tokenise(encoding, eos=5)("the").tolist()[-1] == 5
+    assert Tokenize(encoding).token(SPECIAL[0]) == encoding.encode_single_token(SPECIAL[0])
+    assert Tokenize(encoding).lasting and Tokenize(encoding, eos=5)("the").tolist()[-1] == 5
 
 
 def test_sentencepiece(tmp_path: Path) -> None:
@@ -116,14 +116,14 @@ def test_sentencepiece(tmp_path: Path) -> None:
     model = library.SentencePieceProcessor(model_file=str(path))
     text = f"the {SPECIAL[0]} answer"
     for tokenizer in (model, str(path)):
-        ids = Tokenise(tokenizer)(text).tolist()
+        ids = Tokenize(tokenizer)(text).tolist()
         assert model.piece_to_id(SPECIAL[0]) not in ids and model.decode(ids) == text
-        assert Tokenise(tokenizer).token(SPECIAL[0]) == model.piece_to_id(SPECIAL[0])
-    assert Tokenise(model).__qualname__ == Tokenise(str(path)).__qualname__
+        assert Tokenize(tokenizer).token(SPECIAL[0]) == model.piece_to_id(SPECIAL[0])
+    assert Tokenize(model).__qualname__ == Tokenize(str(path)).__qualname__
 
 
 def test_allowed_tokens_that_are_none() -> None:
     with pytest.raises(ConfigError, match=r"no special token '<\|nothing\|>'; it has"):
-        Tokenise(bpe(), allowed_special=("<|nothing|>",))("a")
+        Tokenize(bpe(), allowed_special=("<|nothing|>",))("a")
     with pytest.raises(ConfigError, match=r"give a tuple of names, such as \('<\|im_end\|>',\)"):
-        Tokenise(bpe(), allowed_special="<|im_end|>")
+        Tokenize(bpe(), allowed_special="<|im_end|>")

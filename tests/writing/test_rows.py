@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 from penstock.stores.storage import override_world
-from penstock.testing.simulate import TornDisk
+from penstock.testing.simulate import CrashingDisk
 from penstock.writing import write_rows
 from penstock.writing.rows import ROW_FORMATS
 from writing_disk import Over
@@ -43,16 +43,16 @@ def test_an_endless_dataset_is_refused(reads: Any, tmp_path: Path) -> None:
 def test_what_is_there_is_whole_whatever_fails(how: Any) -> None:
     rows = [{"x": i} for i in range(30)]
 
-    def written(disk: TornDisk) -> None:
+    def written(disk: CrashingDisk) -> None:
         with override_world(disk=disk, store=Over(disk)):
             write_rows(rows, "/out", "jsonl", max_bytes=100, overwrite=True)
 
-    plain = TornDisk(0)
+    plain = CrashingDisk(0)
     written(plain)
     want = {path: plain.read(path) for path in plain.paths()}
     assert [json.loads(line) for data in want.values() for line in data.splitlines()] == rows
     for n in range(1, plain.effects + 1):
-        disk = TornDisk(n, fail_at=n, how=how)
+        disk = CrashingDisk(n, fail_at=n, how=how)
         with pytest.raises(BaseException):  # noqa: B017 - the end of the process is no Exception
             written(disk)
         disk.crash()

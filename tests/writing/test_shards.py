@@ -24,7 +24,7 @@ from helpers import pairwise_first
 from killed_writer import documents
 from penstock.engine.runtime.executors import EXECUTORS
 from penstock.stores.storage import override_world
-from penstock.testing.simulate import Crash, TornDisk
+from penstock.testing.simulate import Crash, CrashingDisk
 from penstock.writing import write
 from writing_disk import Over
 
@@ -368,16 +368,16 @@ def test_the_writer_killed_at_its_effects(seed: int, format: Any, tmp_path_facto
 def test_every_effect_of_the_disk_may_fail(how: Any, format: Any) -> None:
     ds, place = documents(10), Path("/out")
 
-    def written(disk: TornDisk) -> None:
+    def written(disk: CrashingDisk) -> None:
         with override_world(disk=disk, store=Over(disk)):
             write(ds, place, shard=4, format=format)
 
-    plain = TornDisk(0)
+    plain = CrashingDisk(0)
     written(plain)
     want = {path: plain.read(path) for path in plain.paths()}
     assert plain.effects > 25
     for n in range(1, plain.effects + 1):
-        disk = TornDisk(n, fail_at=n, how=how)
+        disk = CrashingDisk(n, fail_at=n, how=how)
         try:
             written(disk)
         except (Crash, OSError):

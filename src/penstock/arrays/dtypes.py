@@ -288,7 +288,7 @@ def cast_array(values: Array, dtype: np.dtype[Any]) -> Array:
     >>> cast_array(np.array([1, 70_000]), np.dtype("uint16"))
     Traceback (most recent call last):
     ...
-    OverflowError: uint16 does not have 70000
+    OverflowError: 70000 does not fit into uint16
     """
     if values.dtype.kind in "fc" and dtype.kind in "fc" and not np.can_cast(values.dtype, dtype):
         largest = np.abs(values[np.isfinite(values)]).max(initial=0)
@@ -318,7 +318,7 @@ def cast_scalar(value: Any, dtype: np.dtype[Any]) -> Any:
     >>> cast_scalar(np.int64(300), np.dtype("uint8"))
     Traceback (most recent call last):
     ...
-    OverflowError: uint8 does not have 300
+    OverflowError: 300 does not fit into uint8
     """
     return _to_int(value, dtype) if dtype.kind in "biu" else value
 
@@ -328,5 +328,5 @@ def _to_int(value: Any, dtype: np.dtype[Any]) -> int:
     number = cast("float", value.item() if isinstance(value, np.generic) else value)  # pyright: ignore[reportUnknownMemberType]
     low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     if not (low <= number <= high and number == int(number)):  # a NaN fails the comparison
-        raise OverflowError(f"{dtype} does not have {value}")
+        raise OverflowError(f"{value} does not fit into {dtype}")
     return int(number)

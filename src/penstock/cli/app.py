@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -73,7 +74,12 @@ class CommandGroup(TyperGroup):
             from penstock.stores.urls import redact_urls
 
             usage_error: Any = error
-            usage_error.message = redact_urls(usage_error.message)
+            message = re.sub(
+                r"('.*') is not a valid int(?:eger)?(?: range)?\.",
+                r"expected a whole number, not \1.",
+                usage_error.message,
+            )
+            usage_error.message = redact_urls(message)
             raise
 
 
@@ -179,13 +185,13 @@ def index(
     special_tokens: Annotated[
         bool, typer.Option(help="Count the special tokens of the tokenizer too.")
     ] = False,
-    engine: Annotated[
+    executor: Annotated[
         str, typer.Option(help="Executor: inline, threads, processes or ray.")
     ] = "inline",
     workers: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Workers of --engine (inline has none); default: one per CPU core."
+            min=1, help="Workers of --executor (inline has none); default: one per CPU core."
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -202,13 +208,13 @@ def index(
     from penstock.sources.paths import TokenType, detect_format
     from penstock.sources.paths import find as find_files
     from penstock.stores.urls import require_local
-    from penstock.text import Tokenise
+    from penstock.text import Tokenize
 
-    check_choice(engine, EXECUTORS, "--engine {}")
+    check_choice(executor, EXECUTORS, "--executor {}")
     map_files = None
-    if engine != "inline":
+    if executor != "inline":
         map_files = partial(
-            compute, "index", "files", executor=cast(ExecutorName, engine), workers=workers
+            compute, "index", "files", executor=cast(ExecutorName, executor), workers=workers
         )
     cache = cache and require_local(cache).absolute()
     options = {
@@ -218,10 +224,10 @@ def index(
         "lengths": lengths,
     }
     if tokenizer is not None:
-        counts = Tokenise(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
+        counts = Tokenize(tokenizer, lengths or "text", special_tokens, bos=bos, eos=eos)
         options |= {"eos": None, "lengths": counts}
     elif bos is not None or special_tokens:
-        raise ConfigError("--bos and --special-tokens set how texts are tokenised: add --tokenizer")
+        raise ConfigError("--bos and --special-tokens set how texts are tokenized: add --tokenizer")
     make = partial(index_files, rebuild=rebuild, cache=cache, each=map_files, **options)
     rows: dict[str, int] = {}
     files = find_files(paths)

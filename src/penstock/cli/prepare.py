@@ -52,7 +52,7 @@ def prepare(
     split: Annotated[str | None, typer.Option(help="Split of the data, such as train.")] = None,
     format: Format = None,
     cache: CacheOption = None,
-    engine: ExecutorOption = "inline",
+    executor: ExecutorOption = "inline",
     workers: WorkersOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -66,7 +66,7 @@ def prepare(
     from penstock.writing.shard import SHARD_FORMATS
 
     check_choice(kind, INPUT_KINDS, "--from {}")
-    executor = parse_executor(engine)
+    executor_name = parse_executor(executor)
     if to is not None:
         check_choice(to, SHARD_FORMATS, "--to {}")
     column_names = None if columns is None else [name.strip() for name in columns.split(",")]
@@ -74,7 +74,7 @@ def prepare(
     if shuffle is not None:
         dataset = dataset.shuffle(seed=shuffle)
     shard_format = cast("ShardFormat", to) if to else _choose_format(dataset)
-    files = write(dataset, out, shard_format, shard, max_bytes, executor, workers)
+    files = write(dataset, out, shard_format, shard, max_bytes, executor_name, workers)
     size = sum(file.stat().st_size for file in files)
 
     def tell(console: Any) -> None:

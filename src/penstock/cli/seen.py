@@ -139,7 +139,9 @@ def leaks(
     ] = None,
     by: Annotated[
         str,
-        typer.Option(help="Identity of documents: content, place (file and row), or a column."),
+        typer.Option(
+            help="Identity of documents: content, row (its file and number), or a column."
+        ),
     ] = "content",
     allow: AllowOption = None,
     as_json: JsonOption = False,

@@ -38,7 +38,7 @@ def tokenize(
     part: Annotated[str, typer.Option(help="Part of a split: train or held_out.")] = "train",
     shard: Annotated[int, typer.Option(min=1, help="Samples per shard.")] = 10_000,
     max_bytes: Annotated[int, typer.Option(min=1, help="Maximum bytes per shard.")] = 1 << 30,
-    engine: Annotated[
+    executor: Annotated[
         str | None,
         typer.Option(
             help="Executor: inline, threads, processes or ray; default: processes with --workers, "
@@ -52,7 +52,7 @@ def tokenize(
     """Write the tokens of a mixture as a token store; resumable.
 
     The store is byte-identical for any number of workers and restarts. It holds a folder for each
-    source with tokenise or chat, and a mixture file over them.
+    source with tokenize or chat, and a mixture file over them.
     """
     from penstock.engine.base.shown import counted
     from penstock.mixture_files import format_problems, read_model
@@ -63,14 +63,14 @@ def tokenize(
     errors = [problem for problem in problems if problem.severity == "error"]
     if model is None or errors:
         raise ConfigError(format_problems(errors))
-    executor = parse_executor(engine or ("inline" if workers is None else "processes"))
+    executor_name = parse_executor(executor or ("inline" if workers is None else "processes"))
     written = write_tokens(
         model,
         out,
         cast("SplitPart", part),
         shard=shard,
         max_bytes=max_bytes,
-        executor=executor,
+        executor=executor_name,
         workers=workers,
     )
     dropped = Counter[str]()

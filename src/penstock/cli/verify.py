@@ -29,7 +29,7 @@ ExecutorOption = Annotated[str, typer.Option(help="Executor: inline, threads, pr
 _MAX_DAMAGE_LINES = 20  # printed kinds of damage
 WorkersOption = Annotated[
     int | None,
-    typer.Option(min=1, help="Workers of --engine (inline has none); default: one per CPU core."),
+    typer.Option(min=1, help="Workers of --executor (inline has none); default: one per CPU core."),
 ]
 
 
@@ -38,7 +38,7 @@ def parse_executor(name: str) -> ExecutorName:
     from penstock.arguments import check_choice
     from penstock.engine.runtime.executors import EXECUTORS
 
-    check_choice(name, EXECUTORS, "--engine {}")
+    check_choice(name, EXECUTORS, "--executor {}")
     return cast("ExecutorName", name)
 
 
@@ -58,7 +58,7 @@ def verify(
     paths: PathsArgument,
     format: Format = None,
     cache: CacheOption = None,
-    engine: ExecutorOption = "inline",
+    executor: ExecutorOption = "inline",
     workers: WorkersOption = None,
     every: Annotated[
         bool, typer.Option("--all", help="Print every bad sample, not one line per kind of damage.")
@@ -73,7 +73,7 @@ def verify(
     from penstock.engine.base.shown import counted
     from penstock.writing import verify as verify_files
 
-    report = verify_files(paths, format, cache, parse_executor(engine), workers)
+    report = verify_files(paths, format, cache, parse_executor(executor), workers)
 
     def tell(console: Any) -> None:
         lines = [_format_damage(damage) for damage in report.damage]

@@ -17,7 +17,7 @@ import penstock as ps
 
 END_TOKEN = "<|end|>"
 VOCABULARY_SIZE = 8_192
-TOKENISER_BATCH_SIZE = 512  # texts per tokeniser batch
+TOKENIZER_BATCH_SIZE = 512  # texts per tokenizer batch
 SOURCE_NAMES = ("code", "prose", "pairs")
 MIXTURE = "mixture.yaml"
 RAMP_STEPS = 400  # steps over which the weights change
@@ -83,7 +83,7 @@ def train_tokenizer(folder: Path, samples: int = 600) -> Path:
     return path
 
 
-def tokenise(folder: Path) -> int:
+def tokenize(folder: Path) -> int:
     """Write the tokens of every text to `tokens/`, one row per text; return their number."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     schema: Any = pa.schema([("tokens", pa.list_(pa.int32()))])
@@ -93,7 +93,7 @@ def tokenise(folder: Path) -> int:
     total = 0
     for name, dataset in texts(folder).items():
         with _open_writer(folder / "tokens" / name, schema, parquet=name == "code") as writer:
-            for group in dataset.map(extract_text).batch(TOKENISER_BATCH_SIZE, collate=list):
+            for group in dataset.map(extract_text).batch(TOKENIZER_BATCH_SIZE, collate=list):
                 ids = [encoded.ids for encoded in tokenizer.encode_batch(group)]
                 columns: dict[str, Any] = {"tokens": pa.array(ids, schema.field("tokens").type)}
                 writer.write_table(pa.table(columns))

@@ -23,7 +23,7 @@ from penstock.saves import read_states
 from . import page
 from .data import build
 from .journal import JournalReader, Record, RunComparison, compare_runs
-from .pipeline import tokenise, train_tokenizer, write_mixture
+from .pipeline import tokenize, train_tokenizer, write_mixture
 from .queries import PlanAnswers, query_plan
 from .show import DemoProcess, DemoScreen, draw_shares
 from .train import get_states_folder
@@ -228,7 +228,7 @@ def _prepare_data(settings: DemoSettings, console: Console) -> Target:
     start = time.monotonic()
     train_tokenizer(folder)
     trained = time.monotonic()
-    tokens = tokenise(folder)
+    tokens = tokenize(folder)
     console.print(f"  tokenizer trained in {trained - start:.1f} s", highlight=False)
     console.print(
         f"  {tokens:,} tokens written in {time.monotonic() - trained:.1f} s", highlight=False

@@ -251,7 +251,7 @@ class ADO:
     >>> for n in range(1, 200):
     ...     losses = {"fast": 1 + 3 * n**-0.5, "slow": 1 + 3 * n**-0.1}
     ...     weights = ado.propose(weights, losses) or weights
-    >>> {name: round(law.power, 2) for name, law in ado.laws.items()}
+    >>> {name: round(law.power, 2) for name, law in ado.scaling_laws.items()}
     {'fast': 0.5, 'slow': 0.1}
     """
 
@@ -279,7 +279,7 @@ class ADO:
         self.warmup, self.refit = warmup, refit
         self.preference, self.memory, self.credit = preference, memory, credit
         self.smallest = smallest
-        self.laws: dict[str, ScalingLaw] = {}
+        self.scaling_laws: dict[str, ScalingLaw] = {}
         self._rounds, self._recent, self._mean = 0, dict(self.prior), dict(self.prior)
         self._curves = {name: LossCurve() for name in self.prior}
 
@@ -307,8 +307,8 @@ class ADO:
         due = self._rounds > self.warmup and (self._rounds - self.warmup) % self.refit == 0
         for name, curve in self._curves.items() if due else ():
             if (law := curve.fit()) is not None:
-                self.laws[name] = law
-        if not self.laws:
+                self.scaling_laws[name] = law
+        if not self.scaling_laws:
             return None
         preferred = self._preferences()
         kept, self._mean = (
@@ -324,7 +324,7 @@ class ADO:
         }
 
     def _preferences(self) -> Weights:
-        speeds = {name: law.speed(self._rounds) for name, law in self.laws.items()}
+        speeds = {name: law.speed(self._rounds) for name, law in self.scaling_laws.items()}
         middle = fsum(speeds.values()) / len(speeds)  # for sources that had no losses to fit
         raw = {
             name: prior * speeds.get(name, middle) * self._recent[name] ** self.credit
@@ -342,7 +342,7 @@ class ADO:
             "rounds": self._rounds,
             "recent": dict(self._recent),
             "mean": dict(self._mean),
-            "laws": {name: list(law) for name, law in self.laws.items()},
+            "laws": {name: list(law) for name, law in self.scaling_laws.items()},
             "curves": {name: curve.to_json() for name, curve in self._curves.items()},
         }
 
@@ -362,7 +362,7 @@ class ADO:
             )
         self._rounds = int(state["rounds"])
         self._recent, self._mean = dict(state["recent"]), dict(state["mean"])
-        self.laws = {name: ScalingLaw(*law) for name, law in state["laws"].items()}
+        self.scaling_laws = {name: ScalingLaw(*law) for name, law in state["laws"].items()}
         self._curves = {name: LossCurve.from_json(each) for name, each in state["curves"].items()}
 
 

@@ -31,7 +31,7 @@ from .model import (
     SplitPart,
     Splitting,
     Stage,
-    Tokenising,
+    Tokenizing,
 )
 from .reading import GRANTS, Grant, Problem, ProblemLog, check_rights, read_text
 from .unbuild import describe_dataset
@@ -50,7 +50,7 @@ __all__ = [
     "SourceEntry",
     "Splitting",
     "Stage",
-    "Tokenising",
+    "Tokenizing",
     "build",
     "build_schema",
     "check_round_trip",

@@ -18,7 +18,7 @@ from ..engine.steps.one_source import with_global_step
 from ..errors import ConfigError, NoTokensError
 from ..inputs import is_whole, mix, read, size_packed, use_fraction
 from ..schedule import TOKEN_UNITS, CountedUnit, Schedule, check_names
-from ..text import Chat, Tokenise
+from ..text import Chat, Tokenize
 from ..text.chat import MarkDropped, can_drop, remove_dropped
 from ..types import Ints, Sizer
 from .exclude import exclude_rows, read_excluded_rows
@@ -31,7 +31,7 @@ from .model import (
     Partitioning,
     Shuffling,
     SourceEntry,
-    Tokenising,
+    Tokenizing,
 )
 from .stages import build_stage_schedule
 
@@ -72,18 +72,18 @@ def require_equal_samples(model: MixtureFile) -> None:
         model: The description.
 
     Raises:
-        ConfigError: One source has `chat`, another one `tokenise`, and the file has `pack`.
+        ConfigError: One source has `chat`, another one `tokenize`, and the file has `pack`.
     """
     names = dict(iterate_encodings(model)) if model.pack is not None else {}
-    if {"chat", "tokenise"} <= names.keys():
+    if {"chat", "tokenize"} <= names.keys():
         raise ConfigError(
-            f"pack: {names['chat']!r} has chat, with loss masks, and {names['tokenise']!r} has "
-            "tokenise, without: give texts a chat too, which learns all of a field 'text'"
+            f"pack: {names['chat']!r} has chat, with loss masks, and {names['tokenize']!r} has "
+            "tokenize, without: give texts a chat too, which learns all of a field 'text'"
         )
 
 
 def iterate_encodings(model: MixtureFile, above: str = "") -> Iterator[tuple[str, str]]:
-    """Yield "chat" or "tokenise" for each source that is drawn, with its full name.
+    """Yield "chat" or "tokenize" for each source that is drawn, with its full name.
 
     Args:
         model: The description.
@@ -94,7 +94,7 @@ def iterate_encodings(model: MixtureFile, above: str = "") -> Iterator[tuple[str
             inner = source.mixture.inside(model)
             yield from iterate_encodings(inner, f"{above}{source.name}/")
         elif not source.zero and (how := source.encoding(model)) is not None:
-            yield "chat" if isinstance(how, Chatting) else "tokenise", above + source.name
+            yield "chat" if isinstance(how, Chatting) else "tokenize", above + source.name
 
 
 def find_source_problems(model: MixtureFile) -> dict[str, str]:
@@ -132,7 +132,7 @@ def _find_source_problems(
 class _SharedResources(NamedTuple):
     """Tokenizers, excluded rows, options of packing and parts, shared by all sources of a file."""
 
-    tokenisers: dict[Tokenising, Tokenise]
+    tokenizers: dict[Tokenizing, Tokenize]
     chats: dict[str, Chat]
     excluded_rows: Mapping[str, Ints]
     pack: Mapping[str, Any] | None
@@ -143,9 +143,9 @@ class _SharedResources(NamedTuple):
         """Return the size of a sample once it is packed."""
         return size_packed(self.pack)
 
-    def encoder(self, how: Tokenising | Chatting | None) -> Tokenise | Chat | None:
+    def encoder(self, how: Tokenizing | Chatting | None) -> Tokenize | Chat | None:
         """Return what makes the tokens of a source."""
-        return self.chat(how) if isinstance(how, Chatting) else how and self.tokeniser(how)
+        return self.chat(how) if isinstance(how, Chatting) else how and self.tokenizer(how)
 
     def chat(self, how: Chatting) -> Chat:
         """Return the chat of these settings; open its tokenizer at its first use."""
@@ -154,11 +154,11 @@ class _SharedResources(NamedTuple):
             self.chats[key] = make_chat(how)
         return self.chats[key]
 
-    def tokeniser(self, how: Tokenising) -> Tokenise:
+    def tokenizer(self, how: Tokenizing) -> Tokenize:
         """Return the tokenizer of these settings; open it at its first use."""
-        if how not in self.tokenisers:
-            self.tokenisers[how] = Tokenise(how.tokenizer, how.field, how.special_tokens)
-        return self.tokenisers[how]
+        if how not in self.tokenizers:
+            self.tokenizers[how] = Tokenize(how.tokenizer, how.field, how.special_tokens)
+        return self.tokenizers[how]
 
 
 def _share(
@@ -256,7 +256,7 @@ def describe_no_tokens(name: str, in_samples: str) -> str:
         in_samples: The setting that counts samples instead.
     """
     return (
-        f"counts tokens, and the samples of {name!r} hold none: add 'tokenise: {{tokenizer: "
+        f"counts tokens, and the samples of {name!r} hold none: add 'tokenize: {{tokenizer: "
         f"PATH}}' to the file, or count samples with '{in_samples}'"
     )
 
@@ -439,12 +439,12 @@ def _open_source(
 
 def _read_files(source: SourceEntry, model: MixtureFile, shared: _SharedResources) -> Dataset:
     encoding, lengths = source.encoding(model), source.lengths
-    if isinstance(encoding, Tokenising) and encoding.counted:
+    if isinstance(encoding, Tokenizing) and encoding.counted:
         if lengths is not None:
             raise ConfigError(
-                "lengths names a column, and tokenise counts tokens: remove one of them"
+                "lengths names a column, and tokenize counts tokens: remove one of them"
             )
-        lengths = shared.tokeniser(encoding)
+        lengths = shared.tokenizer(encoding)
     return read(
         source.path,
         source.format,
@@ -629,7 +629,7 @@ def _require_plan(model: MixtureFile, mixture: Dataset) -> None:
     if reason is None and model.pack and not mixture.flow.lengths_known:
         reason = (
             "the lengths of the samples are not known beforehand; name a column with lengths, or "
-            "add 'counted: true' to tokenise"
+            "add 'counted: true' to tokenize"
         )
     if reason is None and not mixture.flow.is_endless:
         reason = "every source stops at its max_epochs; leave it out for one of them"
@@ -684,12 +684,12 @@ def resolve_token(token: Any, model: MixtureFile, option: Literal["bos", "eos"])
             f"pack: {option} is {token!r}; a text needs exactly one tokenizer in the "
             "mixture; give the token id"
         )
-    tokenise = Tokenise(tokenizers.pop())
-    return tokenise.token(token) if isinstance(token, str) else tokenise.special_token(option)
+    tokenize = Tokenize(tokenizers.pop())
+    return tokenize.token(token) if isinstance(token, str) else tokenize.special_token(option)
 
 
 def collect_tokenizers(model: MixtureFile) -> set[str]:
     """Return the tokenizers of a mixture and its sources."""
     users = [model, *(source for _, source in model.iter_sources())]
-    encodings = [how for user in users for how in (user.tokenise, user.chat)]
-    return {how.tokenizer for how in encodings if isinstance(how, Tokenising | Chatting)}
+    encodings = [how for user in users for how in (user.tokenize, user.chat)]
+    return {how.tokenizer for how in encodings if isinstance(how, Tokenizing | Chatting)}

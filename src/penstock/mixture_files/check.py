@@ -32,7 +32,7 @@ from .model import (
     SourceEntry,
     Splitting,
     Stage,
-    Tokenising,
+    Tokenizing,
 )
 from .reading import (
     MixtureNode,
@@ -56,7 +56,7 @@ _FILE_SOURCE_KEYS = (
     "partition_by",
     "unique_fraction",
     "shuffle",
-    "tokenise",
+    "tokenize",
     "chat",
     "label",
 )
@@ -133,7 +133,7 @@ class _MixtureChecker:
             stages=tuple(Stage(**stage) for stage in given.pop("stages", ())),
             schedule=self.schedule(given.pop("schedule", None), marks.get("schedule")),
             shuffle=self.shuffle(given.pop("shuffle", None), tree, join_key(at, "shuffle")),
-            tokenise=self.tokenise(given.pop("tokenise", None), marks.get("tokenise")),
+            tokenize=self.tokenize(given.pop("tokenize", None), marks.get("tokenize")),
             chat=self.chat(given.pop("chat", None), marks, join_key(at, "chat")),
             split=self.split(given.pop("split", None)),
             horizon=self.horizon(given.pop("horizon", None), marks.get("horizon")),
@@ -206,7 +206,7 @@ class _MixtureChecker:
             ):
                 given["path"] = paths
         shuffle = self.shuffle(given.pop("shuffle", None), node, join_key(at, "shuffle"))
-        tokenise = self.tokenise(given.pop("tokenise", None), marks.get("tokenise"))
+        tokenize = self.tokenize(given.pop("tokenize", None), marks.get("tokenize"))
         chat = self.chat(given.pop("chat", None), marks, join_key(at, "chat"))
         split = given.pop("split", None)
         if isinstance(split, dict):
@@ -219,7 +219,7 @@ class _MixtureChecker:
             split = self.split(cast("dict[str, Any]", split))
         given |= {"split": split, "partition": partition}
         return SourceEntry(
-            name, shuffle=shuffle, tokenise=tokenise, chat=chat, mixture=inner, marks=marks, **given
+            name, shuffle=shuffle, tokenize=tokenize, chat=chat, mixture=inner, marks=marks, **given
         )
 
     def inner(self, node: MixtureNode, at: str, chain: tuple[Path, ...]) -> MixtureFile | None:
@@ -391,22 +391,22 @@ class _MixtureChecker:
         absolute = resolve_beside(node.file, path)
         return absolute if self.notes.permits_path(absolute, node, "exclude") else None
 
-    def tokenise(self, given: Any, node: MixtureNode | None) -> Tokenising | Literal["none"] | None:
+    def tokenize(self, given: Any, node: MixtureNode | None) -> Tokenizing | Literal["none"] | None:
         if given == "none":
             return "none"
         if not given or node is None or "tokenizer" not in given:
             return None
-        tokenizer = self.tokenizer(given["tokenizer"], node, "tokenise.tokenizer")
+        tokenizer = self.tokenizer(given["tokenizer"], node, "tokenize.tokenizer")
         settings: dict[str, Any] = {**given, "tokenizer": tokenizer}
-        return None if tokenizer is None else Tokenising(**settings)
+        return None if tokenizer is None else Tokenizing(**settings)
 
     def chat(self, given: Any, marks: Mapping[str, MixtureNode], at: str) -> Chatting | None:
         if given is None or given is INVALID:
             return None
         node, children = marks["chat"], cast("dict[str, MixtureNode]", marks["chat"].value)
-        if "tokenise" in marks:
+        if "tokenize" in marks:
             self.notes.error(
-                node, at, "tokenise already makes the tokens: remove one of tokenise and chat"
+                node, at, "tokenize already makes the tokens: remove one of tokenize and chat"
             )
         if "tokenizer" not in given:
             return None
@@ -661,11 +661,11 @@ class _MixtureChecker:
         if lengths or (model.pack and isinstance(model.pack["length"], Schedule)):
             for source in model.sources:
                 how = None if source.mixture else source.encoding(model)
-                if isinstance(how, Tokenising) and not how.counted:
-                    mark = source.marks if source.tokenise else marks
+                if isinstance(how, Tokenizing) and not how.counted:
+                    mark = source.marks if source.tokenize else marks
                     error(
-                        mark.get("tokenise", marks[""]),
-                        f"sources.{source.name}.tokenise" if source.tokenise else "tokenise",
+                        mark.get("tokenize", marks[""]),
+                        f"sources.{source.name}.tokenize" if source.tokenize else "tokenize",
                         "row lengths that change are planned from known lengths: add 'counted: "
                         "true'",
                     )

@@ -267,9 +267,9 @@ SPLIT_SECTION = Section(
     needed=("held_out",),
 )
 SOURCE_SPLIT_SECTION = replace(SPLIT_SECTION, name="source_split", short=TextKind())
-TOKENISE_SECTION = Section(
-    "tokenise",
-    "Tokenise a text field into arrays of token ids.",
+TOKENIZE_SECTION = Section(
+    "tokenize",
+    "Tokenize a text field into arrays of token ids.",
     (
         SectionKey(
             "tokenizer",
@@ -289,7 +289,7 @@ TOKENISE_SECTION = Section(
         ),
     ),
     needed=("tokenizer",),
-    short=NoneKind("settings by name, such as {tokenizer: tokenizer.json}"),
+    short=NoneKind("a mapping such as {tokenizer: tokenizer.json}"),
 )
 CHAT_FIELDS_SECTION = Section(
     "chat_fields",
@@ -391,7 +391,7 @@ PACK_SECTION = Section(
         ),
         SectionKey(
             "long",
-            TextKind(("split", "refuse", "truncate")),
+            TextKind(("split", "error", "truncate")),
             "Policy for documents longer than a row.",
         ),
         SectionKey("max_segments", POSITIVE_SIZE, "Maximum number of documents per row."),
@@ -649,9 +649,9 @@ SOURCE_SECTION = Section(
         ),
         SectionKey("shuffle", SHUFFLE_SECTION, "Order of the rows; default: as in the mixture."),
         SectionKey(
-            "tokenise", TOKENISE_SECTION, "Tokenisation, or none; default: as in the mixture."
+            "tokenize", TOKENIZE_SECTION, "Tokenization, or none; default: as in the mixture."
         ),
-        SectionKey("chat", CHAT_SECTION, "Conversations to tokens, instead of tokenise."),
+        SectionKey("chat", CHAT_SECTION, "Conversations to tokens, instead of tokenize."),
         SectionKey(
             "label",
             TextKind(),
@@ -720,9 +720,9 @@ _INNER_KEYS = (
     SectionKey("schedule", SCHEDULE_SECTION, "Weights that change over the run."),
     SectionKey("shuffle", SHUFFLE_SECTION, "Default for sources without shuffle (default: full)."),
     SectionKey(
-        "tokenise", TOKENISE_SECTION, "Default for sources without tokenise and without chat."
+        "tokenize", TOKENIZE_SECTION, "Default for sources without tokenize and without chat."
     ),
-    SectionKey("chat", CHAT_SECTION, "Default for sources without chat and without tokenise."),
+    SectionKey("chat", CHAT_SECTION, "Default for sources without chat and without tokenize."),
     SectionKey("split", SPLIT_SECTION, "Default for sources without split."),
 )
 NESTED_MIXTURE_SECTION = Section(
@@ -775,7 +775,7 @@ def build_schema() -> Schema:
         CONDITION_SECTION,
         SPLIT_SECTION,
         SOURCE_SPLIT_SECTION,
-        TOKENISE_SECTION,
+        TOKENIZE_SECTION,
         CHAT_SECTION,
         CHAT_FIELDS_SECTION,
         LENGTH_SECTION,

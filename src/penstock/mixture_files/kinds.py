@@ -97,14 +97,14 @@ class NumberKind:
         )
 
     def _expected(self, value: Any) -> str:
-        parts = [f"at least {self.least:g}" if self.least is not None else ""]
+        parts = [f"at least {self.least:,}" if self.least is not None else ""]
         large = isinstance(value, int | float) and self.most is not None and value > self.most
         parts += [
-            f"at most {self.most:g}"
+            f"at most {self.most:,}"
             if self.most is not None and (large or self.most < MAX_POSITION)
             else ""
         ]
-        parts += [f"above {self.above:g}" if self.above is not None else ""]
+        parts += [f"above {self.above:,}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
         return f"a{' whole' if self.integer else ''} number{' ' + bounds if bounds else ''}"
 
@@ -226,8 +226,8 @@ class Table:
 
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if not isinstance(node.value, dict) or not node.value:
-            actual = "an empty section" if node.value == {} else format_node(node)
-            notes.error(node, at, f"expected names with values, not {actual}")
+            actual = "an empty mapping" if node.value == {} else format_node(node)
+            notes.error(node, at, f"expected a mapping{self._example()}, not {actual}")
             return INVALID
         for name, child in node.value.items():
             if self.pattern and not (
@@ -244,6 +244,11 @@ class Table:
             for name, child in node.value.items()
         }
         return INVALID if INVALID in values.values() else values
+
+    def _example(self) -> str:
+        if isinstance(self.of, RawKind):
+            return " such as {code: {path: …, weight: 1}}"
+        return " such as {code: 1}" if isinstance(self.of, NumberKind) and not self.pattern else ""
 
     def schema(self) -> Schema:
         if self.pattern:
@@ -266,7 +271,7 @@ class PlainKind:
     def read(self, node: MixtureNode, at: str, notes: ProblemLog, /) -> Any:
         if isinstance(node.value, dict):
             return _read_plain(node)
-        notes.error(node, at, f"expected names with values, not {format_node(node)}")
+        notes.error(node, at, f"expected a mapping, not {format_node(node)}")
         return INVALID
 
     def schema(self) -> Schema:
@@ -326,7 +331,7 @@ class Section:
             notes.error(
                 node,
                 at,
-                f"expected settings by name ({', '.join(key.name for key in self.keys)}), not {format_node(node)}",
+                f"expected a mapping of {', '.join(key.name for key in self.keys)}, not {format_node(node)}",
             )
             return INVALID
         known = {key.name: key for key in self.keys}
@@ -335,7 +340,7 @@ class Section:
             key_path = join_key(at, name)
             if name not in known:
                 few_problems = len(notes.problems) < PROBLEMS
-                hint = suggest_names(name, known) if few_problems else ""
+                hint = self._suggest(name) if few_problems else ""
                 notes.error(
                     child, key_path, f"unknown key {name!r}{hint or '; known: ' + ', '.join(known)}"
                 )
@@ -347,6 +352,12 @@ class Section:
             if name not in node.value:
                 notes.error(node, at, f"{name!r} is missing")
         return values
+
+    def _suggest(self, name: str) -> str:
+        for key in self.keys:
+            if isinstance(key.kind, Section) and any(inner.name == name for inner in key.kind.keys):
+                return f"; write {key.name}: {{{name}: …}}"
+        return suggest_names(name, [key.name for key in self.keys])
 
     def schema(self) -> Schema:
         return {"$ref": f"#/$defs/{self.name}"}
@@ -367,7 +378,7 @@ class Section:
 def format_node(node: MixtureNode) -> str:
     """Format a node for a message."""
     if isinstance(node.value, dict):
-        return "names with values"
+        return "a mapping"
     if isinstance(node.value, tuple) or node.value is None:
         return "nothing" if node.value is None else "a list"
     text = repr(node.value)

@@ -53,7 +53,7 @@ from .footers import (
     read_first_rows,
     read_footers,
 )
-from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Splitting, Tokenising
+from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Splitting, Tokenizing
 from .readers import ReaderRegistry
 from .reading import MixtureNode, Problem, ProblemLog, check_rights
 from .stages import build_stage_schedule
@@ -68,7 +68,7 @@ Up to about four passes, repeated text is worth nearly as much as new text (Muen
 DECODED_MEMORY_LIMIT = 256 << 20
 """Bytes of decoded row groups that stay in memory."""
 
-_NAME_TEXT = "; name the one with the text by tokenise.field, or add 'tokenise: none'"
+_NAME_TEXT = "; name the one with the text by tokenize.field, or add 'tokenize: none'"
 _COMMON_SUMS = (1.0, 100.0)
 _FEW_ROWS = 8  # a source with fewer rows is probably truncated
 _READ_AMPLIFICATION = 20  # bytes read per byte used, beyond which lint warns
@@ -192,8 +192,8 @@ class _MixtureLinter:
             self.check_tokenizer(source, model, key)
             if (encoding := source.encoding(model)) is not None:
                 if source.name in self.stored:
-                    how = "chat" if isinstance(encoding, Chatting) else "tokenise"
-                    message = f"the source stores tokens, which {how} would encode: add 'tokenise: none' to it"
+                    how = "chat" if isinstance(encoding, Chatting) else "tokenize"
+                    message = f"the source stores tokens, which {how} would encode: add 'tokenize: none' to it"
                     self.notes.error(_get_node(source, how), f"{key}.{how}", message)
                 self.stored[source.name] = str(TOKEN_DTYPE)
 
@@ -407,7 +407,7 @@ class _MixtureLinter:
                 break
         if file_format in ("jsonl", "text"):
             if source.lengths:
-                message = "line-based files do not store lengths: count tokens with tokenise: {counted: true}"
+                message = "line-based files do not store lengths: count tokens with tokenize: {counted: true}"
                 self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
             if file_format == "jsonl" and (first_rows := read_first_rows(paths[0])):
                 self.check_first_rows(source, model, first_rows, paths[0], at, name)
@@ -464,15 +464,15 @@ class _MixtureLinter:
             source.lengths
             and isinstance(column_type, str)
             and column_type != "null"
-            and not (isinstance(encoding, Tokenising) and encoding.counted)
+            and not (isinstance(encoding, Tokenizing) and encoding.counted)
         ):
             message = f"the column {column!r} holds {column_type}, not lists: name the column with the tokens"
             self.notes.error(_get_node(source, "lengths"), f"{at}.lengths", message)
-        if isinstance(encoding, Tokenising) and encoding.field in types:
+        if isinstance(encoding, Tokenizing) and encoding.field in types:
             text_type = types[encoding.field]
             if not can_hold_texts(text_type):
                 message = f"the column {encoding.field!r} holds {text_type}, not texts{_NAME_TEXT}"
-                self.notes.error(_get_node(source, "tokenise"), f"{at}.tokenise", message)
+                self.notes.error(_get_node(source, "tokenize"), f"{at}.tokenize", message)
         read_columns = [each for each in source.columns or types if each in types]
         if read_columns and not any(can_hold_tokens(types[each]) for each in read_columns):
             self.without_tokens.add(name)
@@ -499,16 +499,16 @@ class _MixtureLinter:
         )
         has_text = (
             encoding is None
-            or not isinstance(encoding, Tokenising)
+            or not isinstance(encoding, Tokenizing)
             or any(isinstance(row.get(encoding.field), str) for row in rows)
         )
-        if not has_text and isinstance(encoding, Tokenising) and _counts_tokens(source, model):
+        if not has_text and isinstance(encoding, Tokenizing) and _counts_tokens(source, model):
             near = "" if encoding.field in columns else suggest_names(encoding.field, columns)
             message = (
                 f"the field {encoding.field!r} holds no text{near}; the first row has "
                 f"{', '.join(columns[:20])}{_NAME_TEXT}"
             )
-            self.notes.error(_get_node(source, "tokenise"), f"{at}.tokenise", message)
+            self.notes.error(_get_node(source, "tokenize"), f"{at}.tokenize", message)
         values = [value for row in rows for value in _select_columns(row, source.columns)]
         if not any(isinstance(value, list) for value in values):
             self.without_tokens.add(name)
@@ -640,8 +640,8 @@ class _MixtureLinter:
         asked += [("split", split.column)] if split is not None and split.column else []
         asked += [("lengths", source.lengths)] if source.lengths and not perhaps else []
         encoding = source.encoding(model)
-        if isinstance(encoding, Tokenising) and not (perhaps and _counts_tokens(source, model)):
-            asked.append(("tokenise", encoding.field))
+        if isinstance(encoding, Tokenizing) and not (perhaps and _counts_tokens(source, model)):
+            asked.append(("tokenize", encoding.field))
         note = self.notes.warn if perhaps else self.notes.error
         form = perhaps or "there is no column {column!r}{near}; the columns are {has}"
         for key, column in asked:
@@ -649,16 +649,16 @@ class _MixtureLinter:
                 message = form.format(
                     column=column, near=suggest_names(column, has), has=", ".join(has[:20])
                 )
-                if key == "tokenise":
+                if key == "tokenize":
                     message += _NAME_TEXT
                 note(_get_node(source, key), f"{at}.{key}", message)
 
     def check_tokenizer(self, source: SourceEntry, model: MixtureFile, at: str) -> None:
         """Report files of tokenizers and templates that do not exist, and chats that do not fit."""
-        is_own = bool(source.tokenise or source.chat)
+        is_own = bool(source.tokenize or source.chat)
         marks = source.marks if is_own else model.marks
         encoding = source.encoding(model)
-        name = "chat" if isinstance(encoding, Chatting) else "tokenise"
+        name = "chat" if isinstance(encoding, Chatting) else "tokenize"
         if encoding is None or name not in marks:
             return
         node, key = marks[name], f"{at}.{name}" if is_own else name
@@ -809,7 +809,7 @@ def _without_reads(model: MixtureFile) -> MixtureFile:
             where=None,
             partition=None,
             lengths=None,
-            tokenise=None,
+            tokenize=None,
             chat=None,
             split=None if by_values else split,
         )
@@ -817,7 +817,7 @@ def _without_reads(model: MixtureFile) -> MixtureFile:
     sources = tuple(strip(source) for source in model.sources)
     has_parts = any(source.partition is not None for _, source in model.iter_sources())
     exclude = None if has_parts else model.exclude  # only reading tells the names of parts
-    settings: dict[str, Any] = dict.fromkeys(("tokenise", "chat", "split"))
+    settings: dict[str, Any] = dict.fromkeys(("tokenize", "chat", "split"))
     return replace(model, sources=sources, exclude=exclude, **settings)
 
 
@@ -844,7 +844,7 @@ def _counts_tokens(source: SourceEntry, model: MixtureFile) -> bool:
         model.unit in TOKEN_UNITS
         or source.tokens is not None
         or (model.schedule is not None and model.schedule.unit in TOKEN_UNITS)
-        or (isinstance(encoding, Tokenising) and encoding.counted)
+        or (isinstance(encoding, Tokenizing) and encoding.counted)
         or (model.horizon is not None and model.horizon[0] in TOKEN_UNITS and not source.zero)
     )
 

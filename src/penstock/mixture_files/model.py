@@ -48,8 +48,8 @@ class Shuffling:
 
 
 @dataclass(frozen=True)
-class Tokenising:
-    """Tokenisation of a text field.
+class Tokenizing:
+    """Tokenization of a text field.
 
     `tokenizer` is a path if the file exists, else a name on a hub. If `counted`, the number of
     tokens of every row is known in advance.
@@ -180,7 +180,7 @@ class SourceEntry:
     partition: Partitioning | None = None
     unique_fraction: str | float | None = None
     shuffle: Shuffling | None = None
-    tokenise: Tokenising | Literal["none"] | None = None
+    tokenize: Tokenizing | Literal["none"] | None = None
     chat: Chatting | None = None
     label: str | None = None
     mixture: MixtureFile | None = None
@@ -206,9 +206,9 @@ class SourceEntry:
         """Return the split of the source, or else of the mixture."""
         return self.split if isinstance(self.split, Splitting) else mixture.split
 
-    def encoding(self, mixture: MixtureFile) -> Tokenising | Chatting | None:
+    def encoding(self, mixture: MixtureFile) -> Tokenizing | Chatting | None:
         """Return how the samples become tokens: a setting of the source, or else of the mixture."""
-        how = self.tokenise or self.chat or mixture.tokenise or mixture.chat
+        how = self.tokenize or self.chat or mixture.tokenize or mixture.chat
         return None if how == "none" else how
 
     def rows(self, size: int) -> tuple[int | None, ...]:
@@ -252,7 +252,7 @@ class MixtureFile:
     stages: tuple[Stage, ...] = ()
     schedule: Scheduling | None = None
     shuffle: Shuffling | None = None
-    tokenise: Tokenising | Literal["none"] | None = None
+    tokenize: Tokenizing | Literal["none"] | None = None
     chat: Chatting | None = None
     split: Splitting | None = None
     horizon: tuple[str, float] | None = None
@@ -281,7 +281,7 @@ class MixtureFile:
 
     def inside(self, outer: MixtureFile) -> MixtureFile:
         """Return a nested mixture with missing settings taken from the outer one."""
-        encodes = self.tokenise or self.chat
+        encodes = self.tokenize or self.chat
         return replace(
             self,
             seed=outer.seed if self.seed is None else self.seed,
@@ -289,7 +289,7 @@ class MixtureFile:
             stop=self.stop or outer.stop,
             unit=self.unit or outer.unit,
             shuffle=self.shuffle or outer.shuffle,
-            tokenise=self.tokenise if encodes else outer.tokenise,
+            tokenize=self.tokenize if encodes else outer.tokenize,
             chat=self.chat if encodes else outer.chat,
             split=self.split or outer.split,
             cache=self.cache or outer.cache,

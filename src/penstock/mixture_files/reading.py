@@ -72,7 +72,8 @@ class MixtureNode:
 class Problem:
     """A problem of a mixture file.
 
-    `severity` is "error" (the file does not load), "warning" or "note".
+    `severity` is "error" (the file does not load), "warning" or "note". `line` is 0 for a file that
+    cannot be read.
 
     >>> print(Problem("mixture.yaml", 3, "sources.code.weight", "error", "a number of at least 0, not -1"))
     mixture.yaml, line 3, sources.code.weight: a number of at least 0, not -1
@@ -85,7 +86,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}, line {self.line}{', ' + self.key if self.key else ''}: {self.message}"
+        line = f", line {self.line}" if self.line else ""
+        return f"{self.file}{line}{', ' + self.key if self.key else ''}: {self.message}"
 
 
 @dataclass
@@ -163,7 +165,7 @@ def read_file(path: Path, notes: ProblemLog, variables: bool = True) -> MixtureN
         )  # tabs are white space in JSON, and an error in YAML
     except OSError as error:
         notes.problems.append(
-            Problem(name, 1, "", "error", f"cannot be read: {error.strerror or error}")
+            Problem(name, 0, "", "error", f"cannot be read: {error.strerror or error}")
         )
         return None
     except UnicodeDecodeError as error:

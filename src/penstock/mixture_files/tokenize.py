@@ -24,7 +24,7 @@ MIXTURE_NAME = "mixture.yaml"
 
 _SOURCE_SETTINGS = (
     "format", "columns", "lengths", "dtype", "eos", "split", "where", "slice", "partition",
-    "unique_fraction", "tokenise", "chat"
+    "unique_fraction", "tokenize", "chat"
 )  # fmt: skip
 
 
@@ -61,7 +61,7 @@ def tokenize(
     executor: ExecutorName = "inline",
     workers: int | None = None,
 ) -> dict[str, TokenizedSource]:
-    """Write the tokens of each source with `tokenise` or `chat` into a folder of its own.
+    """Write the tokens of each source with `tokenize` or `chat` into a folder of its own.
 
     `ps.read(folder / name)` gives the tokens of a source, with loss masks for chats, and knows their
     lengths. `ps.load(folder / "mixture.yaml")` gives the mixture over these sources.
@@ -92,7 +92,7 @@ def tokenize(
     model = expand_partitions(model)
     sources = dict(open_in_order(model))
     if not sources:
-        raise ConfigError("no source makes tokens: add tokenise or chat to the file")
+        raise ConfigError("no source makes tokens: add tokenize or chat to the file")
     stored = _describe_store(model, store, "")
     results = dict[str, TokenizedSource]()
     for name, dataset in sources.items():
@@ -142,7 +142,7 @@ def _describe_store(model: MixtureFile, store: Path, above: str) -> MixtureFile:
         # Rows of known lengths would be packed in windows, which cut some chats.
         if not {"overflow", "rows"} & pack.keys():
             pack["overflow"] = "never"
-    settings: dict[str, Any] = dict.fromkeys(("tokenise", "chat", "split", "exclude"))
+    settings: dict[str, Any] = dict.fromkeys(("tokenize", "chat", "split", "exclude"))
     return replace(model, sources=tuple(sources), pack=pack, **settings)
 
 
@@ -166,7 +166,7 @@ def _describe_source(
         if model.exclude is not None:
             raise ConfigError(
                 f"the source {display_path(name)} makes no tokens, and exclude may leave out its rows: "
-                "add tokenise or chat to it, or remove exclude"
+                "add tokenize or chat to it, or remove exclude"
             )
         return replace(source, split=source.split or model.split)
     settings: dict[str, Any] = dict.fromkeys(_SOURCE_SETTINGS)

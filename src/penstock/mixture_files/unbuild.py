@@ -30,7 +30,7 @@ from ..sources import JoinedFiles, SelectedRows
 from ..sources.partition import Part, name_values
 from ..stores import parse_location
 from ..stores.urls import require_local
-from ..text import Chat, Tokenise
+from ..text import Chat, Tokenize
 from ..text.chat import MarkDropped, remove_dropped
 from .build import build
 from .model import (
@@ -42,7 +42,7 @@ from .model import (
     Shuffling,
     SourceEntry,
     Splitting,
-    Tokenising,
+    Tokenizing,
 )
 from .step_sizes import Border, find_step
 
@@ -232,11 +232,11 @@ def _describe_source(
         return {"mixture": _describe_mixture(mix, at, None, None, caches)}
     settings: dict[str, Any] = {"shuffle": Shuffling("none")}
     match node.functions:
-        case (Tokenise(tokenizer=str(), bos=None, eos=None, keep=()) as fn,):
+        case (Tokenize(tokenizer=str(), bos=None, eos=None, keep=()) as fn,):
             below = _input_of(node)
             counted = keeps_token_counts(fn, below)
-            tokenising = Tokenising(fn.tokenizer, fn.field, fn.special_tokens, counted)
-            settings["tokenise"], node = tokenising, below
+            tokenizing = Tokenizing(fn.tokenizer, fn.field, fn.special_tokens, counted)
+            settings["tokenize"], node = tokenizing, below
         case (Chat() | MarkDropped() as fn,):
             chat = fn.chat if isinstance(fn, MarkDropped) else fn
             settings["chat"], node = _describe_chat(chat, at), _input_of(node)
@@ -285,7 +285,7 @@ def _describe_source(
         raise _make_unsupported_error(
             node,
             at,
-            "a source of a mixture file consists of files, sliced, shuffled and tokenised in this order",
+            "a source of a mixture file consists of files, sliced, shuffled and tokenized in this order",
         )
     source = leaf.source
     arguments = source.open_arguments if isinstance(source, JoinedFiles | SelectedRows) else None

@@ -23,7 +23,7 @@ from .model import (
     SourceEntry,
     Splitting,
     Stage,
-    Tokenising,
+    Tokenizing,
 )
 from .reading import parse_scalar
 
@@ -62,8 +62,8 @@ def convert_model(model: MixtureFile, folder: Path) -> PlainTree:
         out["horizon"] = dict([model.horizon])
     if model.shuffle is not None:
         out["shuffle"] = _convert_shuffle(model.shuffle)
-    if model.tokenise is not None:
-        out["tokenise"] = _convert_tokenise(model.tokenise, folder)
+    if model.tokenize is not None:
+        out["tokenize"] = _convert_tokenize(model.tokenize, folder)
     if model.chat is not None:
         out["chat"] = _convert_chat(model.chat, folder)
     if model.split is not None:
@@ -119,8 +119,8 @@ def _convert_source(source: SourceEntry, folder: Path) -> PlainTree:
         )
     if source.shuffle is not None:
         out["shuffle"] = _convert_shuffle(source.shuffle)
-    if source.tokenise is not None:
-        out["tokenise"] = _convert_tokenise(source.tokenise, folder)
+    if source.tokenize is not None:
+        out["tokenize"] = _convert_tokenize(source.tokenize, folder)
     if source.chat is not None:
         out["chat"] = _convert_chat(source.chat, folder)
     return out
@@ -153,13 +153,13 @@ def _convert_split(how: Splitting) -> PlainTree:
     return _select_changed(how, Splitting(how.held_out), "held_out")
 
 
-def _convert_tokenise(
-    how: Tokenising | Literal["none"], folder: Path
+def _convert_tokenize(
+    how: Tokenizing | Literal["none"], folder: Path
 ) -> PlainTree | Literal["none"]:
     if isinstance(how, str):
         return how
     tokenizer = _convert_existing_path(how.tokenizer, folder)
-    return {"tokenizer": tokenizer, **_select_changed(how, Tokenising(how.tokenizer))}
+    return {"tokenizer": tokenizer, **_select_changed(how, Tokenizing(how.tokenizer))}
 
 
 def _convert_chat(how: Chatting, folder: Path) -> PlainTree:

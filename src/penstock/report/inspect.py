@@ -135,7 +135,7 @@ def leaks(one: Target, two: Target, by: str = "content") -> list[DocumentLeak]:
     Args:
         one: A mixture.
         two: Another mixture.
-        by: "content" (of a row), "place" (file and row, nothing is read) or a column.
+        by: "content" (of a row), "row" (its file and number; nothing is read) or a column.
 
     Returns:
         The leaks by pair of sources.
@@ -201,7 +201,7 @@ class _DocumentHashes:
 
     def of(self, leaf: Leaf, rows: Ints) -> tuple[Ints, HashWords]:
         """Return the rows that have an identity, and the identities."""
-        if self.by == "place":
+        if self.by == "row":
             return rows, self._file_rows(leaf, rows)
         if self.by == "content":
             read = (
@@ -226,7 +226,7 @@ class _DocumentHashes:
         source = as_row_files(leaf.source)
         if source is None:
             raise ConfigError(
-                f"--by place: the files of the rows of {leaf.name} are unknown; use --by content"
+                f"--by row: the files of the rows of {leaf.name} are unknown; use --by content"
             )
         numbers = np.asarray(
             [self._files.setdefault(path.resolve(), len(self._files)) for path in source.paths]

@@ -78,7 +78,7 @@ class Target:
     """An opened mixture file.
 
     `plan` is the plan of the dataset if that is indexed (`indexed`). Otherwise it is the plan of the
-    last indexed step below, such as the mixture before tokenising and packing; then steps count
+    last indexed step below, such as the mixture before tokenizing and packing; then steps count
     samples. `rows` is the plan in rows: its steps are those of the run that saved a state, or of a
     run that begins on the ranks of the file. `note` describes a difference between the two.
     """

@@ -429,7 +429,12 @@ class Iterable:
 
     def open(self, name: str, row: int, /) -> Iterator[Any]:
         """Return an iterator over the samples from `row` on."""
-        iterable = self._factory()
+        iterable: Any = self._factory()
+        if not hasattr(iterable, "__iter__") and not hasattr(iterable, "__getitem__"):
+            raise ConfigError(
+                f"from_iterable({_get_qualified_name(self._factory)}): the function must return an "
+                f"iterable, not {type(iterable).__name__}"
+            )
         if row and can_skip(iterable):
             return iter(iterable.skip(row))
         samples = iter(iterable)

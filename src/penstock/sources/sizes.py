@@ -96,7 +96,7 @@ def load_lengths(
             raise ConfigError(
                 f"lengths={column!r}: only Parquet and Arrow files provide the lengths of a "
                 "column's lists without reading the rows; write the tokens into one of these, or "
-                "count the tokens of texts by lengths=Tokenise(...) (--tokenizer on the command line)"
+                "count the tokens of texts by lengths=Tokenize(...) (--tokenizer on the command line)"
             )
         suffix = "".join(character if character.isalnum() else "-" for character in column)
         # Another column may have the same suffix, also on disks without case.
@@ -165,7 +165,7 @@ class _Announcement:
             )
             progress.announce(
                 f"the tokens of {paths[0].name}{f' and {others:,} more files' if others else ''} "
-                f"({size / 1e6:,.0f} MB) have to be counted by tokenising them, {frequency}"
+                f"({size / 1e6:,.0f} MB) have to be counted by tokenizing them, {frequency}"
             )
 
         return announce

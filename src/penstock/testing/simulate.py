@@ -47,7 +47,7 @@ class _SimFile:
     safe: bytes | None = None  # contents after a crash; None before the first sync
 
 
-class TornDisk:
+class CrashingDisk:
     """An in-memory file system that loses unsynced data (implements `storage.Disk`).
 
     A write goes to the cache. `sync` of a file makes its bytes durable, `sync` of its folder its
@@ -62,7 +62,7 @@ class TornDisk:
 
     >>> from pathlib import Path
     >>> from penstock.stores.storage import override_world, write_atomically
-    >>> disk = TornDisk(seed=1)
+    >>> disk = CrashingDisk(seed=1)
     >>> with override_world(disk=disk):
     ...     write_atomically(Path("/run/state.json"), b"old")
     ...     write_atomically(Path("/run/state.json"), b"new")
@@ -203,7 +203,7 @@ class TornDisk:
 class _SimTask(Task):
     """A task that is executed while its result is awaited."""
 
-    def __init__(self, call: Callable[[], Any], sched: SimSched) -> None:
+    def __init__(self, call: Callable[[], Any], sched: SimulatedScheduler) -> None:
         super().__init__(partial(sched.run, call))
         self._sched = sched
 
@@ -217,7 +217,7 @@ class _SimTask(Task):
 
 
 class _SimPool:
-    def __init__(self, sched: SimSched) -> None:
+    def __init__(self, sched: SimulatedScheduler) -> None:
         self._sched = sched
         self._closed = False
 
@@ -232,7 +232,7 @@ class _SimPool:
         self._closed = True
 
 
-class SimSched:
+class SimulatedScheduler:
     """A single-threaded scheduler in random order, from one seed (implements `seams.Sched`).
 
     Tasks run in random order while a result is awaited. The clock advances by random steps from
@@ -244,7 +244,7 @@ class SimSched:
         fail: Probability that a task fails with `error` instead of running.
         error: Returns the error.
 
-    >>> sched = SimSched(seed=3, twice=0.5)
+    >>> sched = SimulatedScheduler(seed=3, twice=0.5)
     >>> pool = sched.spawn(4)
     >>> futures = [pool.submit(lambda i=i: i * i) for i in range(5)]
     >>> [f.result() for f in futures]

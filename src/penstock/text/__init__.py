@@ -12,6 +12,8 @@ packed rows, with one document a row, so `CausalLM` takes both:
 [[-100, 6, 7], [-100, 9, -100]]
 """
 
+from typing import NoReturn
+
 from .causal_lm import TRANSFORMERS, CausalLM, Field
 from .chat import Chat
 from .fill_in_middle import FillInMiddle
@@ -21,7 +23,7 @@ from .pairs import PaddedPairs, pair_length
 from .shown_tokens import ShownDocument, ShownTokens, show_tokens
 from .slices import slice_rows
 from .splitting import SplitText
-from .tokenise import Tokenise
+from .tokenize import Tokenize
 
 __all__ = [
     "TRANSFORMERS",
@@ -34,7 +36,7 @@ __all__ = [
     "ShownDocument",
     "ShownTokens",
     "SplitText",
-    "Tokenise",
+    "Tokenize",
     "document_mask",
     "flash_varlen",
     "flex_mask",
@@ -45,3 +47,9 @@ __all__ = [
     "slice_rows",
     "splash_segment_ids",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    from ..arguments import make_attribute_error
+
+    raise make_attribute_error(__name__, name, __all__)

@@ -24,6 +24,7 @@ Field: TypeAlias = Literal[
     "cu_seqlens_padded", "cu_seqlens_q_padded", "cu_seqlens_kv_padded", "use_cache",
     "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k",
 ]  # fmt: skip
+"""Name of a field that `CausalLM` makes from packed or padded rows, as models call it."""
 PositionScope: TypeAlias = Literal["document", "row"]
 IntegerDtype: TypeAlias = Literal["int64", "int32"]
 

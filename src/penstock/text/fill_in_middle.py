@@ -9,29 +9,29 @@ import numpy as np
 
 from ..arguments import check_int
 from ..errors import ConfigError
-from .tokenise import Tokenise
+from .tokenize import Tokenize
 
 
 class FillInMiddle:
-    """Tokenise texts, and rearrange some of them for filling a gap; a function for `random_map`.
+    """Tokenize texts, and rearrange some of them for filling a gap; a function for `random_map`.
 
-    A text is cut at two random characters into a prefix, a middle and a suffix, which are tokenised
+    A text is cut at two random characters into a prefix, a middle and a suffix, which are tokenized
     one by one. The middle moves to the end, with a token before each of the three:
 
     - PSM: `[prefix] prefix [suffix] suffix [middle] middle`
     - SPM: `[prefix] [suffix] suffix [middle] prefix middle`
 
     Args:
-        tokenizer: as for `Tokenise`.
+        tokenizer: as for `Tokenize`.
         field: the field with the text, if samples are mappings.
         prefix: the id of the token before the prefix, or its text in the vocabulary.
         middle: the token before the middle.
         suffix: the token before the suffix.
-        rate: the share of texts that are rearranged; the others are tokenised as they are.
+        rate: the share of texts that are rearranged; the others are tokenized as they are.
         spm: the share of SPM among these; the others are PSM.
         bos: a token before every text.
         eos: a token after every text.
-        keep: fields to keep, as for `Tokenise`.
+        keep: fields to keep, as for `Tokenize`.
 
     Raises:
         ConfigError: for shares outside of 0 to 1, and a token that the tokenizer lacks.
@@ -62,8 +62,8 @@ class FillInMiddle:
             if not 0 <= share <= 1:
                 raise ConfigError(f"FillInMiddle({name}={share}): give a share between 0 and 1")
         self.rate, self.spm = rate, spm
-        self._whole = Tokenise(tokenizer, field, bos=bos, eos=eos, keep=keep)
-        self._parts = Tokenise(tokenizer, field, keep=keep)
+        self._whole = Tokenize(tokenizer, field, bos=bos, eos=eos, keep=keep)
+        self._parts = Tokenize(tokenizer, field, keep=keep)
         self.token_dtype = self._whole.token_dtype
         tokens = {"prefix": prefix, "middle": middle, "suffix": suffix}
         self.prefix, self.middle, self.suffix = (

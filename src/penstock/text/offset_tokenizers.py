@@ -202,7 +202,7 @@ class TextEncoder:
         known = {*self._tokenizer.special, *self._tokenizer.added}
         if allowed != "all" and (unknown := sorted({*allowed} - known)):
             raise ConfigError(
-                f"Tokenise(allowed_special={tuple(allowed)}): the tokenizer has no special token "
+                f"Tokenize(allowed_special={tuple(allowed)}): the tokenizer has no special token "
                 f"{unknown[0]!r}; it has {', '.join(sorted(known)[:8]) or 'none'}"
             )
         special = () if allowed == "all" else {*self._tokenizer.special} - {*allowed}

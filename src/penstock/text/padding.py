@@ -129,6 +129,11 @@ class Padded:
             (name for name, value in rows[0].items() if _as_vector(value) is not None), None
         )
         if first_padded is None:
+            if isinstance(documents, Mapping | str) or isinstance(documents[0], int | np.integer):
+                raise DataError(
+                    "Padded takes a list of documents, and this is one document: write "
+                    ".batch(n, collate=Padded()) instead of .map(Padded())"
+                )
             raise DataError(
                 "Padded: the documents have no feature that is a row of numbers: use .batch(n) "
                 "without it"

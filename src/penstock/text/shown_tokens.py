@@ -163,7 +163,7 @@ def find_documents(row: Any) -> Iterator[tuple[str, list[int], list[bool] | None
     if not is_found:
         raise DataError(
             f"the row has no tokens; it has {', '.join(map(str, fields)) or 'no fields'}: map it by "
-            "penstock.text.Chat or Tokenise before, or rename its tokens to input_ids"
+            "penstock.text.Chat or Tokenize before, or rename its tokens to input_ids"
         )
 
 
@@ -177,7 +177,7 @@ def _require_ids(value: Any) -> list[int]:
     if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
         raise DataError(
             f"the row is {ids.dtype}{list(ids.shape)}, not one axis of token ids: map it by "
-            "penstock.text.Chat or Tokenise before"
+            "penstock.text.Chat or Tokenize before"
         )
     return ids.astype(np.int64).tolist()
 

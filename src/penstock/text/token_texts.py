@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import ConfigError
-from .tokenise import locate_tokenizer, open_tokenizer
+from .tokenize import locate_tokenizer, open_tokenizer
 
 _REPLACEMENT = "\ufffd"  # a decoder gives it for a part of a character
 _LONGEST_CHARACTER = 8  # tokens; more of them that give no text are no part of a character

@@ -30,6 +30,7 @@ from ..stores.urls import require_local
 from .lines import LineEncoder
 
 RowFormat: TypeAlias = Literal["parquet", "arrow", "jsonl"]
+"""Format of the files of `write_rows`."""
 ROW_FORMATS: tuple[RowFormat, ...] = get_args(RowFormat)
 
 _CODECS_BY_FORMAT = {

@@ -20,6 +20,7 @@ from .lines import LineEncoder
 from .tar import TarEncoder
 
 ShardFormat: TypeAlias = Literal["arrow", "tar", "jsonl"]
+"""Format of the shards of `write`."""
 SHARD_FORMATS: tuple[ShardFormat, ...] = get_args(ShardFormat)
 
 _READ_SIZE = 64  # samples read at a time

@@ -1302,7 +1302,7 @@ def test_another_packing_is_named(name: str, known: bool) -> None:
                 pass
             state = loader.state_dict()
         with ps.Loader(_pack_documents(known, repeats, after)) as loader:
-            with pytest.raises(ps.StateError, match="any other packing at the end") as refused:
+            with pytest.raises(ps.StateError, match="any other packing only at the end") as refused:
                 loader.load_state_dict(state)
             assert line in str(refused.value)
             if name == "eos" and not known:
@@ -1337,6 +1337,6 @@ def test_another_value_of_padding_is_adopted() -> None:
             pass
         state = loader.state_dict()
     with ps.Loader(_pack_documents(True, True, {"method": "best_fit", "pad": 9})) as loader:
-        with pytest.raises(ps.StateError, match="continues with other mixtures and functions"):
+        with pytest.raises(ps.StateError, match="a last limit or horizon may change at any step"):
             loader.load_state_dict(state)
         loader.load_state_dict(state, on_mismatch="adopt")

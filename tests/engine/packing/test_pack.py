@@ -334,7 +334,7 @@ def test_a_document_longer_than_a_row(method: Any) -> None:
         [(1, 0, 3)],
     ]
     with pytest.raises(DataError, match=r"item 0: 20 tokens, more than a row of 8.*long='split'"):
-        planned(Packing(8, method, long="refuse").fold(), sizes)
+        planned(Packing(8, method, long="error").fold(), sizes)
 
 
 @pytest.mark.parametrize(
@@ -533,12 +533,12 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
         (
             [[1], [2**31]],
             {},
-            r"segment 2 of a row: feature 'tokens': int32 does not have 2147483648; pass dtype='int64'",
+            r"segment 2 of a row: feature 'tokens': 2147483648 does not fit into int32; pass dtype='int64'",
         ),
         (
             [[1], [2**63]],
             {},
-            r"segment 2 of a row: .* int32 does not have 9223372036854775808; pass dtype='uint64'",
+            r"segment 2 of a row: .* 9223372036854775808 does not fit into int32; pass dtype='uint64'",
         ),
         (
             [[0.5], [2**53 + 1]],
@@ -555,13 +555,13 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
             {"pad": -1, "dtype": "uint16"},
             r"feature 'tokens' does not fit into one row \(see dtype= and pad=",
         ),
-        ([[1]], {"pad": np.int32(-100), "dtype": "uint16"}, "uint16 does not have -100"),
-        ([np.array([1])], {"bos": 1.5}, "int32 does not have 1.5"),
-        ([np.array([1])], {"pad": float("nan")}, "int32 does not have nan"),
-        ([np.array([True])], {"pad": 2}, "bool does not have 2"),
-        ([np.array([70_000])], {"dtype": "int16"}, "int16 does not have 70000"),
-        ([np.array([70_000], np.uint32)], {"dtype": "uint16"}, "uint16 does not have 70000"),
-        ([[5], [-1]], {"dtype": "uint16"}, "uint16 does not have -1"),
+        ([[1]], {"pad": np.int32(-100), "dtype": "uint16"}, "-100 does not fit into uint16"),
+        ([np.array([1])], {"bos": 1.5}, "1.5 does not fit into int32"),
+        ([np.array([1])], {"pad": float("nan")}, "nan does not fit into int32"),
+        ([np.array([True])], {"pad": 2}, "2 does not fit into bool"),
+        ([np.array([70_000])], {"dtype": "int16"}, "70000 does not fit into int16"),
+        ([np.array([70_000], np.uint32)], {"dtype": "uint16"}, "70000 does not fit into uint16"),
+        ([[5], [-1]], {"dtype": "uint16"}, "-1 does not fit into uint16"),
         ([np.array([1.5])], {"dtype": "int32"}, r"feature 'tokens' does not fit into one row"),
         ([np.zeros((1, 2)), np.zeros((1, 3))], {}, r"feature 'tokens' does not fit into one row"),
     ],
@@ -608,7 +608,7 @@ def test_lengths_of_other_data_are_noticed() -> None:
     [
         ("text", "feature 'tokens' is a str"),
         (3, "feature 'tokens' is a int"),
-        ({"text": "abc", "ids": [1]}, "feature 'text' is a str.*Tokenise.*unpacked="),
+        ({"text": "abc", "ids": [1]}, "feature 'text' is a str.*Tokenize.*unpacked="),
         ({}, "an empty document"),
         (np.array(3), "feature 'tokens' is a ndarray"),
     ],
@@ -645,7 +645,7 @@ def test_size_is_that_of_the_first_feature() -> None:
         ),
         (
             {"method": "first_fit", "long": "drop"},
-            r"pack\(long='drop'\): choose 'split', 'refuse' or 'truncate'",
+            r"pack\(long='drop'\): choose 'split', 'error' or 'truncate'",
         ),
         ({"long": "truncate"}, "long='truncate' is for first_fit and best_fit"),
         ({"max_segments": 0}, "max_segments must be"),
@@ -910,7 +910,7 @@ def test_rows_of_a_token_store_are_narrowed_where_they_fit(method: Any, tmp_path
     mapped = np.load(path, mmap_mode="r")
     rows = ps.from_tokens(mapped, offsets).pack(10, method, dtype="int32").batch(5)
     assert sorted(np.concatenate([row["tokens"].reshape(-1) for row in rows])) == tokens.tolist()
-    with pytest.raises(DataError, match="uint16 does not have"):
+    with pytest.raises(DataError, match="does not fit into uint16"):
         list(ps.from_tokens(mapped, offsets).pack(10, method, dtype="uint16").batch(5))
     with pytest.raises(
         ConfigError, match="the source 'data' holds the id 70039, which does not fit into uint16"

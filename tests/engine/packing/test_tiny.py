@@ -40,7 +40,7 @@ def settings_of_pack(draw: st.DrawFn) -> tuple[int, dict[str, Any]]:
     if draw(st.integers(0, 3)) == 0:
         options["max_segments"] = draw(st.integers(1, 3))
     if method != "concat_split":
-        options["long"] = draw(st.sampled_from(["split", "split", "truncate", "refuse"]))
+        options["long"] = draw(st.sampled_from(["split", "split", "truncate", "error"]))
         if draw(st.integers(0, 3)) == 0:
             options["open_rows"] = draw(st.integers(1, 3))
     if method == "best_fit":
@@ -128,7 +128,7 @@ def test_any_options_over_documents_around_a_row(
         ),
         default=0,
     )
-    if options.get("long") == "refuse" and longest > length:
+    if options.get("long") == "error" and longest > length:
         for ds in (rows, streamed):
             with pytest.raises(DataError, match=f"tokens, more than a row of {length}"):
                 list(ps.Loader(ds, lanes=1))
@@ -156,7 +156,7 @@ def test_any_options_over_documents_without_end(
         "overflow"
     ) == "never"
     cannot = (
-        options.get("long") in ("truncate", "refuse") or planned or options["method"] == "first_fit"
+        options.get("long") in ("truncate", "error") or planned or options["method"] == "first_fit"
     )
     if cannot or not sum(sizes) + extra * len(sizes):
         return

@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.errors import ConfigError, DataError
 from penstock.mixture_files import lint
 from penstock.report.shares import packing as in_words
-from penstock.text import Padded, Tokenise
+from penstock.text import Padded, Tokenize
 
 WIDTHS = ("uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "uint64")
 PLANNED = (
@@ -56,7 +56,7 @@ def source(kind: str, documents: Sequence[Sequence[int]], folder: Path) -> ps.Da
             return ps.read(folder / f"{width}.bin", dtype=width, eos=0)  # pyright: ignore[reportArgumentType]
         case "text":
             texts = [{"text": "".join(map(chr, document))} for document in documents]
-            return ps.from_sequence(texts).map(Tokenise(ids_of))
+            return ps.from_sequence(texts).map(Tokenize(ids_of))
         case "json":
             (folder / "a.jsonl").write_text(
                 "".join(json.dumps({"ids": list(ids)}) + "\n" for ids in documents)
@@ -221,7 +221,9 @@ def test_an_id_in_memory_that_does_not_fit_is_refused_when_the_rows_are_describe
     assert ps.mix({"large": large, "b": small}, {"large": 0, "b": 1}).pack(4)[0][
         "tokens"
     ].tolist() == [1, 2, 1, 2]
-    with pytest.raises(ConfigError, match=r"pack\(eos=2147483648\): int32 does not have"):
+    with pytest.raises(
+        ConfigError, match=r"pack\(eos=2147483648\): 2147483648 does not fit into int32"
+    ):
         small.pack(4, eos=2**31)
     with pytest.raises(ConfigError, match="'small' holds the id 300, which does not fit into int8"):
         ps.from_tokens(np.array([300], np.int16), [0, 1], name="small").pack(4, dtype="int8")
@@ -238,7 +240,7 @@ def test_an_id_that_does_not_fit_is_named_with_its_file_and_row(
     ds = ps.read(tmp_path, columns=["ids"], lengths="ids" if known else None, name="web")
     for made in (ds.pack(4), ds.pack(4).batch(2), ds.pack(4, "first_fit").batch(3)):
         with pytest.raises(
-            DataError, match="feature 'ids': int32 does not have 2147483648; pass dtype='int64'"
+            DataError, match="feature 'ids': 2147483648 does not fit into int32; pass dtype='int64'"
         ) as error:
             list(ps.Loader(made, lanes=1, workers=workers, executor="threads"))
         told = " ".join(error.value.__notes__)
@@ -248,8 +250,8 @@ def test_an_id_that_does_not_fit_is_named_with_its_file_and_row(
 
 
 def test_ids_of_a_tokenizer_over_32_bits_are_refused() -> None:
-    ds = ps.from_sequence(["a"]).map(Tokenise(lambda texts: [[2**31] for _ in texts]))
-    with pytest.raises(DataError, match="tokenise: the tokenizer gave an id over 32 bits"):
+    ds = ps.from_sequence(["a"]).map(Tokenize(lambda texts: [[2**31] for _ in texts]))
+    with pytest.raises(DataError, match="tokenize: the tokenizer gave an id over 32 bits"):
         list(ds)
 
 
@@ -263,7 +265,7 @@ def test_windows_are_int32_whatever_the_store_holds(tmp_path: Path) -> None:
     store = ps.read(tmp_path / "a.bin", dtype="int64")
     with pytest.raises(
         DataError,
-        match=r"a.bin, token 4: int32 does not have 2147483652; pass dtype='int64' to windows",
+        match=r"a.bin, token 4: 2147483652 does not fit into int32; pass dtype='int64' to windows",
     ):
         ps.windows(store, 4)[1]
     assert ps.windows(store, 4, "int64")[1].tolist() == (tokens[4:9] + 2**31).tolist()

@@ -16,7 +16,7 @@ import penstock as ps
 from example_counts import examples
 from penstock.engine.runtime.compute import compute
 from penstock.stores.storage import override_world
-from penstock.testing.simulate import SimSched
+from penstock.testing.simulate import SimulatedScheduler
 
 
 @pytest.mark.parametrize("executor", ["inline", "threads", "processes"])
@@ -34,7 +34,7 @@ def test_results_are_in_order(executor: Any) -> None:
 @examples(30)
 @given(n=st.integers(0, 40), workers=st.integers(1, 5), seed=st.integers(0, 1 << 30))
 def test_in_whatever_order_jobs_are_computed(n: int, workers: int, seed: int) -> None:
-    with override_world(sched=SimSched(seed)):
+    with override_world(sched=SimulatedScheduler(seed)):
         assert compute("add", "numbers", lambda x: x + 1, range(n), "threads", workers) == list(
             range(1, n + 1)
         )
@@ -54,13 +54,13 @@ def test_an_error_ends_it(executor: Any) -> None:
 
 def test_storage_that_fails_is_asked_again(tmp_path: Path) -> None:
     def late(path: Path) -> int:
-        with override_world(sched=SimSched(0)):  # the pause takes no time
+        with override_world(sched=SimulatedScheduler(0)):  # the pause takes no time
             if not path.exists():
                 path.touch()
                 raise OSError(5, "the disk is away")
             return path.stat().st_size
 
-    with override_world(sched=SimSched(0)):
+    with override_world(sched=SimulatedScheduler(0)):
         assert compute("look", "files", late, [tmp_path / "a", tmp_path / "b"]) == [0, 0]
 
 

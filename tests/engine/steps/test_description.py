@@ -326,10 +326,36 @@ def test_another_length_of_a_pack_is_shown() -> None:
     assert "pack.length: saved 8, now 9" in lines_between(docs().pack(8), docs().pack(9))
 
 
-def test_every_line_names_a_place() -> None:
-    found = lines_between(numbers(), numbers().shuffle(seed=1))
-    assert 'order: new, "shuffle"' in found
-    assert all(re.match(r"[\w.]+: ", line) for line in found), found
+@pytest.mark.parametrize(
+    ("saved", "now", "lines"),
+    [
+        (lambda ds: ds.limit(8), lambda ds: ds, ["limit: saved 8, now none"]),
+        (lambda ds: ds.limit(8), lambda ds: ds.limit(9), ["limit: saved 8, now 9"]),
+        (lambda ds: ds, lambda ds: ds.skip(3), ["skip: saved none, now 3"]),
+        (lambda ds: ds, lambda ds: ds.shuffle(seed=1), ["shuffle(): not in the saved run"]),
+        (lambda ds: ds.batch(2), lambda ds: ds, ["batch(2): only in the saved run"]),
+        (
+            lambda ds: ds.limit(8),
+            lambda ds: ds.map(recipes.double),
+            ["limit: saved 8, now none", "map(double): not in the saved run"],
+        ),
+        (
+            lambda ds: ds,
+            lambda ds: ps.concat(ds, numbers(9, "b")),
+            [
+                "concat(): not in the saved run",
+                "read(a): only in the saved run",
+                "inputs(+0, +1): not in the saved run",
+            ],
+        ),
+    ],
+)
+def test_a_step_that_came_or_went_is_named_by_its_method(saved: Any, now: Any, lines: Any) -> None:
+    assert lines_between(saved(numbers()), now(numbers())) == lines
+
+
+def test_a_new_pack_is_one_line() -> None:
+    assert lines_between(docs(), docs().pack(8)) == ["pack(): not in the saved run"]
 
 
 def test_a_source_that_came_or_went_is_named() -> None:

@@ -127,9 +127,9 @@ def test_only_a_skipping_map_may_skip(step: type[FunctionStep]) -> None:
 
 
 def test_a_version_is_a_part_of_the_name() -> None:
-    def tokenise(text: str) -> list[str]:
+    def tokenize(text: str) -> list[str]:
         return text.split()
 
-    assert describe_function(tokenise).endswith("tokenise")
-    tokenise.version = 2  # type: ignore[attr-defined]
-    assert describe_function(tokenise).endswith("tokenise version 2")
+    assert describe_function(tokenize).endswith("tokenize")
+    tokenize.version = 2  # type: ignore[attr-defined]
+    assert describe_function(tokenize).endswith("tokenize version 2")

@@ -166,7 +166,7 @@ def test_a_row_far_away_takes_a_few_sums_and_one_window(monkeypatch: pytest.Monk
 def test_long_documents_are_refused_or_cut_where_asked() -> None:
     sizes = [3, 40, 5, 9]
     with pytest.raises(ps.DataError, match="40 tokens, more than a row of 16"):
-        store(sizes, "some").pack(16, "best_fit", long="refuse")[0]
+        store(sizes, "some").pack(16, "best_fit", long="error")[0]
     rows = list(store(sizes, "some").pack(16, "best_fit", long="truncate", eos=-1))
     given_ = Counter(int(token) for row in rows for token in row["tokens"][row["segment_ids"] > 0])
     assert given_ == Counter([*range(3), *range(3, 19), *range(43, 57), -1, -1, -1])

@@ -46,7 +46,7 @@ class TokenizerConfig:
 class DatasetConfig:
     """One dataset: its files, its text field, and its tokenizer.
 
-    `format_callback(row)` returns another row, then `format_fields` renames. After tokenising, rows
+    `format_callback(row)` returns another row, then `format_fields` renames. After tokenizing, rows
     have the tokens and `additional_fields`.
 
     Args:
@@ -104,7 +104,7 @@ class DatasetConfig:
 
 @dataclass(frozen=True)
 class TokenizeStageConfig:
-    """Settings of tokenising: default tokenizer and maximum length.
+    """Settings of tokenizing: default tokenizer and maximum length.
 
     `default_tokenizer` is for datasets without one; texts are truncated at `max_length` (None:
     never).
@@ -132,7 +132,7 @@ class TokenizeStageConfig:
         refuse(
             self,
             batch_size="the run chooses the number of texts per tokenizer call",
-            num_workers="set the number of tokenising threads with LoadStageConfig(prefetch_workers=...)",
+            num_workers="set the number of tokenizing threads with LoadStageConfig(prefetch_workers=...)",
             cache_tokenized="call save() after tokenize() to store the tokens for the stages that follow",
             remove_columns="rows only have tokens and DatasetConfig(additional_fields=...) anyway",
         )
@@ -320,7 +320,7 @@ class PipelineConfig:
         default_tokenizer: tokenizer of datasets without one.
         streaming: whether hub datasets are streamed.
         seed: default seed of every stage.
-        tokenize: settings of tokenising.
+        tokenize: settings of tokenizing.
         mix: settings of mixing.
         pack: settings of packing.
         load: settings of loading.

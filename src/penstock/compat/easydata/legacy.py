@@ -62,7 +62,7 @@ class DatasetMixture:
     """Several datasets as one: mixed by blocks, or concatenated with `block_mixture=False`.
 
     The i-th weight belongs to the i-th inform, and its key becomes the name of that dataset. Rows
-    have the text as `text_target_field`. For packing, tokenise and pack with `Pipeline`.
+    have the text as `text_target_field`. For packing, tokenize and pack with `Pipeline`.
 
     Args:
         informs: the datasets.

@@ -19,7 +19,7 @@ from .config import STRATEGIES, DatasetConfig, PipelineConfig, TokenizerConfig
 from .inputs import dataset_of
 from .mixture import checked_weights
 from .tag import Tag
-from .text import Formatted, Tokenize, load_tokenizer, tokenizer_of
+from .text import Formatted, TokenizedRows, load_tokenizer, tokenizer_of
 from .writer import write_shards
 
 FORMATS: dict[str, FormatName] = {
@@ -80,7 +80,7 @@ class Pipeline:
         return self
 
     def tokenize(self) -> Self:
-        """Tokenise texts to `input_ids` and `attention_mask`, each dataset with its own tokenizer.
+        """Tokenize texts to `input_ids` and `attention_mask`, each dataset with its own tokenizer.
 
         Returns:
             This pipeline.
@@ -97,7 +97,7 @@ class Pipeline:
             if call.max_length is None:
                 call = replace(call, max_length=self.config.tokenize.max_length)
             data[str(config.name)] = data[str(config.name)].map(
-                Tokenize(tokenizers[key], call, replace(config, name=str(config.name)))
+                TokenizedRows(tokenizers[key], call, replace(config, name=str(config.name)))
             )
         return self
 

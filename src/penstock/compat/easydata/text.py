@@ -1,4 +1,4 @@
-"""Batched tokenising of rows, with a tokenizer of `transformers` or `tokenizers`."""
+"""Batched tokenizing of rows, with a tokenizer of `transformers` or `tokenizers`."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import ConfigError, DataError, make_missing_extra_error
-from ...text import Tokenise
+from ...text import Tokenize
 from .config import DatasetConfig, PipelineConfig, TokenizerConfig
 
 
-class Tokenize:
-    """Tokenise rows in batches: `input_ids`, `attention_mask`, and the extra fields."""
+class TokenizedRows:
+    """Tokenize rows in batches: `input_ids`, `attention_mask`, and the extra fields."""
 
     def __init__(self, tokenizer: Any, call: TokenizerConfig, dataset: DatasetConfig) -> None:
-        self._tokens, self._dataset = Tokenise(_Call(tokenizer, call)), dataset
+        self._tokens, self._dataset = Tokenize(_Call(tokenizer, call)), dataset
         self._mask, self._extra_fields = (
             call.return_attention_mask,
             list(dataset.additional_fields or ()),
@@ -28,7 +28,7 @@ class Tokenize:
         return self.many([row])[0]
 
     def many(self, rows: list[Any]) -> list[dict[str, Any]]:
-        """Tokenise a batch of rows."""
+        """Tokenize a batch of rows."""
         token_rows = self._tokens.many([self._text(row) for row in rows])
         return [self._row(tokens, row) for tokens, row in zip(token_rows, rows, strict=True)]
 
@@ -116,7 +116,7 @@ def load_tokenizer(tokenizer: Any, options: Mapping[str, Any]) -> Any:
     try:
         import transformers  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError as error:
-        raise make_missing_extra_error("transformers", "hf", "tokenising") from error
+        raise make_missing_extra_error("transformers", "hf", "tokenizing") from error
     library = cast(Any, transformers)
     config = tokenizer if isinstance(tokenizer, TokenizerConfig) else TokenizerConfig(tokenizer)
     if Path(config.name_or_path).suffix == ".json":

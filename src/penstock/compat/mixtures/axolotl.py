@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
+from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenizing
 from ...mixture_files.reading import MixtureNode
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
@@ -236,11 +236,11 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         raise nothing(Path(tree.file), "axolotl")
     if streams:
         top.note("pretraining_dataset", _STREAMS)
-    texts = all(source.tokenise is not None for source in sources)
-    if tokenizer_key and any(source.tokenise is not None for source in sources):
+    texts = all(source.tokenize is not None for source in sources)
+    if tokenizer_key and any(source.tokenize is not None for source in sources):
         top.text(tokenizer_key)
     pack = _pack(top, texts, streams)
-    if pack is None and any(source.tokenise is not None for source in sources):
+    if pack is None and any(source.tokenize is not None for source in sources):
         account.report(
             tree,
             "",
@@ -374,7 +374,7 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
         item.drop("path is missing: its samples are lost")
         return []
     path, files = item.text("path") or "", item.texts("data_files")
-    tokenise = _tokenise(item, tokenizer)
+    tokenize = _tokenize(item, tokenizer)
     form, bounds = _format(item), _bounds(item)
     split = item.text("split")
     if path in _FORMATS and files:  # a file format, as in load_dataset
@@ -393,7 +393,7 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
         name = names.of(hub.short if is_hub else config or name_of_path((files or [path])[0]))
         paths = item.dataset("path", name, hub, "name", "split", [] if is_hub else files or [path])
         sources.setdefault(
-            paths, SourceEntry(name, paths, format=form, slice=bounds, tokenise=tokenise)
+            paths, SourceEntry(name, paths, format=form, slice=bounds, tokenize=tokenize)
         )
     if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
         item.report(
@@ -403,15 +403,15 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
     return [*sources.values()]
 
 
-def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
-    """Return the tokenising of completions; other types are prompts."""
+def _tokenize(item: Section, tokenizer: str | None) -> Tokenizing | None:
+    """Return the tokenizing of completions; other types are prompts."""
     kind = item.peek("type")
     plain_text = kind in ("completion", "pretrain")
     fields = [key for key in ("field", "text_column") if item.has(key)]
     if not plain_text or tokenizer is None:
         item.report("type", "there is no tokenizer" if plain_text else _PROMPTS)
         for key in fields:
-            item.report(key, "it names the text of a completion, but these rows are not tokenised")
+            item.report(key, "it names the text of a completion, but these rows are not tokenized")
         return None
     item.get("type")
     if kind == "pretrain":
@@ -419,7 +419,7 @@ def _tokenise(item: Section, tokenizer: str | None) -> Tokenising | None:
             "type",
             "long texts are split at the end of a row; in axolotl the parts overlap by 256 tokens",
         )
-    return Tokenising(
+    return Tokenizing(
         tokenizer, (item.text(fields[0]) if fields else None) or "text", special_tokens=True
     )
 

@@ -1,4 +1,4 @@
-"""DCLM: descriptions of tokenised datasets (`exp_data/datasets/tokenized/*.json`) in tars."""
+"""DCLM: descriptions of tokenized datasets (`exp_data/datasets/tokenized/*.json`) in tars."""
 
 from __future__ import annotations
 

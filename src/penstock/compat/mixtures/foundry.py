@@ -40,8 +40,8 @@ _ORDER: Reasons = {
     ),
 }  # fmt: skip
 _DATASET_REPORTED: Reasons = {
-    "rows are packed after tokenising: tokenise them in Python, and add pack": ("packing_ratio",),
-    "rows are read as stored: tokenise and change them in Python": (
+    "rows are packed after tokenizing: tokenize them in Python, and add pack": ("packing_ratio",),
+    "rows are read as stored: tokenize and change them in Python": (
         "eos_token_id", "bos_token_id", "preprocessing_fn", "safe_load", "target_prompts", "target_responses",
         "text_column_name", "max_leftover_bins_to_keep", "backend_attention_mask",
     ),
@@ -148,7 +148,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     account.note(
         dataset.node,
         dataset.key_path,
-        "rows are read as stored: decode, tokenise and pad them in Python",
+        "rows are read as stored: decode, tokenize and pad them in Python",
     )
     sources = _shares(streams)
     horizon = _duration(top, values)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...engine.mixing import Stop
-from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenising
+from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenizing
 from ...mixture_files.reading import MixtureNode, join_key
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
 from .locations import Hub, Names
@@ -146,7 +146,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         stop=cast("Stop | None", stop),
         block_size=block,
         shuffle=shuffle,
-        tokenise=None if tokenizer is None else Tokenising(tokenizer),
+        tokenize=None if tokenizer is None else Tokenizing(tokenizer),
         schedule=schedule,
         **options,
     )
@@ -211,7 +211,7 @@ def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | No
     if format_section is not None:
         kind = format_section.text("type")
         if kind not in (None, "text"):
-            format_section.report("type", f"a mixture file tokenises only plain text, not {kind}")
+            format_section.report("type", f"a mixture file tokenizes only plain text, not {kind}")
     if not urls and not hub:
         item.drop("training files are missing, so its share is lost: name train_urls or id")
         return None
@@ -223,8 +223,8 @@ def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | No
         inner.report("splits", "the selection of splits is lost: name the files with files")
     for section in (inner, item):
         section.settle(("cache_dir", "tags"), noted={EVALUATION: ("validation_urls",)})
-    tokenise = Tokenising(tokenizer, key) if tokenizer and key not in (None, "text") else None
-    return SourceEntry(name, paths, tokenise=tokenise)
+    tokenize = Tokenizing(tokenizer, key) if tokenizer and key not in (None, "text") else None
+    return SourceEntry(name, paths, tokenize=tokenize)
 
 
 def _weights(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenising
+from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenizing
 from ...mixture_files.reading import MixtureNode, ProblemLog, read_file
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .locations import Hub, Names
@@ -62,7 +62,7 @@ _REPORTED: Reasons = {
         "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
         "use_fast_tokenizer",
     ),
-    "rows that are already tokenised are read from this path, and other "
+    "rows that are already tokenized are read from this path, and other "
     "settings are ignored": ("tokenized_path",),
     _STREAMS: ("streaming", "buffer_size"),
     SHARED_RANKS: (
@@ -399,14 +399,14 @@ def _source(
         "the first samples are taken; LLaMA-Factory draws random ones, with repetitions if needed",
     )
     counts = [count for count in (item.count("num_samples"), max_samples) if count is not None]
-    tokenise = None
+    tokenize = None
     if tokenizer is not None:
         columns = item.part("columns")
         field = (columns.text("prompt") if columns else None) or "instruction"
-        tokenise = Tokenising(tokenizer, field)
+        tokenize = Tokenizing(tokenizer, field)
         columns.pass_over(*columns.table) if columns else None  # other columns are not read
-    item.settle(("ranking",) if tokenise else (), _ENTRY_REPORTED)
-    return SourceEntry(name, paths, slice=(0, min(counts)) if counts else None, tokenise=tokenise)
+    item.settle(("ranking",) if tokenize else (), _ENTRY_REPORTED)
+    return SourceEntry(name, paths, slice=(0, min(counts)) if counts else None, tokenize=tokenize)
 
 
 def _with_probabilities(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenising
+from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenizing
 from ...mixture_files.reading import MixtureNode
 from ...sources.paths import FormatName
 from .account import EVALUATION, Account, Reasons, Section, nothing
@@ -218,13 +218,13 @@ def _blended(top: Section, names: Names, options: Mapping[str, Any]) -> list[Sou
 def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
     """Return the settings that turn documents into rows."""
     tokenizer, length = top.text("tokenizer_path"), top.count("max_target_length")
-    tokenises = top.flag("tokenize_train_data", True)
+    tokenizes = top.flag("tokenize_train_data", True)
     method, packed = top.text("grain_packing_type") or "first_fit", top.flag("packing", True)
     bos, eos = top.flag("add_bos", True), top.flag("add_eos", True)
     options: dict[str, Any] = {}
-    if tokenises and tokenizer:
+    if tokenizes and tokenizer:
         if len(columns) != 1:
-            top.report("train_data_columns", "a sample has several texts: tokenise them in Python")
+            top.report("train_data_columns", "a sample has several texts: tokenize them in Python")
         else:
             hub_name = (
                 tokenizer
@@ -236,8 +236,8 @@ def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
                     "tokenizer_path",
                     "a tokenizer of their checkout: give the path of its tokenizer.json",
                 )
-            options["tokenise"] = Tokenising(tokenizer, columns[0])
-    elif tokenises:
+            options["tokenize"] = Tokenizing(tokenizer, columns[0])
+    elif tokenizes:
         top.account.note(
             top.node, top.key_path, "tokenizer_path is missing: rows are read as stored"
         )
@@ -247,7 +247,7 @@ def _rows(top: Section, columns: Sequence[str]) -> dict[str, Any]:
         ends = {
             name: True
             for name, enabled in (("bos", bos), ("eos", eos))
-            if enabled and "tokenise" in options
+            if enabled and "tokenize" in options
         }
         options["pack"] = {"length": length, "method": _METHODS[method], **ends}
     elif length:

@@ -116,7 +116,7 @@ _HARMLESS = MODEL | OPTIMIZER | TRACKING | CHECKPOINTS | frozenset(
     # generation
     "text_gen_type precompute_model_name temperature top_p top_k return_logits maximum_tokens "
     "prompt_end sample_input_file sample_output_file num_samples recompute "
-    # tokenisation and file access
+    # tokenization and file access
     "tokenizer tokenizer_type vocab_file merge_file use_shared_fs num_workers mmap_warmup "
     "index_mapping_dir pin_memory persistent_workers comment".split()
 )  # fmt: skip

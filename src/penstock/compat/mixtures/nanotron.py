@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from ...mixture_files import MixtureFile, Scheduling, SourceEntry, Tokenising
+from ...mixture_files import MixtureFile, Scheduling, SourceEntry, Tokenizing
 from ...mixture_files.reading import MixtureNode
 from ...sources.paths import TokenType
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
@@ -230,7 +230,7 @@ def _dtype(dataset: Section, model: Section | None) -> TokenType | None:
 def _texts(
     dataset: Section, names: Names, sources: dict[str, SourceEntry], tokenizer: str | None
 ) -> dict[str, float] | None:
-    """Return the weights of hub datasets, whose texts are tokenised during the run."""
+    """Return the weights of hub datasets, whose texts are tokenized during the run."""
     key, weights = "hf_dataset_or_datasets", None
     if isinstance(dataset.peek(key), dict):
         inside = dataset.part(key)
@@ -247,9 +247,9 @@ def _texts(
         if dataset_name not in sources:
             hub = Hub(dataset_name, config, split)
             name = names.of(hub.short)
-            tokenise = Tokenising(tokenizer, column) if tokenizer else None
+            tokenize = Tokenizing(tokenizer, column) if tokenizer else None
             paths = dataset.dataset(key, name, hub, "hf_dataset_config_name", "hf_dataset_splits")
-            sources[dataset_name] = SourceEntry(name, paths, tokenise=tokenise)
+            sources[dataset_name] = SourceEntry(name, paths, tokenize=tokenize)
         _add(row, sources[dataset_name].name, weights, number)
     dataset.settle(_DATASET_HARMLESS, _DATASET_REPORTED)
     return row if weights else _by_size(dataset, row)

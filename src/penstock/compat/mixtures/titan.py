@@ -20,7 +20,7 @@ from .arithmetic import Call, Unknown
 from .locations import Hub, Names, name_of_path
 from .trainers import put_together
 
-_ENCODED = "rows are as stored: tokenise and filter them in Python"
+_ENCODED = "rows are as stored: tokenize and filter them in Python"
 _HARMLESS = frozenset(
     "trust_remote_code num_proc cache_dir token download_mode verification_mode".split()
 )

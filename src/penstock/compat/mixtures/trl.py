@@ -128,7 +128,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
 
 def training(top: Section) -> dict[str, Any]:
     """Return the batches of a file for transformers' trainer, and account for its other keys."""
-    top.account.note(top.node, top.key_path, "rows are read as stored: tokenise them in Python")
+    top.account.note(top.node, top.key_path, "rows are read as stored: tokenize them in Python")
     size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
     options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
     batch = per_rank(size, top, "per_device_train_batch_size", **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, cast
@@ -68,6 +68,16 @@ def list_differences(saved: Json, now: Json, where: str = "") -> list[str]:
         for old, other in zip_longest(was[i:j], new[k:m], fillvalue=empty):
             if not where and "read" in old and old["read"] == other.get("read"):
                 where = str(old["read"] or "data")  # the only source
+            before, after = _name_step(old), _name_step(other)
+            if before[0] != after[0]:
+                at = f"{where}." if where else ""
+                lines += [f"{at}{text}" for text in _describe_change(before, after)]
+                continue
+            if before[0] in ("limit", "skip"):
+                lines += list_differences({before[0]: before[1]}, {before[0]: after[1]}, where)
+                continue
+            if before[0] == "part":
+                continue
             for name in [*old, *(name for name in other if name not in old)]:
                 place = f"{where}.{name}" if where else str(name)
                 if name not in old:
@@ -77,6 +87,54 @@ def list_differences(saved: Json, now: Json, where: str = "") -> list[str]:
                 else:
                     lines += list_differences(old[name], other[name], place)
     return lines
+
+
+_METHODS = {
+    "all but": "plan.exclude", "gap": "plan.skip", "skips": "plan.skip", "stride": "shard",
+    "replay": "repeat", "weighted": "mix", "flat": "flat_map", "random": "random_map",
+    "concat_split": "part", "first_fit": "part", "best_fit": "part", "any": "part",
+    "collate": "part", "_only": "part", "join_parts": "part",
+    "block shuffle": "shuffle", "window shuffle": "shuffle", "bucket shuffle": "shuffle",
+}  # fmt: skip
+"""Descriptions of steps whose method has another name; "part" is described by the step around it."""
+
+
+def _name_step(step: Mapping[str, Json]) -> tuple[str, Json]:
+    """Return the method that makes a step, and the argument to show; "" for no step."""
+    if step.get("order") == "slice":
+        start, count, stride = step.get("start"), step.get("count"), step.get("step")
+        return ("shard", "") if stride != 1 else ("skip", start) if start else ("limit", count)
+    for key in (
+        "pack",
+        "order",
+        "fold",
+        "mix",
+        "batch",
+        "filter",
+        "flat",
+        "map",
+        "random",
+        "read",
+    ):
+        value = step.get(key)
+        if key in step and not (isinstance(value, Mapping) and "of" in value):
+            name = value if isinstance(value, str) else key
+            if key in ("pack", "order", "fold", "mix"):
+                return _METHODS.get(name, name), ""
+            part = _METHODS.get(name) == "part"
+            return "part" if part else _METHODS.get(key, key), value
+    is_inputs = bool(step) and all(isinstance(value, Mapping) for value in step.values())
+    return ("inputs", ", ".join(step)) if is_inputs else ("", "")
+
+
+def _describe_change(before: tuple[str, Json], after: tuple[str, Json]) -> Iterator[str]:
+    """Yield a line for each of two steps that are not of one kind."""
+    for (name, value), found in ((before, "only"), (after, "not")):
+        if name in ("limit", "skip"):
+            saved, now = (value, "none") if found == "only" else ("none", value)
+            yield f"{name}: saved {saved}, now {now}"
+        elif name not in ("", "part"):
+            yield f"{name}({value}): {found} in the saved run"
 
 
 def _split_steps(description: Mapping[str, Json]) -> list[dict[str, Json]]:

@@ -16,7 +16,7 @@ from ...errors import ConfigError, DataError
 from ...types import Carry, Item, Json, Part
 from .row_lengths import EarlierLengths, LengthPlan
 
-Long: TypeAlias = Literal["split", "refuse", "truncate"]
+Long: TypeAlias = Literal["split", "error", "truncate"]
 Overflow: TypeAlias = Literal["split", "never", "crop"]
 Piece: TypeAlias = Item | Part
 Row: TypeAlias = list[Piece]

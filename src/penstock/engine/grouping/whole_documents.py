@@ -32,7 +32,7 @@ class FirstFit:
 
     A row closes when it is full, has `max_segments` documents, or is the oldest of more than
     `open_rows`. `long` handles a document over the length of a row: "split" makes full rows and a
-    rest that is packed like a document. With "refuse" it is an error; with "truncate" only its
+    rest that is packed like a document. With "error" it is an error; with "truncate" only its
     first `length` tokens are packed. Documents without tokens are skipped. A step scans the open
     rows. This is first fit in bounded space, see Csirik and Johnson, "Bounded space on-line bin
     packing: best is better than first" (2001).
@@ -296,7 +296,7 @@ def _split_full_rows(item: Item, length: int, long: Long) -> tuple[int, Piece | 
     size = count_tokens(item)
     if size <= length:
         return size, item if size else None, []
-    if long == "refuse":
+    if long == "error":
         raise make_too_long_error(size, length, item.number)
     if long == "truncate":
         return length, Part(item, 0, length), []
@@ -312,7 +312,7 @@ def _get_item_number(piece: Piece) -> int:
 
 
 def make_too_long_error(size: int, length: int, number: int) -> DataError:
-    """Return the error for a document over the length of a row, with `long="refuse"`."""
+    """Return the error for a document over the length of a row, with `long="error"`."""
     return DataError(
         f"{size} tokens, more than a row of {length}: use a longer row, filter such documents out "
         "before pack, or pack with long='split' or long='truncate'",

@@ -306,8 +306,8 @@ class Packing(RowBuilder):
         except TypeError:
             pass
         raise DataError(
-            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: tokenise it in "
-            "a map before pack (penstock.text.Tokenise), or name it in unpacked= to keep it beside "
+            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: tokenize it in "
+            "a map before pack (penstock.text.Tokenize), or name it in unpacked= to keep it beside "
             "the tokens of other features"
         )
 

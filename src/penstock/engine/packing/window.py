@@ -129,7 +129,7 @@ class WindowPlanner:
             start, stop = np.maximum(begin - begins, 0), np.minimum(end - begins, sizes)
             item = np.flatnonzero(stop > start)
             return item, start[item], (stop - start)[item]
-        if self.long == "refuse" and (long := np.flatnonzero(sizes > self.length)).size:
+        if self.long == "error" and (long := np.flatnonzero(sizes > self.length)).size:
             raise make_too_long_error(int(sizes[long[0]]), self.length, int(long[0]))
         counts = -(-sizes // self.length)
         item = np.repeat(np.arange(len(sizes)), counts)

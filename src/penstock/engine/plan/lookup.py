@@ -169,7 +169,10 @@ class PlanLookup(Shows):
     def _read_steps(self, steps: range, world_size: int | None = None) -> StepReader:
         """Return the traversal of a range of global steps, for an audit."""
         if not isinstance(steps, range) or steps.step != 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError(f"plan.audit({steps!r}): give a range of steps, one by one")
+            remedy = "give a range of steps, one by one"
+            if isinstance(steps, int):  # pyright: ignore[reportUnnecessaryIsInstance]
+                remedy = f"write plan.audit(range({steps}, {steps + 1}))"
+            raise ConfigError(f"plan.audit({steps!r}): {remedy}")
         if steps.start < 0:
             raise IndexError(f"step {steps.start}: steps count from 0; give a step from 0 on")
         op, log = self._rows_op, self._log_for("audit", world_size)

@@ -411,24 +411,28 @@ def make_other_pipeline_error(saved: Any, now: Json) -> StateError:
     shown = (
         "\n".join(f"  {line}" for line in lines[:20]) or "  (the saved description is not readable)"
     )
-    others = "continues with other mixtures and functions, but not with other seeds, shuffles or limits within a pass"
     return StateError(
         f"the state is of another pipeline:\n{shown}\n"
-        "load it into the pipeline that saved it; on_mismatch='adopt' "
-        + (_PACKING_IS_ADOPTED if _list_other_packing(saved, now) else others)
+        "load it into the pipeline that saved it, or adopt it by ps.restore(..., "
+        "on_mismatch='adopt') or load_state_dict: "
+        + (_PACKING_IS_ADOPTED if _list_other_packing(saved, now) else _MIXTURES_ARE_ADOPTED)
     )
 
 
+_MIXTURES_ARE_ADOPTED = (
+    "weights, inputs, functions, and a last limit or horizon may change at any step; a shuffle, "
+    "its seed, or a limit before it only at the end of a pass"
+)
 _PACKING_IS_ADOPTED = (
-    "takes another row length of concat_split over known lengths at any step, and any other "
-    "packing at the end of a pass, which a repeated or endless dataset never reaches"
+    "the row length of concat_split over known lengths may change at any step; any other packing "
+    "only at the end of a pass, which a repeated or endless dataset never reaches"
 )
 
 
 def _list_other_packing(saved: Any, now: Json) -> list[str]:
     """Return the differences of two pipelines by which they pack other rows."""
     lines = list_differences(saved, now)
-    return [line for line in lines if re.search(r"^(\S*\.)?pack(:|\.(?!pad:))", line)]
+    return [line for line in lines if re.search(r"^(\S*\.)?pack(:|\(|\.(?!pad:))", line)]
 
 
 def refuse_other_packing(error: StateError, states: Any, now: Json) -> None:
@@ -448,8 +452,7 @@ def refuse_other_packing(error: StateError, states: Any, now: Json) -> None:
     if lines := _list_other_packing(saved, now):
         raise StateError(
             f"adopt: the run packs other rows ({', '.join(lines)}), so tokens of this pass would "
-            "be repeated or lost: keep the packing, or start a new run; on_mismatch='adopt' "
-            + _PACKING_IS_ADOPTED
+            "be repeated or lost: keep the packing, or start a new run; " + _PACKING_IS_ADOPTED
         ) from error
 
 

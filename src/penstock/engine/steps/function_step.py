@@ -37,10 +37,10 @@ def name_of(fn: Any) -> str:
 def describe_function(fn: Any) -> str:
     """Return the name of a function, with its attribute `version` if the user sets one.
 
-    >>> def tokenise(text): return text.split()
-    >>> tokenise.version = 2
-    >>> describe_function(tokenise)
-    'tokenise version 2'
+    >>> def tokenize(text): return text.split()
+    >>> tokenize.version = 2
+    >>> describe_function(tokenize)
+    'tokenize version 2'
     """
     version = getattr(fn, "version", None)
     return f"{name_of(fn)} version {version}" if isinstance(version, int | str) else name_of(fn)

@@ -90,6 +90,12 @@ class Group(RandomStep, GroupStep):
         elif self.size is not None and not self.size.by_length:
             needs = "sizes that a function gives"
         elif not self.input.lengths_known:
+            if any(
+                "batch" in step.describe() for step in (self.input, self.input.only_input) if step
+            ):
+                return (
+                    f"{name} over batches cannot be planned ahead: {name.strip('()')} before batch"
+                )
             needs = "the lengths of the samples"
         elif self.input.is_endless and not has_independent_rows(fold):
             return f"{name} over an endless dataset cannot be planned ahead (limit(n) makes it end)"

@@ -55,7 +55,9 @@ class Shelf:
                 self._rows = self._shards.open(self.names[shard], row)
             values = list(islice(self._rows, n))
         except Exception as error:
-            error.add_note(f"penstock: in {self._leaf.name}, shard {self.names[shard]}")
+            error.add_note(
+                f"penstock: in {self._leaf.name or 'the source'}, shard {self.names[shard]}"
+            )
             raise
         self._at = shard, row + len(values)
         if not values:

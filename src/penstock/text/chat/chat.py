@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from ...arguments import check_choice, check_int
 from ...errors import ConfigError, DataError, Skip
 from ...stores import display_path
-from ..tokenise import identify_tokenizer, locate_tokenizer, open_tokenizer, read_named_tokens
+from ..tokenize import identify_tokenizer, locate_tokenizer, open_tokenizer, read_named_tokens
 from .compiled import CompiledChat
 from .conversation import Conversation, Example, Message, Segments
 from .counts import ChatStats, SampleCounter

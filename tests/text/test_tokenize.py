@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
-from penstock.text import Chat, Tokenise
+from penstock.text import Chat, Tokenize
 
 TEXTS = ["to be or not", "to be", "", "that is the question to be or not to be"]
 WORDS = {"<unk>": 0, "to": 1, "be": 2, "or": 3, "not": 4, "<s>": 5}
@@ -58,30 +58,30 @@ FORMS = ("file", "path", "folder", "tokenizers", "transformers")
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_ids(spelled: dict[str, Any], form: str) -> None:
-    tokenise = Tokenise(spelled[form])
-    found = tokenise.many(TEXTS)
+    tokenize = Tokenize(spelled[form])
+    found = tokenize.many(TEXTS)
     assert [ids.tolist() for ids in found] == IDS and {ids.dtype.name for ids in found} == {"int32"}
-    assert tokenise({"text": TEXTS[1], "id": 7}).tolist() == IDS[1]
-    marked = Tokenise(spelled[form], special_tokens=True)
+    assert tokenize({"text": TEXTS[1], "id": 7}).tolist() == IDS[1]
+    marked = Tokenize(spelled[form], special_tokens=True)
     assert [ids.tolist() for ids in marked.many(TEXTS)] == [[5, *ids] for ids in IDS]
-    ended = Tokenise(spelled[form], bos=8, eos=9)
+    ended = Tokenize(spelled[form], bos=8, eos=9)
     assert [ids.tolist() for ids in ended.many(TEXTS)] == [[8, *ids, 9] for ids in IDS]
-    assert tokenise.token("not") == 4
+    assert tokenize.token("not") == 4
     with pytest.raises(ConfigError, match="has no token 'nor'"):
-        tokenise.token("nor")
+        tokenize.token("nor")
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_it_can_be_sent_to_a_worker(spelled: dict[str, Any], form: str) -> None:
-    tokenise = Tokenise(spelled[form], eos=9, keep=("id",))
-    tokenise({"text": "to be", "id": 1})
-    sent = pickle.loads(pickle.dumps(tokenise))
-    assert sent.__qualname__ == tokenise.__qualname__
+    tokenize = Tokenize(spelled[form], eos=9, keep=("id",))
+    tokenize({"text": "to be", "id": 1})
+    sent = pickle.loads(pickle.dumps(tokenize))
+    assert sent.__qualname__ == tokenize.__qualname__
     assert sent({"text": "to be", "id": 7})["tokens"].tolist() == [1, 2, 9]
 
 
 def test_a_tokenizer_is_known_by_what_it_holds(spelled: dict[str, Any], tmp_path: Path) -> None:
-    names = {form: Tokenise(spelled[form]).__qualname__ for form in FORMS}
+    names = {form: Tokenize(spelled[form]).__qualname__ for form in FORMS}
     assert names["file"] == names["path"]
     other = json.loads(Path(spelled["file"]).read_text())
     other["model"]["vocab"]["whether"] = 6
@@ -89,13 +89,13 @@ def test_a_tokenizer_is_known_by_what_it_holds(spelled: dict[str, Any], tmp_path
     from tokenizers import Tokenizer
 
     read = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    assert Tokenise(str(tmp_path / "tokenizer.json")).__qualname__ != names["file"]
+    assert Tokenize(str(tmp_path / "tokenizer.json")).__qualname__ != names["file"]
     assert (
-        Tokenise(read).__qualname__
+        Tokenize(read).__qualname__
         != names["tokenizers"]
-        == Tokenise(spelled["tokenizers"]).__qualname__
+        == Tokenize(spelled["tokenizers"]).__qualname__
     )
-    assert len({Tokenise(len_of, **given).__qualname__ for given in SETTINGS}) == len(SETTINGS)
+    assert len({Tokenize(len_of, **given).__qualname__ for given in SETTINGS}) == len(SETTINGS)
 
 
 SETTINGS: list[dict[str, Any]] = [
@@ -115,14 +115,14 @@ def test_functions_are_asked_for_many_texts_at_once() -> None:
         return [np.arange(len(text), dtype=np.int64) for text in texts]
 
     rows = ps.from_sequence([{"text": "a" * (i % 5), "id": i} for i in range(100)])
-    ds = rows.map(Tokenise(tokenizer, keep=("id",)))
+    ds = rows.map(Tokenize(tokenizer, keep=("id",)))
     made = list(ds)
     assert [len(row["tokens"]) for row in made] == [i % 5 for i in range(100)] and [
         row["id"] for row in made
     ] == [*range(100)]
     assert sum(calls) == 100 and len(calls) < 20
     with pytest.raises(ConfigError, match="has no token"):
-        Tokenise(len_of).token("a")
+        Tokenize(len_of).token("a")
 
 
 def test_from_texts_to_batches_and_back_to_a_state() -> None:
@@ -131,29 +131,29 @@ def test_from_texts_to_batches_and_back_to_a_state() -> None:
     ds = ps.from_sequence([f"word number {i} and more " * (1 + i % 3) for i in range(60)]).shuffle(
         seed=2
     )
-    batches = ds.map(Tokenise(len_of, eos=0)).pack(16).batch(2).map(CausalLM())
+    batches = ds.map(Tokenize(len_of, eos=0)).pack(16).batch(2).map(CausalLM())
     assert_resumes(lambda: batches, steps=5)
 
 
 def test_a_tokenizer_that_pads_or_cuts_is_refused_and_a_file_of_it_does_neither(
     words: Any, tmp_path: Path
 ) -> None:
-    # The ids of a text would depend on the texts that happen to be tokenised with it.
+    # The ids of a text would depend on the texts that happen to be tokenized with it.
     from tokenizers import Tokenizer
 
     pads = Tokenizer.from_str(words.to_str())
     pads.enable_padding(pad_id=0)
     pads.enable_truncation(3)
     with pytest.raises(ConfigError, match="pads its results"):
-        Tokenise(pads)
+        Tokenize(pads)
     pads.save(str(tmp_path / "tokenizer.json"))
     cuts = Tokenizer.from_str(words.to_str())
     cuts.enable_truncation(3)
     with pytest.raises(ConfigError, match=r"cuts texts off after 3 tokens.*\.no_truncation\(\)"):
-        Tokenise(cuts)
+        Tokenize(cuts)
     cuts.no_truncation()
-    assert [ids.tolist() for ids in Tokenise(cuts).many(TEXTS)] == IDS
-    assert [ids.tolist() for ids in Tokenise(str(tmp_path / "tokenizer.json")).many(TEXTS)] == IDS
+    assert [ids.tolist() for ids in Tokenize(cuts).many(TEXTS)] == IDS
+    assert [ids.tolist() for ids in Tokenize(str(tmp_path / "tokenizer.json")).many(TEXTS)] == IDS
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_a_tokenizer_that_pads_or_cuts_is_refused_and_a_file_of_it_does_neither(
         (len_of, {"body": "x"}, "the field 'text' holds no text; the sample has body"),
         (len_of, {"text": 7}, "the field 'text' holds no text; the sample has text"),
         (len_of, 7, "the sample is 7, not a text"),
-        (len_of, np.arange(3), "the sample is an array, not a text.*'tokenise: none'"),
+        (len_of, np.arange(3), "the sample is an array, not a text.*'tokenize: none'"),
         (len_of, {"text": b"\xff"}, "'text' holds bytes that are no UTF-8"),
         (lambda texts: [], "x", "0 results for 1 texts"),
         (lambda texts: [[0.5] for _ in texts], "x", r"float64\[1\] for a text, not a list of ids"),
@@ -172,28 +172,28 @@ def test_a_tokenizer_that_pads_or_cuts_is_refused_and_a_file_of_it_does_neither(
 )
 def test_what_has_no_text_or_gives_no_ids_is_named(made: Any, sample: Any, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        Tokenise(made)(sample)
+        Tokenize(made)(sample)
 
 
 def test_fields_to_keep_must_be_there() -> None:
     with pytest.raises(DataError, match="no field 'id' to keep; the sample has text"):
-        Tokenise(len_of, keep=("id",))({"text": "x"})
+        Tokenize(len_of, keep=("id",))({"text": "x"})
     with pytest.raises(DataError, match="no field 'id' to keep; the sample has no fields"):
-        Tokenise(len_of, keep=("id",))("x")
+        Tokenize(len_of, keep=("id",))("x")
     with pytest.raises(ConfigError, match=r"keep='id'.*\('id',\)"):
-        Tokenise(len_of, keep="id")
+        Tokenize(len_of, keep="id")
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no tokenizer"):
-        Tokenise(str(tmp_path / "gone.json"))
+        Tokenize(str(tmp_path / "gone.json"))
     with pytest.raises(
-        ConfigError, match=r"Tokenise\(7\): give a tokenizer, its path or name, or a function"
+        ConfigError, match=r"Tokenize\(7\): give a tokenizer, its path or name, or a function"
     ):
-        Tokenise(7)
+        Tokenize(7)
     (tmp_path / "tokenizer.json").write_text("{")
     with pytest.raises(ConfigError, match="cannot be opened"):
-        Tokenise(str(tmp_path / "tokenizer.json"))("x")
+        Tokenize(str(tmp_path / "tokenizer.json"))("x")
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
 )
 def test_what_is_no_name_or_id_is_refused(given: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        Tokenise(lambda texts: [[0] for _ in texts], **given)
+        Tokenize(lambda texts: [[0] for _ in texts], **given)
 
 
 @pytest.mark.parametrize("form", ["tokenizers", "transformers", "function"])
@@ -221,7 +221,7 @@ def test_half_a_surrogate_pair_is_an_error_of_its_sample(
         form
     ]
     rows = [{"text": "to be" if number != 3 else "to \ud83d be"} for number in range(6)]
-    ds = ps.from_sequence(rows).map(Tokenise(tokenizer))
+    ds = ps.from_sequence(rows).map(Tokenize(tokenizer))
     with pytest.raises(DataError, match=r"letter 3 is half a surrogate pair, '\\ud83d'"):
         ds[3]
     with ps.Loader(ds, on_error="quarantine") as loader:
@@ -234,8 +234,8 @@ def test_what_a_tokenizer_raises_is_an_error_of_its_sample() -> None:
             raise TypeError("not this one")
         return [[1] for _ in texts]
 
-    with pytest.raises(DataError, match="the text cannot be tokenised: not this one"):
-        ps.from_sequence(["good", "bad"]).map(Tokenise(picky))[1]
+    with pytest.raises(DataError, match="the text cannot be tokenized: not this one"):
+        ps.from_sequence(["good", "bad"]).map(Tokenize(picky))[1]
 
 
 def test_a_text_that_cannot_be_counted_is_named_by_file_and_row(tmp_path: Path) -> None:
@@ -245,14 +245,14 @@ def test_a_text_that_cannot_be_counted_is_named_by_file_and_row(tmp_path: Path) 
         return [[*text.encode()] for text in texts]
 
     with pytest.raises(DataError, match=r"a.jsonl, row 1: .*half a surrogate pair"):
-        ps.read(tmp_path / "a.jsonl", lengths=Tokenise(encoded)).pack(4)[0]
+        ps.read(tmp_path / "a.jsonl", lengths=Tokenize(encoded)).pack(4)[0]
     with pytest.raises(DataError, match=r"a.jsonl, row 1: .*half a surrogate pair"):
-        ps.read(tmp_path / "a.jsonl").map(Tokenise(encoded))[1]
+        ps.read(tmp_path / "a.jsonl").map(Tokenize(encoded))[1]
     (tmp_path / "b.jsonl").write_text('{"text":"to"}\n{"text":3}\n')
     with pytest.raises(DataError, match=r"b.jsonl, row 1: .*holds no text"):
-        list(ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded))))
+        list(ps.Loader(ps.read(tmp_path / "b.jsonl").map(Tokenize(encoded))))
     with ps.Loader(
-        ps.read(tmp_path / "b.jsonl").map(Tokenise(encoded)), on_error="quarantine"
+        ps.read(tmp_path / "b.jsonl").map(Tokenize(encoded)), on_error="quarantine"
     ) as loader:
         list(loader)
         assert "b.jsonl, row 1: " in loader.journal[0]["error"]
@@ -271,11 +271,11 @@ def test_no_end_comes_twice_where_a_template_adds_it(template: str, expected: li
     made.post_processor = tokenizers.processors.TemplateProcessing(
         single=template, special_tokens=[("<s>", 0), ("</s>", 2)]
     )
-    both = Tokenise(made, special_tokens=True, bos=0, eos=2)
+    both = Tokenize(made, special_tokens=True, bos=0, eos=2)
     assert both("a a").tolist() == expected and both.counts(["a a", ""]) == [4, 2]
-    assert Tokenise(made, bos=0, eos=2)("a a").tolist() == expected
+    assert Tokenize(made, bos=0, eos=2)("a a").tolist() == expected
     assert (
-        Tokenise(made, special_tokens=True, bos=3)("a")[0] == 3
+        Tokenize(made, special_tokens=True, bos=3)("a")[0] == 3
     )  # another token than the template's
     assert pickle.loads(pickle.dumps(both))("a a").tolist() == expected
 
@@ -312,24 +312,24 @@ def test_the_files_of_a_folder_identify_its_tokenizer(
         (tmp_path / "vocab.json").write_text(json.dumps({"t": 0, "o": 1, "to": 2}))
         (tmp_path / "merges.txt").write_text("#version: 0.2\n")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "GPT2Tokenizer"}')
-    before = Tokenise(tmp_path)
+    before = Tokenize(tmp_path)
     copy = shutil.copytree(tmp_path, tmp_path / "copy")
     set_of_config(chat_template="{{ messages }}", model_max_length=8)(copy)
-    assert Tokenise(copy).__qualname__ == before.__qualname__
+    assert Tokenize(copy).__qualname__ == before.__qualname__
     change(tmp_path)
-    assert Tokenise(tmp_path).__qualname__ != before.__qualname__
-    assert Tokenise(tmp_path).counted != before.counted
+    assert Tokenize(tmp_path).__qualname__ != before.__qualname__
+    assert Tokenize(tmp_path).counted != before.counted
 
 
 def test_invalid_settings_of_a_folder_are_an_error(words: Any, tmp_path: Path) -> None:
     words.save(str(tmp_path / "tokenizer.json"))
     (tmp_path / "tokenizer_config.json").write_text("[1")
     with pytest.raises(ConfigError, match="tokenizer_config.json: it is no description"):
-        Tokenise(tmp_path)
+        Tokenize(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("step", "settings"), [(Tokenise, {}), (Chat, {"eos": ""})], ids=["Tokenise", "Chat"]
+    ("step", "settings"), [(Tokenize, {}), (Chat, {"eos": ""})], ids=["Tokenize", "Chat"]
 )
 def test_workers_do_not_open_another_tokenizer(
     words: Any, step: Any, settings: dict[str, Any], tmp_path: Path

@@ -47,10 +47,10 @@ _SETTINGS = frozenset(
 _PROBE_TEXT = "a"  # encoded to find the tokens that a template adds
 
 
-class Tokenise:
+class Tokenize:
     """Convert texts, or a text field of mappings, to `int32` token ids, many texts a call.
 
-    `ps.read(files, lengths=Tokenise(...))` counts the tokens of every row once, so that rows are
+    `ps.read(files, lengths=Tokenize(...))` counts the tokens of every row once, so that rows are
     packed by plan. A named tokenizer is opened at the first text, once in every worker. The
     pipeline's fingerprint contains the content of a local file or folder, not its path.
 
@@ -74,7 +74,7 @@ class Tokenise:
 
     >>> import penstock as ps
     >>> def letters(texts): return [[ord(letter) for letter in text] for text in texts]
-    >>> ps.from_sequence(["ab", "c"]).map(Tokenise(letters, eos=0))[0]
+    >>> ps.from_sequence(["ab", "c"]).map(Tokenize(letters, eos=0))[0]
     array([97, 98,  0], dtype=int32)
     """
 
@@ -94,17 +94,17 @@ class Tokenise:
         for name, value in (("keep", keep), ("allowed_special", allowed_special)):
             if isinstance(value, str) and (name, value) != ("allowed_special", "all"):
                 raise ConfigError(
-                    f"Tokenise({name}={value!r}): give a tuple of names, such as ({value!r},)"
+                    f"Tokenize({name}={value!r}): give a tuple of names, such as ({value!r},)"
                 )
         if not isinstance(field, str):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
-                f"Tokenise(field={field!r}): give the name of one field; join several fields in a map "
+                f"Tokenize(field={field!r}): give the name of one field; join several fields in a map "
                 "before"
             )
         for name, token in (("bos", bos), ("eos", eos)):
-            if token is not None and abs(check_int(token, f"Tokenise({name}={{}})")) >= 1 << 31:
+            if token is not None and abs(check_int(token, f"Tokenize({name}={{}})")) >= 1 << 31:
                 raise ConfigError(
-                    f"Tokenise({name}={token}): it does not fit into the 32 bits of ids"
+                    f"Tokenize({name}={token}): it does not fit into the 32 bits of ids"
                 )
         self._origin = locate_tokenizer(tokenizer)
         is_path = isinstance(tokenizer, str | Path)
@@ -134,7 +134,7 @@ class Tokenise:
         )
         self._identity = identify_tokenizer(self._origin)
         self.counted = f"{self._identity}, {field}{described_settings}"
-        self.__qualname__ = f"Tokenise({self.counted}{f', keep {self.keep}' if self.keep else ''})"
+        self.__qualname__ = f"Tokenize({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._loaded  # noqa: B018 - read its settings now, not in several threads at once
 
@@ -171,11 +171,11 @@ class Tokenise:
             if not isinstance(error, Exception) and not is_panic(error):
                 raise
             raise DataError(
-                f"tokenise: the text cannot be tokenised: {_failure_reason(texts, error)}"
+                f"tokenize: the text cannot be tokenized: {_failure_reason(texts, error)}"
             ) from error
         if len(encoded) != len(samples):
             raise DataError(
-                f"tokenise: the tokenizer gave {len(encoded)} results for {len(samples)} texts"
+                f"tokenize: the tokenizer gave {len(encoded)} results for {len(samples)} texts"
             )
         tokens = [self._ids(ids) for ids in encoded]
         if not self.keep:
@@ -243,23 +243,23 @@ class Tokenise:
                 return text.decode()
             except UnicodeDecodeError as error:
                 raise DataError(
-                    f"tokenise: the field {self.field!r} holds bytes that are no UTF-8: {error}"
+                    f"tokenize: the field {self.field!r} holds bytes that are no UTF-8: {error}"
                 ) from None
         if fields is None:
             found = "is an array" if isinstance(sample, np.ndarray) else f"is {sample!r:.60}"
             raise DataError(
-                f"tokenise: the sample {found}, not a text; sources of tokens need no tokenise "
-                "('tokenise: none' in a mixture file)"
+                f"tokenize: the sample {found}, not a text; sources of tokens need no tokenize "
+                "('tokenize: none' in a mixture file)"
             )
         raise DataError(
-            f"tokenise: the field {self.field!r} holds no text; the sample has {_list_fields(fields)}"
+            f"tokenize: the field {self.field!r} holds no text; the sample has {_list_fields(fields)}"
         )
 
     def _kept_fields(self, sample: Any) -> dict[str, Any]:
         fields = _as_mapping(sample) or {}
         if missing := [name for name in self.keep if name not in fields]:
             raise DataError(
-                f"tokenise: there is no field {missing[0]!r} to keep; the sample has {_list_fields(fields)}"
+                f"tokenize: there is no field {missing[0]!r} to keep; the sample has {_list_fields(fields)}"
             )
         return {name: fields[name] for name in self.keep}
 
@@ -267,14 +267,14 @@ class Tokenise:
         ids: npt.NDArray[Any] = make_exact_array(result)
         if ids.ndim != 1 or (ids.size and ids.dtype.kind not in "iu"):
             raise DataError(
-                f"tokenise: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list "
+                f"tokenize: the tokenizer gave {ids.dtype}{list(ids.shape)} for a text, not a list "
                 "of ids"
             )
         before, after = self._bos_eos
         try:
             typed = cast_array(ids, self.token_dtype).astype(np.int32, copy=False)
         except OverflowError as error:
-            raise DataError(f"tokenise: the tokenizer gave an id over 32 bits: {error}") from None
+            raise DataError(f"tokenize: the tokenizer gave an id over 32 bits: {error}") from None
         return np.concatenate([before, typed, after]) if before.size or after.size else typed
 
     def _encode(self, texts: list[str], special: bool) -> list[Any]:
@@ -335,7 +335,7 @@ class Tokenise:
         tokenizer = open_tokenizer(self._origin, self._identity)
         if not callable(tokenizer) and not hasattr(tokenizer, "encode"):
             raise ConfigError(
-                f"Tokenise({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
+                f"Tokenize({tokenizer!r}): give a tokenizer, its path or name, or a function of a "
                 "list of texts"
             )
         if getattr(tokenizer, "padding", None) is not None:
@@ -494,7 +494,7 @@ def _load_tokenizer(path: Path) -> Any:
     try:
         library: Any = importlib.import_module(package)
     except ModuleNotFoundError:
-        raise make_missing_extra_error(package, "hf", "tokenising") from None
+        raise make_missing_extra_error(package, "hf", "tokenizing") from None
     try:
         if package == "transformers":
             return library.AutoTokenizer.from_pretrained(name, trust_remote_code=False)

@@ -1,4 +1,4 @@
-"""Sources that opt out of the tokenisation of a mixture file, and texts in archives."""
+"""Sources that opt out of the tokenization of a mixture file, and texts in archives."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write(folder: Path, name: str, text: str, tokenise: str = "{tokenizer: t.json}") -> Path:
+def write(folder: Path, name: str, text: str, tokenize: str = "{tokenizer: t.json}") -> Path:
     file = folder / f"{name}.yaml"
-    file.write_text(f"tokenise: {tokenise}\n{text}\n")
+    file.write_text(f"tokenize: {tokenize}\n{text}\n")
     return file
 
 
@@ -54,8 +54,8 @@ unit: tokens
 horizon: {tokens: 400}
 sources:
   texts: {path: texts, weight: 1}
-  tar: {path: t.tar, weight: 1, tokenise: {tokenizer: t.json, field: txt, counted: true}}
-  store: {path: store/s, weight: 2, tokenise: none}
+  tar: {path: t.tar, weight: 1, tokenize: {tokenizer: t.json, field: txt, counted: true}}
+  store: {path: store/s, weight: 2, tokenize: none}
 pack: {length: 16}
 """
 
@@ -69,7 +69,7 @@ def make_store(folder: Path) -> None:
 def test_a_column_of_tokens_stands_beside_texts(folder: Path) -> None:
     columns = pa.table({"tokens": pa.array([[7] * 5, [8] * 9], pa.list_(pa.int32()))})
     pq.write_table(columns, folder / "column.parquet")
-    sources = "sources: {texts: {path: texts}, column: {path: column.parquet, lengths: tokens, tokenise: none}}"
+    sources = "sources: {texts: {path: texts}, column: {path: column.parquet, lengths: tokens, tokenize: none}}"
     file = write(
         folder, "column", f"horizon: {{steps: 20}}\n{sources}\npack: {{length: 16}}", COUNTED
     )
@@ -91,7 +91,7 @@ def test_a_store_stands_beside_texts_and_archives(folder: Path) -> None:
 @pytest.mark.parametrize("word", ["none", "null", "~"])
 def test_nested_mixtures_opt_out_as_a_whole(folder: Path, word: str) -> None:
     make_store(folder)
-    inner = f"{{tokenise: {word}, sources: {{store: {{path: store/s}}}}}}"
+    inner = f"{{tokenize: {word}, sources: {{store: {{path: store/s}}}}}}"
     file = write(
         folder, "nested", f"sources: {{texts: {{path: texts}}, inner: {{mixture: {inner}}}}}"
     )
@@ -103,9 +103,9 @@ def test_a_store_that_would_be_encoded_is_an_error_that_says_what_to_write(folde
     make_store(folder)
     file = write(folder, "wrong", "sources:\n  texts: {path: texts}\n  store: {path: store/s}")
     (problem,) = [each for each in lint(file) if each.severity == "error"]
-    assert problem.key == "sources.store.tokenise" and problem.line == 4
-    assert "tokenise: none" in problem.message
-    with pytest.raises(ps.DataError, match="the sample is an array, not a text.*tokenise: none"):
+    assert problem.key == "sources.store.tokenize" and problem.line == 4
+    assert "tokenize: none" in problem.message
+    with pytest.raises(ps.DataError, match="the sample is an array, not a text.*tokenize: none"):
         list(ps.load(file).slice(0, 40))
 
 
