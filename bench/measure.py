@@ -16,6 +16,7 @@ import numpy as np
 from .parallel import WORKS
 from .reading import READS
 from .table import CASES, Row
+from .texts import TEXTS
 from .work import Docs, Ints, Mixed, MixedDocs, scratch
 
 Found = dict[str, Any]
@@ -115,8 +116,10 @@ def stream(row: Row, scale: Scale) -> Found:
         mine = each * real / places
         found["fill"] = real / places
     found |= rates(peer, mine, floor, each)
-    if (
-        row.case in WORKS or row.case == "index_lines"
+    if row.case in WORKS or row.case in (
+        "index_lines",
+        "count_tokens",
+        "chats",
     ):  # what other processes compute is not in the time of this one
         found["ratio"] = found["ratio_wall"]
     reaches = found["per_s"] * scale.share_s >= 1000
@@ -204,8 +207,9 @@ def worst(sources: np.ndarray, weights: list[float]) -> float:
 
 def work_of(row: Row, scale: Scale) -> Any:
     """Return the workload of a row."""
-    if row.case in WORKS | READS:
-        return (WORKS | READS)[row.case]()
+    made = WORKS | READS | TEXTS
+    if row.case in made:
+        return made[row.case]()
     n = CASES[row.case].params[0]
     if row.case.startswith("mix"):
         return Mixed(n)

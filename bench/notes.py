@@ -71,6 +71,8 @@ NOTES = {
     "shuffle are not in "
     "this table.",
     "index_lines": "By wall time: we work on all cores, `wc -l` on one.",
+    "count_tokens": "By wall time; both use all cores.",
+    "chats": "By wall time. The floor makes no masks, so its encoding needs no offsets.",
     "workers": "The end is `close()`, or where there is none the iterator let go of.",
     "start": "A new process each; the import, then the pipeline and its first batch, without "
     "workers. "

@@ -178,6 +178,20 @@ CASES = {
             "floor is `wc -l`.",
         ),
         Case(
+            "count_tokens",
+            "stream",
+            "Counting tokens",
+            "The number of tokens of each of 20,000 texts in Parquet, as a plan of packed rows needs "
+            "them; the floor is the batch call of tokenizers over all of them.",
+        ),
+        Case(
+            "chats",
+            "stream",
+            "Chats",
+            "Chats of two answers as token ids and loss masks, batches of 16; the floor renders a "
+            "template with jinja2 and encodes with tokenizers, without masks.",
+        ),
+        Case(
             "resume",
             "resume",
             "Resume",

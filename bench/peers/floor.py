@@ -28,6 +28,8 @@ PEER = Peer("floor", needs=("numpy",), imports="numpy")
 @PEER.row("read_tars", "pread")
 @PEER.row("read_tars_in_order", "pread")
 @PEER.row("index_lines", "wc -l")
+@PEER.row("count_tokens", "encode_batch_fast")
+@PEER.row("chats", "jinja2 and encode_batch_fast, without masks")
 def plain(work):
     return work.floor()
 

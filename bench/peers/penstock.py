@@ -395,6 +395,33 @@ def index_lines(work):
         yield index(reading.lines(), rebuild=True, cache=cache)
 
 
+@PEER.row("count_tokens", "read(lengths=Tokenize)")
+def count_tokens(work):
+    import tempfile
+
+    import penstock as ps
+    from penstock.text import Tokenize
+
+    from .. import texts
+
+    while True:
+        with tempfile.TemporaryDirectory() as cache:
+            counter = Tokenize(str(texts.tokenizer()))
+            ds = ps.read(texts.texts(), lengths=counter, cache=cache)
+            yield ds.compiled.builder.lengths.by_leaf[0][:]
+
+
+@PEER.row("chats", "map(Chat)")
+def chats(work):
+    import penstock as ps
+    from penstock.text import Chat
+
+    from .. import texts
+
+    chat = Chat(str(texts.tokenizer()), template="chatml")
+    return ps.from_sequence(work.rows).repeat().map(chat).batch(work.batch, collate=list)
+
+
 def milliseconds(call):
     """The time that a call takes, in milliseconds."""
     began = perf_counter()
