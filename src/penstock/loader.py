@@ -43,7 +43,6 @@ from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
 from .engine.steps.compiled import Compiled
-from .engine.steps.group import makes_batches
 from .engine.steps.planned_batches import Stages, rows_by_step
 from .engine.steps.step import Step, iter_steps
 from .engine.streams.balance import Balance, Cost, make_cost
@@ -829,9 +828,8 @@ class Loader(Shows):
             return np.zeros(0, np.bool_)
         if session.sharding.remainder == "pad":
             return self._mask_padding(out.last_item_start(), rows)
-        for _ in tail_of(session.base).batches:
-            rows = rows.ungrouped()
-        return np.ones(len(rows.ungrouped() if makes_batches(session.base) else rows), np.bool_)
+        rows = self._ungroup(rows)
+        return np.ones(len(rows.ungrouped() if self._holds_batches else rows), np.bool_)
 
     def _mask_padding(self, cursor: Json, rows: ProvenanceRows) -> Flags:
         """Return a mask of the rows of an item that are no padding."""
@@ -839,9 +837,20 @@ class Loader(Shows):
         valid = session.sharding.mask_padding(
             parse_cursor_int(cursor), session.pass_start, session.rows()
         )
-        if makes_batches(session.base):  # an item is a batch, and padding fills whole ones
-            return np.repeat(valid, np.diff(rows.levels[0]))
+        if self._holds_batches:  # padding fills whole ones
+            return np.repeat(valid, np.diff(self._ungroup(rows).levels[0]))
         return valid
+
+    def _ungroup(self, rows: ProvenanceRows) -> ProvenanceRows:
+        """Return the rows that the ranks divide, of an item."""
+        for _ in tail_of(self._session.base).batches:
+            rows = rows.ungrouped()
+        return rows
+
+    @property
+    def _holds_batches(self) -> bool:
+        """True if the ranks divide batches, such as `batch(4).limit(9)` gives, or groups by length."""
+        return tail_of(self._session.base).rows.forms_batches
 
     @property
     def journal(self) -> list[dict[str, Any]]:

@@ -265,15 +265,25 @@ def test_drawn_samples_of_random_trees(ds: ps.Dataset) -> None:
             assert wanted == set(drawn)
 
 
+def join_batches(batches: list[Any]) -> dict[str, Any]:
+    width = max(batch["tokens"].shape[1] for batch in batches)
+    rows = [np.pad(row, (0, width - len(row))) for batch in batches for row in batch["tokens"]]
+    return {"tokens": np.stack(rows)}
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3])
-@pytest.mark.parametrize("by", ["bucket", "tokens"])
-def test_rows_of_batches_of_similar_length_count_once(world_size: int, by: str) -> None:
+@pytest.mark.parametrize("by", ["bucket", "tokens", "limit", "repeat", "shuffle", "limit, batch"])
+def test_rows_of_batches_below_other_steps_count_once(world_size: int, by: str) -> None:
     documents = store(30)
-    groups = (
-        documents.bucket_by_length([4, 6], 4, collate=Padded())
-        if by == "bucket"
-        else documents.batch_by_tokens(30, collate=Padded())
-    )
+    batches = documents.batch(4, collate=Padded())
+    groups = {
+        "bucket": lambda: documents.bucket_by_length([4, 6], 4, collate=Padded()),
+        "tokens": lambda: documents.batch_by_tokens(30, collate=Padded()),
+        "limit": lambda: batches.limit(9),
+        "repeat": lambda: batches.repeat(1),
+        "shuffle": lambda: batches.shuffle(seed=1).map(dict),
+        "limit, batch": lambda: batches.limit(9).batch(2, collate=join_batches),
+    }[by]()
     rows = 0
     for rank in range(world_size):
         loaders = ps.eval_loaders({"docs": groups}, rank=rank, world_size=world_size)

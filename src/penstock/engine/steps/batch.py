@@ -263,6 +263,10 @@ class Batch(GroupStep):
         )
 
     @cached_property
+    def forms_batches(self) -> bool:
+        return True
+
+    @cached_property
     def in_tail(self) -> bool:
         return True
 

@@ -110,6 +110,10 @@ class Gaps:
     def _stretches(self) -> tuple[Ints, Ints, Ints]:
         """Stretches of passes that lack equally many: the first pass, the first draw, the samples
         kept in each pass."""
+        if not self.period:
+            raise ConfigError(
+                f"{self.name!r} has no samples, so none can be left out; exclude those of other sources"
+            )
         edges = sorted({0, *(since // self.period + i for since in self.since for i in (0, 1))})
         kept = [self.period - len(self.gaps_in(edge)) for edge in edges]
         if kept[-1] == 0:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from ...types import Transform
@@ -43,3 +44,7 @@ class FlatMap(FunctionStep):
     KEY = "flat"
     METHOD = "flat_map"
     CALL = FlatMapCall
+
+    @cached_property
+    def forms_batches(self) -> bool:
+        return False

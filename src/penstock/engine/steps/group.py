@@ -32,7 +32,7 @@ from .pack_windows import WindowPackOp
 from .packed import PackedOp
 from .paths import Migration
 from .planned_lengths import is_limit
-from .step import Builder, GroupStep, RandomStep, Step, Written, iter_steps
+from .step import Builder, GroupStep, RandomStep, Step, Written
 
 _METHODS = {"concat_split": "pack", "first_fit": "pack", "best_fit": "pack", "rebatch": "batch"}
 
@@ -51,6 +51,10 @@ class Group(RandomStep, GroupStep):
         Folds of users are of the kind "fold" unless they have a `KEY`.
         """
         return getattr(self.fold, "KEY", "fold")
+
+    @cached_property
+    def forms_batches(self) -> bool:
+        return isinstance(get_inner_fold(self.fold), BatchByTokens | BucketByLength)
 
     # ------------------------------------------------------------ description
 
@@ -199,15 +203,6 @@ def find_pack(step: Step) -> Group | None:
             return None
         step = step.only_input
     return step
-
-
-def makes_batches(step: Step) -> bool:
-    """Return whether the items of a run are batches of samples of similar size, not rows."""
-    return any(
-        isinstance(each, Group)
-        and isinstance(get_inner_fold(each.fold), BatchByTokens | BucketByLength)
-        for each, _ in iter_steps(step)
-    )
 
 
 def with_earlier_lengths(step: Step, earlier: EarlierLengths) -> Step:

@@ -151,6 +151,11 @@ class Step(ABC):
         return any(child.forms_groups for child in self.children)
 
     @cached_property
+    def forms_batches(self) -> bool:
+        """True if items are batches of rows; packed rows are none."""
+        return any(child.forms_batches for child in self.children)
+
+    @cached_property
     def in_tail(self) -> bool:
         """True if batches are the last step that forms groups.
 

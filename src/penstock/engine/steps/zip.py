@@ -25,6 +25,10 @@ class Partners(Batch):
         return self.input.forms_groups
 
     @cached_property
+    def forms_batches(self) -> bool:
+        return self.input.forms_batches
+
+    @cached_property
     def in_tail(self) -> bool:
         return False
 
