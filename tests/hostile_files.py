@@ -289,6 +289,46 @@ def fixed_list_of_very_many_nulls(at: Path) -> None:
     read_first(arrow(at, column))
 
 
+def runs(item: Any, count: int) -> Any:
+    ends = pyarrow().array([count], "int32")
+    return pyarrow().RunEndEncodedArray.from_arrays(ends, pyarrow().array([item]))
+
+
+def run_of_very_many_texts(at: Path) -> None:
+    read_first(arrow(at, runs("x", 100_000_000)))
+
+
+def run_of_one_long_text(at: Path) -> None:
+    read_first(arrow(at, runs("x" * 1_000_000, 3_000)))
+
+
+def run_of_one_long_list(at: Path) -> None:
+    read_first(arrow(at, runs(list(range(100_000)), 3_000)))
+
+
+def views_of_one_text(at: Path) -> None:
+    kind = pyarrow().string_view()
+    _, view, text = pyarrow().array(["x" * 1_000_000], kind).buffers()
+    buffers = [None, pyarrow().py_buffer(view.to_pybytes()[:16] * 3_000), text]
+    read_first(arrow(at, pyarrow().Array.from_buffers(kind, 3_000, buffers)))
+
+
+def views_of_one_list(at: Path) -> None:
+    starts, sizes = (pyarrow().array([number] * 3_000, "int32") for number in (0, 500_000))
+    items = pyarrow().array(np.zeros(500_000, np.int8))
+    read_first(arrow(at, pyarrow().ListViewArray.from_arrays(starts, sizes, items)))
+
+
+def missing_column_of_very_many_rows(at: Path) -> None:
+    column = pyarrow().array(np.zeros(2, np.int64))
+    table = pyarrow().table({"a": pyarrow().nulls(2), "b": column})
+    arrow(at, pyarrow().nulls(2_000_000_000))
+    with importlib.import_module("pyarrow.ipc").new_file(at / "b.arrow", table.schema) as writer:
+        writer.write_table(table)
+    source = open_files(f"{at}/*.arrow")
+    source.read(np.array([len(source) - 1]))
+
+
 def braces_that_explode(at: Path) -> None:
     whole(f"{at}/" + "{a,b}" * 30)
 
