@@ -34,6 +34,7 @@ from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
 from penstock.sources import derived_files, index_files, open_files
+from penstock.sources.partition import read_values
 from penstock.stores import storage
 from penstock.text import Tokenise
 
@@ -327,6 +328,29 @@ def missing_column_of_very_many_rows(at: Path) -> None:
         writer.write_table(table)
     source = open_files(f"{at}/*.arrow")
     source.read(np.array([len(source) - 1]))
+
+
+def rows_chosen_among_very_many_nulls(at: Path) -> None:
+    open_files(arrow(at, pyarrow().nulls(2_000_000_000)), where={"a": {"not": 3}})
+
+
+def parts_of_very_many_nulls(at: Path) -> None:
+    read_values(open_files(arrow(at, pyarrow().nulls(2_000_000_000))), ["a"])
+
+
+def lengths_of_very_many_empty_lists(at: Path) -> None:
+    items = pyarrow().array([], "int32")
+    lists = pyarrow().FixedSizeListArray.from_buffers(
+        pyarrow().list_(pyarrow().int32(), 0), 2_000_000_000, [None], children=[items]
+    )
+    open_files(arrow(at, lists), lengths="a").lengths()
+
+
+def choice_and_parts_of_one_repeated_text(at: Path) -> None:
+    path = parquet(at, repeated("x" * 1_000_000, 3_000))
+    assert len(open_files(path, where={"a": {"not": "y"}})) == 3_000
+    values = read_values(open_files(path), ["a"])
+    assert values is not None and values.count_rows() == [3_000]
 
 
 def braces_that_explode(at: Path) -> None:
@@ -779,7 +803,12 @@ def server_of_a_size_of_thousands_of_digits(at: Path) -> None:
     read_from(Endless, at, "jsonl")
 
 
-HARMLESS = {traversal, planted_link_in_the_cache, bomb_in_a_bomb}
+HARMLESS = {
+    traversal,
+    planted_link_in_the_cache,
+    bomb_in_a_bomb,
+    choice_and_parts_of_one_repeated_text,
+}
 """Those that are read as what they are; every other one must be refused."""
 
 ITEMS: dict[str, Callable[[Path], None]] = {
