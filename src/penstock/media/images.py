@@ -15,6 +15,7 @@ import io
 import json
 import logging
 import math
+import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ from ..errors import ConfigError, DataError, make_missing_extra_error
 from ..stores.json_memory import decode_text, require_small_json
 from .claims import require_end_of_gif
 
+_STREAM = re.compile(r" <_io\.[^>]*>")  # as Pillow names the bytes of an image
 _PILLOW_MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
 IMAGE_KINDS: Mapping[str, tuple[str, str]] = {
     **{
@@ -129,7 +131,8 @@ def decode_image(
     except ImportError:
         raise
     except Exception as error:  # decoders raise any type
-        raise DataError(f"the image cannot be decoded: {error}", where=key) from error
+        reason = _STREAM.sub("", str(error))
+        raise DataError(f"the image cannot be decoded: {reason}", where=key) from error
     return to_container(pixels, container)
 
 
