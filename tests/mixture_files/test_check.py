@@ -55,6 +55,11 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         [1],
         "seed: expected a whole number, not 'seven'",
     ),
+    "seed beyond 64 bits": (
+        "seed: 99999999999999999999999\nsources: {a: {path: code}}",
+        [1],
+        "seed: expected a whole number from -2^64 to 2^64, not 99999999999999999999999",
+    ),
     "fraction": (
         "block_size: 2.5\nsources: {a: {path: code}}",
         [1],

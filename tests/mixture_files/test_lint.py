@@ -447,6 +447,10 @@ WHOLE = {
         "sources:\n  a: {path: texts.jsonl}\nhorizon: {tokens: 100}",
         (3, "horizon", "counts tokens, and the samples of 'the mixture' hold none"),
     ),
+    "texts that are packed": (
+        "sources:\n  a: {path: texts.jsonl}\npack: {length: 16}\nhorizon: {steps: 3}",
+        (3, "pack", "the samples of 'the mixture' hold none: add 'tokeni"),
+    ),
     "texts and a schedule of tokens": (
         "sources:\n  a: {path: texts.jsonl}\nschedule: {unit: tokens, points: {0: {a: 1}, 9: {a: 2}}}",
         (3, "schedule", "counts tokens, and the samples of 'a' hold none"),

@@ -1,8 +1,8 @@
-"""Jinja's immutable sandbox with bounds: templates come from files that nobody has to trust.
+"""Jinja's immutable sandbox with bounds, for templates from files of other people.
 
-Jinja bounds neither loops nor texts. Here each item of a loop, each call and each filter is a step,
-and each text or list that a template makes is measured, before it is made where it can be far
-larger than its parts. Expressions that only join texts for the output run as in Jinja.
+Jinja bounds neither loops nor texts. Here each item of a loop, each call and each filter is a step.
+Each text or list that a template makes is measured, and before it is made if it can be far larger
+than its parts. Expressions that only join texts for the output run as in Jinja.
 """
 
 from __future__ import annotations
