@@ -30,8 +30,8 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         "sources.a.where.stars: 'stars' has an empty range; give min",
     ),
     "option of another method": (
-        "sources: {a: {path: code}}\npack:\n  length: 8\n  overflow: split",
-        [4],
+        "sources: {a: {path: code}}\ntokenise: {tokenizer: org/name}\npack:\n  length: 8\n  overflow: split",
+        [5],
         "pack.overflow: overflow is for best_fit, not for concat_split",
     ),
     "no section": ("sources: {}", [1], "expected names with values, not an empty section"),

@@ -15,7 +15,6 @@ import io
 import json
 import logging
 import math
-import re
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -28,9 +27,8 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from ..stores.json_memory import decode_text, require_small_json
-from .claims import require_end_of_gif
+from .claims import require_end_of_gif, spell_reason
 
-_STREAM = re.compile(r" <_io\.[^>]*>")  # as Pillow names the bytes of an image
 _PILLOW_MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
 IMAGE_KINDS: Mapping[str, tuple[str, str]] = {
     **{
@@ -131,7 +129,7 @@ def decode_image(
     except ImportError:
         raise
     except Exception as error:  # decoders raise any type
-        reason = _STREAM.sub("", str(error))
+        reason = spell_reason(error)
         raise DataError(f"the image cannot be decoded: {reason}", where=key) from error
     return to_container(pixels, container)
 
