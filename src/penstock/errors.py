@@ -90,6 +90,10 @@ class DataError(PenstockError, ValueError):
             self.args = (f"{self.where}: {self}",)
 
 
+class ChangedFileError(DataError):
+    """A file that was changed while it was in use."""
+
+
 class StorageError(PenstockError, OSError):
     """Storage failure: worth a retry, never a reason to drop a sample."""
 

@@ -25,6 +25,7 @@ from .arguments import (
 from .dataset import Dataset
 from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
+from .engine.base.rows import ProvenanceRows
 from .engine.base.seams import world
 from .engine.base.shown import Shown, Shows, attempt, counted
 from .engine.plan.plan import Keys
@@ -42,6 +43,7 @@ from .engine.runtime.states import OnMismatch
 from .engine.runtime.verdict import Verdict
 from .engine.steps.batch import rows_of_rank, shared_by_ranks, shares_batches, step_of_rank, tail_of
 from .engine.steps.compiled import Compiled
+from .engine.steps.group import makes_batches
 from .engine.steps.planned_batches import Stages, rows_by_step
 from .engine.steps.step import Step, iter_steps
 from .engine.streams.balance import Balance, Cost, make_cost
@@ -342,9 +344,7 @@ class Loader(Shows):
                 "remainder='pad' marks the padding rows of a batch in 'valid', and the batch has a "
                 "key 'valid' already; rename that key with .rename(...)"
             )
-        valid: Any = session.sharding.mask_padding(
-            parse_cursor_int(out.cursor_before(offset)), session.pass_start, session.rows()
-        )
+        valid: Any = self._mask_padding(out.cursor_before(offset), out.rows_of(offset))
         if self._form is not None:
             (valid,) = self._form.values([valid])
         return {**cast("Mapping[str, Any]", batch), "valid": valid}
@@ -828,12 +828,20 @@ class Loader(Shows):
         if not len(rows := out.last_rows()):
             return np.zeros(0, np.bool_)
         if session.sharding.remainder == "pad":
-            return session.sharding.mask_padding(
-                parse_cursor_int(out.last_item_start()), session.pass_start, session.rows()
-            )
+            return self._mask_padding(out.last_item_start(), rows)
         for _ in tail_of(session.base).batches:
             rows = rows.ungrouped()
-        return np.ones(len(rows), np.bool_)
+        return np.ones(len(rows.ungrouped() if makes_batches(session.base) else rows), np.bool_)
+
+    def _mask_padding(self, cursor: Json, rows: ProvenanceRows) -> Flags:
+        """Return a mask of the rows of an item that are no padding."""
+        session = self._session
+        valid = session.sharding.mask_padding(
+            parse_cursor_int(cursor), session.pass_start, session.rows()
+        )
+        if makes_batches(session.base):  # an item is a batch, and padding fills whole ones
+            return np.repeat(valid, np.diff(rows.levels[0]))
+        return valid
 
     @property
     def journal(self) -> list[dict[str, Any]]:

@@ -263,3 +263,32 @@ def test_drawn_samples_of_random_trees(ds: ps.Dataset) -> None:
         assert wanted <= set(drawn)
         if root.alike and root.size is not None and root.size <= count:
             assert wanted == set(drawn)
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+@pytest.mark.parametrize("by", ["bucket", "tokens"])
+def test_rows_of_batches_of_similar_length_count_once(world_size: int, by: str) -> None:
+    documents = store(30)
+    groups = (
+        documents.bucket_by_length([4, 6], 4, collate=Padded())
+        if by == "bucket"
+        else documents.batch_by_tokens(30, collate=Padded())
+    )
+    rows = 0
+    for rank in range(world_size):
+        loaders = ps.eval_loaders({"docs": groups}, rank=rank, world_size=world_size)
+        for batch in loaders["docs"]:
+            assert batch["valid"].shape == batch["tokens"].shape[:1]
+            assert batch["valid"].tolist() == loaders["docs"].loader.valid.tolist()
+            rows += int(batch["valid"].sum())
+    assert rows == 30
+    with ps.Loader(groups) as loader:
+        assert [loader.valid.tolist() for _ in loader] == [
+            [True] * len(batch["tokens"]) for batch in groups
+        ]
+
+
+def test_a_limit_of_rows_counts_no_batches_of_similar_length() -> None:
+    groups = store(30).bucket_by_length([4, 6], 4, collate=Padded())
+    with pytest.raises(ps.ConfigError, match=r"limit the samples before: ds.limit\(8\)"):
+        ps.eval_loaders({"docs": groups}, rows=8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,30 @@ def test_ranks_that_pack_samples_of_unknown_lengths_end_at_one_step(
         assert sorted(map(tuple, step.tolist())) == sorted(
             map(tuple, np.concatenate(parts).tolist())
         )
+
+
+@pytest.mark.parametrize(
+    "method", ["concat_split", "best_fit", "best_fit, overflow: never", "first_fit"]
+)
+@pytest.mark.parametrize("tokens", [1, 3_000, 20_000, 60_000, 80_000])
+def test_packed_rows_end_where_documents_with_these_loss_tokens_are_complete(
+    data: Path, write: Any, method: str, tokens: int
+) -> None:
+    lengths = np.random.default_rng(0).integers(20, 200, 2_000)
+    documents = [
+        {"ids": np.full(n, i + 1), "loss_mask": np.arange(n) >= n // 2}
+        for i, n in enumerate(lengths)
+    ]
+    ps.from_sequence(documents).write(data / "chats.parquet")
+    text = "sources: {a: {path: chats.parquet, lengths: ids}}\nmax_epochs: 2\nbatch: {size: 4}\n"
+    text += f"pack: {{length: 256, method: {method}}}\n"
+    batches = [batch["ids"] for batch in said(write(f"{text}horizon: {{loss_tokens: {tokens}}}"))]
+    left, completed = dict(enumerate(lengths.tolist(), 1)), list[int]()
+    for batch in batches:
+        completed.append(completed[-1] if completed else 0)
+        for document, count in Counter(batch[batch > 0].tolist()).items():
+            left[document] -= count
+            if not left[document]:
+                completed[-1] += int(lengths[document - 1] - lengths[document - 1] // 2)
+    assert completed[-1] >= tokens
+    assert len(completed) == 1 or completed[-2] < tokens

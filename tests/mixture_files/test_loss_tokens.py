@@ -131,7 +131,7 @@ def test_what_is_not_known_is_named(data: Path, masks: Any, write: Any) -> None:
         ps.load(write(f"unit: loss_tokens\n{sources}"))
     with pytest.raises(ps.ConfigError, match="horizon: loss_tokens: the lengths of"):
         ps.load(write(f"{sources}horizon: {{loss_tokens: 9k}}"))
-    with pytest.raises(ps.ConfigError, match="horizon: loss_tokens of packed rows are known if"):
+    with pytest.raises(ps.ConfigError, match="horizon: loss_tokens needs rows that the plan knows"):
         ps.load(
             write(
                 f"{sources}pack: {{length: 64, features: [tokens]}}\nhorizon: {{loss_tokens: 9k}}"

@@ -474,6 +474,25 @@ def test_data_that_is_written_again_during_a_run_is_the_old_or_refused(
     assert found == [*OLD] or (change is written_over and said)
 
 
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_first_state_after_a_file_got_another_time_fits_the_files(
+    name: str, tmp_path: Path
+) -> None:
+    tool, folder = TOOLS[name], tmp_path / "data"
+    pattern = made(tool, folder)
+
+    def make_loader() -> ps.Loader:
+        read = ps.read(folder / pattern, name="a", **tool.options)
+        return ps.Loader(read.batch(2, collate=list))
+
+    loader = make_loader()
+    next(iter(loader))
+    for path in sorted(folder.rglob("*")):
+        os.utime(path, (TIME, TIME))
+    state = loader.state_dict()
+    make_loader().load_state_dict(json.loads(json.dumps(state)))
+
+
 def in_one_step(target: Path, body: bytes) -> None:
     target.with_name("new").write_bytes(body)
     os.replace(target.with_name("new"), target)

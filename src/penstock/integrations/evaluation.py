@@ -16,6 +16,7 @@ from ..engine.base.row_files import as_row_files, describe_row_location
 from ..engine.runtime.executors import ExecutorName
 from ..engine.steps.batch import change_rows
 from ..engine.steps.compiled import Compiled
+from ..engine.steps.group import makes_batches
 from ..engine.steps.op import Op
 from ..engine.streams.function_call import Leaf
 from ..errors import ConfigError
@@ -119,6 +120,11 @@ def _limit(name: str, dataset: Any, rows: int | None) -> Dataset:
     )
     if dataset.compiled.size == 0:
         raise ConfigError(f"{where} is empty; hold out a larger share")
+    if rows is not None and makes_batches(dataset.flow):
+        raise ConfigError(
+            f"{where}: rows={rows} counts rows, and a batch by length or tokens holds several; limit the "
+            f"samples before: ds.limit({rows}).bucket_by_length(...)"
+        )
     if rows is not None:
         flow = change_rows(dataset.flow, lambda step: Dataset(step).limit(rows).flow)
         dataset = dataset._with(flow)  # pyright: ignore[reportPrivateUsage]

@@ -97,17 +97,41 @@ def _find_tokens(mixture: Dataset, lengths: Lengths, tokens: int) -> int:
 def _count_loss_rows(rows: Dataset, tokens: int) -> int:
     """Return the number of rows up to the one that completes so many tokens that carry loss.
 
-    They are counted in whole documents; a document counts in the row in which it ends.
+    They are counted in whole documents; a document counts in the last row that holds a part of it.
     """
-    pack = None if rows.flow.reason_not_indexed is not None else top_pack(rows.compiled.op)
+    reason = rows.flow.reason_not_indexed
+    pack = None if reason is not None else top_pack(rows.compiled.op)
     below = find_pack(rows.flow)
     if pack is None or below is None:
         raise ConfigError(
-            "horizon: loss_tokens of packed rows are known if the lengths of the documents are, and "
-            "one pack is above all mixtures; count steps or tokens instead"
+            "horizon: loss_tokens needs rows that the plan knows, of one pack above all mixtures, and "
+            f"{'its rows are not known ahead' if reason else 'the sources are packed below it'}; use "
+            "known lengths (lengths:, or stored tokens) and concat_split or best_fit with overflow: "
+            "split, or let the sources end (max_epochs), or count steps or tokens instead"
         )
     documents = count_loss_samples(Dataset(below.input), tokens)
-    return _find_first(lambda row: pack.drawn(row) >= documents, rows.plan.size)
+    lengths = rows.compiled.builder.loss_lengths
+    tokens_before = Metered(pack.input, lengths).tokens
+    size = rows.plan.size
+    row = _find_first(lambda row: pack.drawn(row) >= documents, size) - 1
+    while size is None or row < size:  # packed together: the document may end in a later row
+        first, drawn, layout = pack.rows_together(row)
+        is_whole = np.zeros(len(drawn), np.bool_)
+        ends = layout.stop == pack.lengths.of(drawn)[layout.item]
+        is_whole[layout.item[ends | (pack.crops or pack.truncates)]] = True
+        last_row = np.zeros(len(drawn), np.int64)
+        row_of_piece = np.repeat(np.arange(len(layout)), np.diff(layout.bounds))
+        np.maximum.at(last_row, layout.item, row_of_piece)
+        by_row = np.zeros(len(layout), np.int64)
+        np.add.at(by_row, last_row[is_whole], lengths.of(drawn)[is_whole])
+        begun = pack.drawn(first)
+        if len(layout.item) and layout.start[layout.item == layout.item.min()].min() > 0:
+            begun -= 1  # the first document began in an earlier row
+        reached = int(np.searchsorted(tokens_before(begun) + np.cumsum(by_row), tokens))
+        if reached < len(layout):
+            return first + reached + 1
+        row = first + len(layout)
+    return row
 
 
 def _find_first(reaches: Callable[[int], bool], size: int | None) -> int:

@@ -83,8 +83,8 @@ def compare_sources(
             refused.append(f"{name!r}: other {' and '.join(other)}")
         elif unknown:
             notes.append(
-                f"{name!r}: its rows were not compared, because they cannot be read or change "
-                "with every read"
+                f"{name!r}: its rows were not compared, because they cannot be read, change "
+                "with every read, or changed while they were in use"
             )
         elif then.get("files") != mine.get("files"):
             notes.append(
@@ -166,6 +166,7 @@ def different(then: SourceFacts, now: SourceFacts) -> tuple[list[str], bool]:
     if "rows" in then and "rows" in now:
         equal = compare_row_digests(then["rows"], now["rows"])
         parts = [part for part in parts if part != "rows" or equal is False]
+    parts = [part for part in parts if UNKNOWN_DIGEST not in (then.get(part), now.get(part))]
     told = [part for part in parts if part not in _HINTS]
     return told if told or equal else parts, equal is None
 

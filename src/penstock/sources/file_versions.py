@@ -7,7 +7,7 @@ import logging
 from collections.abc import Generator
 from pathlib import Path
 
-from ..errors import DataError, StorageError, convert_storage_errors
+from ..errors import ChangedFileError, DataError, StorageError, convert_storage_errors
 from ..stores import is_remote, storage
 from ..stores.storage import Stat
 
@@ -53,7 +53,7 @@ def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
         name: Name of the file in the error.
 
     Raises:
-        DataError: The local file changed.
+        ChangedFileError: The local file changed.
         StorageError: The remote object changed.
     """
     if (current := stat_file(path)) == expected:
@@ -66,7 +66,7 @@ def require_unchanged(path: Path, expected: Stat, *, name: str) -> None:
     if current[:2] != expected[:2] or (
         current.inode != expected.inode and current.ctime != expected.ctime
     ):
-        raise DataError(
+        raise ChangedFileError(
             f"the file changed while it was in use (it had {_describe_version(expected)}, now "
             f"{_describe_version(current)}): open it again, and keep data still during a run",
             where=name,

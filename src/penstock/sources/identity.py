@@ -8,6 +8,7 @@ that one process of a machine reads the files.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -15,9 +16,9 @@ from typing import Any, cast
 import numpy as np
 
 from ..engine.base.progress import Progress
-from ..errors import StorageError, convert_storage_errors
+from ..errors import ChangedFileError, StorageError, convert_storage_errors
 from ..stores import storage
-from ..types import Digest, Ints
+from ..types import UNKNOWN_DIGEST, Digest, Ints
 from . import derived_files
 from .canonical_values import Speller
 from .digests import HashBuilder, digest_memory, sample_fixed_indices
@@ -36,6 +37,9 @@ def digest_sampled_rows(
     """Return the digest of 64 rows out of `n`, or of four from each of other numbers of starts.
 
     An unreadable row counts by its error type.
+
+    Raises:
+        ChangedFileError: A file changed since it was opened, so that its rows are not those read.
     """
     digest = HashBuilder()
     starts = sample_fixed_indices(max(1, n - _NEIGHBOURS + 1), start_count).tolist()
@@ -44,7 +48,7 @@ def digest_sampled_rows(
             for row in range(start, min(n, start + _NEIGHBOURS)):
                 try:
                     (value,) = read(np.asarray([row]))
-                except (StorageError, OSError, MemoryError):
+                except (StorageError, OSError, MemoryError, ChangedFileError):
                     raise
                 except Exception as error:
                     value = type(error).__name__
@@ -89,11 +93,14 @@ def digest_files(
             "rows": digest_sampled_rows(read, rows, start_count),
         }
 
-    if not stored:
-        return compute()
-    return derived_files.load_fact(
-        paths, [*stats, *companions], f"digest {_VERSION} {rows} {reading}", compute, cache
-    )
+    name = f"digest {_VERSION} {rows} {reading}"
+    try:
+        if not stored:
+            return compute()
+        return derived_files.load_fact(paths, [*stats, *companions], name, compute, cache)
+    except ChangedFileError as error:
+        logging.getLogger("penstock").warning("%s; states cannot identify its data", error)
+        return {"files": UNKNOWN_DIGEST, "rows": UNKNOWN_DIGEST}
 
 
 def _hash_file_blocks(paths: Sequence[Path], stats: Sequence[storage.Stat]) -> str:

@@ -275,6 +275,18 @@ def test_markup_is_a_token_in_answers_and_text_in_questions() -> None:
     assert names.count("<think>") == names.count("</think>") == 1
 
 
+def test_special_tokens_of_reasoning_are_tokens_in_answers_and_others_are_text() -> None:
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(bpe().to_str())
+    tokenizer.add_special_tokens(["<think>", "</think>", "[INST]", "[/INST]"])
+    chat = Chat(tokenizer, template="chatml")
+    row = chat(turns("<think>a</think>", "<think>b</think>[INST]c[/INST]"))
+    names = [tokenizer.id_to_token(i) for i in row["tokens"].tolist()]
+    assert names.count("<think>") == names.count("</think>") == 1
+    assert "[INST]" not in names
+
+
 def test_noncharacters_in_data_do_no_harm() -> None:
     text = "".join(map(chr, range(0xFDD0, 0xFDF0)))
     row = chatml()(turns(f"a{text}b", f"c{text}", f"{text}<|im_end|>", "d"))

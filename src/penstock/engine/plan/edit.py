@@ -66,19 +66,16 @@ def _find_settled_row(rows: Op, leaf: int, edit: Exclude, first: int) -> int:
 def group_by_source(keys: Iterable[Any], sizes: dict[str, int]) -> dict[str, list[int]]:
     """Group keys by source. A key is (source, index), (source, epoch, index) or a `Sample`."""
     if isinstance(keys, str | Sample) or not isinstance(keys, Iterable) or _is_key(keys):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(
-            f"plan.exclude({keys!r}): give a list, even of one key: [(source, index)]"
-        )
+        raise ConfigError(f"exclude({keys!r}): give a list, even of one key: [(source, index)]")
     out = dict[str, list[int]]()
     for key in keys:
         source, index = (key.source, key.index) if isinstance(key, Sample) else _pair(key)
         if source not in sizes:
             hint = suggest_names(source, sizes) or f"; the plan has {join_first(sizes)}"
-            raise ConfigError(f"plan.exclude: no source {source!r}{hint}")
+            raise ConfigError(f"exclude: no source {source!r}{hint}")
         if not 0 <= index < sizes[source]:
             raise IndexError(
-                f"plan.exclude: {source!r} has no sample {index}; give an index below "
-                f"{sizes[source]}"
+                f"exclude: {source!r} has no sample {index}; give an index below {sizes[source]}"
             )
         out.setdefault(source, []).append(int(index))
     return out
@@ -92,8 +89,8 @@ def _pair(key: Any) -> tuple[str, int]:
     """Return source and index of a key with two or three parts."""
     if not isinstance(key, tuple | list) or len(cast("tuple[Any, ...]", key)) not in (2, 3):
         raise ConfigError(
-            f"plan.exclude: {key!r} is not a key; give (source, index), or a result of "
+            f"exclude: {key!r} is not a key; give (source, index), or a result of "
             "Loader.keys() or plan.at()"
         )
     source, *_, index = cast("tuple[Any, ...]", key)
-    return source, check_int(index, "plan.exclude: {}")
+    return source, check_int(index, "exclude: {}")

@@ -20,7 +20,7 @@ ENDLESS_HORIZON = MAX_POSITION >> 8
 A source with any weight is drawn again long before.
 """
 _SOME = 1 << 10  # positions that tell how much one holds
-_NEAR_END = 1 << 13  # samples before the end that are looked at for the last one of each source
+_NEAR_END = 1 << 13  # samples around the end that are looked at for the last or first repeat
 _TRIES = 4  # guesses before the middle is taken
 
 _LOOKED_AT = (
@@ -80,6 +80,11 @@ def find_exhaustions(
         if which and size is not None:
             late = _find_near_end(op, size, found == UNKNOWN, int(begun.sum()))
             found = np.maximum(found, late)
+        if which == 0 and size:  # rows before the end may hold a later sample than those begun
+            near = (numbers >= begun) & (numbers < begun + _NEAR_END)
+            for leaf in np.flatnonzero(near).tolist():
+                first = op.find_first(len(numbers), leaf, int(numbers[leaf]), size - 1)
+                found[leaf] = bound if first is None else first
         for leaf in np.flatnonzero(found == UNKNOWN).tolist():
             number = int(numbers[leaf])
             at = known.find(which, leaf, number, stop)

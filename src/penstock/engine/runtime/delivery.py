@@ -236,7 +236,11 @@ class Delivery:
 
     def last_rows(self) -> ProvenanceRows:
         """Return the samples of the last item."""
-        return self._chunk.rows.slice(self.used - 1, self.used) if self.used else make_empty_rows(0)
+        return self.rows_of(self.used - 1) if self.used else make_empty_rows(0)
+
+    def rows_of(self, item: int) -> ProvenanceRows:
+        """Return the samples of a buffered item."""
+        return self._chunk.rows.slice(item, item + 1)
 
     def last_item_start(self) -> Json:
         """Return the cursor before the last item."""

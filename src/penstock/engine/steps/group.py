@@ -11,7 +11,16 @@ from ...errors import ConfigError, DataError, PositionError, StateError
 from ...types import Fold, Json, Path, Sizer
 from ..base.cursors import parse_cursor_list
 from ..base.shown import format_description
-from ..packing import SOURCE, Apart, ConcatSplit, EarlierLengths, Packing, has_independent_rows
+from ..grouping import BatchByTokens, BucketByLength
+from ..packing import (
+    SOURCE,
+    Apart,
+    ConcatSplit,
+    EarlierLengths,
+    Packing,
+    get_inner_fold,
+    has_independent_rows,
+)
 from .batch import format_packing
 from .exclude import find_replanned_passes
 from .function_step import describe_function
@@ -23,7 +32,7 @@ from .pack_windows import WindowPackOp
 from .packed import PackedOp
 from .paths import Migration
 from .planned_lengths import is_limit
-from .step import Builder, GroupStep, RandomStep, Step, Written
+from .step import Builder, GroupStep, RandomStep, Step, Written, iter_steps
 
 _METHODS = {"concat_split": "pack", "first_fit": "pack", "best_fit": "pack", "rebatch": "batch"}
 
@@ -184,6 +193,15 @@ def find_pack(step: Step) -> Group | None:
             return None
         step = step.only_input
     return step
+
+
+def makes_batches(step: Step) -> bool:
+    """Return whether the items of a run are batches of samples of similar size, not rows."""
+    return any(
+        isinstance(each, Group)
+        and isinstance(get_inner_fold(each.fold), BatchByTokens | BucketByLength)
+        for each, _ in iter_steps(step)
+    )
 
 
 def with_earlier_lengths(step: Step, earlier: EarlierLengths) -> Step:

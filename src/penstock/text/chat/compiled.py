@@ -13,6 +13,13 @@ from .media import MediaProcessor, is_processor
 from .spans import MessageLocator
 from .templates import ChatTemplate, Family
 
+_MARKUP = {
+    f"<{slash}{name}>"
+    for name in ("think", "thinking", "reasoning", "answer", "tool_call", "tool_response")
+    for slash in ("", "/")
+}
+"""Pairs that models write in answers, even where a tokenizer has them as special tokens."""
+
 
 class CompiledChat:
     """A tokenizer, a template, and the control tokens of both.
@@ -86,6 +93,7 @@ class CompiledChat:
         else:
             added = {token for token in self.tokenizer.added if token.strip()}
             markup = {token for token in added if swap_slash(token) in added}
+            markup |= {token for token in known if token in _MARKUP and swap_slash(token) in known}
             control = {token for token in added if token in (source or "")} | markup
             control |= {*self.tokenizer.special, *(family.tokens if family else ())}
             control = {*control, *filter(None, (self.bos, self.eos))} - {*allowed}
