@@ -34,6 +34,7 @@ from penstock.errors import PenstockError
 from penstock.media import images
 from penstock.report.target import open_target
 from penstock.sources import derived_files, index_files, open_files
+from penstock.sources.partition import read_values
 from penstock.stores import storage
 from penstock.text import Tokenize
 
@@ -287,6 +288,69 @@ def fixed_list_of_very_many_nulls(at: Path) -> None:
     size = (1 << 31) - 2
     column = pyarrow().FixedSizeListArray.from_arrays(pyarrow().nulls(size), size)
     read_first(arrow(at, column))
+
+
+def runs(item: Any, count: int) -> Any:
+    ends = pyarrow().array([count], "int32")
+    return pyarrow().RunEndEncodedArray.from_arrays(ends, pyarrow().array([item]))
+
+
+def run_of_very_many_texts(at: Path) -> None:
+    read_first(arrow(at, runs("x", 100_000_000)))
+
+
+def run_of_one_long_text(at: Path) -> None:
+    read_first(arrow(at, runs("x" * 1_000_000, 3_000)))
+
+
+def run_of_one_long_list(at: Path) -> None:
+    read_first(arrow(at, runs(list(range(100_000)), 3_000)))
+
+
+def views_of_one_text(at: Path) -> None:
+    kind = pyarrow().string_view()
+    _, view, text = pyarrow().array(["x" * 1_000_000], kind).buffers()
+    buffers = [None, pyarrow().py_buffer(view.to_pybytes()[:16] * 3_000), text]
+    read_first(arrow(at, pyarrow().Array.from_buffers(kind, 3_000, buffers)))
+
+
+def views_of_one_list(at: Path) -> None:
+    starts, sizes = (pyarrow().array([number] * 3_000, "int32") for number in (0, 500_000))
+    items = pyarrow().array(np.zeros(500_000, np.int8))
+    read_first(arrow(at, pyarrow().ListViewArray.from_arrays(starts, sizes, items)))
+
+
+def missing_column_of_very_many_rows(at: Path) -> None:
+    column = pyarrow().array(np.zeros(2, np.int64))
+    table = pyarrow().table({"a": pyarrow().nulls(2), "b": column})
+    arrow(at, pyarrow().nulls(2_000_000_000))
+    with importlib.import_module("pyarrow.ipc").new_file(at / "b.arrow", table.schema) as writer:
+        writer.write_table(table)
+    source = open_files(f"{at}/*.arrow")
+    source.read(np.array([len(source) - 1]))
+
+
+def rows_chosen_among_very_many_nulls(at: Path) -> None:
+    open_files(arrow(at, pyarrow().nulls(2_000_000_000)), where={"a": {"not": 3}})
+
+
+def parts_of_very_many_nulls(at: Path) -> None:
+    read_values(open_files(arrow(at, pyarrow().nulls(2_000_000_000))), ["a"])
+
+
+def lengths_of_very_many_empty_lists(at: Path) -> None:
+    items = pyarrow().array([], "int32")
+    lists = pyarrow().FixedSizeListArray.from_buffers(
+        pyarrow().list_(pyarrow().int32(), 0), 2_000_000_000, [None], children=[items]
+    )
+    open_files(arrow(at, lists), lengths="a").lengths()
+
+
+def choice_and_parts_of_one_repeated_text(at: Path) -> None:
+    path = parquet(at, repeated("x" * 1_000_000, 3_000))
+    assert len(open_files(path, where={"a": {"not": "y"}})) == 3_000
+    values = read_values(open_files(path), ["a"])
+    assert values is not None and values.count_rows() == [3_000]
 
 
 def braces_that_explode(at: Path) -> None:
@@ -739,7 +803,12 @@ def server_of_a_size_of_thousands_of_digits(at: Path) -> None:
     read_from(Endless, at, "jsonl")
 
 
-HARMLESS = {traversal, planted_link_in_the_cache, bomb_in_a_bomb}
+HARMLESS = {
+    traversal,
+    planted_link_in_the_cache,
+    bomb_in_a_bomb,
+    choice_and_parts_of_one_repeated_text,
+}
 """Those that are read as what they are; every other one must be refused."""
 
 ITEMS: dict[str, Callable[[Path], None]] = {

@@ -166,6 +166,22 @@ def test_steps_and_numbers_that_are_none_are_refused(wrong: dict[str, Any], tmp_
     assert not names(tmp_path)
 
 
+@pytest.mark.parametrize("step", ["3", 3.0, True, -1], ids=repr)
+def test_a_step_to_restore_is_a_whole_number(step: Any, tmp_path: Path) -> None:
+    with pytest.raises(ps.ConfigError, match="step=.*whole number"):
+        ps.restore(tmp_path, iter(indexed()), step=step)
+
+
+def test_a_state_that_is_no_object_is_not_parsed(tmp_path: Path) -> None:
+    run = iter(indexed())
+    next(run)
+    ps.save(tmp_path, run)
+    (name,) = names(tmp_path)
+    (tmp_path / name).write_text(" [" + "[]," * 100 + "1]")
+    with pytest.raises(ps.StateError, match="holds no JSON object"):
+        ps.restore(tmp_path, iter(indexed()))
+
+
 @pytest.mark.parametrize(
     "thing", [None, [1], indexed(), {"at": 3}], ids=lambda thing: type(thing).__name__
 )

@@ -46,6 +46,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger("penstock")
 
+_OBJECT = re.compile(rb"\s*\{")
 _CURRENT = "current.json"
 """The file that names the step which a run went back to, as long as the folder holds later ones."""
 
@@ -157,7 +158,7 @@ def restore(
         The step of the checkpoint, or None if no checkpoint is complete.
 
     Raises:
-        ConfigError: the object has no state.
+        ConfigError: the object has no state, or the step is no whole number.
         StateError: the checkpoint of the step is incomplete, or does not fit; or all ranks saved
             the only step, but from different runs. The run then stays unchanged.
 
@@ -167,6 +168,7 @@ def restore(
     """
     _check(run)
     folder = require_local(path)
+    step = None if step is None else check_int(step, "step={}", 0, MAX_POSITION)
     with convert_storage_errors(folder):
         if step is None and not _complete(held := _held(folder)):
             if held:
@@ -288,6 +290,8 @@ def _read(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise make_storage_error(error, path) from error
     try:
+        if not _OBJECT.match(data):  # lists take far more memory than their text
+            raise ValueError("it holds no JSON object")
         state = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise StateError(

@@ -30,8 +30,8 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         "sources.a.where.stars: 'stars' has an empty range; give min",
     ),
     "option of another method": (
-        "sources: {a: {path: code}}\npack:\n  length: 8\n  overflow: split",
-        [4],
+        "sources: {a: {path: code}}\ntokenize: {tokenizer: org/name}\npack:\n  length: 8\n  overflow: split",
+        [5],
         "pack.overflow: overflow is for best_fit, not for concat_split",
     ),
     "no section": (
@@ -58,6 +58,11 @@ MISTAKES: dict[str, tuple[str, list[int], str]] = {
         "seed: seven\nsources: {a: {path: code}}",
         [1],
         "seed: expected a whole number, not 'seven'",
+    ),
+    "seed beyond 64 bits": (
+        "seed: 99999999999999999999999\nsources: {a: {path: code}}",
+        [1],
+        "seed: expected a whole number from -2^64 to 2^64, not 99999999999999999999999",
     ),
     "fraction": (
         "block_size: 2.5\nsources: {a: {path: code}}",

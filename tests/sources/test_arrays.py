@@ -315,3 +315,14 @@ def test_a_dataset_that_was_never_written_is_said(tmp_path: Path) -> None:
 def h5py_file(path: Path) -> Any:
     h5py: Any = pytest.importorskip("h5py")
     return h5py.File(path, "a")
+
+
+@pytest.mark.parametrize("write", [hdf5, zarr], ids=["hdf5", "zarr"])
+def test_a_row_that_would_take_too_much_memory_is_not_read(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "x", {"wide": np.zeros((2, 1000), "i4"), "n": np.arange(2)})
+    monkeypatch.setattr(reader, "DECODED", 3_999)
+    with pytest.raises(DataError, match="a row of the array 'wide' takes"):
+        open_files(path)
+    assert open_files(path, columns=["n"]).read(np.arange(2)) == [{"n": 0}, {"n": 1}]

@@ -375,6 +375,18 @@ def test_a_quote_that_is_not_closed_is_an_error(tmp_path: Path, body: str) -> No
         open_files(tmp_path / "x.csv")
 
 
+def test_a_row_of_csv_beyond_the_limit_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(csv_module, "CSV_ROW", 8 << 20)
+    for size in (9 << 20, 20 << 20):  # Arrow reads a row that spans two blocks, and no longer one
+        (tmp_path / "x.csv").write_text("a,b\n1," + "x" * size + "\n")
+        with pytest.raises(DataError, match="a row takes more than 8 MiB: .*Parquet"):
+            open_files(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text("a,b\n1," + "x" * (7 << 20) + "\n")
+    assert len(open_files(tmp_path / "x.csv").read(np.arange(1))[0]["b"]) == 7 << 20
+
+
 @pytest.mark.parametrize(
     "body",
     ['a,b\n1,x"y\n2,z\n', 'a,b\n1,""\n', 'a,b\n1,"x"', 'a,b\n1,"x"\n', 'a\n"""x"""\n', 'a\nx"\n'],

@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import DataError, PenstockError, StorageError, is_missing_file
 from ..stores import is_remote, parse_location, storage
 from ..stores.urls import is_url
+from .claims import spell_reason
 
 _READ_BYTES = 1 << 18  # bytes read at a time
 
@@ -223,4 +224,5 @@ def sample_errors(what: str, key: str) -> Generator[None]:
     except (PenstockError, ImportError, MemoryError):
         raise
     except Exception as error:  # decoders raise any type
-        raise DataError(f"the {what} cannot be decoded: {error}", where=key) from error
+        reason = spell_reason(error)
+        raise DataError(f"the {what} cannot be decoded: {reason}", where=key) from error

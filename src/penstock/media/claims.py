@@ -7,6 +7,7 @@ header makes no claim.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -40,6 +41,11 @@ class FileChunk(NamedTuple):
     name: bytes
     start: int
     size: int
+
+
+def spell_reason(error: Exception) -> str:
+    """Return the text of a decoder's error, without the address of the stream that Pillow names."""
+    return re.sub(r" <_io\.[^>]*>", "", str(error))
 
 
 def require_claimed_bytes(file: Any, size: int) -> dict[int, bytes]:

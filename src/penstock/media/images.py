@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from ..stores.json_memory import decode_text, require_small_json
-from .claims import require_end_of_gif
+from .claims import require_end_of_gif, spell_reason
 
 _PILLOW_MODES = {"l": "L", "rgb": "RGB", "rgba": "RGBA"}
 IMAGE_KINDS: Mapping[str, tuple[str, str]] = {
@@ -129,7 +129,8 @@ def decode_image(
     except ImportError:
         raise
     except Exception as error:  # decoders raise any type
-        raise DataError(f"the image cannot be decoded: {error}", where=key) from error
+        reason = spell_reason(error)
+        raise DataError(f"the image cannot be decoded: {reason}", where=key) from error
     return to_container(pixels, container)
 
 

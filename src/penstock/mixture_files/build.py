@@ -9,12 +9,15 @@ from itertools import pairwise
 from math import fsum
 from typing import Any, Literal, NamedTuple, cast
 
+import numpy as np
+
 from ..arguments import join_first, suggest_names
 from ..dataset import Dataset
 from ..engine.mixing.options import compute_temperature_weights
 from ..engine.orders import parse_fraction
-from ..engine.steps.mean_lengths import mean_length, mean_loss_tokens
+from ..engine.steps.mean_lengths import mean_length, mean_loss_tokens, tokens_of
 from ..engine.steps.one_source import with_global_step
+from ..engine.streams.function_call import SampleFailure
 from ..errors import ConfigError, NoTokensError
 from ..inputs import is_whole, mix, read, size_packed, use_fraction
 from ..schedule import TOKEN_UNITS, CountedUnit, Schedule, check_names
@@ -60,9 +63,29 @@ def build(model: MixtureFile) -> Dataset:
         limited = limit_samples(model, mixture)
     except NoTokensError as error:
         raise _no_tokens("horizon", "the mixture", "horizon: {samples: N}") from error
+    _require_tokens(model, mixture)
     if any(map(can_drop, shared.chats.values())):
         limited = limited.map(remove_dropped, may_skip=True)
     return _pack_and_batch(model, limited, shared.pack)
+
+
+def _require_tokens(model: MixtureFile, mixture: Dataset) -> None:
+    """Raise `ConfigError` if the file packs samples, and the first one holds no tokens."""
+    op = mixture.compiled.op
+    if (
+        model.pack is None
+        or mixture.flow.lengths_known
+        or mixture.flow.reason_not_indexed is not None
+        or op.size == 0
+        or dict(iterate_encodings(model))
+    ):
+        return
+    try:
+        tokens_of(op.values(op.locate(np.zeros(1, np.int64)))[0], "the mixture")
+    except SampleFailure:  # which the run handles, such as by quarantine
+        return
+    except NoTokensError as error:
+        raise ConfigError(f"pack: {describe_no_tokens('the mixture')}") from error
 
 
 def require_equal_samples(model: MixtureFile) -> None:
@@ -248,16 +271,17 @@ def _no_tokens(key: str, name: str, in_samples: str) -> ConfigError:
     return ConfigError(f"{key}: {describe_no_tokens(name, in_samples)}")
 
 
-def describe_no_tokens(name: str, in_samples: str) -> str:
+def describe_no_tokens(name: str, in_samples: str = "") -> str:
     """Return the message for a key that counts tokens, over samples without any.
 
     Args:
         name: The source.
-        in_samples: The setting that counts samples instead.
+        in_samples: The setting that counts samples instead; the key `pack` has none.
     """
+    other = f"count samples with '{in_samples}'" if in_samples else "leave out pack"
     return (
         f"counts tokens, and the samples of {name!r} hold none: add 'tokenize: {{tokenizer: "
-        f"PATH}}' to the file, or count samples with '{in_samples}'"
+        f"PATH}}' to the file, or {other}"
     )
 
 

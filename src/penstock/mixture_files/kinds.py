@@ -106,6 +106,8 @@ class NumberKind:
         ]
         parts += [f"above {self.above:,}" if self.above is not None else ""]
         bounds = " and ".join(part for part in parts if part)
+        if not bounds and isinstance(value, int | float) and abs(value) > _LARGEST_NUMBER:
+            bounds = "from -2^64 to 2^64"
         return f"a{' whole' if self.integer else ''} number{' ' + bounds if bounds else ''}"
 
     def schema(self) -> Schema:

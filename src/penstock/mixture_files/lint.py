@@ -594,6 +594,8 @@ class _MixtureLinter:
             and not any(source.epochs is not None for source in model.sources)
         ):
             key, name, in_samples = "horizon", "the mixture", "horizon: {samples: N}"
+        elif model.pack and len(lacking) == len(model.sources):
+            key, name, in_samples = "pack", "the mixture", ""
         else:
             return name
         message = describe_no_tokens(name, in_samples)

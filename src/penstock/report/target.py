@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -47,6 +48,7 @@ from penstock.types import Sizer, is_source
 
 from .target_shares import compute_target_shares
 
+_STATES = re.compile(rb"\s*(\[\s*)?\{")
 _MAX_TEXT_LENGTH = 100  # characters of a sample
 _MAX_RECORDS = 3  # in a notice
 # Bounds of the default horizon of an endless mixture.
@@ -506,7 +508,10 @@ def _read_state(path: Path) -> Mapping[str, Any] | Path:
     if path.is_dir():
         return path
     try:
-        found = json.loads(read_within(str(path), STATE))
+        data = read_within(str(path), STATE)
+        if not _STATES.match(data):  # other lists take far more memory than their text
+            raise ValueError("it holds no JSON object, and no list of objects")
+        found = json.loads(data)
     except (FileNotFoundError, NotADirectoryError):
         raise StateError(
             f"{path}: no state found: pass the folder given to `ps.save` or `penstock run --state`, "

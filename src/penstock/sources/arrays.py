@@ -31,6 +31,7 @@ from ..errors import (
     make_missing_extra_error,
     make_storage_error,
 )
+from ..stores.limits import DECODED
 from ..stores.storage import Stat
 from ..types import Ints
 from . import file_versions, folders, meta
@@ -47,12 +48,14 @@ UNNAMED_ARRAY_COLUMN = "values"
 class Array(NamedTuple):
     """Facts about one array.
 
-    `block` is the number of rows per read; `missing` of its `chunks` do not exist.
+    `block` is the number of rows per read; `missing` of its `chunks` do not exist. A row takes at
+    least `row_bytes` of memory.
     """
 
     rows: int
     block: int
     type: str
+    row_bytes: int
     missing: int = 0
     chunks: int = 0
 
@@ -102,6 +105,13 @@ class Arrays:
                 f"{path}: its arrays must have equal numbers of rows, at least one: {counts}; "
                 "choose some with columns="
             )
+        for name in self.columns:
+            if (size := arrays[name].row_bytes) > DECODED:
+                raise DataError(
+                    f"a row of the array {name!r} takes {size >> 20:,} MiB of memory, and the limit "
+                    f"is {DECODED >> 20:,} MiB: leave it out (columns=), or write shorter rows",
+                    where=str(path),
+                )
         self._rows = next(iter(rows.values()))
         incomplete = next((name for name in self.columns if arrays[name].missing), None)
         if incomplete is not None and shared.files.is_first("chunks"):
@@ -229,6 +239,7 @@ def _iterate_hdf5_datasets(
                     int(dataset.shape[0]),
                     _choose_read_rows(dataset, dataset.chunks),
                     kind,
+                    _measure_row(dataset),
                     *_count_missing_chunks(dataset),
                 ),
             )
@@ -279,6 +290,7 @@ def open_zarr(request: OpenRequest, /) -> Arrays:
                 int(node.shape[0]),
                 _choose_read_rows(node, getattr(node, "shards", None) or node.chunks),
                 _describe_row_type(node.dtype, node.shape),
+                _measure_row(node),
                 max(0, int(node.nchunks) - int(node.nchunks_initialized)),
                 int(node.nchunks),
             )
@@ -350,9 +362,14 @@ def _refuse_pickles(metadata: Path) -> None:
         )
 
 
+def _measure_row(array: Any) -> int:
+    """Return the bytes of a row, without those of texts and lists of any length."""
+    return int(array.dtype.itemsize) * math.prod(map(int, array.shape[1:]))
+
+
 def _choose_read_rows(array: Any, chunks: Any) -> int:
     """Return how many rows of an array to read at once."""
-    row = max(1, int(array.dtype.itemsize) * math.prod(map(int, array.shape[1:])))
+    row = max(1, _measure_row(array))
     return max(
         1, min(int(chunks[0]), _MAX_BLOCK // row) if chunks else _UNCHUNKED_READ_BYTES // row
     )

@@ -144,7 +144,7 @@ class Parquet(ColumnarFile):
             pq.ParquetFile(raw) as file,
         ):
             if name in self.columns and name not in self._conform.names:
-                yield self._conform.column(name, None, len(self))
+                yield from self._conform.nulls(name, len(self))
                 return
             _select_columns(file.schema_arrow.names, [name], self._path)
             for group in range(file.num_row_groups):
@@ -398,7 +398,7 @@ class Arrow(ColumnarFile):
         """Yield one column, batch by batch, as views."""
         with _convert_arrow_errors(self._origin):
             if name in self.columns and name not in self._conform.names:
-                yield self._conform.column(name, None, len(self))
+                yield from self._conform.nulls(name, len(self))
                 return
             _select_columns(self._schema.names, [name], self._origin)
             self._data.compare(0, self._stat.size, memoryview(self._mapped()))
@@ -452,6 +452,8 @@ class Arrow(ColumnarFile):
         if batch.num_rows != index.sizes[number]:
             raise DataError(f"batch {number} is damaged", where=str(self._origin))
         conformed = self._conform(batch)
+        if conformed is not batch:  # lists in runs and views
+            _require_small_rows(conformed, self._origin, int(self._starts[number]))
         return (
             conformed.get_total_buffer_size()
             if index.compressed or conformed is not batch

@@ -181,8 +181,10 @@ def _convert_until_types_fit(origin: Path, file: BinaryIO, types: dict[str, str]
                 return
             types.update(dict.fromkeys(changed, "string"))
         except pa.ArrowInvalid as error:
-            if "straddling" in str(error) and block < CSV_ROW:  # a row is longer than a block
-                block *= 8
+            if "straddling" in str(error):  # a row is longer than a block
+                if block >= CSV_ROW:
+                    raise _make_long_row_error(origin) from error
+                block = min(8 * block, CSV_ROW)
                 continue
             match = _CONVERSION_ERROR.search(str(error))
             wider = match and (
@@ -216,6 +218,8 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
             Progress(f"convert {origin.name}", size, "bytes") as progress,
         ):
             for batch in reader:
+                if batch.nbytes > CSV_ROW:
+                    _require_short_rows(batch, origin)
                 writer.write_batch(batch)
                 large |= {
                     name
@@ -228,6 +232,25 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
                 last = batch.column(batch.num_columns - 1)[-1].as_py() if batch.num_rows else last
         stream.closed_quotes(last)
     return large | negative if stream.has_hexadecimals else large
+
+
+def _require_short_rows(batch: Any, origin: Path) -> None:
+    """Raise `DataError` if the texts of a row exceed `CSV_ROW`, of which Arrow reads up to twice."""
+    sizes = np.zeros(batch.num_rows, np.int64)
+    for column in batch.columns:
+        if str(column.type) == "string":
+            lengths = import_arrow("pyarrow.compute").binary_length(column)
+            sizes += lengths.fill_null(0).to_numpy()
+    if sizes.max(initial=0) > CSV_ROW:
+        raise _make_long_row_error(origin)
+
+
+def _make_long_row_error(origin: Path) -> DataError:
+    return DataError(
+        f"a row takes more than {CSV_ROW >> 20} MiB: close its quotes if one is missing, split the "
+        "row, or convert the file to Parquet",
+        where=str(origin),
+    )
 
 
 def _require_known_form(origin: Path) -> None:

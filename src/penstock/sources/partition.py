@@ -21,13 +21,17 @@ from ..stores.limits import PARTS
 from ..types import Ints, Json
 from . import derived_files
 from .chain import IndexedFile, JoinedFiles, OpenArguments
+from .decoded_sizes import ROWS_PER_PIECE
 from .derived_files import Kind
 from .kinds import TypedFile
 from .select import (
     CONVERSION_ERRORS,
     SelectedRows,
     iterate_columns,
+    name_missing_memory,
     raise_missing_column,
+    require_room,
+    separate_repeated,
     spell_values,
 )
 
@@ -96,12 +100,15 @@ class _Texts:
     def add(self, values: Any) -> None:
         """Add the next rows: an Arrow array."""
         pc = import_arrow("pyarrow.compute")
-        encoded = pc.dictionary_encode(spell_values(values), null_encoding="encode")
-        numbers = [
-            self.numbers.setdefault(text, len(self.numbers))
-            for text in encoded.dictionary.to_pylist()
-        ]
-        self.codes.append(np.asarray([*numbers, 0], np.int32)[encoded.indices.to_numpy()])
+        for start in range(0, max(len(values), 1), ROWS_PER_PIECE):
+            entries, codes = separate_repeated(values.slice(start, ROWS_PER_PIECE))
+            encoded = pc.dictionary_encode(spell_values(entries), null_encoding="encode")
+            numbers = [
+                self.numbers.setdefault(text, len(self.numbers))
+                for text in encoded.dictionary.to_pylist()
+            ]
+            row_numbers = np.asarray([*numbers, 0], np.int32)[encoded.indices.to_numpy()]
+            self.codes.append(row_numbers if codes is None else row_numbers[codes])
 
 
 def _join_columns(columns: Sequence[_Texts]) -> ColumnValues:
@@ -199,7 +206,8 @@ def _read_files(
     work, done = f"read {', '.join(columns)} of {chain.name}", 0
     with Progress(work, len(chain) * len(columns), "values") as progress:
         for path, file in zip(chain.paths, chain.files, strict=True):
-            counts, values = _load_values(file, path, chain, columns, cache, progress)
+            with name_missing_memory(path):
+                counts, values = _load_values(file, path, chain, columns, cache, progress)
             rows_with_column += counts
             parts.append(values)
             done += len(file) * len(columns)
@@ -207,7 +215,8 @@ def _read_files(
     if len(chain) and not rows_with_column.all():
         missing = columns[int(rows_with_column.argmin())]
         raise_missing_column("partition_by", missing, chain.files, chain.paths)
-    return join_rows(parts)
+    with name_missing_memory(chain.name):
+        return join_rows(parts)
 
 
 def _load_values(
@@ -219,6 +228,7 @@ def _load_values(
     progress: Progress,
 ) -> tuple[Ints, ColumnValues]:
     """Return how many rows of a file have each column, and their values; cached."""
+    require_room(file)
     types = (
         [str(file.types.get(column)) for column in columns] if isinstance(file, TypedFile) else []
     )

@@ -8,8 +8,8 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager, suppress
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -23,10 +23,10 @@ from ..arguments import suggest_names
 from ..arrays.columnar import import_arrow, list_content_errors
 from ..engine.base.progress import Progress
 from ..engine.base.random import Words, hash_names
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, make_memory_error
 from ..stores.storage import Stat
 from ..types import DataLocation, Digest, Ints, Json, LossCounts, Sizes, Source
-from . import derived_files
+from . import derived_files, file_versions
 from .cached_integers import load_or_make_integers, read_lengths_version
 from .chain import (
     DecodingCost,
@@ -36,6 +36,7 @@ from .chain import (
     reopen_as_halves,
     reopen_with_column,
 )
+from .decoded_sizes import ROWS_PER_PIECE, require_room_for_rows
 from .derived_files import Kind
 from .digests import digest_memory
 from .identity import STARTS, STARTS_OF_PART, digest_files, digest_sampled_rows
@@ -268,15 +269,27 @@ def select(
     conditions = normalize_selection(where)
     offset, rows_with_column = 0, np.zeros(len(conditions), np.int64)
     for path, file in zip(paths, files, strict=True):
-        counts, matches = _find_selected_rows(
-            file, path, chain.format, conditions, cache, chain.stat_companions([path])
-        )
-        rows.append(matches + offset)
+        companions = chain.stat_companions([path])
+        with name_missing_memory(path):
+            counts, matches = _find_selected_rows(
+                file, path, chain.format, conditions, cache, companions
+            )
+            rows.append(matches + offset)
         offset, rows_with_column = offset + len(file), rows_with_column + counts
     if offset and not rows_with_column.all():
         missing = sorted(conditions)[int(rows_with_column.argmin())]
         raise_missing_column("where", missing, files, paths)
-    return SelectedRows(chain, np.concatenate(rows), conditions)
+    with name_missing_memory(chain.name):
+        return SelectedRows(chain, np.concatenate(rows), conditions)
+
+
+@contextmanager
+def name_missing_memory(what: object) -> Generator[None]:
+    """Convert a lack of memory to a `StorageError` that names a file."""
+    try:
+        yield
+    except MemoryError as error:  # also those of NumPy and Arrow
+        raise make_memory_error(error, what) from error
 
 
 def raise_missing_column(
@@ -306,6 +319,7 @@ def _find_selected_rows(
     the types of the columns, because files that are read together may change them, and the versions
     of the files that describe the rows.
     """
+    require_room(file)
     types = (
         {column: str(file.types.get(column)) for column in where}
         if isinstance(file, TypedFile)
@@ -319,28 +333,34 @@ def _find_selected_rows(
     def make() -> tuple[int, bytes]:
         mask, counts = np.ones(len(file), np.bool_), list[int]()
         for column in sorted(where):
-            matches, count = _compute_mask(file, path, column, where[column])
-            mask &= matches
-            counts.append(count)
-        rows = np.flatnonzero(mask)
-        return len(rows), np.concatenate([counts, rows]).astype("<i8").tobytes()
+            counts.append(_apply_condition(mask, file, path, column, where[column]))
+        numbers = np.empty(len(counts) + np.count_nonzero(mask), "<i8")
+        numbers[: len(counts)] = counts
+        filled = len(counts)
+        for start in range(0, len(mask), ROWS_PER_PIECE):
+            rows = np.flatnonzero(mask[start : start + ROWS_PER_PIECE])
+            numbers[filled : filled + len(rows)] = rows + start
+            filled += len(rows)
+        return filled - len(counts), numbers.tobytes()
 
     rows = derived_files.DerivedFile(Kind.SELECTED_ROWS, path, place, place)
-    numbers = np.frombuffer(derived_files.load(rows, make), "<i8").astype(np.int64)
+    numbers = np.frombuffer(derived_files.load(rows, make), "<i8").astype(np.int64, copy=False)
     return numbers[: len(where)], numbers[len(where) :]
 
 
-def _compute_mask(file: IndexedFile, path: Path, column: str, condition: Any) -> tuple[Mask, int]:
-    """Return the mask of matching rows, and how many rows have the column."""
-    rows_with_column = 0
-    masks: list[Mask] = [np.zeros(0, np.bool_)]
+def _apply_condition(mask: Mask, file: IndexedFile, path: Path, column: str, condition: Any) -> int:
+    """Clear the mask at rows that do not match; return how many rows have the column."""
+    rows_with_column = start = 0
     with Progress(f"choose rows by {column} of {path.name}", len(file), "rows") as progress:
         pieces = ((values, count) for _, values, count in iterate_columns(file, path, [column]))
-        for values, count in _join_pieces(pieces):
+        for values, codes, count in _join_pieces(pieces):
             rows_with_column += count
-            masks.append(_match_column(values, condition, column, path))
-            progress.more(len(values))
-    return np.concatenate(masks), rows_with_column
+            matches = _match_column(values, condition, column, path)
+            matches = matches if codes is None else matches[codes]
+            mask[start : start + len(matches)] &= matches
+            start += len(matches)
+            progress.more(len(matches))
+    return rows_with_column
 
 
 def _match_column(values: Any, condition: Any, column: str, path: Path) -> Mask:
@@ -373,24 +393,71 @@ def require_comparable(values: Any, condition: Any, column: str, path: Path) -> 
         ConfigError: The condition does not fit the type; with the message of `open_files`.
     """
     normalized = normalize_selection({column: condition})[column]
-    for joined, _ in _join_pieces(iter([(values, 0)])):
+    for joined, _, _ in _join_pieces(iter([(values, 0)])):
         _ = _match_column(joined, normalized, column, path)
 
 
-def _join_pieces(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
-    """Join small Arrow arrays of one type, because each scan has a fixed cost; sum their counts."""
+def _join_pieces(
+    pieces: Iterator[tuple[Any, int]],
+) -> Iterator[tuple[Any, npt.NDArray[np.integer[Any]] | None, int]]:
+    """Join small Arrow arrays of one type, because each scan has a fixed cost.
+
+    Yields:
+        The values; the number of the value of each row, or `None` if each row has its own; and the
+        sum of the counts.
+    """
     pa = import_arrow()
-    joined, size, count = list[Any](), 0, 0
-    for piece, piece_count in pieces:
-        values = piece.dictionary_decode() if pa.types.is_dictionary(piece.type) else piece
+    joined, numbers, size, count = list[Any](), list[npt.NDArray[np.integer[Any]]](), 0, 0
+    is_compact = False
+
+    def join() -> tuple[Any, npt.NDArray[np.integer[Any]] | None, int]:
+        return pa.chunked_array(joined), np.concatenate(numbers) if is_compact else None, count
+
+    for piece, piece_count in _cut_pieces(pieces):
+        values, codes = separate_repeated(piece)
         values = _spell_uuids(values) if isinstance(values.type, pa.UuidType) else values
-        if joined and (size + len(values) > _ROWS_PER_READ or values.type != joined[0].type):
-            yield pa.chunked_array(joined), count
-            joined, size, count = list[Any](), 0, 0
+        if joined and (size + len(piece) > _ROWS_PER_READ or values.type != joined[0].type):
+            yield join()
+            joined, numbers, size, count = [], [], 0, 0
+        is_compact = codes is not None or (is_compact and bool(joined))
+        own = np.arange(len(values)) if codes is None else codes
+        numbers.append(own + sum(map(len, joined)))
         joined.append(values)
-        size, count = size + len(values), count + piece_count
+        size, count = size + len(piece), count + piece_count
     if joined:
-        yield pa.chunked_array(joined), count
+        yield join()
+
+
+def _cut_pieces(pieces: Iterator[tuple[Any, int]]) -> Iterator[tuple[Any, int]]:
+    """Cut large arrays, such as nulls, which take memory only once they are compared."""
+    for piece, count in pieces:
+        for start in range(0, max(len(piece), 1), ROWS_PER_PIECE):
+            yield piece.slice(start, ROWS_PER_PIECE), count if start == 0 else 0
+
+
+def separate_repeated(
+    values: Any,
+) -> tuple[Any, npt.NDArray[np.integer[Any]] | None]:
+    """Return the entries of a dictionary that rows use, and the number of the entry of each row.
+
+    Decoding a dictionary repeats its texts, which may take far more memory than the file. Values of
+    other types are returned unchanged, with `None`.
+
+    >>> import pyarrow as pa
+    >>> separate_repeated(pa.array(["b", None, "b"]).dictionary_encode())[0].to_pylist()
+    ['b', None]
+    """
+    pa, pc = import_arrow(), import_arrow("pyarrow.compute")
+    if not pa.types.is_dictionary(values.type):
+        return values, None
+    entries = pc.dictionary_encode(values.indices, null_encoding="encode")
+    return values.dictionary.take(entries.dictionary), entries.indices.to_numpy()
+
+
+def require_room(file: IndexedFile) -> None:
+    """Raise `DataError` if a file of columns claims far more rows than its bytes have room for."""
+    if isinstance(file, ColumnFile):
+        require_room_for_rows(len(file), file.path, file_versions.stat_file(file.path).size)
 
 
 def iterate_columns(

@@ -20,6 +20,7 @@ from ..stores import storage
 from ..types import Ints
 from . import derived_files, file_versions
 from .chain import IndexedFile, TokenCounter
+from .decoded_sizes import require_room_for_rows
 from .derived_files import Kind
 
 _ROWS_PER_CALL = 1 << 10  # rows per call of the tokenizer
@@ -65,6 +66,9 @@ def load_lengths(
         DataError: A row has no list, or cannot be tokenized.
     """
     lengths = [np.zeros(0, np.int64)]
+    for file in files:
+        if isinstance(file, ColumnFile):
+            require_room_for_rows(len(file), file.path, file_versions.stat_file(file.path).size)
     if not isinstance(column, str):
         numbered = enumerate(zip(files, paths, strict=True))
         announcing = _Announcement(paths, column)

@@ -14,6 +14,7 @@ from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from ..types import MAX_EXACT_FLOAT_INT
 from . import derived_files, file_versions
+from .decoded_sizes import ROWS_PER_PIECE, require_small_column
 from .kinds import describe_column_types, is_compatible_type
 from .rows import to_numpy_dtype
 
@@ -315,8 +316,10 @@ class SchemaConverter:
         """Return a record batch, or a table, with all columns."""
         if not self.changes:
             return batch
+        packed: int = batch.get_total_buffer_size()
         columns = [
-            self.column(name, self._of(batch, name), batch.num_rows) for name in self.schema.names
+            self.column(name, self._of(batch, name), batch.num_rows, packed)
+            for name in self.schema.names
         ]
         batch_type = cast("Any", type(batch))
         return batch_type.from_arrays(columns, schema=self.schema)
@@ -324,14 +327,32 @@ class SchemaConverter:
     def _of(self, batch: Any, name: str) -> Any:
         return batch.column(name) if name in self._own else None
 
-    def column(self, name: str, column: Any, rows: int) -> Any:
-        """Return one column, of nulls if the file lacks it."""
+    def nulls(self, name: str, rows: int) -> Iterator[Any]:
+        """Yield the pieces of a column that the file lacks."""
+        for start in range(0, rows, ROWS_PER_PIECE):
+            yield self.column(name, None, min(rows - start, ROWS_PER_PIECE))
+
+    def column(self, name: str, column: Any, rows: int, packed: int | None = None) -> Any:
+        """Return one column, of nulls if the file lacks it.
+
+        Args:
+            name: Name of the column.
+            column: The Arrow array, or `None`.
+            rows: Number of its rows.
+            packed: Bytes of the columns that are decoded together; by default those of this one.
+
+        Raises:
+            DataError: A value does not fit the type, or the column would take too much memory.
+        """
         pa = import_arrow()
-        if column is None:
-            return pa.nulls(rows, self.schema.field(name).type)
-        target = self._casts.get(name)
+        target = self._casts.get(name) if column is not None else self.schema.field(name).type
         if target is None:
             return column
+        own: int = 0 if column is None else column.get_total_buffer_size()
+        together = own if packed is None else packed
+        require_small_column(column, target, rows, name, self._path, together)
+        if column is None:
+            return pa.nulls(rows, target)
         try:
             if isinstance(column, pa.ChunkedArray):
                 return pa.chunked_array(
@@ -407,7 +428,7 @@ def cast_exactly(column: Any, target: Any) -> Any:
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     elif types.is_run_end_encoded(column.type):
-        column = import_arrow("pyarrow.compute").run_end_decode(column)
+        column = _decode_runs(column)
     elif isinstance(column.type, (pa.ListViewType, pa.LargeListViewType)):
         column = _convert_list_view(column)
     if types.is_struct(target) and types.is_struct(column.type):
@@ -436,6 +457,22 @@ def cast_exactly(column: Any, target: Any) -> Any:
             f"Penstock does not read {column.type}: write it with lists instead of views"
         )
     return column.cast(target)
+
+
+def _decode_runs(column: Any) -> Any:
+    """Decode a run-end encoded array; Arrow alone wraps the 32-bit offsets of long texts around.
+
+    Raises:
+        ArrowInvalid: The texts take more than 32-bit offsets address.
+    """
+    pa, compute = import_arrow(), import_arrow("pyarrow.compute")
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+    value_type = column.type.value_type
+    if (large := wide.get(value_type)) is None:
+        return compute.run_end_decode(column)
+    values = column.values.cast(large)
+    runs = pa.RunEndEncodedArray.from_arrays(column.run_ends, values)
+    return compute.run_end_decode(runs.slice(column.offset, len(column))).cast(value_type)
 
 
 def _convert_list_view(column: Any) -> Any:

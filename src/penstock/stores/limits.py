@@ -40,6 +40,12 @@ KEYS_FILE: Final = 1 << 30
 TOKENIZER: Final = 256 << 20
 """Bytes of a `tokenizer.json`."""
 
+RENDERED: Final = 64 << 20
+"""Characters of a conversation that a chat template renders, and of each text that it makes."""
+
+TEMPLATE_STEPS: Final = 20_000_000
+"""Items of loops, calls and filters of a chat template for one conversation."""
+
 STATE: Final = 256 << 20
 """Bytes of the state of one rank."""
 

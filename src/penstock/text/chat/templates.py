@@ -24,6 +24,7 @@ from ...stores import display_path, parse_location
 from ...stores.limits import MIXTURE_FILE, read_within
 from .conversation import Message
 from .marks import GENERATION_END, GENERATION_START, MEDIA_KINDS
+from .sandbox import bound_rendering, make_environment
 
 _MEDIA_MARK = re.compile(f"([{''.join(MEDIA_KINDS)}])")
 
@@ -184,17 +185,18 @@ class ChatTemplate:
 
         Raises:
             DataError: if the template refuses the messages.
-            ConfigError: if the template asks for a date that is not given.
+            ConfigError: if the template asks for a date that is not given, or exceeds a limit.
         """
         try:
-            return self._compiled.render(
-                messages=[*map(_split_parts, messages)] if self._takes_parts else messages,
-                tools=tools,
-                documents=None,
-                add_generation_prompt=add_generation_prompt,
-                **self._variables,
-            )
-        except (PenstockError, MemoryError):
+            with bound_rendering():
+                return self._compiled.render(
+                    messages=[*map(_split_parts, messages)] if self._takes_parts else messages,
+                    tools=tools,
+                    documents=None,
+                    add_generation_prompt=add_generation_prompt,
+                    **self._variables,
+                )
+        except PenstockError:
             raise
         except Exception as error:
             raise DataError(
@@ -220,7 +222,8 @@ def _compile(source: str) -> Any:
     """Compile a template, once in a process."""
     environment = _make_environment()
     try:
-        return environment.from_string(source)
+        with bound_rendering():
+            return environment.from_string(source)
     except Exception as error:
         raise ConfigError(f"the chat template is not valid Jinja: {error}") from error
 
@@ -229,7 +232,6 @@ def _compile(source: str) -> Any:
 def _make_environment() -> Any:
     try:
         jinja2: Any = importlib.import_module("jinja2")
-        sandbox: Any = importlib.import_module("jinja2.sandbox")
         extensions: Any = importlib.import_module("jinja2.ext")
     except ModuleNotFoundError:
         raise make_missing_extra_error("jinja2", "hf", "chat templates") from None
@@ -288,10 +290,10 @@ def _make_environment() -> Any:
             sort_keys=sort_keys,
         )
 
-    environment = sandbox.ImmutableSandboxedEnvironment(
+    environment = make_environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extensions.loopcontrols]
     )
-    environment.filters["tojson"] = tojson
+    environment.filters["tojson"] = environment.bound_filter("tojson", tojson)
     environment.globals.update(
         raise_exception=raise_exception, dict=make_dict, namespace=SafeNamespace
     )
