@@ -181,7 +181,7 @@ CASES = {
             "count_tokens",
             "stream",
             "Counting tokens",
-            "The number of tokens of each of 20,000 texts in Parquet, as a plan of packed rows needs "
+            "The number of tokens of each of 2,000 texts in Parquet, as a plan of packed rows needs "
             "them; the floor is the batch call of tokenizers over all of them.",
         ),
         Case(

@@ -13,7 +13,7 @@ from typing import Any
 
 from .reading import IS_TINY, made
 
-FILE_ROWS, CHATS = (300, 60) if IS_TINY else (20_000, 4_000)
+FILE_ROWS, CHATS = (300, 60) if IS_TINY else (2_000, 2_000)
 _WORDS = "the of and to in is that for it as was with be by on not he his but at are this have"
 
 

@@ -1198,7 +1198,10 @@ def test_the_remedy_for_another_pipeline_works() -> None:
     first = next(iter(saved))
     state = saved.state_dict()
     other = ps.Loader(rows.shuffle(seed=2))
-    with pytest.raises(ps.StateError, match=r"seed: saved 1, now 2\nload it into the pipeline that saved it, or adopt it"):
+    with pytest.raises(
+        ps.StateError,
+        match=r"seed: saved 1, now 2\nload it into the pipeline that saved it, or adopt it",
+    ):
         other.load_state_dict(state)
     with pytest.raises(ps.StateError, match="adopt: .*shuffle"):
         other.load_state_dict(state, on_mismatch="adopt")
