@@ -245,6 +245,16 @@ def test_tokens_of_batches_are_counted_in_every_library(library: str) -> None:
             count_loss_tokens(batch)
 
 
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_flattened_rows_with_padding_rows_are_not_counted(library: str) -> None:
+    array = convert(library)
+    batch = {"labels": array(np.array([[-100, 5, 6, -100, 7]]))}
+    assert int(count_loss_tokens({**batch, "valid": array(np.array([True]))})) == 3
+    assert int(count_loss_tokens({**batch, "valid": array(np.array([False]))})) == 0
+    with pytest.raises(ps.ConfigError, match=r"rows of shape \[2\].*'drop' or 'keep'"):
+        count_loss_tokens({**batch, "valid": array(np.array([True, False]))})
+
+
 def test_sources_of_equal_names_are_added_up() -> None:
     sums = np.array([[4.0, 6.0, 5.0], [1.0, 4.0, 1.0]])
     assert mean_by_source(sums, ("web", "web", "code")) == {"web": 2.0, "code": 5.0}

@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArgumen
 
 from penstock.integrations.torch import IterableDataset, MapDataset
 from penstock.integrations.transformers import FromLoader, _weigh_batch, hf_dataset
-from penstock.text import TRANSFORMERS, CausalLM, PaddedPairs
+from penstock.text import TRANSFORMERS, CausalLM, Padded, PaddedPairs
 
 pytestmark = [
     pytest.mark.slow,
@@ -251,6 +251,16 @@ def test_a_batch_is_weighed_by_its_learned_tokens_or_its_rows() -> None:
     valid = torch.tensor([True, False] * 2)
     assert _weigh_batch({"x": torch.ones(4), "valid": valid}, "rows")[1] == 2
     assert _weigh_batch(5, "rows") == (5, 1)
+
+
+def test_an_evaluation_of_flattened_padding_rows_fails_before_training(tmp_path: Path) -> None:
+    documents = ps.from_sequence([[5, 6, 7], [8, 9], [1, 2, 3, 4]])
+    flat = documents.batch(2, collate=Padded()).map(CausalLM(TRANSFORMERS, flatten=True))
+    loader = ps.Loader(flat, to="torch", remainder="pad")
+    trainer = OnLoaders(Model(), arguments(tmp_path, eval_strategy="steps"), eval_loader=loader)
+    for run in (trainer.train, trainer.evaluate):
+        with pytest.raises(ps.ConfigError, match="evaluation: 'valid' marks rows"):
+            run()
 
 
 class Scorer(torch.nn.Module):

@@ -256,3 +256,20 @@ def test_masked_documents_carry_no_loss(kind: str) -> None:
     planned = [loader.loss_tokens(steps=k) for k in range(9)]
     counts = [count_loss_tokens(batch) for _, batch in zip(range(8), loader, strict=False)]
     assert planned == [sum(counts[:k]) for k in range(9)]
+
+
+def test_a_class_for_each_document_is_no_mask() -> None:
+    table = pa.table({"input_ids": [[3] * 4, [3] * 5], "labels": [0, 1]})
+    ds = ps.read(table, lengths="input_ids", name="t").batch(2, collate=Padded())
+    with pytest.raises(ps.ConfigError, match="'labels' of 't' has one value for each document"):
+        ps.Loader(ds).loss_tokens()
+
+
+@pytest.mark.parametrize("mask", [None, [1, None, 0]])
+def test_a_mask_without_a_value_is_named_with_its_file(tmp_path: Path, mask: Any) -> None:
+    table = pa.table({"input_ids": [[3] * 3] * 3, "loss_mask": [[1, 1, 0], mask, [0, 1, 1]]})
+    pq.write_table(table, tmp_path / "m.parquet")
+    ds = ps.read(tmp_path / "m.parquet", lengths="input_ids").pack(6).batch(1)
+    for ask in (ds.plan.packing, ps.Loader(ds).loss_tokens):
+        with pytest.raises(ps.DataError, match="m.parquet.*'loss_mask' has rows or tokens without"):
+            ask()

@@ -222,7 +222,8 @@ def count_loss_tokens(batch: Any, *, ignore: int = -100) -> Any:
         A scalar of the library of the batch.
 
     Raises:
-        ConfigError: if the batch has neither labels nor segments.
+        ConfigError: if the batch has neither labels nor segments, or if `valid` marks several rows
+            that were flattened to one.
 
     >>> int(count_loss_tokens({"labels": np.array([[-100, 5, 6, -100]])}))
     2
@@ -248,6 +249,8 @@ def count_loss_tokens(batch: Any, *, ignore: int = -100) -> Any:
     else:
         raise _make_batch_error(fields)
     if (valid := fields.get("valid")) is not None:
+        if math.prod(valid.shape) != 1 and valid.shape != counted.shape[: valid.ndim]:
+            raise make_flattened_error("count_loss_tokens", valid, counted)
         counted = counted & valid.reshape(valid.shape + (1,) * (counted.ndim - valid.ndim))
     return _add_up(counted)
 
@@ -262,6 +265,21 @@ def _make_batch_error(batch: Any) -> ConfigError:
     return ConfigError(
         "count_loss_tokens takes batches with labels of [B, T], or rows with segment_ids and "
         f"positions, not {held}; map CausalLM over the rows, or count in the training loop"
+    )
+
+
+def make_flattened_error(owner: str, valid: Any, values: Any) -> ConfigError:
+    """Return the error for a batch whose `valid` marks rows that it does not have.
+
+    Args:
+        owner: the function that takes the batch.
+        valid: the marks of the rows.
+        values: the labels or tokens of the batch.
+    """
+    return ConfigError(
+        f"{owner}: 'valid' marks rows of shape {[*valid.shape]}, and the batch is "
+        f"{[*values.shape]}, so the tokens of padding rows are unknown; with remainder='pad' leave "
+        "out CausalLM(flatten=True), or give the loader remainder='drop' or 'keep'"
     )
 
 

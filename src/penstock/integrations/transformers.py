@@ -21,6 +21,7 @@ from ..engine.runtime.session import Session
 from ..errors import ConfigError, DataError, StateError, make_missing_extra_error
 from ..loader import Loader
 from ..stores.storage import write_atomically
+from .losses import make_flattened_error
 from .trainers import (
     EvalLoader,
     gather_objects,
@@ -364,6 +365,7 @@ class FromLoader(_Trainer):
             if isinstance(part, EvalLoader):
                 for batch in part:
                     self._get_loss_unit(batch)
+                    _require_valid_rows(batch)
                     break
 
     def train(
@@ -513,10 +515,14 @@ def _weigh_batch(batch: Any, unit: Literal["tokens", "rows"]) -> tuple[Any, int]
     """Return a batch for evaluation, with the number of its learned tokens, or of its rows.
 
     With tokens, the labels of rows that `remainder="pad"` added are ignored.
+
+    Raises:
+        ConfigError: if rows with marks in `valid` were flattened to one.
     """
     if not isinstance(batch, Mapping):
         return batch, 1
     fields = {**cast("Mapping[str, Any]", batch)}
+    _require_valid_rows(fields)
     valid = fields.pop("valid", None)
     valid = None if valid is None else _torch.as_tensor(valid)
     if unit == "tokens" and _has_token_labels(fields):
@@ -529,6 +535,15 @@ def _weigh_batch(batch: Any, unit: Literal["tokens", "rows"]) -> tuple[Any, int]
         return fields, int(valid.sum())
     rows = (len(value) for value in fields.values() if getattr(value, "ndim", 0))
     return fields, next(rows, 1)
+
+
+def _require_valid_rows(batch: Any) -> None:
+    """Raise if `valid` of a batch marks rows that were flattened to one."""
+    fields = cast("Mapping[str, Any]", batch if isinstance(batch, Mapping) else {})
+    valid: Any = fields.get("valid")
+    values: Any = fields.get("labels", fields.get("input_ids"))
+    if valid is not None and getattr(values, "ndim", 0) and len(values) % len(valid):
+        raise make_flattened_error("evaluation", valid, values)
 
 
 def _load_saved_states(folder: Path) -> list[dict[str, Any]]:

@@ -186,10 +186,7 @@ def _flag_lists(piece: Any, column: str, path: Path) -> tuple[Flags, Ints]:
     compute: Any = import_arrow("pyarrow.compute")
     values = piece.flatten()
     if piece.null_count or values.null_count:
-        raise DataError(
-            f"column {column!r} has rows or tokens without a value: fill or drop them",
-            where=str(path),
-        )
+        raise make_no_value_error(column, str(path))
     sizes = compute.list_value_length(piece).to_numpy(zero_copy_only=False)
     return values.to_numpy(zero_copy_only=False) != LOSS_MASKS[column], sizes.astype(np.int64)
 
@@ -198,6 +195,18 @@ def _make_size_error(columns: Sequence[str], where: str) -> DataError:
     return DataError(
         f"{' and '.join(columns)} of a document differ in length; give each token one of each",
         where=where,
+    )
+
+
+def make_no_value_error(column: str, where: str) -> DataError:
+    """Return the error of masks that lack a value.
+
+    Args:
+        column: The column of the masks.
+        where: The file or the source.
+    """
+    return DataError(
+        f"column {column!r} has rows or tokens without a value: fill or drop them", where=where
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..arrays.trees import collate
+from ..engine.base.row_files import locate_row
 from ..engine.base.rows import HOLE, ProvenanceRows, compute_bounds
 from ..engine.packing import PackedBatches, Packing
 from ..engine.packing.row import get_end_value, get_feature_setting
@@ -28,6 +29,7 @@ from ..engine.steps.packed import packs_of, top_pack
 from ..engine.steps.step import Step, iter_steps
 from ..engine.streams.function_call import Leaf
 from ..errors import ConfigError, DataError
+from ..sources.loss_counts import make_no_value_error
 from ..types import FileSource, Flags, Ints, Source
 from .causal_lm import CausalLM
 
@@ -140,7 +142,7 @@ class DocumentMasks:
         counts, order = np.zeros(len(index), np.int64), np.argsort(numbers, kind="stable")
         for low in range(0, len(documents), _DOCUMENTS):
             read = documents[low : low + _DOCUMENTS]
-            flags = masks.read(read, self._ignore)
+            flags = masks.read(read, self._ignore, self._sources[source])
             sums = compute_bounds(np.concatenate(flags).astype(np.int64))
             begins = compute_bounds(np.asarray([len(part) for part in flags]))
             a, b = np.searchsorted(numbers[order], [low, low + len(read)])
@@ -163,17 +165,30 @@ class _Masks:
     columns: Mapping[str, Source]
     ends: Mapping[str, tuple[Any, Any]]
 
-    def read(self, index: Ints, ignore: int) -> list[Flags]:
-        """Return for each token of documents, with BOS and EOS, whether it is trained on."""
+    def read(self, index: Ints, ignore: int, owner: Leaf) -> list[Flags]:
+        """Return for each token of documents, with BOS and EOS, whether it is trained on.
+
+        Raises:
+            DataError: if a document or a token has no value.
+            ConfigError: if a document has one label, and not one for each token.
+        """
         flags: list[Flags] | None = None
         for name, source in self.columns.items():
-            kept = [self._flags(name, sample, ignore) for sample in source.read(index)]
+            values = [np.asarray(sample.get(name)) for sample in source.read(index)]
+            for number, mask in zip(index.tolist(), values, strict=True):
+                if mask.dtype == np.object_ and any(value is None for value in mask.flat):
+                    place = locate_row(owner.source, number)
+                    raise make_no_value_error(name, str(place[0]) if place else owner.name)
+                if mask.ndim != 1:
+                    raise make_unknown_error(
+                        f"{name!r} of {owner.name!r} has one value for each document, not for each token"
+                    )
+            kept = [self._flags(name, mask, ignore) for mask in values]
             flags = kept if flags is None else [a & b for a, b in zip(flags, kept, strict=True)]
         assert flags is not None
         return flags
 
-    def _flags(self, name: str, sample: Any, ignore: int) -> Flags:
-        values: npt.NDArray[Any] = np.asarray(sample[name])
+    def _flags(self, name: str, values: npt.NDArray[Any], ignore: int) -> Flags:
         bos, eos = self.ends[name]
         none = 0 if name == "loss_mask" else ignore
         ends = [[value != none] if value is not None else [] for value in (bos, eos)]

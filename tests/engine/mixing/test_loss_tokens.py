@@ -258,3 +258,21 @@ def test_what_is_not_known_is_an_error_that_says_how_to_get_it(tmp_path: Path) -
     rows = known.shuffle().repeat()
     with pytest.raises(ps.ConfigError, match="give numbers by steps or tokens"):
         rows.pack(ps.Schedule({0: 8, 90: 16}, unit="loss_tokens"))
+
+
+class Documents(list[dict[str, Any]]):
+    """Documents in memory that know their lengths."""
+
+    def lengths(self) -> list[int]:
+        return [len(row["tokens"]) for row in self]
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_class_for_each_document_is_an_error(in_memory: bool) -> None:
+    rows = [{"tokens": [3] * size, "labels": size % 2} for size in range(2, 9)]
+    table = pa.Table.from_pylist(rows)
+    ds = ps.from_sequence(Documents(rows), name="t") if in_memory else open_table(rows)
+    with pytest.raises(ps.ConfigError, match="'labels' of '.*' has no value for each token"):
+        ps.mix({"t": ds}, unit="loss_tokens").limit(3).plan.at(0)
+    bare = ps.read(table.select(["tokens"]), lengths="tokens", name="t")
+    assert ps.mix({"t": bare}, unit="loss_tokens").plan.at(0)
