@@ -180,8 +180,7 @@ def test_another_unit_than_that_of_the_horizon_is_an_error_of_the_stages(
         f"stages: [{{until: {{{until}: 5}}, weights: {{a: 1}}}}, {{weights: {{b: 1}}}}]\n"
     )
     said = f"stages end at {until} and the horizon counts {counted}: use one unit"
-    errors = [problem for problem in lint(path) if problem.severity == "error"]
-    assert [(each.line, each.key, each.message) for each in errors] == [(4, "stages", said)]
+    assert (4, "stages", said) in [(each.line, each.key, each.message) for each in lint(path)]
     with pytest.raises(ps.ConfigError, match=r"line 4, stages: stages end at"):
         ps.load(path)
 
