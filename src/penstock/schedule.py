@@ -308,6 +308,34 @@ class Schedule:
         100
         """
 
+        samples, ramps = self._place_knots(lengths, by_tokens, weighed, (drawn or ())[1:])
+        if drawn is not None:
+            return self._continue(drawn, samples, ramps)
+        moved = {f: {n: samples[s] for n, s in getattr(self, f).items()} for f in ("start", "stop")}
+        if not ramps:
+            points = [(samples[step], weights) for step, weights in self.points]
+            return replace(self, points=points, unit="samples", **moved)
+        plain = replace(self, start=None, stop=None)
+        curve, laws = dict[int, dict[str, float]](), dict[int, Interpolation]()
+        for step in sorted(samples):
+            at = samples[step]
+            if at in curve and at - 1 not in curve and at:
+                # Keep a jump at the end of a ramp.
+                curve[at - 1], laws[at - 1] = curve.pop(at), laws.pop(at)
+            curve[at], laws[at] = plain.weights(step), "linear" if step in ramps else "step"
+        order = sorted(curve)
+        return Schedule(
+            [(at, curve[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved
+        )
+
+    def _place_knots(
+        self,
+        lengths: Mapping[str, float],
+        by_tokens: bool,
+        weighed: Mapping[str, float] | None,
+        more: Sequence[int] = (),
+    ) -> tuple[dict[int, int], set[int]]:
+        """Return the samples before each point and limit, and before `more`; and where ramps begin."""
         means = weighed or lengths
 
         @cache  # each step ends one piece and begins the next
@@ -320,7 +348,7 @@ class Schedule:
             *(step for step, _ in self.points),
             *(self.start or {}).values(),
             *(self.stop or {}).values(),
-            *(() if drawn is None else drawn[1:]),
+            *more,
         }
         ramps = {
             a
@@ -336,24 +364,7 @@ class Schedule:
             last = end if begin in ramps else end - 1
             total += (end - begin) * 2 / (tokens_per_sample(begin) + tokens_per_sample(last))
             samples[end] = int(total + 0.5)
-        if drawn is not None:
-            return self._continue(drawn, samples, ramps)
-        moved = {f: {n: samples[s] for n, s in getattr(self, f).items()} for f in ("start", "stop")}
-        if not ramps:
-            points = [(samples[step], weights) for step, weights in self.points]
-            return replace(self, points=points, unit="samples", **moved)
-        plain = replace(self, start=None, stop=None)
-        curve, laws = dict[int, dict[str, float]](), dict[int, Interpolation]()
-        for step in sorted(knots):
-            at = samples[step]
-            if at in curve and at - 1 not in curve and at:
-                # Keep a jump at the end of a ramp.
-                curve[at - 1], laws[at - 1] = curve.pop(at), laws.pop(at)
-            curve[at], laws[at] = plain.weights(step), "linear" if step in ramps else "step"
-        order = sorted(curve)
-        return Schedule(
-            [(at, curve[at]) for at in order], [laws[at] for at in order[:-1]], "samples", **moved
-        )
+        return samples, ramps
 
     def _continue(
         self, drawn: tuple[int, int], samples: Mapping[int, int], ramps: Collection[int]
@@ -648,6 +659,20 @@ def _check_step(value: Any, what: str, unit: ScheduleUnit = "samples") -> int:
             "2^60"
         )
     return step
+
+
+def place_points(
+    schedule: Schedule,
+    lengths: Mapping[str, float],
+    by_tokens: bool,
+    weighed: Mapping[str, float] | None = None,
+) -> dict[int, int]:
+    """Return the sample at which each point of a schedule begins, as `Schedule.in_tokens` counts.
+
+    >>> place_points(Schedule([(0, {"a": 1}), (95, {"a": 2})], unit="tokens"), {"a": 10.0}, False)
+    {0: 0, 95: 10}
+    """
+    return schedule._place_knots(lengths, by_tokens, weighed)[0]  # pyright: ignore[reportPrivateUsage]
 
 
 # ---------------------------------------------------------------- weights

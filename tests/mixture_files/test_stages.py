@@ -163,6 +163,28 @@ def test_mistakes_are_named(text: str, write: Any) -> None:
     assert any(WRONG[text] in problem for problem in problems), problems
 
 
+@pytest.mark.parametrize(
+    ("horizon", "until", "counted"),
+    [
+        ("{tokens: 9k}", "loss_tokens", "tokens"),
+        ("{steps: 9}", "loss_tokens", "steps (in samples)"),
+        ("{tokens: 9k}", "samples", "tokens"),
+        ("{epochs: 2}", "tokens", "epochs (in samples)"),
+    ],
+)
+def test_another_unit_than_that_of_the_horizon_is_an_error_of_the_stages(
+    horizon: str, until: str, counted: str, write: Any
+) -> None:
+    path = write(
+        f"{SOURCES}unit: tokens\nhorizon: {horizon}\n"
+        f"stages: [{{until: {{{until}: 5}}, weights: {{a: 1}}}}, {{weights: {{b: 1}}}}]\n"
+    )
+    said = f"stages end at {until} and the horizon counts {counted}: use one unit"
+    assert (4, "stages", said) in [(each.line, each.key, each.message) for each in lint(path)]
+    with pytest.raises(ps.ConfigError, match=r"line 4, stages: stages end at"):
+        ps.load(path)
+
+
 def test_what_only_building_tells_is_said_then(write: Any) -> None:
     for text, said in {
         "horizon: {samples: 9}\nstages: [{until: {samples: 5}, weights: {a: 1}}, {until: 20%, weights: {b: 1}}]": "each must end after",

@@ -119,6 +119,8 @@ def test_the_number_equals_a_count_of_the_batches_of_all_ranks(seed: int) -> Non
     options: dict[str, Any] = {"remainder": pick("drop", "pad", "keep")}
     if options["remainder"] == "drop" and pick(True, False):
         options["balance"] = "tokens"
+    if ds.plan.size is not None and not len(ps.Loader(ds, rank=0, world_size=3, **options)):
+        options = {"remainder": "pad"}  # a pass has fewer rows than a step
     state: Any = None
     for _ in range(2):  # the second run resumes the first on other ranks
         ranks = pick(1, 2, 3)

@@ -43,6 +43,7 @@ from .reading import (
     read_included,
     resolve_included,
 )
+from .stages import compute_stage_ends, find_stage_unit
 
 _KNOWN_SOURCE_KEYS = {"", *(key.name for key in SOURCE_SECTION.keys)}
 _HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")  # name of a tokenizer on the Hugging Face hub
@@ -598,6 +599,7 @@ class _MixtureChecker:
                         "stages and start/stop exclude each other: express it with stages",
                     )
         known = {*model.names, *(model.groups or ())}
+        before = len(self.notes.problems)
         for number, (stage, mark) in enumerate(zip(model.stages, nodes, strict=True)):
             here = join_key(at, f"stages[{number}]")
             for name in sorted(set(stage.weights) - known):
@@ -614,6 +616,15 @@ class _MixtureChecker:
                     f"{here}.until",
                     "a percentage needs a horizon: add one to the file",
                 )
+        if model.changes_sizes or len(self.notes.problems) > before:
+            return
+        try:
+            if model.horizon is not None and not model.has_length:
+                find_stage_unit(model, "samples")  # how many depends on the data
+            else:
+                compute_stage_ends(model, model.run)
+        except ConfigError as problem:
+            error(node, join_key(at, "stages"), str(problem))
 
     def step_sizes(self, model: MixtureFile, before: int) -> None:
         """Check row lengths and global batches that change during the run.

@@ -282,9 +282,8 @@ class _MixtureLinter:
             spans = schedule.spans(model.names)
         except PenstockError as error:
             if not self.wrong:
-                self.notes.error(
-                    model.marks.get("schedule", model.marks[""]), f"{at}schedule", str(error)
-                )
+                key = "stages" if model.weighs_in_stages else "schedule"
+                self.notes.error(model.marks.get(key, model.marks[""]), f"{at}{key}", str(error))
             return None
         if schedule.unit != "samples" or samples is None:
             return None

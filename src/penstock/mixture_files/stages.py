@@ -80,16 +80,8 @@ def compute_stage_ends(
     places = [stage.until for stage in model.stages]
     if places[-1] is None and run is not None:
         places[-1] = RunPosition("percent", 100)
-    counted = {
-        position: _convert_position(position, model, run)
-        for position in places
-        if position is not None
-    }
-    units = {unit for unit, _ in counted.values()} or {unit}
-    if len(units) > 1:
-        raise ConfigError(f"stages end at {' and at '.join(sorted(units))}: use one unit")
-    ends = [None if position is None else counted[position][1] for position in places]
-    unit = cast("ScheduleUnit", next(iter(units)))
+    unit = find_stage_unit(model, None if run is None else run[0])
+    ends = [position and _convert_position(position, model, run) for position in places]
     if any(
         start is None or (end is not None and end <= start)
         for start, end in zip([0, *ends[:-1]], ends, strict=True)
@@ -98,16 +90,39 @@ def compute_stage_ends(
     return unit, ends
 
 
+def find_stage_unit(model: MixtureFile, of_run: str | None) -> ScheduleUnit:
+    """Return the unit in which stages end; `of_run` is the unit of the run, if it has an end.
+
+    Raises:
+        ConfigError: There are several.
+    """
+    places = [stage.until for stage in model.stages]
+    found = {
+        model.unit_of_run if place.unit == "steps" else place.unit
+        for place in places
+        if place is not None and place.unit != "percent"
+    }
+    if len(found) > 1:
+        raise ConfigError(f"stages end at {' and at '.join(sorted(found))}: use one unit")
+    to_the_end = any(place is not None and place.unit == "percent" for place in places)
+    unit = next(iter(found), of_run or model.unit_of_run)
+    if of_run not in (unit, None) and (to_the_end or places[-1] is None):
+        named = model.horizon[0] if model.horizon else of_run
+        counted = named if named == of_run else f"{named} (in {of_run})"
+        raise ConfigError(f"stages end at {unit} and the horizon counts {counted}: use one unit")
+    return cast("ScheduleUnit", unit)
+
+
 def _convert_position(
     position: RunPosition, model: MixtureFile, run: tuple[str, int] | None
-) -> tuple[str, int]:
+) -> int:
     """Convert a position to samples or tokens."""
     if position.unit == "steps":
-        return model.unit_of_run, model.position_at(int(position.number))
+        return model.position_at(int(position.number))
     if position.unit != "percent":
-        return position.unit, int(position.number)
+        return int(position.number)
     if run is None:
         raise ConfigError(
             f"a stage ends at {position.number:g}% of a run without a horizon: add a horizon"
         )
-    return run[0], int(Fraction(repr(position.number)) * run[1] / 100)
+    return int(Fraction(repr(position.number)) * run[1] / 100)

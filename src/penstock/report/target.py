@@ -25,6 +25,7 @@ from penstock.engine.mixing import Mixture
 from penstock.engine.plan import Exhaustion
 from penstock.engine.runtime.step_log import StepLog
 from penstock.engine.steps.digests import data_of
+from penstock.engine.steps.mix import mixture_in_line
 from penstock.engine.steps.mix_eras import ErasOp
 from penstock.engine.steps.mix_op import MixOp
 from penstock.engine.steps.op import Op
@@ -36,11 +37,12 @@ from penstock.errors import ConfigError, IndexedError, StateError, make_storage_
 from penstock.inputs import size_packed
 from penstock.mixture_files import MixtureFile, build, format_problems, read_model
 from penstock.mixture_files.build import build_pack_options
-from penstock.mixture_files.horizon import count_steps, count_token_samples
+from penstock.mixture_files.horizon import count_pass_samples, count_steps, count_token_samples
 from penstock.mixture_files.stages import compute_stage_ends
 from penstock.mixture_files.step_sizes import count_before
 from penstock.plan import Plan
 from penstock.posttraining.replacements import ReplacedDraws
+from penstock.schedule import Schedule, place_points
 from penstock.stores import parse_location
 from penstock.stores.limits import STATE, read_within
 from penstock.stores.remote import is_remote
@@ -177,7 +179,10 @@ class Target:
 
     @property
     def stages(self) -> list[tuple[int, str]]:
-        """First steps and names of the stages in the file."""
+        """First steps and names of the stages that the run reaches.
+
+        A stage begins with the step of the first row that may hold one of its samples.
+        """
         if (
             not self.model.stages
             or not self.indexed
@@ -190,18 +195,49 @@ class Target:
         if self.model.changes_sizes:
             ends = self.model.stage_ends
             return [*zip((0, *(end or 0 for end in ends[:-1])), names, strict=True)]
-        unit, ends = compute_stage_ends(self.model, self.model.run)
-        begins, size = [0, *(end or 0 for end in ends[:-1])], self.model.position_at(1)
-        if unit != self.model.unit_of_run:
-            size = max(1, (self.model.run or ("", 1))[1] // max(1, self.last or 1))
-        return [(-(-begin // size), name) for begin, name in zip(begins, names, strict=True)]
+        rows = [self._find_row(sample) for sample in self._place_stages()]
+        return [
+            (self.step(row), name) for row, name in zip(rows, names, strict=True) if row is not None
+        ]
+
+    def _place_stages(self) -> list[int]:
+        """Return the first sample of each stage, in the order of the mixture."""
+        mix = mixture_in_line(self.plan.flow)
+        assert mix is not None
+        rule = mix.weighted
+        assert rule is not None
+        run = self.model.run
+        if run is None and self.model.horizon is not None:
+            run = "samples", count_pass_samples(self.model, map(Dataset, mix.inputs))
+        unit, ends = compute_stage_ends(self.model, run)
+        begins, means = [0, *(end or 0 for end in ends[:-1])], rule.means_by_unit()
+        if isinstance(rule.weights, Schedule) and unit in means:
+            lengths = means.get(rule.unit)
+            places = place_points(rule.weights, means[unit], lengths is not None, lengths)
+            begins = [places[begin] for begin in begins]
+        schedule = self._mixture.schedule
+        if isinstance(schedule, Mixture):
+            begins = [schedule.event_position(begin) for begin in begins]
+        return begins
+
+    def _find_row(self, sample: int) -> int | None:
+        """Return the first row that holds a sample of the mixture or a later one; None after the run."""
+        size, row = self._mixture.size, sample
+        if size is not None and sample >= size:
+            return None
+        if (pack := top_pack(self.rows.compiled.op)) is not None:
+            row = pack.find_row(sample)
+        size = self.rows.size
+        return None if row is None or (size is not None and row >= size) else row
 
     def borders(self, steps: int) -> list[StageBorder]:
         """Return the steps below `steps` at which stages begin, and those of another size.
 
         Nothing if the file has no stages, and all steps have one size.
         """
-        names, records = dict(self.stages), self.log.records
+        names, records = dict[int, str](), self.log.records
+        for step, name in self.stages:  # several may begin in one step
+            names[step] = f"{names[step]}, {name}" if step in names else name
         begins = {0, *names, *(each.step for each in self.model.equal_steps)}
         begins = {*begins, *(record.step for record in records)}
         parts = pairwise([*sorted(step for step in begins if step < steps), steps])
@@ -341,15 +377,22 @@ class Target:
     def _pack(self) -> PackedOp | None:
         return top_pack(self.op)
 
-    def in_force(self, sample: int) -> dict[str, float]:
-        """Return the normalised weights of the outermost mixture at a sample; 0 for used-up sources."""
+    @property
+    def _mixture(self) -> MixOp:
+        """The outermost mixture."""
         op = self.op
         while op.only_input is not None:
             op = op.only_input
         op = _resolve_current_pass(op)
-        assert isinstance(op, MixOp) and isinstance(op.schedule, Mixture | ReplacedDraws)
-        size = op.schedule.size
-        return op.schedule.weights_at(sample if size is None else min(sample, size - 1))
+        assert isinstance(op, MixOp)
+        return op
+
+    def in_force(self, sample: int) -> dict[str, float]:
+        """Return the normalised weights of the outermost mixture at a sample; 0 for used-up sources."""
+        schedule = self._mixture.schedule
+        assert isinstance(schedule, Mixture | ReplacedDraws)
+        size = schedule.size
+        return schedule.weights_at(sample if size is None else min(sample, size - 1))
 
     @cached_property
     def all_tokens(self) -> dict[str, int]:

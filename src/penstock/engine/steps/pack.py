@@ -262,6 +262,13 @@ class PackOp(PackedOp):
         made = self.planned(found.epoch)
         return found.start, made.rows, made.plan
 
+    def find_row(self, document: int) -> int | None:
+        if self._first_pass is not None:
+            return self._first_pass.find_row(document)
+        plan = self.planned(0).plan
+        pieces = np.flatnonzero(plan.item >= document)
+        return plan.find_group(int(pieces[0])) if len(pieces) else None
+
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         passes, index = self.passes, self.with_tokens(leaf, index)
         if not len(index) or (

@@ -373,6 +373,24 @@ class WindowPackOp(PackedOp):
             found[i] = row
         return found
 
+    def find_row(self, document: int) -> int | None:
+        size = self.input.size
+        if size is not None and document >= size:
+            return None
+        token = self._where(document)[0]
+        if size is not None and token >= self._pass:
+            return None
+        if not self.together:
+            return int(self._rows_of(At(document, token), 1)[0])
+        number = token // self.windows.span
+        while size is None or number < self._many:
+            first, _, layout = self._window(0, number)
+            pieces = np.flatnonzero(layout.item >= document - first)
+            if len(pieces):
+                return number * self.windows.rows + layout.find_group(int(pieces[0]))
+            number += 1
+        return None
+
     def _find(self, leaf: int, index: Ints, low: int, high: int) -> Ints:
         index = self.with_tokens(leaf, index)
         found = [index[:0]]

@@ -221,6 +221,10 @@ class PackedOp(Groups):
         pieces = np.flatnonzero(is_asked & (layout.item >= begun[before]))
         return first + layout.find_group(int(pieces[0]))
 
+    def find_row(self, document: int) -> int | None:
+        """Return the first row of the first pass with a part of a document, or of a later one."""
+        raise NotImplementedError
+
     def before(self, position: int, ahead: bool = False) -> Iterator[Before]:
         begins = position == (0 if self.passes is None else self.passes.at(position).start)
         drawn = self.drawn(position)
