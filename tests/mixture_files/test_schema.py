@@ -26,7 +26,7 @@ GOOD = [
     "sources: {a: {path: x, weight: '${WEIGHT:-3}'}}\ninclude: [a.yaml]\ncache: ~/c",
     "sources: {a: {path: x}}\npack: {length: 8, eos: <end>, pad: {a: 1}, features: [a]}\nbatch: {size: 2, collate: list}",
     "sources: {a: {path: x, group: g, split: {held_out: 3}}, b: {path: y, split: val}}\ngroups: {g: 2}\nsplit: {held_out: 0.5%, column: url}\nhorizon: {tokens: 15T}",
-    "sources: {a: {path: x}}\nhorizon: {epochs: 1.5}\nexclude: bad.jsonl\nstages: [{name: n, until: 40%, weights: {a: 1}}, {until: {tokens: 2 T}}, {interpolation: cosine, weights: {a: 2}}]",
+    "sources: {a: {path: x}}\nhorizon: {epochs: 1.5}\nexclude: bad.jsonl\nstages: [{name: n, until: 40%, weights: {a: 1}}, {until: {samples: 2 T}}, {interpolation: cosine, weights: {a: 2}}]",
     "sources: {a: {path: x, where: {url: {hash: [0, 0.5]}}}}\nschedule: {interpolation: [step, linear], points: {0: {a: 1}, 5: {a: 2}, 9: {a: 1}}}",
     "sources: {a: {path: x, tokenize: {tokenizer: gpt2, field: body}}}\ntokenize: {tokenizer: t.json, special_tokens: true}",
     "sources: {a: {path: x, chat: {tokenizer: org/model, fields: {messages: dialog}, roles: {x: user}}}}\nchat: {tokenizer: t.json, template: chatml, train_on: last, max_length: 2k, keep: id, allowed_special: all, variables: {a: [1, {b: null}]}, date: '2024-07-26'}",
