@@ -13,6 +13,7 @@ from .promises import promises
 from .reading import READS
 from .run import Key, Results
 from .table import CASES, peers
+from .texts import TEXTS
 
 HERE = Path(__file__).parent
 
@@ -127,7 +128,7 @@ BY_OTHERS = "move", "tokenize", "pictures", "waiting"
 COLUMNS: dict[str, list[Column]] = {
     "overhead": [*SPEED, ("first batch, ms", plain("first_batch_s", 1e3))],
     **{case: [*SPEED[1:3], ("first batch, ms", plain("first_batch_s", 1e3))] for case in BY_OTHERS},
-    **dict.fromkeys(READS, SPEED),
+    **dict.fromkeys([*READS, *TEXTS], SPEED),
     "mix": [
         *SPEED,
         *((f"off at 10^{n}", plain(f"off_1e{n}")) for n in (3, 4, 5, 6)),

@@ -332,3 +332,15 @@ def make_missing_extra_error(package: str, extra: str, purpose: str) -> ImportEr
         purpose: the feature that needs the package.
     """
     return ImportError(f"{purpose} needs the package {package!r}: {install_command(extra)}")
+
+
+def make_no_value_error(column: str, where: str) -> DataError:
+    """Return the error of masks that lack a value.
+
+    Args:
+        column: The column of the masks.
+        where: The file or the source.
+    """
+    return DataError(
+        f"column {column!r} has rows or tokens without a value: fill or drop them", where=where
+    )

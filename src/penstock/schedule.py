@@ -737,6 +737,8 @@ def check_names(given: Iterable[str], names: Iterable[str], where: str) -> None:
         for word, group in (("missing", missing), ("unknown", unknown))
         if group
     ]
+    if unknown == [""]:
+        raise ConfigError(f"{where} has numbers; give weights by name, such as {{0: {{'a': 1}}}}")
     if parts:
         if unknown:
             hint = suggest_names(unknown[0], missing or names)

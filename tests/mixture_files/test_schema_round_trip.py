@@ -225,6 +225,8 @@ def pack_options(draw: st.DrawFn) -> dict[str, Any]:
         except ps.ConfigError:
             continue
         options = more
+    if options.get("overflow") == "crop":
+        options.pop("long", None)  # a file that names both is an error
     return options
 
 

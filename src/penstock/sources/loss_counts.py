@@ -15,7 +15,7 @@ import numpy.typing as npt
 from ..arrays.columnar import import_arrow
 from ..engine.base.progress import Progress
 from ..engine.base.rows import compute_bounds
-from ..errors import ConfigError, DataError
+from ..errors import ConfigError, DataError, make_no_value_error
 from ..types import LOSS_MASKS, Flags, Ints, LossCounts
 from .chain import IndexedFile, MeasuredFile
 from .kinds import CompositeType, TypedFile
@@ -195,18 +195,6 @@ def _make_size_error(columns: Sequence[str], where: str) -> DataError:
     return DataError(
         f"{' and '.join(columns)} of a document differ in length; give each token one of each",
         where=where,
-    )
-
-
-def make_no_value_error(column: str, where: str) -> DataError:
-    """Return the error of masks that lack a value.
-
-    Args:
-        column: The column of the masks.
-        where: The file or the source.
-    """
-    return DataError(
-        f"column {column!r} has rows or tokens without a value: fill or drop them", where=where
     )
 
 

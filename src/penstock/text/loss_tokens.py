@@ -28,8 +28,7 @@ from ..engine.steps.map import keeps_token_counts
 from ..engine.steps.packed import packs_of, top_pack
 from ..engine.steps.step import Step, iter_steps
 from ..engine.streams.function_call import Leaf
-from ..errors import ConfigError, DataError
-from ..sources.loss_counts import make_no_value_error
+from ..errors import ConfigError, DataError, make_no_value_error
 from ..types import FileSource, Flags, Ints, Source
 from .causal_lm import CausalLM
 

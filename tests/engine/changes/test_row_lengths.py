@@ -184,7 +184,10 @@ def test_schedules_that_pack_cannot_follow_are_errors() -> None:
         (lambda: endless.pack(ps.Schedule({0: {"a": 1}}, unit="steps")), "give numbers by steps"),
         (lambda: endless.pack(steps)[0], "global_batch_size"),
         (lambda: endless.pack(steps).skip(2).batch(global_batch_size=4), "moves its rows"),
-        (lambda: ps.mix({"a": documents}, ps.Schedule({0: 4, 5: 8})), "sources everywhere"),
+        (
+            lambda: ps.mix({"a": documents}, ps.Schedule({0: 4, 5: 8})),
+            "has numbers; give weights by name",
+        ),
     ):
         with pytest.raises(ps.ConfigError, match=message):
             wrong()

@@ -371,7 +371,7 @@ def test_nothing_is_read_and_the_sums_hold_far_away() -> None:
         (lambda plan: plan.skip(3), "plan.skip(3): give a range"),
         (lambda plan: plan.diff(ps.from_sequence(range(3))), "plan.diff: Dataset is no plan"),
         (lambda plan: plan.exclude(["letters"]), "'letters' is not a key"),
-        (lambda plan: plan.exclude([("letters", 1.5)]), "plan.exclude: 1.5: give a whole number"),
+        (lambda plan: plan.exclude([("letters", 1.5)]), "exclude: 1.5: give a whole number"),
     ],
 )
 def test_arguments_of_a_wrong_type_are_named(ask: Any, needle: str) -> None:

@@ -76,8 +76,6 @@ def list_differences(saved: Json, now: Json, where: str = "") -> list[str]:
             if before[0] in ("limit", "skip"):
                 lines += list_differences({before[0]: before[1]}, {before[0]: after[1]}, where)
                 continue
-            if before[0] == "part":
-                continue
             for name in [*old, *(name for name in other if name not in old)]:
                 place = f"{where}.{name}" if where else str(name)
                 if name not in old:
