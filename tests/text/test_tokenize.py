@@ -341,3 +341,9 @@ def test_workers_do_not_open_another_tokenizer(
     (tmp_path / "tokenizer.json").write_text(words.to_str())
     with pytest.raises(ConfigError, match="is another one than when the pipeline was made"):
         pickle.loads(sent).many([])
+
+
+def test_the_british_name_of_the_class_still_works() -> None:
+    from penstock.text import Tokenise
+
+    assert Tokenise is Tokenize

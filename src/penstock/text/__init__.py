@@ -25,6 +25,8 @@ from .slices import slice_rows
 from .splitting import SplitText
 from .tokenize import Tokenize
 
+Tokenise = Tokenize  # scripts with the British spelling still run
+
 __all__ = [
     "TRANSFORMERS",
     "CausalLM",
