@@ -280,8 +280,8 @@ def of(tree: Tree) -> Grown:
 
 
 Pack = Literal["documents", "texts", ""]
-"""Whether rows are to be packed: of anything whose lengths are known, or of texts that are counted, tokenized after what
-is woven of them."""
+"""Rows to pack: documents of known lengths, or texts that are counted first and tokenized after
+mixing; "" packs none."""
 
 
 def ordered(draw: Draw, name: str, pack: Pack) -> Grown:

@@ -121,8 +121,8 @@ def _limit(name: str, dataset: Any, rows: int | None) -> Dataset:
         raise ConfigError(f"{where} is empty; hold out a larger share")
     if rows is not None and tail_of(dataset.flow).rows.forms_batches:
         raise ConfigError(
-            f"{where}: rows={rows} counts rows, and below its last steps are batches of several; limit "
-            f"the samples before: ds.limit({rows}).bucket_by_length(...)"
+            f"{where}: rows={rows} counts rows, and the dataset delivers whole batches; limit "
+            f"the samples before: ds.limit({rows}).batch(...)"
         )
     if rows is not None:
         flow = change_rows(dataset.flow, lambda step: Dataset(step).limit(rows).flow)

@@ -235,7 +235,7 @@ def _write_table(origin: Path, file: BinaryIO, types: ColumnTypeNames, block: in
 
 
 def _require_short_rows(batch: Any, origin: Path) -> None:
-    """Raise `DataError` if the texts of a row exceed `CSV_ROW`, of which Arrow reads up to twice."""
+    """Raise `DataError` if the texts of a row exceed `CSV_ROW`; Arrow reads rows of up to twice it."""
     sizes = np.zeros(batch.num_rows, np.int64)
     for column in batch.columns:
         if str(column.type) == "string":

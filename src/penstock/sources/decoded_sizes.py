@@ -159,7 +159,7 @@ def _measure_items(array: Any, target: Any, counts: Ints | None) -> int:
 
 
 def _measure_spans(items: Any, target: Any, starts: Ints, stops: Ints, counts: Ints | None) -> int:
-    """Return about the bytes of spans of items, of which each occurs `counts` times."""
+    """Return about the bytes of spans of items; each span occurs `counts` times."""
     if _is_fixed(items.type) and _is_fixed(target):
         total = int(((stops - starts) * (1 if counts is None else counts)).sum())
         return total * max(_measure_width(items.type), _measure_width(target))

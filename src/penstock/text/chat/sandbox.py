@@ -131,7 +131,7 @@ class _Counted:
 
 
 def _count_items(items: Any) -> Any:
-    """Return an iterable of the same items, each of which is a step."""
+    """Return an iterable of the same items that counts a step for each."""
     if not hasattr(items, "__len__"):
         return iter(_Counted(items)) if hasattr(items, "__iter__") else items
     if (length := len(items)) > _CHECKED_LENGTH:
