@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -69,6 +70,7 @@ class MessageLocator:
         self._template, self._control = template, control
         self._eos = (eos,) if eos else ()
         self._answer_headers, self.ends = list[str](), self._eos
+        self._closings = set[str]()  # text between a content and the token that ends the answer
         self._probe()
 
     def locate(
@@ -174,21 +176,15 @@ class MessageLocator:
                         break
         if parts is None:
             return None
+        written = _group_parts(parts)
+        firsts = [start for _, (start, _) in written] + [len(rendering.text)]
+        lasts = [0, *(stop for _, (_, stop) in written)]
         spans = dict[int, list[Span]]()
-        ordered = sorted(parts.items(), key=lambda entry: min(entry[1]))
-        edges = [(min(found)[0], max(stop for _, stop in found)) for _, found in ordered]
-        firsts = [start for start, _ in edges] + [len(rendering.text)]
-        lasts = [0] + [stop for _, stop in edges]
-        for position, (number, _) in enumerate(ordered):
+        for place in _choose_places([number for number, _ in written]):
+            number, span = written[place]
             if number in wanted:
-                start, stop = edges[position]
-                span = self._extend(
-                    messages[number],
-                    rendering,
-                    (start, stop),
-                    (lasts[position], firsts[position + 1]),
-                )
-                spans[number] = [span]
+                bounds = lasts[place], firsts[place + 1]
+                spans[number] = [self._extend(messages[number], rendering, span, bounds)]
         return spans
 
     def _find_by_replacing(
@@ -239,7 +235,8 @@ class MessageLocator:
             if text[first:last] in self.ends:
                 # Behind calls and reasoning without an answer, the template may write more.
                 is_open = message.get("tool_calls") or _is_empty(message)
-                if is_open or not text[stop:first].strip():
+                between = text[stop:first].strip()
+                if is_open or not between or between in self._closings:
                     return start, last
                 break
         for end in self.ends:
@@ -322,16 +319,25 @@ class MessageLocator:
         answer: Message = {"role": "assistant", "content": OTHER_PLACEHOLDER}
         try:
             text = self._template.render([question, answer, question, answer], None)
-            prompt = self._template.render([question], None, True)
+            prompt = remove_marks(self._template.render([question], None, True))
         except DataError:
             return  # the template needs other conversations
         blocks = [match.end() for match in re.finditer(GENERATION_END, text)]
         tails = [remove_marks(text[end:]) for end in blocks]
-        ends, text, prompt = list(self._eos), remove_marks(text), remove_marks(prompt)
+        ends, text = list(self._eos), remove_marks(text)
         for match in re.finditer(f"{OTHER_PLACEHOLDER[0]}+", text):
             for first, last in self._owned_after(text, match.end())[:1]:
                 if not text[match.end() : first].strip() and text[first:last] not in ends:
                     ends.append(text[first:last])
+        start = text.rfind(OTHER_PLACEHOLDER[0]) + 1
+        if start and not blocks:  # behind the last answer, all is of its end
+            last = next(iter(self._owned_after(text, start)), None)
+            closing = text[start : last[0] if last else len(text)].strip()
+            if last and closing:
+                ends.append(text[slice(*last)])
+                self._closings.add(closing)
+            elif closing:
+                ends.append(text[start:].rstrip())
         self.ends = tuple(ends)
         if any(tail.startswith(self.ends) for tail in tails if self.ends):
             getLogger("penstock").warning(
@@ -339,17 +345,33 @@ class MessageLocator:
                 "does not learn to end its answers: move {%% endgeneration %%} behind it",
                 next(end for end in self.ends for tail in tails if tail.startswith(end)),
             )
-        self._answer_headers = self._find_headers(text, prompt)
+        self._answer_headers = self._find_headers(text, prompt, self._writes_prompt(prompt))
 
-    def _find_headers(self, text: str, prompt: str) -> list[str]:
+    def _writes_prompt(self, prompt: str) -> bool:
+        """Return whether a question has another rendering without the prompt of a generation."""
+        try:
+            alone = self._template.render([{"role": "user", "content": PLACEHOLDER}], None)
+        except DataError:
+            return True
+        return remove_marks(alone) != prompt
+
+    def _find_headers(self, text: str, prompt: str, has_prompt: bool) -> list[str]:
         """Return the headers of answers: what the prompt of a generation ends with, and parts of it.
 
-        In earlier answers, a template may leave out the end of it, such as `<think>`.
+        In earlier answers, a template may leave out the end of it, such as `<think>`. If a template
+        has no prompt of a generation, headers are what it writes between a question and an answer.
 
         Args:
             text: a conversation of placeholders.
             prompt: a question, and the prompt of a generation.
+            has_prompt: whether the template has a prompt of a generation.
         """
+        between = re.findall(f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}", text)
+        if not has_prompt:
+            end = prompt[prompt.rfind(PLACEHOLDER[0]) + 1 :]  # of the question
+            own = [each[len(end) :] for each in between if each.startswith(end)]
+            if headers := [*dict.fromkeys(each.lstrip("\n") for each in own if each.strip())]:
+                return headers
         start = prompt.rfind(PLACEHOLDER[0]) + 1
         after = [
             last
@@ -360,8 +382,7 @@ class MessageLocator:
         if not header:
             return []
         headers = [header]
-        between = f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}"
-        for written in re.findall(between, text):
+        for written in between:
             sizes = range(len(header), 0, -1)
             size = next((size for size in sizes if written.endswith(header[:size])), len(header))
             if header[:size] not in headers:
@@ -379,9 +400,48 @@ def _render_parts(
     """Return the parts in a rendering with marks; `None` if it differs from the one without."""
     try:
         rendering = read_marks(template.render(marked, tools))
-    except DataError:
+    except (DataError, ValueError):  # the template changes the marks
         return None
     return rendering.parts if rendering.text == text else None
+
+
+def _group_parts(parts: dict[int, list[Span]]) -> list[tuple[int, Span]]:
+    """Return the places at which a template writes messages, in order: a message and its span."""
+    places = list[tuple[int, Span]]()
+    ordered = sorted((*part, message) for message, found in parts.items() for part in found)
+    for start, stop, number in ordered:
+        if places and places[-1][0] == number:
+            _, (first, last) = places.pop()
+            start, stop = first, max(last, stop)
+        places.append((number, (start, stop)))
+    return places
+
+
+def _choose_places(numbers: Sequence[int]) -> list[int]:
+    """Return one place for each message, where it stands in the order of the conversation.
+
+    A template may also write a message elsewhere, such as the last answer before the first turn.
+
+    Args:
+        numbers: the message at each place.
+
+    >>> _choose_places([3, 0, 1, 2, 3, 1])
+    [1, 2, 3, 4]
+    """
+    if len({*numbers}) == len(numbers):
+        return [*range(len(numbers))]
+    begins, after = list[int](), dict[int, int]()  # of the longest ascending sequences, by length
+    for place in reversed(range(len(numbers))):
+        size = bisect_left(begins, -numbers[place], key=lambda other: -numbers[other])
+        after[place] = begins[size - 1] if size else -1
+        begins[size : size + 1] = [place]
+    chosen, place = dict[int, int](), begins[-1]
+    while place >= 0:
+        chosen[numbers[place]] = place
+        place = after[place]
+    for place, number in enumerate(numbers):
+        chosen.setdefault(number, place)
+    return sorted(chosen.values())
 
 
 def merge_spans(spans: Sequence[Span]) -> list[Span]:
