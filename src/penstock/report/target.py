@@ -543,7 +543,8 @@ def _describe_other_steps(path: Path, model: MixtureFile, log: StepLog) -> str:
         f"{record.step:,} on"
         for record in log.records[-_MAX_RECORDS:]
     ]
-    return f"{path} says {asked}, and the run had {', '.join(told)}; answers are those of the run"
+    lately = ", at last," if len(log.records) > _MAX_RECORDS else ""
+    return f"{path} says {asked}, and the run had{lately} {', '.join(told)}; answers are those of the run"
 
 
 def _read_state(path: Path) -> Mapping[str, Any] | Path:

@@ -142,6 +142,50 @@ def test_random_pipelines_go_on_over_any_ranks(recipe: Any, data: st.DataObject)
     assert found == want
 
 
+@examples(100)
+@given(data=st.data())
+def test_lanes_that_end_resume_in_their_order_on_equal_ranks(data: st.DataObject) -> None:
+    rows, divisor = data.draw(st.integers(1, 40), "rows"), data.draw(st.integers(2, 5), "divisor")
+    ranks, each = data.draw(st.integers(1, 3), "ranks"), data.draw(st.integers(1, 4), "lanes")
+    shape = data.draw(st.sampled_from(["samples", "batches", "buffer", "rows"]), "shape")
+
+    def make() -> ps.Dataset:
+        ds = numbers(rows).filter(lambda x: x % divisor > 0)
+        if shape == "rows":
+            return ds.map(lambda x: {"tokens": [x] * (x % 7 + 1)}).pack(8, "first_fit")
+        if shape == "batches":
+            return ds.batch(2, collate=list)
+        return ds.shuffle_buffer(5) if shape == "buffer" else ds
+
+    def deliver(loader: ps.Loader, steps: int | None = None) -> list[Any]:
+        """Return the samples of the next steps, or of all that are left."""
+        return [loader.keys() for _ in islice(loader, steps)]
+
+    def start() -> list[ps.Loader]:
+        return job(make, ranks, None, lanes=ranks * each, remainder="keep")
+
+    want = [deliver(loader) for loader in start()]
+    for stop in range(min(map(len, want))):
+        loaders = start()
+        begun = [deliver(loader, stop) for loader in loaders]
+        states = states_of(loaders)
+        later = start()
+        for loader in later:
+            loader.load_state_dict(states)
+        rest = [deliver(loader) for loader in later]
+        assert [a + b for a, b in zip(begun, rest, strict=True)] == want
+
+
+def test_a_stream_that_ends_has_no_padding() -> None:
+    rows = ps.from_sequence([{"x": i} for i in range(11)])
+    kept = rows.filter(lambda row: row["x"] % 3 != 1)
+    for ds in (kept.batch(3), kept.batch(3, drop_remainder=True), kept):
+        with pytest.raises(ps.errors.ConfigError, match="remainder='pad' fills .* by Loader"):
+            ps.Loader(ds, remainder="pad")
+    loader = ps.Loader(rows.batch(3), remainder="pad")
+    assert [batch["valid"].tolist() for batch in loader][-1] == [True, True, False]
+
+
 @pytest.mark.slow
 def test_processes_go_on_over_any_ranks() -> None:
     def make() -> ps.Dataset:

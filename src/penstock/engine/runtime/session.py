@@ -436,9 +436,8 @@ class Session:
         self._begin_stage(self.step_log.next_step(row))
         if counted:
             self._log_jump(row, before)
-        if masks := mask_from(
-            self.changes, row
-        ):  # rows that come again train on no removed document
+        # Rows that come again train on no removed document.
+        if masks := mask_from(self.changes, row):
             self.changes += masks
             self.flow = self._apply_changes(self.changes)
         self.epoch = epoch
@@ -741,9 +740,10 @@ class Session:
         check_lanes(body, cursors, self.lanes, mine)
         if self.group:
             return cursors[0]
+        items = {body.lane_items.get(lane, body.items) for lane in mine}
         cursor: dict[str, Json] = {
             "at": {str(lane): cursors[lane] for lane in mine},
-            "turn": body.items,
+            "turn": items.pop() if len(items) == 1 else body.items,
             "ended": sorted({lane for lane in body.ended if lane in mine}),  # as they are written
         }
         if body.drawn is not None and (limit := rows_of_lanes(self.flow).limit) is not None:
@@ -757,9 +757,8 @@ class Session:
         def places(flow: Step) -> Mapping[Path, Stand]:
             if self.group:
                 return standing(flow, epoch, parse_cursor_int(cursors[0]))
-            setting = replace(
-                self.setting, window=0, rank=0, world_size=1
-            )  # the lanes of all ranks
+            # The lanes of all ranks.
+            setting = replace(self.setting, window=0, rank=0, world_size=1)
             probe = Session(Compiled(flow), setting, None)
             cursor = probe._cursor_of_rank(body, cursors)
             found = dict[Path, Stand]()

@@ -33,8 +33,9 @@ class SavedState:
 
     In a run of positions, `at` is a position of a pass, `passes` has the lengths of passes, each
     from a pass on, and `records` is set. In a run in lanes, `at` has a cursor by lane, and `items`
-    counts the items that were delivered; with a limit, `drawn` counts those of this rank. Lists and
-    mixtures stay JSON, which their modules decode. `sections` belong to packages outside the
+    counts the items that were delivered; with a limit, `drawn` counts those of this rank. Of merged
+    states, `lane_items` has the items by lane, which differ where lanes have ended. Lists
+    and mixtures stay JSON, which their modules decode. `sections` belong to packages outside the
     engine.
 
     A resume applies `changes`; the events in `mixtures` are for adoption alone. The specification
@@ -64,6 +65,7 @@ class SavedState:
     ended: list[int] = field(default_factory=list[int])
     drawn: int | None = None
     sections: dict[str, Json] = field(default_factory=dict[str, Json])
+    lane_items: dict[int, int] = field(default_factory=dict[int, int])
 
     @property
     def position(self) -> int:
@@ -100,7 +102,7 @@ class SavedState:
     def to_json(self) -> dict[str, Json]:
         """Return the contents, to be sealed."""
         in_lanes = self.lanes is not None
-        left_out = {"sections", *(("records", "passes") if in_lanes else _OF_LANES)}
+        left_out = {"sections", "lane_items", *(("records", "passes") if in_lanes else _OF_LANES)}
         optional = {"given_before", "journal_of", "drawn"}
         body = {
             _JSON_NAME.get(name, name): value
@@ -158,7 +160,7 @@ _PARTS = [
         str(part.type).endswith(" | None"),
         *_CHECK_BY_ANNOTATION[str(part.type).removesuffix(" | None")],
     )
-    for part in fields(SavedState)[:-1]
+    for part in fields(SavedState)[:-2]
 ]
 """Field, name in JSON, whether it is required, whether it may be null, description and check."""
 
@@ -359,7 +361,8 @@ def merge_states(
     items = max(state.items for state in states)
     ended = [lane for state in states for lane in state.ended]
     drawn = None if first.drawn is None else _drawn_by_all(states, items)
-    return replace(merged, items=items, ended=ended, drawn=drawn), cursors
+    by_lane = {int(lane): state.items for state in states for lane in state.at}
+    return replace(merged, items=items, ended=ended, drawn=drawn, lane_items=by_lane), cursors
 
 
 def _drawn_by_all(states: Sequence[SavedState], items: int) -> int:

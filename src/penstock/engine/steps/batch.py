@@ -472,4 +472,9 @@ def step_of_rank(
             "repeat() the dataset, give Loader(epoch_length=n), or accept different ends with "
             "Loader(remainder='keep')"
         )
+    if remainder == "pad":
+        raise ConfigError(
+            f"remainder='pad' fills the last step of a pass of known length: {reason}; keep every "
+            "sample (no filter or may_skip), or take a short last batch by Loader(remainder='keep')"
+        )
     return step

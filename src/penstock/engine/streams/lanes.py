@@ -212,9 +212,8 @@ class InterleavedLanes:
         if self.limit is not None and found.drawn > self.limit:
             raise make_cursor_error(found.drawn, f"a number of items up to {self.limit}")
         self._turn, self._drawn = found.turn, found.drawn
-        self._first = (
-            self.rank - self._turn
-        ) % self.ranks  # from the turn to the first lane of ours
+        # From the turn to the first lane of ours.
+        self._first = (self.rank - self._turn) % self.ranks
         start = self._turn + self._first
         mine = [lane % self.lanes for lane in range(start, start + self.lanes, self.ranks)]
         for lane in mine:
@@ -321,8 +320,6 @@ def _parse_lanes_cursor(cursor: Any) -> _LanesCursor:
 
 class ReplicatedLanes:
     """One rank's items of a run whose lanes cannot be divided among the ranks.
-
-    Each rank reads all lanes, and keeps one item of every round of `ranks` items.
 
     Each rank reads all lanes, and keeps one item of every round of `ranks` items.
 
