@@ -225,3 +225,8 @@ def test_a_notebook_never_shows_an_error_or_reads_much() -> None:
         ps.from_sequence(list[int]()),
     ):
         assert html(ds).startswith("Dataset") and "<table" not in html(ds)
+
+
+def test_control_characters_of_a_column_name_are_escaped() -> None:
+    text = str(ps.from_sequence([{"a\x1b[31m\nb": 1}]).describe())
+    assert r"'a\x1b[31m\nb'" in text and "\x1b" not in text and text.count("\n") == 2

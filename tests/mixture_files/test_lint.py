@@ -660,3 +660,36 @@ def test_a_held_out_part_without_rows_is_a_warning_as_loading_leaves_it_out(writ
     assert (severity, key) == ("warning", "sources.b")
     assert said == "its held-out part has no rows, so the source is left out"
     assert ps.load(path).plan.counts(100) == {"a": 100}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ("unit: loss_tokens\nhorizon: {steps: 10}", "the lengths of the samples of 'x' are not"),
+        (
+            "stop: all_exhausted\nhorizon: {loss_tokens: 40}\npack: {length: 8, method: first_fit}",
+            "horizon: loss_tokens needs rows that the plan knows",
+        ),
+        (
+            "max_epochs: 3\nsplit: {held_out: 30%, column: lang}\nhorizon: {steps: 3}\n"
+            "global_batch_size: {points: {0: 4, 5: 8}}",
+            "every source stops at its max_epochs",
+        ),
+        ("unit: tokens\nhorizon: {tokens: 9T}\npack: {length: 8, method: best_fit}", None),
+    ],
+)
+def test_the_mixture_as_a_whole_is_checked_without_its_rows(
+    tmp_path: Path, settings: str, message: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = {"ids": [[1, 2, 3]] * 100, "lang": ["de", "en"] * 50}
+    pq.write_table(pa.table(rows), tmp_path / "b.parquet")
+    path = tmp_path / "m.yaml"
+    path.write_text(f"{settings}\nsources: {{x: {{path: b.parquet}}}}\n")
+    problems = [problem.message for problem in lint(path) if problem.severity == "error"]
+    assert not caplog.records  # of a measured length
+    if message is None:
+        assert problems == []
+        return
+    assert len(problems) == 1 and message in problems[0]
+    with pytest.raises(ps.ConfigError, match=re.escape(message)):
+        ps.load(path)

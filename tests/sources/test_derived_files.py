@@ -109,6 +109,24 @@ def test_index_lines_takes_what_open_files_takes(data: Path) -> None:
     assert index_and_count_rows(data.with_name("x.json"), format="text") == 2
 
 
+def test_a_changed_file_is_logged_once_for_all_that_is_derived_from_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "x.jsonl"
+
+    def read(rows: int) -> int:
+        caplog.clear()
+        data.write_text('{"a": "x"}\n' * rows)
+        assert len(ps.read(data)) == rows
+        return len(ps.read(data, where={"a": "x"}))
+
+    assert read(3) == 3 and not caplog.records
+    for rows in (5, 7):
+        assert read(rows) == rows
+        said = [record.getMessage() for record in caplog.records]
+        assert said == [f"changed since indexed or converted, so this is done again: {data}"]
+
+
 def stale_size(data: Path) -> None:
     data.write_text("1\n2\n")
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -189,8 +191,25 @@ def test_rows_and_single_columns_are_checked(
 
 @pytest.mark.parametrize(
     "header",
-    [b"", b"\x15\x00", b"\x15" + b"\xff" * 40, b"\x1c" * 90, b"\x19\x00", b"\x15\x01\x15\x00\x00"],
+    [
+        *[b"", b"\x15\x00", b"\x15" + b"\xff" * 40, b"\x1c" * 90, b"\x19\x00"],
+        b"\x15\x01\x15\x00\x00",  # the size is negative
+        b"\x1c\x00\x15\x02\x15\x02\x00",  # the kind is a struct
+        b"\x15\x00\x15\x02\x15\x02\x21\x00",  # the header of its data is a truth value
+        b"\x15\x00\x15\x02\x15\x02\x2c\x11\x15\x00\x00\x00",  # the count is one
+        b"\x15\x00\x15\x02\x15\x02\x2c\x15\x02\x1c\x00\x00\x00",  # the encoding is a struct
+        b"\x15\x00\x17" + bytes(8) + b"\x15\x02\x2c\x15\x02\x15\x00\x00\x00",  # the size is a float
+        b"\x15\x00\x15\x02\x15\x02\x00",  # without the header of its data
+    ],
 )
 def test_a_damaged_header_of_a_page_is_an_error(header: bytes) -> None:
     with pytest.raises(ValueError, match="page"):
         parquet_pages._read_page(pa.BufferReader(header), 0)  # pyright: ignore[reportPrivateUsage]
+
+
+def test_a_changed_byte_in_a_header_is_an_error_of_the_file(tmp_path: Path) -> None:
+    data, path = write(pa.table({"w": [[i] * (i % 4) for i in range(20)]})), tmp_path / "x.parquet"
+    for at, value in product(range(4, 44, 2), (0x11, 0x1C)):
+        path.write_bytes(data[:at] + bytes([value]) + data[at + 1 :])
+        with contextlib.suppress(DataError):
+            _ = ps.read(path)[0]

@@ -343,6 +343,13 @@ def test_a_column_that_is_not_read_selects_as_if_it_were(tmp_path: Path, suffix:
         (pa.decimal128(5, 2), [1, 2], {"not": 1}, [2]),
         (pa.decimal128(38, 10), [1, 2], [1, 2**80], [1]),
         (pa.float64(), [0.0, -0.0, float("nan"), 1.0], [0.0, float("nan")], [0.0, -0.0]),
+        (
+            pa.float16(),
+            np.array([0, 1, 2.5, 6e4], np.float16),
+            {"above": 0.5, "not": 1.0},
+            [2.5, 60_000.0],
+        ),
+        (pa.float16(), np.array([0, 0.1], np.float16), [0.1, 0], [0.0]),  # no float16 is 0.1
         (pa.int64(), [5, None, 70_000], list(range(50_000)), [5]),
         (pa.int64(), [5, None, 70_000], {"not": list(range(50_000))}, [None, 70_000]),
     ],

@@ -64,7 +64,7 @@ class ColumnSummary:
             for value, count in self.frequent
         )
         return [
-            self.column,
+            self.column if self.column.isprintable() else ascii(self.column),
             self.type,
             str(self.missing),
             "" if self.distinct is None else str(self.distinct),

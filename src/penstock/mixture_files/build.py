@@ -37,6 +37,7 @@ from .model import (
     Tokenizing,
 )
 from .stages import build_stage_schedule
+from .stand_ins import StandIns, shorten_run
 
 _READ_KEYS = ("path", "format", "columns", "lengths", "split", "where", "dtype", "eos")
 
@@ -55,10 +56,32 @@ def build(model: MixtureFile) -> Dataset:
         DataError: The data of a source is damaged.
     """
     require_equal_samples(model)
+    return _build_dataset(*_share(model, build_pack_options(model)))
+
+
+def require_valid_whole(model: MixtureFile, stand_ins: StandIns) -> None:
+    """Raise the errors of a mixture as a whole that show without its data.
+
+    Args:
+        model: A description whose sources open without reading rows.
+        stand_ins: Makes its sources.
+
+    Raises:
+        ConfigError: `build` of the description would fail.
+    """
     model, shared = _share(model, build_pack_options(model))
+    ds = _build_dataset(model, shared._replace(stand_ins=stand_ins))
+    if ds.flow.reason_not_indexed is None:
+        _ = ds.compiled
+
+
+def _build_dataset(model: MixtureFile, shared: _SharedResources) -> Dataset:
     mixture = _tell_steps(model, _build_mixture(model, shared))
     _require_whole_stretches(model, shared)
     _require_plan(model, mixture)
+    if shared.stand_ins is not None:
+        _ = mixture.flow.reason_not_indexed is None and mixture.compiled
+        model = shorten_run(model)
     try:
         limited = limit_samples(model, mixture)
     except NoTokensError as error:
@@ -160,6 +183,7 @@ class _SharedResources(NamedTuple):
     excluded_rows: Mapping[str, Ints]
     pack: Mapping[str, Any] | None
     partitions: dict[str, dict[str, Dataset]]
+    stand_ins: StandIns | None = None  # of the sources, if no data is read
 
     @property
     def sizer(self) -> Sizer | None:
@@ -431,7 +455,23 @@ def _open_source(
 ) -> Dataset:
     if source.mixture is not None:
         return _build_mixture(source.mixture.inside(model), shared, f"{above}{source.name}/")
-    encoder, partition = shared.encoder(source.encoding(model)), source.partition
+    how = source.shuffle or model.shuffle or Shuffling()
+    if (stand_ins := shared.stand_ins) is not None:
+        is_known = above + source.name not in stand_ins.unknown
+        ds = _open_rows(source, model, shared, above) if is_known else None
+        return _apply_shuffle(stand_ins.make(ds, source, model), how)
+    ds = _apply_shuffle(_open_rows(source, model, shared, above), how)
+    encoder = shared.encoder(source.encoding(model))
+    if isinstance(encoder, Chat) and can_drop(encoder):
+        return ds.map(MarkDropped(encoder))
+    return ds if encoder is None else ds.map(encoder)
+
+
+def _open_rows(
+    source: SourceEntry, model: MixtureFile, shared: _SharedResources, above: str
+) -> Dataset:
+    """Open the rows of a source that the mixture uses, in order."""
+    partition = source.partition
     if partition is None:
         ds = _read_files(source, model, shared)
     else:
@@ -455,15 +495,14 @@ def _open_source(
                 "where"
             )
         ds = exclude_rows(ds, rows)
-    ds = _apply_shuffle(ds, source.shuffle or model.shuffle or Shuffling())
-    if isinstance(encoder, Chat) and can_drop(encoder):
-        return ds.map(MarkDropped(encoder))
-    return ds if encoder is None else ds.map(encoder)
+    return ds
 
 
 def _read_files(source: SourceEntry, model: MixtureFile, shared: _SharedResources) -> Dataset:
     encoding, lengths = source.encoding(model), source.lengths
-    if isinstance(encoding, Tokenizing) and encoding.counted:
+    if shared.stand_ins is not None:
+        lengths = None
+    elif isinstance(encoding, Tokenizing) and encoding.counted:
         if lengths is not None:
             raise ConfigError(
                 "lengths names a column, and tokenize counts tokens: remove one of them"

@@ -41,6 +41,7 @@ from .build import (
     iterate_encodings,
     make_chat,
     require_equal_samples,
+    require_valid_whole,
     resolve_token,
 )
 from .check import parse_mixture
@@ -57,6 +58,7 @@ from .model import END_TOKENS, Chatting, MixtureFile, SourceEntry, Splitting, To
 from .readers import ReaderRegistry
 from .reading import MixtureNode, Problem, ProblemLog, check_rights
 from .stages import build_stage_schedule
+from .stand_ins import drop_converted_amounts, drop_named_tokens, hide_log_lines, make_stand_ins
 
 EPOCHS_WARNING_LIMIT = 4.0
 """Passes over one source beyond which lint warns.
@@ -71,6 +73,7 @@ DECODED_MEMORY_LIMIT = 256 << 20
 _NAME_TEXT = "; name the one with the text by tokenize.field, or add 'tokenize: none'"
 _COMMON_SUMS = (1.0, 100.0)
 _FEW_ROWS = 8  # a source with fewer rows is probably truncated
+_COUNTING = ("lengths", "tokenize", "chat")  # keys of a source by which tokens are counted
 _READ_AMPLIFICATION = 20  # bytes read per byte used, beyond which lint warns
 
 
@@ -133,6 +136,7 @@ class _MixtureLinter:
     is_packed: bool = False
     stored: dict[str, str] = field(default_factory=dict[str, str])
     chats: set[str] = field(default_factory=set[str])
+    most_rows: int = 0
     unknown: set[str] = field(default_factory=set[str])  # sources whose rows are unknown
     without_tokens: set[str] = field(default_factory=set[str])
     nodes: dict[str, tuple[MixtureNode, str]] = field(
@@ -187,6 +191,7 @@ class _MixtureLinter:
             self.stored.pop(source.name, None)
             rows = self.check_files(source, model, key, name)
             self.unknown |= {name} if rows is None else set()
+            self.most_rows = max(self.most_rows, rows or 0)
             if rows is not None and source_share is not None and samples is not None:
                 self.check_epochs(source, model, key, source_share * samples, rows)
             self.check_tokenizer(source, model, key)
@@ -724,10 +729,12 @@ class _MixtureLinter:
     def check_build(self, model: MixtureFile) -> None:
         """Report problems of the mixture as a whole that show without reading data.
 
-        These are empty sources, caps below one sample, excluded rows that do not exist, and stages
-        that end before earlier ones. Rows that `where` selects count as all rows of their source:
-        what fails with all of them fails with fewer. If the mixture counts tokens, or the rows of a
-        source are unknown, each known source is opened by itself.
+        These are empty sources, caps below one sample, excluded rows that do not exist, stages that
+        end before earlier ones, and lengths that are unknown and needed. Rows that `where` selects
+        count as all rows of their source: what fails with all of them fails with fewer.
+
+        If a load reads rows or counts tokens, or the rows of a source are unknown, each known
+        source is opened by itself. Then the mixture is checked with stand-ins of its sources.
         """
         leaves = [source for _, source in model.iter_sources()]
         splits = [split for source in leaves if (split := source.splitting(model)) is not None]
@@ -743,12 +750,26 @@ class _MixtureLinter:
         try:
             if reads or self.unknown:
                 self.check_sources(model)
+                self.check_whole(model)
             else:
                 _ = build(_without_reads(model)).compiled
         except PenstockError as error:
             self.check_sources(model)
             if not self.wrong:
                 self.notes.error(model.marks.get("sources", model.marks[""]), "sources", str(error))
+
+    def check_whole(self, model: MixtureFile) -> None:
+        """Raise the errors of the mixture that show with stand-ins of its sources."""
+        batch = model.batch
+        if model.one_source_per == "global_step" and (
+            batch is None or not (batch.over_ranks or batch.ranks > 1)
+        ):
+            return  # only a Loader knows the order
+        stand_ins = make_stand_ins(model, self.most_rows, self.unknown)
+        if stand_ins is not None and not self.wrong:
+            with hide_log_lines():
+                model = drop_named_tokens(drop_converted_amounts(_without_reads(model, True)))
+                require_valid_whole(model, stand_ins)
 
     def check_sources(self, model: MixtureFile) -> None:
         """Report sources that do not open by themselves, if their rows are known."""
@@ -797,28 +818,32 @@ class _MixtureLinter:
                     )
 
 
-def _without_reads(model: MixtureFile) -> MixtureFile:
-    """Return a mixture whose sources open without reading rows; each may have more rows then."""
+def _without_reads(model: MixtureFile, keeps_lengths: bool = False) -> MixtureFile:
+    """Return a mixture whose sources open without reading rows; each may have more rows then.
+
+    Stand-ins keep the settings that tell whether lengths are known.
+    """
 
     def strip(source: SourceEntry) -> SourceEntry:
         if source.mixture is not None:
-            return replace(source, mixture=_without_reads(source.mixture.inside(model)))
+            inner = _without_reads(source.mixture.inside(model), keeps_lengths)
+            return replace(source, mixture=inner)
         split = source.split if isinstance(source.split, str) else source.splitting(model)
         by_values = isinstance(split, Splitting) and split.column
+        counting: dict[str, Any] = dict.fromkeys(() if keeps_lengths else _COUNTING)
         return replace(
             source,
             where=None,
             partition=None,
-            lengths=None,
-            tokenize=None,
-            chat=None,
             split=None if by_values else split,
+            **counting,
         )
 
     sources = tuple(strip(source) for source in model.sources)
     has_parts = any(source.partition is not None for _, source in model.iter_sources())
     exclude = None if has_parts else model.exclude  # only reading tells the names of parts
-    settings: dict[str, Any] = dict.fromkeys(("tokenize", "chat", "split"))
+    names = ("split",) if keeps_lengths else ("split", "tokenize", "chat")
+    settings: dict[str, Any] = dict.fromkeys(names)
     return replace(model, sources=sources, exclude=exclude, **settings)
 
 

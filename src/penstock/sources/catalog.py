@@ -171,14 +171,14 @@ def load(
 
     def compare_or_build(locked: bool) -> Catalog:
         catalog = None if rebuild else _read(file, check, len(paths))
-        changed = [] if catalog is None else _changed_files(catalog, paths, range(len(paths)))
+        changed = {} if catalog is None else _changed_files(catalog, paths, range(len(paths)))
         if catalog is None or changed:
             if not rebuild:
                 derived_files.log_unusable(file)
             previous = catalog
             catalog = _build_catalog(paths, file.path, check, kind.small, open_, settled, prefetch)
             if previous is not None and not previous.holds_same(catalog):
-                derived_files.log_changed(*changed)
+                derived_files.log_changed(changed)
             rows, body = int(catalog.rows.sum()), _encode_catalog(catalog)
             # Without a writable folder every process builds it.
             path = derived_files.store(file, file.read_fingerprint(), rows, body, locked)
@@ -232,13 +232,15 @@ def _is_fresh(check: Path) -> bool:
     return 0 <= int(storage.read_wall_time() * 1e9) - note.data.mtime <= _MAX_AGE_NANOSECONDS
 
 
-def _changed_files(catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]) -> list[Path]:
-    """Return those of some files that changed since the catalog was built."""
-    return [
-        paths[number]
+def _changed_files(
+    catalog: Catalog, paths: Sequence[Path], numbers: Iterable[int]
+) -> dict[Path, Stat]:
+    """Return those of some files that changed since the catalog was built, and their versions."""
+    return {
+        paths[number]: version
         for number in numbers
-        if file_versions.stat_file(paths[number]) != catalog.stats[number]
-    ]
+        if (version := file_versions.stat_file(paths[number])) != catalog.stats[number]
+    }
 
 
 def _build_catalog(

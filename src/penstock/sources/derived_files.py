@@ -35,7 +35,7 @@ import json
 import logging
 import struct
 import zlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextvars import ContextVar
 from enum import IntEnum
 from pathlib import Path
@@ -94,6 +94,7 @@ _CHANGED = "changed since indexed or converted, so this is done again"
 _OTHER_VERSION = "indexed or converted by another version of Penstock, so this is done again"
 _DAMAGED = "damaged, so this is made again"
 _PENDING_LOGS: ContextVar[dict[tuple[str, str], None] | None] = ContextVar("pending", default=None)
+_LOGGED_CHANGES = dict[Path, Stat]()
 _SYSTEM_FOLDERS = tuple(
     map(Path, "/bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr".split())
 )
@@ -438,7 +439,7 @@ def _make(
     if file.fingerprint is None:
         file_versions.require_unchanged(file.data, before, name=str(file.data))
         if previous and previous[2:] != (total, len(body), zlib.crc32(body)):
-            log_changed(file.data)
+            log_changed({file.data: before})
     return store(file, before, total, body, locked, rebuild=rebuild), body
 
 
@@ -633,9 +634,16 @@ def log_unusable(file: DerivedFile) -> Header | None:
     return None
 
 
-def log_changed(*files: Path) -> None:
-    """Log that files changed since something was derived from them."""
-    _log(_CHANGED, *files)
+def log_changed(changes: Mapping[Path, Stat]) -> None:
+    """Log that files changed since something was derived from them; once a version and process.
+
+    Args:
+        changes: Fingerprint of each file by its path.
+    """
+    files = [file for file, version in changes.items() if _LOGGED_CHANGES.get(file) != version]
+    _LOGGED_CHANGES.update(changes)
+    if files:
+        _log(_CHANGED, *files)
 
 
 def log_damaged(path: Path) -> None:

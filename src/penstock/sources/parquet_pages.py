@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from ..arrays.columnar import import_arrow
 from ..errors import DataError
@@ -21,6 +21,7 @@ _TEXT_OFFSET = 8  # bytes beside each text
 _LEVELS = 8  # bytes beside each value of a nested column while it is decoded
 _DECIMAL = 32  # bytes of the widest decimal
 _DATA_PAGE, _DICTIONARY_PAGE, _DATA_PAGE_2 = 0, 2, 3
+_HEADS = {_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_2: 8}  # field of each kind in a header
 _DICTIONARY_ENCODINGS = (2, 8)  # PLAIN_DICTIONARY, RLE_DICTIONARY
 _PREFIX_ENCODING = 7  # DELTA_BYTE_ARRAY
 _HEADER_BYTES = 512  # most headers are shorter; statistics may be longer
@@ -224,12 +225,18 @@ def _read_page(raw: Any, at: int) -> _Page:
             if len(data) < length or length >= _MAX_HEADER_BYTES:
                 raise ValueError(f"the header of the page at byte {at:,} is damaged") from None
             length *= 8
-    kind, size, packed = (fields.get(number, -1) for number in (1, 2, 3))
-    head = fields.get({_DATA_PAGE: 5, _DICTIONARY_PAGE: 7, _DATA_PAGE_2: 8}.get(kind, 0), {})
-    values, encoding = head.get(1, 0), head.get(4 if kind == _DATA_PAGE_2 else 2, 0)
-    if min(size, packed, values) < 0:
+    kind: Any = fields.get(1)
+    number = _HEADS.get(kind) if _is_count(kind) else None
+    head: Any = {1: 0, 2: 0} if number is None else fields.get(number)  # other pages: no values
+    head = cast("dict[int, Any]", head) if isinstance(head, dict) else {}
+    page = [kind, head.get(1), head.get(4 if kind == _DATA_PAGE_2 else 2), *map(fields.get, (2, 3))]
+    if not all(map(_is_count, page)):
         raise ValueError(f"the header of the page at byte {at:,} is damaged")
-    return _Page(kind, values, encoding, size, packed, at + end)
+    return _Page._make([*page, at + end])
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and value >= 0
 
 
 def _read_struct(data: bytes, at: int, depth: int) -> tuple[dict[int, Any], int]:

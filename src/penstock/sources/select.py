@@ -513,7 +513,10 @@ def _match_values(values: Any, condition: Any) -> Mask:
     if isinstance(condition, list):
         return ~_match_values(values, {"not": condition})
     pa, acero = import_arrow(), import_arrow("pyarrow.acero")
-    columns = {"value": values, **({"hash": hash_values(values)} if "hash" in condition else {})}
+    columns = {"hash": hash_values(values)} if "hash" in condition else {}
+    if values.type == pa.float16():  # which Arrow does not compare
+        values = values.cast(pa.float64())
+    columns["value"] = values
     table = acero.Declaration("table_source", acero.TableSourceNodeOptions(pa.table(columns)))
     terms, mask = _build_expressions(condition, values.type), np.ones(len(values), np.bool_)
     # A projection, because a filter copies the matching values.
