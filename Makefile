@@ -86,6 +86,8 @@ soak: $(VENV)/.dev
 	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
 	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/test_found.py \
 	    tests/demo/test_story.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/cli/test_manners.py tests/compat/test_easydata_mixing.py tests/sources/test_formats.py \
+	    tests/sources/test_derived_kinds.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/mixing/test_mix.py tests/engine/changes/test_adopt.py tests/media/test_images.py \
 	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py \
 	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py

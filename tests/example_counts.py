@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
+from typing import TypeVar
 
 from hypothesis import settings
 
@@ -23,6 +25,14 @@ def examples(percent: int) -> settings:
 def is_soak() -> bool:
     """True where `make soak` set `SOAK=1`."""
     return bool(os.environ.get("SOAK"))
+
+
+T = TypeVar("T")
+
+
+def pick_cases(cases: Iterable[T], step: int) -> list[T]:
+    """Return every case in `make soak`, and one of `step` neighbours elsewhere."""
+    return list(cases)[:: 1 if is_soak() else step]
 
 
 def rounds(usual: int, soak: int) -> int:

@@ -16,6 +16,7 @@ from datasets import Dataset, IterableDataset
 from datasets.distributed import split_dataset_by_node
 
 import penstock as ps
+from example_counts import rounds
 from helpers import slow_if, through_json
 from penstock.compat.easydata import (
     HFDatasetShardedSource,
@@ -327,7 +328,9 @@ def test_resumes_at_every_position(inputs: Any, stop: str) -> None:
         n: d.take(9) if isinstance(d, IterableDataset) else d.select(range(9))
         for n, d in inputs.items()
     }
-    assert_resumes(lambda: Iterated(lambda: mixed(small, stop=stop)), steps=20, at_most=3)
+    assert_resumes(
+        lambda: Iterated(lambda: mixed(small, stop=stop)), steps=rounds(8, 20), at_most=3
+    )
 
 
 def test_a_state_is_loaded_into_a_new_process() -> None:

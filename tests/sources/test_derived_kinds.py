@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+import itertools
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from archives import write as write_tar
+from example_counts import pick_cases
 from penstock.errors import DataError, StorageError
 from penstock.sources import catalog, derived_files, index_files, open_files
 from penstock.sources.cached_integers import CachedIntegers
@@ -391,6 +393,7 @@ def start(
 
 
 @pytest.mark.slow  # three processes a kind
+@pytest.mark.parametrize("kind", pick_cases(CASES, 4), ids=lambda kind: kind.name, indirect=True)
 def test_of_processes_that_come_at_once_one_makes_the_file(
     kind: Kind, folder: Path, tmp_path: Path
 ) -> None:
@@ -407,7 +410,12 @@ def test_of_processes_that_come_at_once_one_makes_the_file(
 
 
 @pytest.mark.slow  # a process a kind
-@pytest.mark.parametrize("named", ["", "named"])
+@pytest.mark.parametrize(
+    "kind,named",
+    pick_cases(zip(CASES, itertools.cycle(["", "named"])), 1)
+    + pick_cases(zip(CASES, itertools.cycle(["named", ""])), len(CASES)),
+    indirect=["kind"],
+)
 def test_a_killed_writer_leaves_nothing_that_is_read(
     kind: Kind, folder: Path, tmp_path: Path, named: str
 ) -> None:

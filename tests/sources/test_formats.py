@@ -10,6 +10,7 @@ import pytest
 
 import foreign_formats
 import penstock as ps
+from example_counts import rounds
 from foreign_formats import Made
 from native_writers import TOOLS
 from penstock.sources import open_files
@@ -119,7 +120,7 @@ def test_all_of_them_mixed_are_the_same_by_any_workers(
 def test_all_of_them_mixed_go_on_from_every_position(every: dict[str, Made]) -> None:
     assert_resumes(
         lambda: ps.Loader(mixed(every)),
-        steps=20,
+        steps=rounds(8, 20),
         at_most=20,
         same=lambda a, b: not describe_difference(a, b),
     )
