@@ -29,23 +29,23 @@ help:
 # An extra's stamp is newer than pyproject.toml once it is installed.
 $(VENV)/.demo: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[demo]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[demo]'
 	@touch $@
 
-# torch first and by itself: this version is found as a CPU build where there is one, a range would bring the newest.
+# Modules are compiled at their first use, which most of them never see. torch first and by itself: this version is found as a CPU build where there is one, a range would bring the newest.
 $(VENV)/.dev: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
 
 # The last three ask for older versions of what the others need, and for a torchvision that cannot load beside a CPU
 # build of torch. What they import is in the extra; they come without their lists.
 $(VENV)/.bench: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check torch==2.13.0
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps \
 	    litdata==0.2.76 mosaicml-streaming==0.13.0 trl==1.16.0 boto3 s3transfer
 	@touch $@
 
@@ -101,9 +101,9 @@ soak: $(VENV)/.dev
 
 # The tools that the tests of formats do without; the last two come without their lists, as above.
 formats: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[lance,vortex]' \
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[lance,vortex]' \
 	    brotli catalogue python-snappy xxhash lightning-utilities tifffile tfrecord crc32c zstd
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps \
 	    litdata==0.2.76 mosaicml-streaming==0.13.0 boto3 s3transfer
 	$(PYTEST) tests/sources/test_formats.py tests/sources/test_lance.py tests/sources/test_vortex.py \
 	    tests/sources/test_litdata.py tests/sources/test_mds.py
@@ -112,12 +112,12 @@ formats: $(VENV)/.dev
 # replaces outputs.
 NOTEBOOKS ?=
 notebooks: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check nbclient ipykernel
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check nbclient ipykernel
 	$(BIN)/python tools/notebooks.py $(NOTEBOOKS)
 
 # Fine-tuning jobs of the docs under TRL, which comes without its list, as above.
 trl: $(VENV)/.dev
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps trl==1.16.0
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --no-deps trl==1.16.0
 	$(PYTEST) tests/test_post_training.py tests/integrations/test_chat_jobs.py
 	SOAK=1 $(PYTEST) tests/text/chat/test_masks_of_public_templates.py
 	PYTHONPATH=src $(BIN)/python -W ignore -m bench.compare_chat_masks
@@ -127,7 +127,7 @@ trl: $(VENV)/.dev
 OLDEST_PYTHON ?= $(or $(shell command -v python3.11),$(PYTHON))
 oldest:
 	$(OLDEST_PYTHON) -m venv --clear .venv-oldest
-	.venv-oldest/bin/python -m pip install --quiet --disable-pip-version-check --editable . \
+	.venv-oldest/bin/python -m pip install --quiet --no-compile --disable-pip-version-check --editable . \
 	    $$($(OLDEST_PYTHON) tools/minimums.py cli processes test yaml zstd)
 	.venv-oldest/bin/python -c "import importlib.util as find; assert not find.find_spec('pandas')"
 	.venv-oldest/bin/penstock --help > /dev/null
