@@ -15,6 +15,8 @@ from ...engine.steps.function_step import name_of
 from ...errors import ConfigError, DataError, Skip
 from .cipher import shuffled
 from .order import generator_at
+from .record import Record, RecordMetadata, make_generator
+from .sharding import ShardOptions
 from .transforms import FlatMap
 
 
@@ -162,6 +164,17 @@ class SamplePosition:
         return epoch * self.n + index
 
 
+class Element:
+    """Return the element of a dataset at a position over all passes."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.__qualname__ = type(dataset).__qualname__
+
+    def __call__(self, position: int) -> Any:
+        return self.dataset[position]
+
+
 class GrainWindow:
     """Shuffle window `i` in Grain's order: permuted by the cipher, then reversed."""
 
@@ -258,3 +271,93 @@ def _stack(values: Sequence[Any], path: str) -> Any:
 
 def _show(first: Any, other: Any) -> str:
     return " and ".join(repr(value)[:60] for value in (first, other))
+
+
+# ---------------------------------------------------------------- records
+
+
+def record_bytes(row: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a raw record."""
+    return row["__record__"]
+
+
+class OnData(Named):
+    """Apply `fn(data)` to the data of a record."""
+
+    def __call__(self, record: Record) -> Record:
+        return record.with_data(self.fn(record.data))
+
+
+class OnDataRandom(Named):
+    """Apply `fn(data, rng)` to the data of a record, with the generator of the record."""
+
+    def __call__(self, record: Record) -> Record:
+        return record.with_data(self.fn(record.data, record.metadata.rng))
+
+
+class TestsData(Named):
+    """Return whether `fn` is true for the data of a record."""
+
+    def __call__(self, record: Record) -> bool:
+        return bool(self.fn(record.data))
+
+
+class BatchRecords(Named):
+    """Batch the data of records; the metadata are those of the last one."""
+
+    def __call__(self, records: Sequence[Record]) -> Record:
+        return records[-1].with_data(self.fn([record.data for record in records]))
+
+
+def data_of(record: Record) -> Any:
+    """Return the data of a record."""
+    return record.data
+
+
+def with_key(value: Any, source: str, epoch: int, index: int) -> tuple[Any, int]:
+    """Pair an element with its key in the source."""
+    return value, index
+
+
+class ReadRecord:
+    """Return the record at a position of a shard, by the sampler of a user."""
+
+    def __init__(self, source: Any, sampler: Any, shard: ShardOptions) -> None:
+        self.source, self.sampler, self.shard = source, sampler, shard
+        self.__qualname__ = f"records by {type(sampler).__qualname__}"
+
+    def __call__(self, position: int) -> Record:
+        index = position * self.shard.shard_count + self.shard.shard_index
+        metadata = self.sampler[index]
+        return Record(metadata, self.source[metadata.record_key])
+
+
+class MakeRecord:
+    """Return the record of `((data, key), position)`, with Grain's generator of the record."""
+
+    def __init__(self, shard: ShardOptions, seed: int | None) -> None:
+        self.shard, self.seed = shard, seed
+        self.__qualname__ = "record"
+
+    def __call__(self, pair: tuple[tuple[Any, int], int]) -> Record:
+        (data, key), position = pair
+        index = position * self.shard.shard_count + self.shard.shard_index
+        return Record(RecordMetadata(index, key, make_generator(self.seed, index)), data)
+
+
+class FlatMapRecords(FlatMap):
+    """Replace the record of an element by those of its parts."""
+
+    def __init__(self, transform: FlatMap) -> None:
+        self.transform, self.max_fan_out = transform, transform.max_fan_out
+
+    def flat_map(self, element: Record) -> list[Record]:
+        """Return the records of the parts."""
+        start = element.metadata.index * self.max_fan_out
+        parts = self.transform.flat_map(element.data)
+        return [Record(RecordMetadata(start + i), part) for i, part in enumerate(parts)]
+
+
+def without_metadata(data: Any) -> Record:
+    """Return a record of data that several records were packed into."""
+    return Record(RecordMetadata(0), data)
