@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import penstock.compat.grain as grain
+from penstock.compat.grain.order import LaterShuffle
 from penstock.errors import ConfigError
 from penstock.testing import assert_resumes
 
@@ -309,3 +310,53 @@ def test_parquet_with_arguments_of_arrow(tmp_path: Path) -> None:
     )
     assert list(plain) == list(arrow) and len(list(arrow)) == 10
     assert_resumes(lambda: arrow)
+
+
+def test_slices_of_shuffled_data_have_a_new_order_in_every_pass() -> None:
+    shuffled = grain.MapDataset.range(40).shuffle(seed=3)
+    parts = [shuffled[i::2] for i in range(2)]
+    passes = [[[part.repeat()[e * 20 + i] for i in range(20)] for e in range(4)] for part in parts]
+    for i in range(2):
+        assert passes[i][0] == [shuffled[j] for j in range(i, 40, 2)]
+        assert {tuple(sorted(run)) for run in passes[i]} == {tuple(sorted(passes[i][0]))}
+        assert len({tuple(run) for run in passes[i]}) == 4
+    batches = parts[0].map(lambda x: x).batch(5).repeat(3)
+    assert [x for batch in batches for x in batch.tolist()] == [
+        x for run in passes[0][:3] for x in run
+    ]
+    plain = grain.MapDataset.range(9)[2:6].repeat(2)
+    assert list(plain) == [2, 3, 4, 5] * 2
+    assert_resumes(lambda: batches.to_iter_dataset())
+    order, positions = LaterShuffle(3), np.arange(100)
+    there, _ = order.down(positions, 20, 0)
+    assert order.up(there, 20, 0).tolist() == positions.tolist()
+
+
+def test_an_empty_input_gives_an_empty_mixture() -> None:
+    def stream(n: int) -> grain.IterDataset:
+        return grain.MapDataset.range(n).to_iter_dataset().map(lambda x: x)
+
+    for sizes in ((0, 5), (5, 0), (5, 5, 0)):
+        assert list(grain.IterDataset.mix([stream(n) for n in sizes])) == []
+    assert list(grain.IterDataset.mix([stream(5)])) == [0, 1, 2, 3, 4]
+
+
+def test_registered_trees_of_jax_are_stacked() -> None:
+    jax = pytest.importorskip("jax")
+
+    class Pair:
+        def __init__(self, x: Any, y: Any) -> None:
+            self.x, self.y = x, y
+
+    jax.tree_util.register_pytree_node(
+        Pair, lambda pair: ((pair.x, pair.y), None), lambda _, parts: Pair(*parts)
+    )
+    ds = grain.MapDataset.range(4).map(lambda i: {"pair": Pair(np.ones(2) * i, {"z": i})})
+    batch = ds.batch(2)[1]["pair"]
+    assert isinstance(batch, Pair) and batch.x.tolist() == [[2, 2], [3, 3]]
+    assert batch.y["z"].tolist() == [2, 3]
+    arrays = grain.MapDataset.range(4).map(lambda i: jax.numpy.ones(2) * i).batch(4)[0]
+    assert isinstance(arrays, np.ndarray) and arrays.shape == (4, 2)
+    mixed = grain.MapDataset.range(2).map(lambda i: Pair(i, (i,) * (i + 1)))
+    with pytest.raises(ValueError, match="different structures"):
+        mixed.batch(2)[0]

@@ -5,6 +5,7 @@ Inside them, and only there, `None` means that an index has no element.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -263,10 +264,37 @@ def _stack(values: Sequence[Any], path: str) -> Any:
         return kind(*columns) if hasattr(kind, "_fields") else kind(columns)
     if first is None or isinstance(first, str | bytes):
         return np.asarray(values) if first is not None else None
+    if (jax := _jax_for(first)) is not None:
+        return _stack_registered(jax, values, path)
     try:
         return collate(values)
     except DataError as error:
         raise DataError(f"batch: {path}: {error}" if path else f"batch: {error}") from error
+
+
+def _jax_for(value: Any) -> Any:
+    """Return JAX if a value is of a class that is registered with it as a tree."""
+    if isinstance(value, np.ndarray | np.generic | int | float | bool):
+        return None
+    jax: Any = sys.modules.get("jax")
+    tree_util = getattr(jax, "tree_util", None)
+    return None if tree_util is None or tree_util.all_leaves([value]) else jax
+
+
+def _stack_registered(jax: Any, values: Sequence[Any], path: str) -> Any:
+    leaves, structure = jax.tree_util.tree_flatten(values[0])
+    columns: list[list[Any]] = [[leaf] for leaf in leaves]
+    for value in values[1:]:
+        others, other_structure = jax.tree_util.tree_flatten(value)
+        if other_structure != structure:
+            raise DataError(
+                f"batch: {path or 'the elements'} have different structures: "
+                f"{_show(values[0], value)}"
+            )
+        for column, leaf in zip(columns, others, strict=True):
+            column.append(leaf)
+    stacked = [_stack(column, f"{path}, leaf {i}") for i, column in enumerate(columns)]
+    return jax.tree_util.tree_unflatten(structure, stacked)
 
 
 def _show(first: Any, other: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...dataset import Dataset
 from ...errors import ConfigError
-from ...inputs import from_iterable
+from ...inputs import from_iterable, from_sequence
 from . import functions as f
 from .base import Base
 from .iterator import DatasetIterator, RunIterator
@@ -82,7 +82,8 @@ class IterDataset(Base):
     ) -> IterDataset:
         """Mix datasets in proportion to their weights, until one of them ends.
 
-        With dicts, weights belong to the datasets of their keys, in any order.
+        An input without elements gives a mixture without elements. With dicts, weights belong to
+        the datasets of their keys, in any order.
 
         Args:
             datasets: datasets in a list or by name.
@@ -103,9 +104,11 @@ class IterDataset(Base):
         lineage = joined([dataset.lineage for dataset in streams.values()])
         for dataset in streams.values():
             dataset.ready_for("mix")
-        core = mixed(
-            {name: dataset.core for name, dataset in streams.items()}, named_weights, lineage
-        )
+        cores = {name: dataset.core for name, dataset in streams.items()}
+        if not lineage.grain and any(_is_empty(dataset) for dataset in inputs.values()):
+            core = from_sequence([])
+        else:
+            core = mixed(cores, named_weights, lineage)
         return PipelineIterDataset(
             core,
             lineage,
@@ -306,3 +309,11 @@ def interleave(streams: Sequence[IterDataset], width: int) -> PipelineIterDatase
     core = streams[0].core.interleave(*(stream.core for stream in streams[1:]), width=width)
     run = merge_runs(stream.run for stream in streams)
     return PipelineIterDataset(core, joined([stream.lineage for stream in streams]), run, streams)
+
+
+def _is_empty(dataset: Base) -> bool:
+    """Return whether a dataset is known to have no elements, without reading."""
+    below = dataset
+    while isinstance(below, PipelineIterDataset) and len(below.parents) == 1:
+        below = below.parents[0]
+    return hasattr(below, "__len__") and len(below) == 0  # pyright: ignore[reportArgumentType]

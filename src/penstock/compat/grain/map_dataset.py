@@ -7,7 +7,7 @@ import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, overload
 
@@ -31,7 +31,7 @@ from .iter_dataset import IterDataset, PipelineIterDataset
 from .lineage import Lineage, Style, joined
 from .mixing import mixed, named_inputs
 from .options import ReadOptions, Run
-from .order import EndlessSlice, FirstPass, GlobalShuffle, PassingSlice, Times
+from .order import EndlessSlice, FirstPass, GlobalShuffle, LaterShuffle, PassingSlice, Times
 from .transforms import Filter, FlatMap, Map, MapWithIndex, RandomMap
 
 
@@ -256,14 +256,16 @@ class MapDataset(Base):
         step_seed = self.lineage.step().seed("shuffle", seed)
         if len(self) == sys.maxsize:
             raise ConfigError("shuffle: the dataset is endless: shuffle before repeat")
-        return self._with(
-            self._reorder(GlobalShuffle(step_seed))
-            if self.lineage.grain
-            else self.core.shuffle(step_seed)
-        )
+        if self.lineage.grain:
+            return self._with(self._reorder(GlobalShuffle(step_seed)))
+        lineage = replace(self.lineage.step(), shuffle=step_seed)
+        core = self.core.shuffle(step_seed)
+        return PipelineMapDataset(core, lineage, self.sparse, self.inline, self)
 
     def slice(self, sl: builtins.slice) -> MapDataset:
         """Slice the dataset: the same elements in every pass.
+
+        A slice of a shuffled dataset has a new order in every pass.
 
         In Grain's order: the elements at these positions of each pass.
 
@@ -293,7 +295,10 @@ class MapDataset(Base):
             return self._with(self._reorder(order(start, step)))
         if self.lineage.grain:
             return self._with(self._reorder(PassingSlice(start, count, step)))
-        return self._with(self.core.slice(start, stop if stop >= 0 else None, step))
+        sliced = self._with(self.core.slice(start, stop if stop >= 0 else None, step))
+        if self.lineage.shuffle is None or count == 0:
+            return sliced
+        return sliced.reordered(LaterShuffle(self.lineage.shuffle))
 
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ...engine.base.random import permute, unpermute
 from ...engine.orders import Stride
 from ...errors import ConfigError
 from ...types import Ints, Json
@@ -135,6 +136,36 @@ class PassingSlice:
 
     def describe(self) -> Json:
         return {"order": "grain slice", "start": self.start, "count": self.count, "step": self.step}
+
+
+@dataclass(frozen=True)
+class LaterShuffle:
+    """Shuffle every pass but the first, in Penstock's order.
+
+    It follows a slice of shuffled samples: a fixed set in the order of that shuffle, which later
+    passes would repeat.
+    """
+
+    seed: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return self._reorder(positions, below or 1, permute), None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return self._reorder(positions, below or 1, unpermute)
+
+    def _reorder(
+        self, positions: Ints, n: int, permutation: Callable[[Ints, int, int, Ints], Ints]
+    ) -> Ints:
+        epoch = positions // n
+        place = permutation(positions - epoch * n, n, self.seed, epoch)
+        return np.where(epoch > 0, epoch * n + place, positions)
+
+    def describe(self) -> Json:
+        return {"order": "later shuffle", "seed": self.seed}
 
 
 @dataclass(frozen=True)
