@@ -59,6 +59,7 @@ from .sources.arrow_table import (
 from .sources.memory import Iterable as Stream
 from .sources.memory import Memory, Tokens
 from .sources.paths import FormatName, TokenType
+from .sources.stateful import ReadStateful, StatefulIterable
 from .sources.tokens import Windows
 from .types import Mixing, Shards, Sizer, Source
 
@@ -92,6 +93,7 @@ def from_iterable(
     name: str | None = None,
     *,
     identity: str | int | None = None,
+    stateful: bool = False,
 ) -> Dataset:
     """Create a dataset from a restartable stream.
 
@@ -106,10 +108,12 @@ def from_iterable(
         name: source name of the samples outside a mixture. Default: no name.
         identity: version of the data, stored in the state; a resume compares the version. Without
             it a run warns about the function, and a resume compares a delivered sample.
+        stateful: the iterators have `state_dict()` and `load_state_dict(state)`, with a state of
+            JSON values. A resume restores their state instead of reading the stream again.
 
     Raises:
-        ConfigError: if `factory` has another type, or if `identity` is given with `Shards`, which
-            identify their data by a method `digest()`.
+        ConfigError: if `factory` has another type, or if `identity` or `stateful` is given with
+            `Shards`, which identify their data by a method `digest()`.
 
     >>> import penstock as ps
     >>> list(ps.from_iterable(lambda: iter("ab")).repeat(2))
@@ -117,6 +121,8 @@ def from_iterable(
     """
     if hub.is_stream(factory):
         return Dataset(Read(hub.HubStream(factory, identity), name or ""))
+    if stateful and callable(factory):
+        return Dataset(ReadStateful(StatefulIterable(factory, identity), name or ""))
     if not isinstance(factory, Shards):
         return Dataset(Read(Stream(factory, identity), name or ""))
     if identity is not None:

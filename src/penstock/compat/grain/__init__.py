@@ -13,23 +13,41 @@ passed to the source of a pipeline, reproduces Grain's own order too.
 True
 """
 
-from . import checkpoint, experimental, parquet_dataset, samplers, sharding, sources, transforms
-from .data_loader import DataLoader, load
+from . import (
+    checkpoint,
+    constants,
+    experimental,
+    multiprocessing,
+    parquet_dataset,
+    samplers,
+    sharding,
+    sources,
+    transforms,
+)
+from .config import config
+from .data_loader import DataLoader, DataLoaderIterator, load
 from .iter_dataset import IterDataset
 from .iterator import DatasetIterator
 from .map_dataset import MapDataset
 from .options import MultiprocessingOptions, ReadOptions
+from .record import Record, RecordMetadata
 
 __all__ = [
     "DataLoader",
+    "DataLoaderIterator",
     "DatasetIterator",
     "IterDataset",
     "MapDataset",
     "MultiprocessingOptions",
     "ReadOptions",
+    "Record",
+    "RecordMetadata",
     "checkpoint",
+    "config",
+    "constants",
     "experimental",
     "load",
+    "multiprocessing",
     "parquet_dataset",
     "samplers",
     "sharding",

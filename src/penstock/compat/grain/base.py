@@ -9,22 +9,57 @@ from typing import Any, Self
 
 from ...dataset import Dataset
 from ...errors import ConfigError
-from .lineage import Lineage
-from .transforms import Batch, Filter, FlatMap, Map, MapWithIndex, RandomMap, Transformation
+from .lineage import Lineage, joined
+from .transforms import (
+    Batch,
+    Filter,
+    FlatMap,
+    Map,
+    MapWithIndex,
+    RandomMap,
+    TfRandomMap,
+    Transformation,
+)
 
 
 class Base(ABC):
-    """A dataset: the Penstock dataset (`core`), its order and its seeds."""
+    """A dataset: the Penstock dataset (`core`), its order and its seeds.
+
+    Args:
+        parents: the datasets that a subclass of the user reads.
+    """
+
+    _parents: tuple[Base, ...] = ()
 
     def __class_getitem__(cls, element: Any) -> GenericAlias:
         """Support `MapDataset[int]` in annotations."""
         return GenericAlias(cls, element)
 
-    def __init__(self, core: Dataset, lineage: Lineage) -> None:
-        self.core, self.lineage = core, lineage
+    def __init__(self, parents: Base | Sequence[Base] = ()) -> None:
+        self._parents = (parents,) if isinstance(parents, Base) else tuple(parents)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.core!r})"
+
+    @property
+    def parents(self) -> tuple[Base, ...]:
+        """The datasets that this one reads."""
+        return self._parents
+
+    @property
+    def _parent(self) -> Any:
+        (parent,) = self._parents
+        return parent
+
+    @property
+    @abstractmethod
+    def core(self) -> Dataset:
+        """The Penstock dataset."""
+
+    @property
+    def lineage(self) -> Lineage:
+        """Order and seeds."""
+        return joined([parent.lineage for parent in self._parents]) if self._parents else Lineage()
 
     @abstractmethod
     def stream(self) -> Any:
@@ -84,6 +119,8 @@ class Base(ABC):
                     out = out.map_with_index(transform)
                 case RandomMap():
                     out = out.random_map(transform)
+                case TfRandomMap():
+                    out = out.random_map(transform.np_random_map)
                 case Filter():
                     out = out.filter(transform)
                 case FlatMap():

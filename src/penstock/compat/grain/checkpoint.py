@@ -7,48 +7,73 @@ Orbax is imported on first access to one of the names, which registers the class
 from __future__ import annotations
 
 import json
-from dataclasses import make_dataclass
+from dataclasses import field, make_dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from ...errors import StateError, make_missing_extra_error
+from ...errors import make_missing_extra_error
+from .iterator import DatasetIterator, parse_state, read_state, state_file
 
 if TYPE_CHECKING:
     CheckpointSave: Any
     CheckpointRestore: Any
 
+_RESTORE = """Restores an iterator in place.
+
+`on_mismatch="adopt"` continues with another mixture; "error" rejects its state.
+"""
+
 
 class CheckpointHandler:
-    """Checkpoint handler that Orbax calls to save and restore an iterator."""
+    """Checkpoint handler that Orbax calls to save and restore an iterator.
+
+    `item` is a `DatasetIterator`, or any object whose state is bytes, such as the iterator of a
+    `DataLoader`.
+    """
 
     def save(self, directory: Any, item: Any = None, args: Any = None) -> None:
-        """Write the iterator's state into the folder."""
+        """Write the iterator's state into the folder.
+
+        Args:
+            directory: the folder.
+            item: the iterator.
+            args: a `CheckpointSave` with the iterator, in place of `item`.
+        """
         it = args.item if item is None else item
-        (directory / _file()).write_text(json.dumps(it.get_state(), indent=4))
+        state = it.get_state()
+        text = state.decode() if isinstance(state, bytes) else json.dumps(state, indent=4)
+        state_file(directory).write_text(text)
 
     def restore(self, directory: Any, item: Any = None, args: Any = None) -> Any:
         """Restore the iterator from the folder, and return it.
+
+        Args:
+            directory: the folder.
+            item: the iterator.
+            args: a `CheckpointRestore` with the iterator, in place of `item`. Its `on_mismatch`
+                says what happens to the state of another mixture.
 
         Raises:
             StateError: if the file of this process is missing or corrupted.
         """
         it = args.item if item is None else item
-        file = directory / _file()
-        if not file.exists():
-            present = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
-            raise StateError(
-                f"{directory}: {file.name} is missing, found {present}: restore with the number of "
-                "processes that wrote the checkpoint"
-            )
-        try:
-            state = json.loads(file.read_text())
-        except ValueError as error:
-            raise StateError(
-                f"{file}: not a complete JSON file ({error}): use an earlier checkpoint"
-            ) from error
-        it.set_state(state)
-        it.start_prefetch()
-        return it
+        text, on_mismatch = read_state(directory), getattr(args, "on_mismatch", "error")
+        state = parse_state(text, directory)
+        if not isinstance(it, DatasetIterator):
+            state = text.encode()
+        restored: Any = it
+        if on_mismatch == "error":
+            restored.set_state(state)
+        else:
+            restored.set_state(state, on_mismatch)
+        restored.start_prefetch()
+        return restored
+
+    def structure(self, directory: Any) -> None:
+        """Return `None`: a state has no structure of arrays."""
+
+    def metadata(self, directory: Any) -> None:
+        """Return `None`: a state has no metadata."""
 
     def finalize(self, directory: Any) -> None:
         """Do nothing."""
@@ -60,13 +85,6 @@ class CheckpointHandler:
     def typestr(cls) -> str:
         """Return the name of the handler in Orbax's metadata."""
         return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _file() -> str:
-    import jax
-
-    api: Any = jax
-    return f"process_{api.process_index()}-of-{api.process_count()}.json"
 
 
 @cache
@@ -82,10 +100,13 @@ def _arguments() -> dict[str, Any]:
     classes = dict[str, Any]()
     for name, doc, use in (
         ("CheckpointSave", "Saves an iterator.", {"for_save": True}),
-        ("CheckpointRestore", "Restores an iterator in place.", {"for_restore": True}),
+        ("CheckpointRestore", _RESTORE, {"for_restore": True}),
     ):
+        fields: list[Any] = [("item", Any)]
+        if name == "CheckpointRestore":
+            fields.append(("on_mismatch", str, field(default="error")))
         arguments = make_dataclass(
-            name, [("item", Any)], bases=(args.CheckpointArgs,), namespace={"__doc__": doc}
+            name, fields, bases=(args.CheckpointArgs,), namespace={"__doc__": doc}
         )
         arguments.__module__ = __name__
         classes[name] = args.register_with_handler(CheckpointHandler, **use)(arguments)

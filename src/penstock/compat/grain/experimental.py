@@ -13,11 +13,14 @@ from ...inputs import from_sequence
 from . import functions as f
 from .autotune import PerformanceConfig, pick_performance_config
 from .base import Base
-from .iter_dataset import IterDataset
+from .elastic import ElasticIterator
+from .iter_dataset import IterDataset, PipelineIterDataset, interleave
 from .lineage import joined
-from .map_dataset import MapDataset
+from .map_dataset import MapDataset, PipelineMapDataset
 from .more import (
+    RngPool,
     ShapeDtypeStruct,
+    ShapeDtypeStructProtocol,
     apply_transformations,
     assert_equal_output_after_checkpoint,
     batch_and_pad,
@@ -27,10 +30,19 @@ from .more import (
     multithread_prefetch,
     set_next_index,
 )
-from .options import MultiprocessingOptions, Stage, merge_runs
+from .operations import PackAndBatchOperation
+from .options import (
+    DatasetOptions,
+    ExecutionTrackingMode,
+    MultiprocessingOptions,
+    Stage,
+    merge_runs,
+)
 from .order import Windows
 from .packing import BestFitPackIterDataset, ConcatThenSplitIterDataset, FirstFitPackIterDataset
 from .parquet_dataset import ParquetIterDataset
+from .prefetch_iterator import ThreadPrefetchDatasetIterator
+from .tfrecord_dataset import TFRecordIterDataset
 from .transforms import BOSHandling, FlatMap
 from .transforms import FlatMap as FlatMapTransform
 from .transforms import MapWithIndex as MapWithIndexTransform
@@ -38,7 +50,11 @@ from .transforms import MapWithIndex as MapWithIndexTransform
 __all__ = [
     "BOSHandling",
     "BestFitPackIterDataset",
+    "CacheIterDataset",
     "ConcatThenSplitIterDataset",
+    "DatasetOptions",
+    "ElasticIterator",
+    "ExecutionTrackingMode",
     "FirstFitPackIterDataset",
     "FlatMapIterDataset",
     "FlatMapMapDataset",
@@ -46,14 +62,20 @@ __all__ = [
     "InterleaveIterDataset",
     "LimitIterDataset",
     "MapWithIndexTransform",
+    "PackAndBatchOperation",
     "ParquetIterDataset",
     "PerformanceConfig",
     "RebatchIterDataset",
     "RepeatIterDataset",
+    "RngPool",
     "ShapeDtypeStruct",
+    "ShapeDtypeStructProtocol",
+    "TFRecordIterDataset",
+    "ThreadPrefetchDatasetIterator",
     "ThreadPrefetchIterDataset",
     "WindowShuffleIterDataset",
     "WindowShuffleMapDataset",
+    "WithOptionsIterDataset",
     "ZipIterDataset",
     "ZipMapDataset",
     "apply_transformations",
@@ -69,18 +91,18 @@ __all__ = [
 ]
 
 
-class _Map(MapDataset):
+class _Map(PipelineMapDataset):
     """Base of steps whose result is a `MapDataset`."""
 
-    def __init__(self, made: MapDataset) -> None:
-        super().__init__(made.core, made.lineage, made.sparse, made.inline)
+    def __init__(self, made: MapDataset, parents: Base | Sequence[Base]) -> None:
+        super().__init__(made.core, made.lineage, made.sparse, made.inline, parents)
 
 
-class _Iter(IterDataset):
+class _Iter(PipelineIterDataset):
     """Base of steps whose result is an `IterDataset`."""
 
-    def __init__(self, made: IterDataset) -> None:
-        super().__init__(made.core, made.lineage, made.run)
+    def __init__(self, made: IterDataset, parents: Base | Sequence[Base]) -> None:
+        super().__init__(made.core, made.lineage, made.run, parents)
 
 
 class WindowShuffleMapDataset(_Map):
@@ -97,7 +119,8 @@ class WindowShuffleMapDataset(_Map):
         super().__init__(
             parent.reordered(Windows(window_size, window_seed))
             if grain
-            else parent.then(parent.core.shuffle(window_seed, window=window_size))
+            else parent.then(parent.core.shuffle(window_seed, window=window_size)),
+            parent,
         )
 
 
@@ -116,9 +139,10 @@ class WindowShuffleIterDataset(_Iter):
             windows = parent.core.batch(window_size, collate=list).map_with_index(
                 f.GrainWindow(window_seed)
             )
-            super().__init__(parent.then(windows.flat_map(f.same)))
+            super().__init__(parent.then(windows.flat_map(f.same)), parent)
         else:
-            super().__init__(parent.then(parent.core.shuffle(window_seed, window=window_size)))
+            shuffled = parent.core.shuffle(window_seed, window=window_size)
+            super().__init__(parent.then(shuffled), parent)
 
 
 def _window_seed(parent: Base, window_size: int, seed: int) -> int:
@@ -175,13 +199,8 @@ class InterleaveIterDataset(_Iter):
                     "datasets first"
                 )
         streams: list[IterDataset] = [dataset.stream() for dataset in present]
-        for stream in streams:
-            stream.ready_for("interleave")
-        lineage = joined([stream.lineage for stream in streams])
-        core = streams[0].core.interleave(
-            *(stream.core for stream in streams[1:]), width=cycle_length
-        )
-        run = merge_runs(stream.run for stream in streams)
+        made = interleave(streams, cycle_length)
+        run = made.run
         if num_make_iter_threads:
             in_flight = (cycle_length + make_iter_buffer_size) * iter_buffer_size
             run = run.workers(
@@ -189,7 +208,7 @@ class InterleaveIterDataset(_Iter):
                     num_make_iter_threads, -(-in_flight // num_make_iter_threads)
                 )
             )
-        super().__init__(IterDataset(core, lineage, run))
+        super().__init__(PipelineIterDataset(made.core, made.lineage, run), present)
 
 
 class ZipMapDataset(_Map):
@@ -206,7 +225,8 @@ class ZipMapDataset(_Map):
                 "length"
             )
         core = parents[0].core.zip(*(parent.core for parent in parents[1:]))
-        super().__init__(MapDataset(core, joined([parent.lineage for parent in parents])))
+        lineage = joined([parent.lineage for parent in parents])
+        super().__init__(PipelineMapDataset(core, lineage), parents)
 
 
 class ZipIterDataset(_Iter):
@@ -229,11 +249,12 @@ class ZipIterDataset(_Iter):
         core = cores[0].zip(*cores[1:])
         core = core.map(f.Strict(), may_skip=True) if strict else core
         super().__init__(
-            IterDataset(
+            PipelineIterDataset(
                 core,
                 joined([parent.lineage for parent in parents]),
                 merge_runs(parent.run for parent in parents),
-            )
+            ),
+            parents,
         )
 
 
@@ -244,14 +265,14 @@ class FlatMapMapDataset(_Map):
     """
 
     def __init__(self, parent: MapDataset, transform: FlatMap) -> None:
-        super().__init__(parent.flat_map(transform))
+        super().__init__(parent.flat_map(transform), parent)
 
 
 class FlatMapIterDataset(_Iter):
     """Expand each element to all elements that `transform.flat_map` returns."""
 
     def __init__(self, parent: IterDataset, transform: FlatMap) -> None:
-        super().__init__(parent.flat_map(transform))
+        super().__init__(parent.flat_map(transform), parent)
 
 
 class LimitIterDataset(_Iter):
@@ -265,7 +286,7 @@ class LimitIterDataset(_Iter):
         if count < 1:
             raise ConfigError(f"LimitIterDataset(count={count}): give at least 1")
         parent.ready_for("LimitIterDataset")
-        super().__init__(parent.then(parent.core.limit(count)))
+        super().__init__(parent.then(parent.core.limit(count)), parent)
 
 
 class RepeatIterDataset(_Iter):
@@ -281,7 +302,34 @@ class RepeatIterDataset(_Iter):
         if num_epochs is not None and num_epochs < 1:
             raise ConfigError(f"RepeatIterDataset(num_epochs={num_epochs}): give at least 1")
         parent.ready_for("RepeatIterDataset")
-        super().__init__(parent.then(parent.core.repeat(num_epochs)))
+        super().__init__(parent.then(parent.core.repeat(num_epochs)), parent)
+
+
+class CacheIterDataset(_Iter):
+    """Pass on the elements of a dataset, the same in every pass; nothing is cached.
+
+    Every pass computes them again. To store them, use `ds.core.write(...)` and `penstock.read`.
+
+    >>> list(CacheIterDataset(MapDataset.range(3).to_iter_dataset()))
+    [0, 1, 2]
+    """
+
+    def __init__(self, parent: IterDataset) -> None:
+        parent.ready_for("CacheIterDataset")
+        super().__init__(parent, parent)
+
+
+class WithOptionsIterDataset(_Iter):
+    """Accept the options of a pipeline; they change no element.
+
+    >>> ds = MapDataset.range(3).to_iter_dataset()
+    >>> list(WithOptionsIterDataset(ds, DatasetOptions(filter_warn_threshold_ratio=0.5)))
+    [0, 1, 2]
+    """
+
+    def __init__(self, parent: IterDataset, options: DatasetOptions) -> None:
+        self.options = options
+        super().__init__(parent, parent)
 
 
 class RebatchIterDataset(_Iter):
@@ -294,7 +342,7 @@ class RebatchIterDataset(_Iter):
 
     def __init__(self, parent: IterDataset, batch_size: int, drop_remainder: bool = False) -> None:
         parent.ready_for("RebatchIterDataset")
-        super().__init__(parent.then(parent.core.rebatch(batch_size, drop_remainder)))
+        super().__init__(parent.then(parent.core.rebatch(batch_size, drop_remainder)), parent)
 
 
 class ThreadPrefetchIterDataset(_Iter):
@@ -311,11 +359,15 @@ class ThreadPrefetchIterDataset(_Iter):
             raise ConfigError(f"prefetch_buffer_size={prefetch_buffer_size}: give 0 or more")
         run = parent.run.stage(Stage(prefetch_buffer_size)) if prefetch_buffer_size else parent.run
         parent.ready_for("ThreadPrefetchIterDataset")
-        super().__init__(replace_run(parent, run))
+        super().__init__(replace_run(parent, run), parent)
 
 
 def device_put(
-    ds: IterDataset, device: Any, *, cpu_buffer_size: int = 4, device_buffer_size: int = 2
+    ds: IterDataset | MapDataset,
+    device: Any,
+    *,
+    cpu_buffer_size: int = 4,
+    device_buffer_size: int = 2,
 ) -> IterDataset:
     """Prefetch elements to a device, in two threads, while the training step runs.
 
@@ -342,6 +394,7 @@ def device_put(
             f"device_put: cpu_buffer_size={cpu_buffer_size}, "
             f"device_buffer_size={device_buffer_size}: give 0 or more"
         )
+    ds = ds.stream()
     ds.ready_for("device_put")
     put = OnDevice(device)
     if not device_buffer_size:
@@ -352,7 +405,7 @@ def device_put(
 
 def replace_run(ds: IterDataset, run: Any) -> IterDataset:
     """Return the dataset with other run options."""
-    return IterDataset(ds.core, ds.lineage.step(), run)
+    return PipelineIterDataset(ds.core, ds.lineage.step(), run, ds)
 
 
 class OnDevice:

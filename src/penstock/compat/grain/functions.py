@@ -5,6 +5,7 @@ Inside them, and only there, `None` means that an index has no element.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from ...engine.steps.function_step import name_of
 from ...errors import ConfigError, DataError, Skip
 from .cipher import shuffled
 from .order import generator_at
+from .record import Record, RecordMetadata, make_generator
+from .sharding import ShardOptions
 from .transforms import FlatMap
 
 
@@ -162,6 +165,17 @@ class SamplePosition:
         return epoch * self.n + index
 
 
+class Element:
+    """Return the element of a dataset at a position over all passes."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.__qualname__ = type(dataset).__qualname__
+
+    def __call__(self, position: int) -> Any:
+        return self.dataset[position]
+
+
 class GrainWindow:
     """Shuffle window `i` in Grain's order: permuted by the cipher, then reversed."""
 
@@ -250,11 +264,128 @@ def _stack(values: Sequence[Any], path: str) -> Any:
         return kind(*columns) if hasattr(kind, "_fields") else kind(columns)
     if first is None or isinstance(first, str | bytes):
         return np.asarray(values) if first is not None else None
+    if (jax := _jax_for(first)) is not None:
+        return _stack_registered(jax, values, path)
     try:
         return collate(values)
     except DataError as error:
         raise DataError(f"batch: {path}: {error}" if path else f"batch: {error}") from error
 
 
+def _jax_for(value: Any) -> Any:
+    """Return JAX if a value is of a class that is registered with it as a tree."""
+    if isinstance(value, np.ndarray | np.generic | int | float | bool):
+        return None
+    jax: Any = sys.modules.get("jax")
+    tree_util = getattr(jax, "tree_util", None)
+    return None if tree_util is None or tree_util.all_leaves([value]) else jax
+
+
+def _stack_registered(jax: Any, values: Sequence[Any], path: str) -> Any:
+    leaves, structure = jax.tree_util.tree_flatten(values[0])
+    columns: list[list[Any]] = [[leaf] for leaf in leaves]
+    for value in values[1:]:
+        others, other_structure = jax.tree_util.tree_flatten(value)
+        if other_structure != structure:
+            raise DataError(
+                f"batch: {path or 'the elements'} have different structures: "
+                f"{_show(values[0], value)}"
+            )
+        for column, leaf in zip(columns, others, strict=True):
+            column.append(leaf)
+    stacked = [_stack(column, f"{path}, leaf {i}") for i, column in enumerate(columns)]
+    return jax.tree_util.tree_unflatten(structure, stacked)
+
+
 def _show(first: Any, other: Any) -> str:
     return " and ".join(repr(value)[:60] for value in (first, other))
+
+
+# ---------------------------------------------------------------- records
+
+
+def record_bytes(row: Mapping[str, Any]) -> bytes:
+    """Return the bytes of a raw record."""
+    return row["__record__"]
+
+
+class OnData(Named):
+    """Apply `fn(data)` to the data of a record."""
+
+    def __call__(self, record: Record) -> Record:
+        return record.with_data(self.fn(record.data))
+
+
+class OnDataRandom(Named):
+    """Apply `fn(data, rng)` to the data of a record, with the generator of the record."""
+
+    def __call__(self, record: Record) -> Record:
+        return record.with_data(self.fn(record.data, record.metadata.rng))
+
+
+class TestsData(Named):
+    """Return whether `fn` is true for the data of a record."""
+
+    def __call__(self, record: Record) -> bool:
+        return bool(self.fn(record.data))
+
+
+class BatchRecords(Named):
+    """Batch the data of records; the metadata are those of the last one."""
+
+    def __call__(self, records: Sequence[Record]) -> Record:
+        return records[-1].with_data(self.fn([record.data for record in records]))
+
+
+def data_of(record: Record) -> Any:
+    """Return the data of a record."""
+    return record.data
+
+
+def with_key(value: Any, source: str, epoch: int, index: int) -> tuple[Any, int]:
+    """Pair an element with its key in the source."""
+    return value, index
+
+
+class ReadRecord:
+    """Return the record at a position of a shard, by the sampler of a user."""
+
+    def __init__(self, source: Any, sampler: Any, shard: ShardOptions) -> None:
+        self.source, self.sampler, self.shard = source, sampler, shard
+        self.__qualname__ = f"records by {type(sampler).__qualname__}"
+
+    def __call__(self, position: int) -> Record:
+        index = position * self.shard.shard_count + self.shard.shard_index
+        metadata = self.sampler[index]
+        return Record(metadata, self.source[metadata.record_key])
+
+
+class MakeRecord:
+    """Return the record of `((data, key), position)`, with Grain's generator of the record."""
+
+    def __init__(self, shard: ShardOptions, seed: int | None) -> None:
+        self.shard, self.seed = shard, seed
+        self.__qualname__ = "record"
+
+    def __call__(self, pair: tuple[tuple[Any, int], int]) -> Record:
+        (data, key), position = pair
+        index = position * self.shard.shard_count + self.shard.shard_index
+        return Record(RecordMetadata(index, key, make_generator(self.seed, index)), data)
+
+
+class FlatMapRecords(FlatMap):
+    """Replace the record of an element by those of its parts."""
+
+    def __init__(self, transform: FlatMap) -> None:
+        self.transform, self.max_fan_out = transform, transform.max_fan_out
+
+    def flat_map(self, element: Record) -> list[Record]:
+        """Return the records of the parts."""
+        start = element.metadata.index * self.max_fan_out
+        parts = self.transform.flat_map(element.data)
+        return [Record(RecordMetadata(start + i), part) for i, part in enumerate(parts)]
+
+
+def without_metadata(data: Any) -> Record:
+    """Return a record of data that several records were packed into."""
+    return Record(RecordMetadata(0), data)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...dataset import Dataset
 from ...errors import ConfigError
+from ...inputs import from_iterable, from_sequence
 from . import functions as f
 from .base import Base
-from .iterator import DatasetIterator
+from .iterator import DatasetIterator, RunIterator
 from .lineage import Lineage, joined
 from .mixing import mixed, named_inputs
 from .options import MultiprocessingOptions, Run, merge_runs
@@ -19,12 +21,12 @@ from .transforms import Filter, FlatMap, Map, MapWithIndex, RandomMap
 class IterDataset(Base):
     """A dataset to iterate over, any number of times; every method returns a new one.
 
-    `core` is the underlying Penstock dataset.
+    `core` is the underlying Penstock dataset. Subclasses that a user writes define `__iter__`,
+    which returns a `DatasetIterator`. In a pipeline they are streams with their own state: it is
+    part of the state of the run, but the plan knows nothing of their elements.
 
     Args:
-        core: the Penstock dataset.
-        lineage: order and seeds.
-        run: run options.
+        parents: the datasets that a subclass reads.
 
     >>> from penstock.compat.grain import IterDataset, MapDataset
     >>> evens = MapDataset.range(0, 10, 2).to_iter_dataset()
@@ -33,9 +35,15 @@ class IterDataset(Base):
     [array([10,  0, 20, 30]), array([50, 40, 70, 60]), array([90, 80])]
     """
 
-    def __init__(self, core: Dataset, lineage: Lineage, run: Run | None = None) -> None:
-        super().__init__(core, lineage)
-        self.run = run or Run()
+    @property
+    def core(self) -> Dataset:
+        """The Penstock dataset."""
+        return from_iterable(lambda: self, type(self).__name__, stateful=True)
+
+    @property
+    def run(self) -> Run:
+        """Run options."""
+        return Run()
 
     def stream(self) -> IterDataset:
         """Return the dataset itself."""
@@ -47,7 +55,7 @@ class IterDataset(Base):
         Args:
             core: the new Penstock dataset.
         """
-        return IterDataset(core, self.lineage.step(), self.run)
+        return PipelineIterDataset(core, self.lineage.step(), self.run, self)
 
     def ready_for(self, step: str) -> None:
         """Raise for a step after `device_put`.
@@ -63,8 +71,9 @@ class IterDataset(Base):
                 f"{step}: only .map() can follow device_put: move this step before it"
             )
 
+    @abstractmethod
     def __iter__(self) -> DatasetIterator:
-        return DatasetIterator(self.core, self.run)
+        """Return an iterator with a state."""
 
     @staticmethod
     def mix(
@@ -73,7 +82,8 @@ class IterDataset(Base):
     ) -> IterDataset:
         """Mix datasets in proportion to their weights, until one of them ends.
 
-        With dicts, weights belong to the datasets of their keys, in any order.
+        An input without elements gives a mixture without elements. With dicts, weights belong to
+        the datasets of their keys, in any order.
 
         Args:
             datasets: datasets in a list or by name.
@@ -94,10 +104,17 @@ class IterDataset(Base):
         lineage = joined([dataset.lineage for dataset in streams.values()])
         for dataset in streams.values():
             dataset.ready_for("mix")
-        core = mixed(
-            {name: dataset.core for name, dataset in streams.items()}, named_weights, lineage
+        cores = {name: dataset.core for name, dataset in streams.items()}
+        if not lineage.grain and any(_is_empty(dataset) for dataset in inputs.values()):
+            core = from_sequence([])
+        else:
+            core = mixed(cores, named_weights, lineage)
+        return PipelineIterDataset(
+            core,
+            lineage,
+            merge_runs(dataset.run for dataset in streams.values()),
+            list(inputs.values()),
         )
-        return IterDataset(core, lineage, merge_runs(dataset.run for dataset in streams.values()))
 
     def map(self, transform: Map | Callable[[Any], Any]) -> IterDataset:
         """Apply `transform` to every element.
@@ -110,7 +127,7 @@ class IterDataset(Base):
         """
         fn = f.Present(f.function("map", transform, Map, "map"))
         if self.run.on_device:
-            return IterDataset(self.core, self.lineage.step(), self.run.mapped(fn))
+            return PipelineIterDataset(self.core, self.lineage.step(), self.run.mapped(fn), self)
         return self.then(self.core.map(fn))
 
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> IterDataset:
@@ -190,8 +207,8 @@ class IterDataset(Base):
         Returns:
             The new dataset.
         """
-        return IterDataset(
-            self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run
+        return PipelineIterDataset(
+            self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run, self
         )
 
     def flat_map(self, transform: FlatMap) -> IterDataset:
@@ -208,7 +225,12 @@ class IterDataset(Base):
             self.core.flat_map(f.Pieces(f.function("flat_map", transform, FlatMap, "flat_map")))
         )
 
-    def mp_prefetch(self, options: MultiprocessingOptions | None = None) -> IterDataset:
+    def mp_prefetch(
+        self,
+        options: MultiprocessingOptions | None = None,
+        worker_init_fn: Callable[[int, int], None] | None = None,
+        sequential_slice: bool = False,
+    ) -> IterDataset:
         """Prefetch with workers (10 by default).
 
         The workers are threads of this process, so nothing has to be pickled. Elements, their order
@@ -216,12 +238,18 @@ class IterDataset(Base):
 
         Args:
             options: number of workers and their buffers.
+            worker_init_fn: called once, as for worker 0 of 1, before the first element: all
+                workers are this process.
+            sequential_slice: ignored; elements are not divided among workers.
 
         Returns:
             The new dataset.
         """
         options = options or MultiprocessingOptions(num_workers=10)
-        return IterDataset(self.core, self.lineage.step(), self.run.workers(options))
+        if options.num_workers == 0:
+            return self
+        run = self.run.workers(options).initialized(worker_init_fn)
+        return PipelineIterDataset(self.core, self.lineage.step(), run, self)
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset:
         """Prefetch with workers; see `mp_prefetch`.
@@ -233,3 +261,59 @@ class IterDataset(Base):
             The new dataset.
         """
         return self.mp_prefetch(multiprocessing_options)
+
+
+class PipelineIterDataset(IterDataset):
+    """An `IterDataset` over a Penstock dataset.
+
+    Args:
+        core: the Penstock dataset.
+        lineage: order and seeds.
+        run: run options.
+        parents: the datasets before the last step.
+    """
+
+    def __init__(
+        self,
+        core: Dataset,
+        lineage: Lineage,
+        run: Run | None = None,
+        parents: Base | Sequence[Base] = (),
+    ) -> None:
+        super().__init__(parents)
+        self._core, self._lineage, self._run = core, lineage, run or Run()
+
+    @property
+    def core(self) -> Dataset:
+        """The Penstock dataset, or a stream of a subclass with its own `__iter__`."""
+        return self._core if type(self).__iter__ is PipelineIterDataset.__iter__ else super().core
+
+    @property
+    def lineage(self) -> Lineage:
+        """Order and seeds."""
+        return self._lineage
+
+    @property
+    def run(self) -> Run:
+        """Run options."""
+        return self._run
+
+    def __iter__(self) -> DatasetIterator:
+        return RunIterator(self._core, self._run)
+
+
+def interleave(streams: Sequence[IterDataset], width: int) -> PipelineIterDataset:
+    """Interleave elements of `width` datasets in turn; see `experimental.InterleaveIterDataset`."""
+    for stream in streams:
+        stream.ready_for("interleave")
+    core = streams[0].core.interleave(*(stream.core for stream in streams[1:]), width=width)
+    run = merge_runs(stream.run for stream in streams)
+    return PipelineIterDataset(core, joined([stream.lineage for stream in streams]), run, streams)
+
+
+def _is_empty(dataset: Base) -> bool:
+    """Return whether a dataset is known to have no elements, without reading."""
+    below = dataset
+    while isinstance(below, PipelineIterDataset) and len(below.parents) == 1:
+        below = below.parents[0]
+    return hasattr(below, "__len__") and len(below) == 0  # pyright: ignore[reportArgumentType]

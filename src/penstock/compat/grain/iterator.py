@@ -1,20 +1,161 @@
-"""The iterator: a Penstock run, with Grain's names for its state."""
+"""Iterators: a Penstock run with Grain's names for its state, and the base of a user's iterators."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from types import GenericAlias
 from typing import Any
 
 from ...dataset import Dataset
 from ...dataset import DatasetIterator as CoreIterator
 from ...engine.runtime.states import OnMismatch
-from ...errors import ConfigError
+from ...errors import ConfigError, StateError
 from .options import Run
 from .prefetch import PrefetchIterator
+from .sharding import get_process_index_and_count
 
 
-class DatasetIterator(Iterator[Any]):
-    """One pass over an `IterDataset`, with a state.
+def state_file(directory: Any) -> Any:
+    """Return the path of the state of this process in a folder."""
+    index, count = get_process_index_and_count()
+    return directory / f"process_{index}-of-{count}.json"
+
+
+def read_state(directory: Any) -> str:
+    """Return the text of the state of this process in a folder.
+
+    Raises:
+        StateError: if its file is missing.
+    """
+    file = state_file(directory)
+    if not file.exists():
+        present = ", ".join(sorted(path.name for path in directory.iterdir())) or "nothing"
+        raise StateError(
+            f"{directory}: {file.name} is missing, found {present}: restore with the number of "
+            "processes that wrote the checkpoint"
+        )
+    return file.read_text()
+
+
+def parse_state(text: str, directory: Any) -> Any:
+    """Return the state that a text has.
+
+    Raises:
+        StateError: if it is no complete JSON.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StateError(
+            f"{state_file(directory)}: not a complete JSON file ({error}): use an earlier checkpoint"
+        ) from error
+
+
+async def save_in_background(directory: Any, state: str) -> None:
+    """Write a state into a folder of Orbax, once the folder exists."""
+    folder = await directory.await_creation()
+    await asyncio.to_thread(state_file(folder).write_text, state)
+
+
+async def load_in_background(directory: Any, restore: Callable[[str], Any]) -> None:
+    """Read a state from a folder of Orbax, and restore it."""
+    restore(await asyncio.to_thread(read_state, directory))
+
+
+class DatasetIterator(Iterator[Any], ABC):
+    """An iterator with a state; the base of iterators that a user writes.
+
+    Subclasses define `__next__`, `get_state` and `set_state`. In a pipeline their state is part of
+    the state of the run.
+
+    Args:
+        parents: the iterators that a subclass reads.
+
+    >>> class Count(DatasetIterator):
+    ...     index = 0
+    ...     def __next__(self):
+    ...         self.index += 1
+    ...         return self.index
+    ...     def get_state(self):
+    ...         return {"index": self.index}
+    ...     def set_state(self, state):
+    ...         self.index = state["index"]
+    >>> it = Count()
+    >>> next(it), next(it), it.get_state()
+    (1, 2, {'index': 2})
+    """
+
+    _parents: tuple[Any, ...] = ()
+    _closed = False
+
+    def __class_getitem__(cls, element: Any) -> GenericAlias:
+        """Support `DatasetIterator[int]` in annotations."""
+        return GenericAlias(cls, element)
+
+    def __init__(self, parents: DatasetIterator | Sequence[DatasetIterator] = ()) -> None:
+        self._parents = (parents,) if isinstance(parents, DatasetIterator) else tuple(parents)
+
+    @property
+    def _parent(self) -> Any:
+        (parent,) = self._parents
+        return parent
+
+    @abstractmethod
+    def get_state(self) -> Any:
+        """Return the state after the last element: JSON values."""
+
+    @abstractmethod
+    def set_state(self, state: Any) -> None:
+        """Restore a state.
+
+        Args:
+            state: the return value of `get_state()`.
+        """
+
+    def state_dict(self) -> Any:
+        """Return `get_state()`."""
+        return self.get_state()
+
+    def load_state_dict(self, state: Any, /) -> None:
+        """Call `set_state(state)`."""
+        self.set_state(state)
+
+    def start_prefetch(self) -> None:
+        """Start prefetching in the parents, without waiting."""
+        for parent in self._parents:
+            parent.start_prefetch()
+
+    def close(self) -> None:
+        """Close the parents. Closing twice is a no-op."""
+        if not self._closed:
+            self._closed = True
+            for parent in self._parents:
+                parent.close()
+
+    async def save(self, directory: Any) -> Coroutine[Any, Any, None]:
+        """Return a coroutine that writes the present state, as Orbax calls it.
+
+        Args:
+            directory: a folder that Orbax creates.
+        """
+        return save_in_background(directory, json.dumps(self.get_state(), indent=4))
+
+    async def load(self, directory: Any) -> Coroutine[Any, Any, None]:
+        """Return a coroutine that restores a state, as Orbax calls it.
+
+        Args:
+            directory: the folder of a checkpoint.
+        """
+        return load_in_background(
+            directory, lambda text: self.set_state(parse_state(text, directory))
+        )
+
+
+class RunIterator(DatasetIterator):
+    """One pass over a Penstock dataset, with a state.
 
     The state is Penstock's: small JSON, validated on load. A state of another pipeline raises an
     error with the differences, and the iterator keeps its position. An exception of a user's
@@ -38,7 +179,10 @@ class DatasetIterator(Iterator[Any]):
     """
 
     def __init__(self, core: Dataset, run: Run) -> None:
+        super().__init__()
         self._core, self._run = core, run
+        for worker_init in run.worker_init:
+            worker_init(0, 1)
         self._source, self._closed = self._open(0), False
         self._index: int | None = 0
 
@@ -102,8 +246,9 @@ class DatasetIterator(Iterator[Any]):
             )
         return self._index
 
-    state_dict = get_state
-    load_state_dict = set_state
+    def load_state_dict(self, state: Any, on_mismatch: OnMismatch = "error", /) -> None:
+        """Call `set_state(state, on_mismatch)`."""
+        self.set_state(state, on_mismatch)
 
     def start_prefetch(self) -> None:
         """Start prefetching without waiting; a no-op without threads."""

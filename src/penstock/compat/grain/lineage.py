@@ -15,10 +15,14 @@ Style = Literal["penstock", "grain"]
 
 @dataclass(frozen=True)
 class Lineage:
-    """Order of a pipeline, and its seeds with their distance in steps, nearest first."""
+    """Order of a pipeline, and its seeds with their distance in steps, nearest first.
+
+    `shuffle` is the seed of the last shuffle of all samples, if a slice would repeat its order.
+    """
 
     order: Style = "penstock"
     seeds: tuple[tuple[int, int], ...] = ()
+    shuffle: int | None = None
 
     def __post_init__(self) -> None:
         if self.order not in ("penstock", "grain"):
@@ -68,4 +72,4 @@ def joined(lineages: Sequence[Lineage]) -> Lineage:
     seeds = sorted(
         (seed for lineage in lineages for seed in lineage.seeds), key=lambda seed: seed[1]
     )
-    return replace(lineages[0], seeds=tuple(seeds)).step()
+    return replace(lineages[0], seeds=tuple(seeds), shuffle=None).step()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol, overload
 
@@ -26,11 +27,11 @@ from ...sources import Memory
 from ...types import MAX_POSITION, Ints, Json, Order
 from . import functions as f
 from .base import Base
-from .iter_dataset import IterDataset
+from .iter_dataset import IterDataset, PipelineIterDataset
 from .lineage import Lineage, Style, joined
 from .mixing import mixed, named_inputs
 from .options import ReadOptions, Run
-from .order import EndlessSlice, FirstPass, GlobalShuffle, PassingSlice, Times
+from .order import EndlessSlice, FirstPass, GlobalShuffle, LaterShuffle, PassingSlice, Times
 from .transforms import Filter, FlatMap, Map, MapWithIndex, RandomMap
 
 
@@ -49,11 +50,11 @@ class MapDataset(Base):
     `to_iter_dataset` leaves it out. `core` is the underlying Penstock dataset. `order="grain"`,
     passed to the source, reproduces Grain's own order.
 
+    Subclasses that a user writes define `__len__` and `__getitem__`. In a pipeline they are sources
+    with random access, whose elements the plan knows by their index alone.
+
     Args:
-        core: the Penstock dataset.
-        lineage: order and seeds.
-        sparse: whether elements may be missing.
-        inline: whether it is read without threads.
+        parents: the datasets that a subclass reads.
 
     >>> from penstock.compat.grain import MapDataset
     >>> ds = MapDataset.range(10).seed(42).shuffle().map(lambda x: x + 1)
@@ -63,11 +64,20 @@ class MapDataset(Base):
     [1, 7, 6, 9, 0, 8, 4, 5, 3, 2]
     """
 
-    def __init__(
-        self, core: Dataset, lineage: Lineage, sparse: bool = False, inline: bool = False
-    ) -> None:
-        super().__init__(core, lineage)
-        self.sparse, self.inline = sparse, inline
+    @property
+    def core(self) -> Dataset:
+        """The Penstock dataset."""
+        return make_counter(len(self), type(self).__name__).map(f.Element(self))
+
+    @property
+    def sparse(self) -> bool:
+        """True if elements may be missing."""
+        return False
+
+    @property
+    def inline(self) -> bool:
+        """True if it is read without threads."""
+        return False
 
     # ------------------------------------------------------------ sources and mixtures
 
@@ -82,7 +92,7 @@ class MapDataset(Base):
         Returns:
             The dataset.
         """
-        return MapDataset(from_sequence(source), Lineage(order))
+        return PipelineMapDataset(from_sequence(source), Lineage(order))
 
     @staticmethod
     def range(
@@ -104,7 +114,7 @@ class MapDataset(Base):
         [10, 8, 6]
         """
         numbers = range(start) if stop is None else range(start, stop, step)
-        return MapDataset(from_sequence(numbers), Lineage(order), inline=True)
+        return PipelineMapDataset(from_sequence(numbers), Lineage(order), inline=True)
 
     @staticmethod
     def mix(
@@ -135,7 +145,12 @@ class MapDataset(Base):
         core = mixed(
             {name: dataset.core for name, dataset in named.items()}, named_weights, lineage
         )
-        return MapDataset(core, lineage, any(dataset.sparse for dataset in named.values()))
+        return PipelineMapDataset(
+            core,
+            lineage,
+            any(dataset.sparse for dataset in named.values()),
+            parents=[*named.values()],
+        )
 
     @staticmethod
     def concatenate(datasets: Sequence[MapDataset]) -> MapDataset:
@@ -161,7 +176,9 @@ class MapDataset(Base):
                 "put it last or end it with a slice"
             )
         core = datasets[0].core.concat(*(dataset.core for dataset in datasets[1:]))
-        return MapDataset(core, lineage, any(dataset.sparse for dataset in datasets))
+        return PipelineMapDataset(
+            core, lineage, any(dataset.sparse for dataset in datasets), parents=datasets
+        )
 
     @staticmethod
     def select_from_datasets(
@@ -184,32 +201,23 @@ class MapDataset(Base):
             tuple(map(str, builtins.range(len(datasets)))),
         )
         core = Dataset(Mix(flows, names, By(Selected(selection_map))))
-        return MapDataset(core, lineage, any(dataset.sparse for dataset in datasets))
+        return PipelineMapDataset(
+            core, lineage, any(dataset.sparse for dataset in datasets), parents=datasets
+        )
 
     # ------------------------------------------------------------ asking
 
+    @abstractmethod
     def __len__(self) -> int:
-        try:
-            return len(self.core)
-        except IndexedError:
-            return sys.maxsize  # endless
+        """Return the number of elements of a pass."""
 
     @overload
     def __getitem__(self, index: builtins.slice, /) -> MapDataset: ...
     @overload
     def __getitem__(self, index: int, /) -> Any: ...
+    @abstractmethod
     def __getitem__(self, index: int | builtins.slice, /) -> Any:
-        if isinstance(index, builtins.slice):
-            return self.slice(index)
-        position, size = operator.index(index), len(self)
-        if position < -size or size == 0:
-            raise IndexError(f"index {position} is out of range for a dataset of length {size}")
-        return self._all_passes[position if position >= 0 else position + size]
-
-    @cached_property
-    def _all_passes(self) -> Dataset:
-        """The passes of `core`, one after the other."""
-        return self.core if len(self) == sys.maxsize else self.core.repeat()
+        """Return an element, or a slice as a dataset."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.to_iter_dataset())
@@ -225,11 +233,12 @@ class MapDataset(Base):
         Returns:
             The new dataset.
         """
-        return MapDataset(
+        return PipelineMapDataset(
             self.core,
             self.lineage.seeded(self.lineage.seed("seed", seed)),
             self.sparse,
             self.inline,
+            self,
         )
 
     def shuffle(self, seed: int | None = None) -> MapDataset:
@@ -247,14 +256,16 @@ class MapDataset(Base):
         step_seed = self.lineage.step().seed("shuffle", seed)
         if len(self) == sys.maxsize:
             raise ConfigError("shuffle: the dataset is endless: shuffle before repeat")
-        return self._with(
-            self._reorder(GlobalShuffle(step_seed))
-            if self.lineage.grain
-            else self.core.shuffle(step_seed)
-        )
+        if self.lineage.grain:
+            return self._with(self._reorder(GlobalShuffle(step_seed)))
+        lineage = replace(self.lineage.step(), shuffle=step_seed)
+        core = self.core.shuffle(step_seed)
+        return PipelineMapDataset(core, lineage, self.sparse, self.inline, self)
 
     def slice(self, sl: builtins.slice) -> MapDataset:
         """Slice the dataset: the same elements in every pass.
+
+        A slice of a shuffled dataset has a new order in every pass.
 
         In Grain's order: the elements at these positions of each pass.
 
@@ -284,7 +295,10 @@ class MapDataset(Base):
             return self._with(self._reorder(order(start, step)))
         if self.lineage.grain:
             return self._with(self._reorder(PassingSlice(start, count, step)))
-        return self._with(self.core.slice(start, stop if stop >= 0 else None, step))
+        sliced = self._with(self.core.slice(start, stop if stop >= 0 else None, step))
+        if self.lineage.shuffle is None or count == 0:
+            return sliced
+        return sliced.reordered(LaterShuffle(self.lineage.shuffle))
 
     def repeat(
         self, num_epochs: int | None = None, *, reseed_each_epoch: bool = True
@@ -373,7 +387,7 @@ class MapDataset(Base):
             The new dataset.
         """
         keep = f.Keep(f.function("filter", transform, Filter, "filter"))
-        return MapDataset(self.core.map(keep), self.lineage.step(), True, self.inline)
+        return PipelineMapDataset(self.core.map(keep), self.lineage.step(), True, self.inline, self)
 
     def flat_map(self, transform: FlatMap) -> MapDataset:
         """Expand each element to up to `transform.max_fan_out` elements; unused indices are empty.
@@ -384,11 +398,19 @@ class MapDataset(Base):
         Returns:
             The new dataset.
         """
-        repeated = MapDataset(
-            self._reorder(Times(transform.max_fan_out)), self.lineage.step(), True, self.inline
+        repeated = PipelineMapDataset(
+            self._reorder(Times(transform.max_fan_out)),
+            self.lineage.step(),
+            True,
+            self.inline,
+            self,
         )
-        return MapDataset(
-            repeated._numbered().map(f.Piece(transform)), self.lineage.step(), True, self.inline
+        return PipelineMapDataset(
+            repeated._numbered().map(f.Piece(transform)),
+            self.lineage.step(),
+            True,
+            self.inline,
+            self,
         )
 
     def batch(
@@ -433,8 +455,8 @@ class MapDataset(Base):
         """
         run = Run.of(read_options or (ReadOptions(0, 0) if self.inline else ReadOptions()))
         core = self._reorder(FirstPass(1)) if self.lineage.grain and len(self) else self.core
-        return IterDataset(
-            core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run
+        return PipelineIterDataset(
+            core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run, self
         )
 
     def stream(self) -> IterDataset:
@@ -444,7 +466,7 @@ class MapDataset(Base):
     # ------------------------------------------------------------ inside
 
     def _with(self, core: Dataset) -> MapDataset:
-        return MapDataset(core, self.lineage.step(), self.sparse, self.inline)
+        return PipelineMapDataset(core, self.lineage.step(), self.sparse, self.inline, self)
 
     def then(self, core: Dataset) -> MapDataset:
         """Return the dataset after one more step, over another Penstock dataset.
@@ -467,11 +489,81 @@ class MapDataset(Base):
 
     def _numbered(self) -> Dataset:
         """Pair every element with its position over all passes."""
-        size = len(self)
-        n = size if size < sys.maxsize else MAX_POSITION // 2
-        counter = Dataset(WithSource(Read(Memory(builtins.range(n)), "place"), f.SamplePosition(n)))
-        counter = counter.repeat() if size == sys.maxsize else counter
-        return self.core.zip(counter)
+        return self.core.zip(make_counter(len(self), "place"))
+
+
+class PipelineMapDataset(MapDataset):
+    """A `MapDataset` over a Penstock dataset.
+
+    Args:
+        core: the Penstock dataset.
+        lineage: order and seeds.
+        sparse: whether elements may be missing.
+        inline: whether it is read without threads.
+        parents: the datasets before the last step.
+    """
+
+    def __init__(
+        self,
+        core: Dataset,
+        lineage: Lineage,
+        sparse: bool = False,
+        inline: bool = False,
+        parents: Base | Sequence[Base] = (),
+    ) -> None:
+        super().__init__(parents)
+        self._core, self._lineage, self._sparse, self._inline = core, lineage, sparse, inline
+
+    @property
+    def core(self) -> Dataset:
+        """The Penstock dataset, or the elements of a subclass with its own `__getitem__`."""
+        own = type(self).__getitem__ is not PipelineMapDataset.__getitem__
+        return super().core if own else self._core
+
+    @property
+    def lineage(self) -> Lineage:
+        """Order and seeds."""
+        return self._lineage
+
+    @property
+    def sparse(self) -> bool:
+        """True if elements may be missing."""
+        return self._sparse
+
+    @property
+    def inline(self) -> bool:
+        """True if it is read without threads."""
+        return self._inline
+
+    def __len__(self) -> int:
+        try:
+            return len(self._core)
+        except IndexedError:
+            return sys.maxsize  # endless
+
+    @overload
+    def __getitem__(self, index: builtins.slice, /) -> MapDataset: ...
+    @overload
+    def __getitem__(self, index: int, /) -> Any: ...
+    def __getitem__(self, index: int | builtins.slice, /) -> Any:
+        if isinstance(index, builtins.slice):
+            return self.slice(index)
+        position, size = operator.index(index), len(self)
+        if position < -size or size == 0:
+            raise IndexError(f"index {position} is out of range for a dataset of length {size}")
+        return self._all_passes[position if position >= 0 else position + size]
+
+    @cached_property
+    def _all_passes(self) -> Dataset:
+        """The passes of `core`, one after the other."""
+        return self._core if len(self) == sys.maxsize else self._core.repeat()
+
+
+def make_counter(size: int, name: str) -> Dataset:
+    """Return the positions of a dataset over all its passes; `size` is `sys.maxsize` if endless."""
+    n = size if size < sys.maxsize else MAX_POSITION // 2
+    counter = Dataset(WithSource(Read(Memory(builtins.range(n)), name), f.SamplePosition(n)))
+    return counter.repeat() if size == sys.maxsize else counter
 
 
 @dataclass(frozen=True)

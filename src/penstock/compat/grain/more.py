@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -14,9 +14,51 @@ from . import functions as f
 from .base import Base
 from .cipher import shuffled
 from .iter_dataset import IterDataset
-from .iterator import DatasetIterator
+from .iterator import DatasetIterator, RunIterator
 from .options import MultiprocessingOptions
+from .order import generator_at
 from .transforms import Transformation
+
+
+@runtime_checkable
+class ShapeDtypeStructProtocol(Protocol):
+    """Anything with a shape and a dtype."""
+
+    @property
+    def shape(self) -> tuple[int | None, ...]: ...
+    @property
+    def dtype(self) -> Any: ...
+
+
+class RngPool:
+    """Generators of Grain for the indices of elements.
+
+    >>> pool = RngPool(seed=3)
+    >>> rng = pool.acquire_rng(index=5)
+    >>> value = rng.integers(100)
+    >>> pool.release_rng(rng)
+    >>> bool(value == pool.acquire_rng(index=5).integers(100))
+    True
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def acquire_rng(self, index: int, *, op_seed: int = 0) -> np.random.Generator:
+        """Return the generator of an index.
+
+        Args:
+            index: the index.
+            op_seed: distinguishes generators of one index.
+        """
+        return generator_at(self._seed, index, op_seed)
+
+    def release_rng(self, rng: np.random.Generator) -> None:
+        """Do nothing: generators are made, not reused.
+
+        Args:
+            rng: a generator.
+        """
 
 
 @dataclass(frozen=True)
@@ -99,8 +141,16 @@ def batch_and_pad(values: Sequence[Any], *, batch_size: int, pad_value: Any = 0)
     return map_leaves(pad, batch) if missing else batch
 
 
-def multithread_prefetch(ds: IterDataset, num_threads: int, buffer_size: int) -> IterDataset:
+def multithread_prefetch(
+    ds: IterDataset, num_threads: int, buffer_size: int, sequential_slice: bool = False
+) -> IterDataset:
     """Prefetch with threads, `buffer_size` elements each; 0 threads is a no-op.
+
+    Args:
+        ds: the dataset.
+        num_threads: number of threads.
+        buffer_size: elements in flight per thread.
+        sequential_slice: ignored; elements are not divided among threads.
 
     >>> from penstock.compat.grain import MapDataset
     >>> list(multithread_prefetch(MapDataset.range(3).to_iter_dataset(), 2, buffer_size=4))
@@ -122,7 +172,7 @@ def set_next_index(ds_iter: DatasetIterator, index: int) -> None:
     >>> next(it)
     5
     """
-    ds_iter.seek(index)
+    _run_of(ds_iter, "set_next_index").seek(index)
 
 
 def get_next_index(ds_iter: DatasetIterator) -> int:
@@ -133,7 +183,16 @@ def get_next_index(ds_iter: DatasetIterator) -> int:
     >>> next(it), next(it), get_next_index(it)
     (0, 1, 2)
     """
-    return ds_iter.next_index()
+    return _run_of(ds_iter, "get_next_index").next_index()
+
+
+def _run_of(ds_iter: DatasetIterator, call: str) -> RunIterator:
+    if not isinstance(ds_iter, RunIterator):
+        raise ConfigError(
+            f"{call}: a {type(ds_iter).__name__} has no index: use an iterator of a dataset without "
+            "classes of your own at its end"
+        )
+    return ds_iter
 
 
 def index_shuffle(index: int, max_index: int, seed: int, rounds: int) -> int:

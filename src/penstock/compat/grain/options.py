@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from enum import Enum, auto
 from typing import Any
 
 from ...errors import ConfigError
@@ -43,22 +44,76 @@ class MultiprocessingOptions:
     Args:
         num_workers: number of workers.
         per_worker_buffer_size: elements in flight per worker.
+        enable_profiling: ignored: a `Loader` of the dataset measures every step of it.
 
     Raises:
         ConfigError: for negative numbers.
 
     >>> MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10)
-    MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10)
+    MultiprocessingOptions(num_workers=3, per_worker_buffer_size=10, enable_profiling=False)
     """
 
     num_workers: int = 0
     per_worker_buffer_size: int = 1
+    enable_profiling: bool = False
 
     def __post_init__(self) -> None:
         if self.num_workers < 0 or self.per_worker_buffer_size < 1:
             raise ConfigError(
                 f"{self}: give 0 or more workers, with a buffer of 1 or more elements each"
             )
+
+
+class ExecutionTrackingMode(Enum):
+    """Statistics of the steps of a pipeline; a `Loader` of `ds.core` measures them instead."""
+
+    DISABLED = auto()
+    STAGE_TIMING = auto()
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetOptions:
+    """Options of a pipeline, which are accepted without effect.
+
+    Args:
+        filter_warn_threshold_ratio: ignored: filters do not warn.
+        filter_raise_threshold_ratio: must be None. A pipeline that yields nothing at all raises an
+            error by itself.
+        execution_tracking_mode: ignored.
+        min_shm_size: ignored: workers are threads, and copy nothing.
+
+    Raises:
+        ConfigError: for a `filter_raise_threshold_ratio`.
+
+    >>> DatasetOptions(min_shm_size=10).merge(DatasetOptions(filter_warn_threshold_ratio=None))
+    DatasetOptions(filter_warn_threshold_ratio=None, filter_raise_threshold_ratio=None, \
+    execution_tracking_mode=<ExecutionTrackingMode.DISABLED: 1>, min_shm_size=10)
+    """
+
+    filter_warn_threshold_ratio: float | None = 0.9
+    filter_raise_threshold_ratio: float | None = None
+    execution_tracking_mode: ExecutionTrackingMode = ExecutionTrackingMode.DISABLED
+    min_shm_size: int = 0
+
+    def __post_init__(self) -> None:
+        if self.filter_raise_threshold_ratio is not None:
+            raise ConfigError(
+                f"filter_raise_threshold_ratio={self.filter_raise_threshold_ratio}: filters have "
+                "no threshold: count in the function of the filter, and raise there"
+            )
+
+    def merge(self, other: DatasetOptions) -> DatasetOptions:
+        """Return the options, with those of `other` where this one has the defaults.
+
+        Args:
+            other: other options.
+        """
+        changed = {
+            option.name: getattr(self, option.name)
+            for option in fields(self)
+            if getattr(self, option.name) != option.default
+        }
+        return replace(other, **changed)
 
 
 @dataclass(frozen=True)
@@ -76,6 +131,7 @@ class Run:
     threads: int = 0
     prefetch: int = 0
     stages: tuple[Stage, ...] = ()
+    worker_init: tuple[Callable[[int, int], None], ...] = ()
 
     @staticmethod
     def of(options: ReadOptions) -> Run:
@@ -91,6 +147,10 @@ class Run:
             threads=max(self.threads, options.num_workers),
             prefetch=max(self.prefetch, prefetch),
         )
+
+    def initialized(self, fn: Callable[[int, int], None] | None) -> Run:
+        """Add a function to call before the first element."""
+        return self if fn is None else replace(self, worker_init=(*self.worker_init, fn))
 
     def stage(self, stage: Stage) -> Run:
         """Append a stage."""
@@ -127,4 +187,5 @@ def merge_runs(runs: Iterable[Run]) -> Run:
         max((run.threads for run in all_runs), default=0),
         max((run.prefetch for run in all_runs), default=0),
         (Stage(stages),) if stages else (),
+        tuple(fn for run in all_runs for fn in run.worker_init),
     )

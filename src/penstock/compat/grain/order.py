@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ...engine.base.random import permute, unpermute
 from ...engine.orders import Stride
 from ...errors import ConfigError
 from ...types import Ints, Json
@@ -138,6 +139,71 @@ class PassingSlice:
 
 
 @dataclass(frozen=True)
+class LaterShuffle:
+    """Shuffle every pass but the first, in Penstock's order.
+
+    It follows a slice of shuffled samples: a fixed set in the order of that shuffle, which later
+    passes would repeat.
+    """
+
+    seed: int
+
+    def size(self, below: int | None, /) -> int | None:
+        return below
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return self._reorder(positions, below or 1, permute), None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        return self._reorder(positions, below or 1, unpermute)
+
+    def _reorder(
+        self, positions: Ints, n: int, permutation: Callable[[Ints, int, int, Ints], Ints]
+    ) -> Ints:
+        epoch = positions // n
+        place = permutation(positions - epoch * n, n, self.seed, epoch)
+        return np.where(epoch > 0, epoch * n + place, positions)
+
+    def describe(self) -> Json:
+        return {"order": "later shuffle", "seed": self.seed}
+
+
+@dataclass(frozen=True)
+class SampledShard:
+    """Records of a shard of a loader, by the order of a shard of its sampler.
+
+    Record `i` of the shard is record `i * count + index` of all shards, which is entry
+    `(i * count + index) // sampler_shards` of the sampler.
+    """
+
+    count: int
+    index: int
+    sampler_shards: int
+    rows: int | None
+
+    def size(self, below: int | None, /) -> int | None:
+        return self.rows
+
+    def down(self, positions: Ints, below: int | None, key: int, /) -> tuple[Ints, Ints | None]:
+        return (positions * self.count + self.index) // self.sampler_shards, None
+
+    def up(self, positions: Ints, below: int | None, key: int, /) -> Ints:
+        first = -((self.index - positions * self.sampler_shards) // self.count)
+        found = np.maximum(first, 0)
+        matches = (found * self.count + self.index) // self.sampler_shards == positions
+        return np.where(matches, found, -1)
+
+    def describe(self) -> Json:
+        return {
+            "order": "grain sampler",
+            "shards": self.count,
+            "shard": self.index,
+            "sampler_shards": self.sampler_shards,
+            "rows": self.rows,
+        }
+
+
+@dataclass(frozen=True)
 class Times:
     """Repeat every sample `n` times in a row."""
 
@@ -244,9 +310,10 @@ def default_seed(marks: Sequence[tuple[int, int]]) -> int:
     )
 
 
-def generator_at(seed: int, index: int) -> np.random.Generator:
+def generator_at(seed: int, index: int, op_seed: int = 0) -> np.random.Generator:
     """Return Grain's generator for one sample: Philox with the sample's index as counter."""
-    return np.random.Generator(np.random.Philox(key=_philox_key(seed), counter=[0, 0, 0, index]))
+    counter = [0, 0, op_seed, index]
+    return np.random.Generator(np.random.Philox(key=_philox_key(seed), counter=counter))
 
 
 @lru_cache(maxsize=1024)

@@ -16,15 +16,15 @@ from ...errors import ConfigError
 from ...text.feature_folds import Bins, EndToEnd, FeatureCapacity
 from ...text.feature_rows import FeatureRows
 from ...types import Fold, Item, Json, Part
-from .iter_dataset import IterDataset
+from .iter_dataset import IterDataset, PipelineIterDataset
 from .transforms import BOSHandling
 
 
-class _Packed(IterDataset):
+class _Packed(PipelineIterDataset):
     def __init__(self, parent: IterDataset, fold: Fold, rows: FeatureRows) -> None:
         parent.ready_for(type(self).__name__)
         made = parent.then(Dataset(Map(Group(parent.core.flow, fold), rows)))
-        super().__init__(made.core, made.lineage, made.run)
+        super().__init__(made.core, made.lineage, made.run, parent)
 
 
 class FirstFitPackIterDataset(_Packed):

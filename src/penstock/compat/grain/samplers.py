@@ -1,5 +1,5 @@
 """Samplers of a `DataLoader`."""
 
-from .data_loader import IndexSampler, SequentialSampler
+from .data_loader import IndexSampler, Sampler, SequentialSampler
 
-__all__ = ["IndexSampler", "SequentialSampler"]
+__all__ = ["IndexSampler", "Sampler", "SequentialSampler"]

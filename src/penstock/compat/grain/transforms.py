@@ -43,6 +43,14 @@ class RandomMap(ABC):
         """Return the new element."""
 
 
+class TfRandomMap(ABC):
+    """Map each element to one element, with a NumPy generator."""
+
+    @abstractmethod
+    def np_random_map(self, element: Any, rng: np.random.Generator) -> Any:
+        """Return the new element."""
+
+
 class Filter(ABC):
     """Select elements."""
 
@@ -101,5 +109,5 @@ class BOSHandling(Enum):
     REPLACE_FIRST_TOKEN_WITH_BOS = auto()
 
 
-Transformation = Map | MapWithIndex | RandomMap | Filter | FlatMap | Batch
+Transformation = Map | MapWithIndex | RandomMap | TfRandomMap | Filter | FlatMap | Batch
 Transformations = Sequence[Transformation]
