@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import gc
+import ast
 import importlib
 import io
+import json
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -129,17 +132,18 @@ def test_passes_of_fractions_continue_each_dataset(tmp_path: Path) -> None:
 
 
 def read_by_energon(path: Path) -> list[list[str]]:
-    """Return the validation batches that Energon reads, and close its files."""
-    theirs = importlib.import_module("megatron.energon")
-    config = theirs.WorkerConfig(rank=0, world_size=1, num_workers=0)
-    dataset = theirs.get_val_dataset(path, batch_size=2, worker_config=config)
-    batches = [list(batch.text) for batch in theirs.get_loader(dataset)]
-    del dataset
-    gc.collect()
-    return batches
+    """Return the validation batches that Energon reads; its process closes its files."""
+    code = (
+        "import json, sys, megatron.energon as energon\n"
+        "config = energon.WorkerConfig(rank=0, world_size=1, num_workers=0)\n"
+        "dataset = energon.get_val_dataset(sys.argv[1], batch_size=2, worker_config=config)\n"
+        "print(json.dumps([list(batch.text) for batch in energon.get_loader(dataset)]))\n"
+    )
+    command = [sys.executable, "-c", code, str(path)]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return json.loads(printed.splitlines()[-1])
 
 
-@pytest.mark.filterwarnings("ignore:.*pin_memory")
 def test_energon_reads_what_this_package_prepares(tmp_path: Path) -> None:
     prepared = folder(tmp_path / "a", {"train": texts(0, 6), "val": texts(6, 4)})
     shards = sorted(path.name for path in prepared.glob("*.tar"))
@@ -190,3 +194,102 @@ def test_code_of_a_folder_runs_only_if_allowed(tmp_path: Path) -> None:
     dataset = energon.get_train_dataset(data, batch_size=2, repeat=False, allow=allow)
     drawn = [text for batch in energon.get_loader(dataset) for text in batch.text]
     assert sorted(drawn) == [f"text {i}!" for i in range(4)]
+
+
+JOIN = """
+__module__: megatron.energon
+__class__: MetadatasetV2
+splits:
+  train:
+    join:
+      - path: a
+      - {{path: b, nonmatch: {nonmatch}}}
+    joiner: {{__module__: joining, __function__: join_texts}}
+"""
+
+
+JOINER = """
+def join_texts(first, second):
+    first.text = f"{first.text}+{second.text if second else None}"
+    return first
+"""
+
+
+@pytest.mark.parametrize("nonmatch", ["error", "skip", "none"])
+def test_joins_match_keys_by_their_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nonmatch: str
+) -> None:
+    (tmp_path / "joining.py").write_text(JOINER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "joining", raising=False)
+    a = folder(tmp_path / "a", {"train": texts(0, 12)})
+    b = folder(tmp_path / "b", {"train": texts(100, 9)}, per_shard=4)
+    for data in (a, b):
+        names = sorted(path.name for path in data.glob("*.tar"))
+        energon.BaseWebdatasetFactory.prepare_dataset(
+            data, names, split_parts_ratio=[("train", 1)], shuffle_seed=7
+        )
+    path = tmp_path / "join.yaml"
+    path.write_text(JOIN.format(nonmatch=nonmatch))
+    allow = ["joining.join_texts"]
+
+    def read() -> list[str]:
+        dataset = energon.get_train_dataset(path, batch_size=1, repeat=False, allow=allow)
+        return sorted(batch.text[0] for batch in energon.get_loader(dataset))
+
+    pairs = [f"text {i}+text {100 + i}" for i in range(9)]
+    if nonmatch == "error":
+        with pytest.raises(ps.DataError, match="3 keys are missing"):
+            read()
+        return
+    alone = [f"text {i}+None" for i in range(9, 12)]
+    assert read() == sorted(pairs if nonmatch == "skip" else [*pairs, *alone])
+    with pytest.raises(ps.ConfigError, match="allow="):
+        energon.get_train_dataset(path, batch_size=1)
+
+
+def test_cookers_receive_the_stores_of_their_dataset(tmp_path: Path) -> None:
+    crude = folder(tmp_path / "a", {"train": texts(0, 4)}, sample_type="CrudeSample")
+    energon.BaseWebdatasetFactory.prepare_dataset(
+        crude, ["train-000.tar"], split_parts_ratio=[("train", 1)]
+    )
+    (tmp_path / "files").mkdir()
+    for i in range(4):
+        (tmp_path / "files" / f"{i}.txt").write_text(f"file {i}")
+
+    @energon.cooker(need_primary=True, need_cache=True)
+    def cook(sample: Any, files: Any, primary: Any, cache: Any) -> Any:
+        number = sample["__key__"].split("/")[1]
+        lazy = cache.get_lazy(files, f"{number}.txt")
+        return energon.TextSample(
+            **energon.basic_sample_keys(sample), text=f"{primary.get('.txt')}+{lazy.get()}"
+        )
+
+    class Cooking(energon.DefaultTaskEncoder[Any, Any, Any, Any]):
+        cookers = (energon.Cooker(cook),)
+
+    path = {
+        "__class__": "MetadatasetV2",
+        "splits": {
+            "train": {"path": str(crude), "aux": {"files": f"filesystem://{tmp_path / 'files'}"}}
+        },
+    }
+    dataset = energon.get_train_dataset(path, batch_size=2, repeat=False, task_encoder=Cooking())
+    drawn = [text for batch in energon.get_loader(dataset) for text in batch.text]
+    assert sorted(drawn) == [f"text {i}+file {i}" for i in range(4)]
+
+
+def test_the_package_defines_no_step_and_no_loop_over_samples() -> None:
+    """Order, buffers and cursors belong to the core: no class here is a step or holds a cursor."""
+    root = Path(energon.__file__).parent
+    for file in sorted(root.glob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                methods = {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+                assert not methods & {"__next__", "cursor", "locate", "step", "carry"}, node.name
+                iterates = "__iter__" in methods
+                assert not iterates or node.name in ("SavableDataset", "SavableDataLoader")
+            if isinstance(node, ast.ImportFrom):
+                names = {alias.name for alias in node.names}
+                assert not names & {"deque", "Queue", "Step", "Op", "permute"}, file.name
