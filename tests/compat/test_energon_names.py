@@ -293,3 +293,10 @@ def test_the_package_defines_no_step_and_no_loop_over_samples() -> None:
             if isinstance(node, ast.ImportFrom):
                 names = {alias.name for alias in node.names}
                 assert not names & {"deque", "Queue", "Step", "Op", "permute"}, file.name
+
+
+def test_the_page_shows_the_counts_of_the_script() -> None:
+    root = Path(__file__).resolve().parents[2]
+    command = [sys.executable, str(root / "tools" / "energon_names.py"), "--markdown"]
+    table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert table.strip() in (root / "docs" / "from_energon.md").read_text(encoding="utf-8")

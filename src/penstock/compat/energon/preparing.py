@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def prepare_dataset(
         if split_parts_ratio is not None
         else _split_by_pattern(shards, split_parts_patterns or ())
     )
-    _write_json(folder / Path(split_config).name, {"split_parts": splits, "exclude": []})
+    _write_splits(folder / Path(split_config).name, splits)
     return parts
 
 
@@ -217,6 +217,18 @@ def _split_by_pattern(
         compiled = [re.compile(option) for option in expand_braces(pattern)]
         splits[name] = [shard for shard in shards if any(p.match(shard) for p in compiled)]
     return splits
+
+
+def _write_splits(path: Path, splits: Mapping[str, Sequence[str]]) -> None:
+    """Write the file of the splits: JSON if its name says so, else YAML that users can edit."""
+    if path.suffix == ".json":
+        _write_json(path, {"split_parts": splits, "exclude": []})
+        return
+    rows = ["split_parts:"]
+    for name, shards in splits.items():
+        rows.append(f"  {json.dumps(name)}:" if shards else f"  {json.dumps(name)}: []")
+        rows += [f"  - {json.dumps(shard)}" for shard in shards]
+    write_atomically(path, "\n".join([*rows, "exclude: []", ""]).encode())
 
 
 def _write_json(path: Path, value: Any) -> None:
