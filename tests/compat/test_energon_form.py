@@ -104,7 +104,7 @@ def test_code_of_a_folder_is_never_run(tmp_path: Path, settings: Any, asked: str
     about = form.load(root)
     with pytest.raises(
         ConfigError,
-        match=rf"refers to the code {asked}, which is never run: pass your own function",
+        match=rf"refers to the code {asked}, which is never run unless you allow it: pass your own function",
     ):
         _ = about.fields
     assert not ran.exists()

@@ -338,8 +338,7 @@ V2 = "__class__: MetadatasetV2\n"
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (V2 + "splits: {train: {join: [{path: data/a}]}}", "'join' .* is not supported yet"),
-        (V2 + "splits: {train: {path: data/a, aux: {x: data/b}}}", "'aux' .* is not supported yet"),
+        (V2 + "splits: {train: {join: [{path: data/a}]}}", "needs a joiner"),
         (
             V2 + "splits: {train: {blend: [{path: data/a, wieght: 3}]}}",
             "blend.0.: unknown key 'wieght'",
@@ -362,13 +361,12 @@ V2 = "__class__: MetadatasetV2\n"
             "a blend is endless",
         ),
         (V2 + "splits: {train: {blend: []}}", "must be a list"),
-        (V2 + "splits: {train: {}}", "one of path, blend and blend_epochized"),
+        (V2 + "splits: {train: {}}", "one of path, blend, blend_epochized and join"),
         (V2 + "splits: {test: {path: data/a}}", "unknown split 'train'; the splits are test"),
         (
             V2 + "splits: {train: {path: data/nothing}}",
             "splits.train: .*nothing is neither a prepared dataset",
         ),
-        (V2 + "splits: {train: {path: 's3://bucket/x'}}", "is remote"),
         (V2 + "splits: {train: {path: data/a, split_part: test}}", "no split 'test'"),
         (V2 + "split: {}", "unknown key 'split'"),
         ("splits: {train: {blend: [{path: data/a}]}}", "unknown key 'blend'"),

@@ -20,6 +20,7 @@ from .batching import generic_batch
 from .folds import GroupBatches, Grouped, SelectPacks, format_group_key
 from .hooks import Stage, current_rng
 from .samples import (
+    Batch,
     CrudeSample,
     basic_sample_keys,
     collate_columns,
@@ -218,14 +219,23 @@ class TaskEncoder(Generic[S, E, R, B]):
         `actions` maps fields to batching functions; `default_action` applies to the others.
         Bookkeeping fields (`__key__` and the like) that `result_type` lacks are left out. A data
         field that it lacks is an error, and so is an action for a field that the samples lack.
+        A `Batch` takes the fields that its class has; its own `from_samples` replaces all this.
         """
+        from_samples: Any = getattr(result_type, "from_samples", None)
+        is_batch = isinstance(result_type, type) and issubclass(cast(Any, result_type), Batch)
+        if from_samples is not None and not (
+            is_batch and getattr(from_samples, "__func__", None) is _BATCH_FROM_SAMPLES
+        ):
+            return from_samples(samples)
         unknown = [name for name in actions or {} if name not in get_field_values(samples[0])]
         if unknown:
             raise ConfigError(
                 f"an action names the field {unknown[0]!r}, but samples have "
                 f"{', '.join(get_field_values(samples[0]))}"
             )
-        return make(result_type, collate_columns(samples, actions or {}, default_action))
+        fields = get_field_values(samples[0]).keys()
+        skip = fields - set(fields_of(result_type)) if is_batch else ()
+        return make(result_type, collate_columns(samples, actions or {}, default_action, skip))
 
     # ------------------------------------------------------------ the pipeline
 
@@ -257,12 +267,62 @@ class TaskEncoder(Generic[S, E, R, B]):
             ConfigError: if the encoder lacks hooks that packing needs, or defines hooks that
                 exclude each other.
         """
+        dataset = self.build_samples(dataset, packing_buffer_size=packing_buffer_size, drops=drops)
+        return self.build_batches(
+            dataset,
+            batch_size=batch_size,
+            drop_last=drop_last,
+            packing_buffer_size=packing_buffer_size,
+            drops=drops,
+        )
+
+    def build_samples(
+        self, dataset: Dataset, *, packing_buffer_size: int | None = None, drops: bool = False
+    ) -> Dataset:
+        """Return the first part of `build`: the hooks that process one sample by itself.
+
+        Args:
+            dataset: samples or mappings.
+            packing_buffer_size: as in `build`.
+            drops: as in `build`.
+
+        Returns:
+            The dataset of encoded samples.
+        """
         stages = _HookPipeline(self, drops)
-        dataset = stages.append(
+        return stages.append(
             dataset.with_source(_with_restore_key),
             "encode_sample",
             stages.sample_hooks(packing_buffer_size),
         )
+
+    def build_batches(
+        self,
+        dataset: Dataset,
+        *,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        packing_buffer_size: int | None = None,
+        postencode: bool = False,
+        drops: bool = False,
+    ) -> Dataset:
+        """Return the second part of `build`: packing and batching of encoded samples.
+
+        Args:
+            dataset: encoded samples, from `build_samples`.
+            batch_size: as in `build`.
+            drop_last: as in `build`.
+            packing_buffer_size: as in `build`.
+            postencode: whether samples without packing have not passed `postencode_sample`.
+            drops: as in `build`.
+
+        Returns:
+            The dataset of batches.
+
+        Raises:
+            ConfigError: if the encoder lacks hooks that packing needs.
+        """
+        stages = _HookPipeline(self, drops)
         if packing_buffer_size is not None:
             if not self.defines("select_samples_to_pack") or not self.defines(
                 "pack_selected_samples"
@@ -275,6 +335,8 @@ class TaskEncoder(Generic[S, E, R, B]):
                 SelectPacks(packing_buffer_size, self.select_samples_to_pack), size=_one
             )
             dataset = stages.append(dataset, "pack_selected_samples", [stages.pack])
+        elif postencode and self.defines("postencode_sample"):
+            dataset = stages.append(dataset, "postencode_sample", [self.postencode_sample])
         if self.defines("batch_group_criterion"):
             dataset = stages.append(
                 dataset, "batch_group_criterion", [partial(self._grouped, batch_size)]
@@ -473,3 +535,6 @@ def _ungrouped(samples: list[Grouped]) -> list[Any]:
 
 def _one(sample: Any) -> int:
     return 1
+
+
+_BATCH_FROM_SAMPLES = Batch.__dict__["from_samples"].__func__

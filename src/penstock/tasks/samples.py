@@ -53,7 +53,7 @@ class SourceInfo:
     file_names: tuple[str, ...] = ()
 
 
-class _Record:
+class Record:
     """Methods that samples and batches share."""
 
     __slots__ = ()
@@ -98,7 +98,7 @@ class _Record:
 
 
 @edataclass
-class Sample(_Record):
+class Sample(Record):
     """A sample with a key, its provenance, and the fields of a subclass.
 
     Fields are assignable. `__restore_key__` is source, epoch and index; `__subflavors__` are the
@@ -115,9 +115,44 @@ class Sample(_Record):
     __subflavors__: dict[str, Any] | None = None
     __sources__: tuple[SourceInfo, ...] | None = None
 
+    @classmethod
+    def from_joined(cls, *parts: Any) -> Self:
+        """Make a sample of joined samples: later ones override the data fields of earlier ones.
+
+        Key, restore key and subflavors are those of the first sample; sources are those of all.
+
+        Args:
+            parts: the samples of one key; None for a missing one, except for the first.
+
+        Returns:
+            The sample.
+
+        Raises:
+            ConfigError: if the first sample is missing.
+
+        >>> image, text = ImageSample(__key__="7", image=0), TextSample(__key__="7", text="zero")
+        >>> @edataclass
+        ... class Pair(Sample):
+        ...     image: int
+        ...     text: str
+        >>> Pair.from_joined(image, text).text
+        'zero'
+        """
+        given = [part for part in parts if part is not None]
+        if not given or parts[0] is None:
+            raise ConfigError("from_joined: the first sample is missing: pass the primary sample")
+        values: dict[str, Any] = dict(get_field_values(parts[0]))
+        for part in given[1:]:
+            for name, value in get_field_values(part).items():
+                if name not in _BOOKKEEPING_FIELDS:
+                    values[name] = value
+        sources = [source for part in given for source in get_sources(part)]
+        values["__sources__"] = tuple(sources) or None
+        return cls(**values)
+
 
 @edataclass
-class Batch(_Record):
+class Batch(Record):
     """A batch of samples as one record; subclasses can pin tensors and batch samples.
 
     >>> import numpy as np
@@ -139,6 +174,8 @@ class Batch(_Record):
     def from_samples(cls, samples: Sequence[Any], **values: Any) -> Self:
         """Make a batch of samples: arrays padded and stacked, other values in lists.
 
+        The batch takes the fields that its class has; the samples may have more.
+
         Args:
             samples: samples with equal fields.
             values: fields of the batch; they override those of the samples.
@@ -146,7 +183,8 @@ class Batch(_Record):
         Returns:
             The batch.
         """
-        columns = collate_columns(samples, {}, generic_batch, skip=values.keys())
+        others = get_field_values(samples[0]).keys() - set(fields_of(cls))
+        columns = collate_columns(samples, {}, generic_batch, skip={*values, *others})
         return make(cls, {**columns, **values})
 
 
@@ -291,6 +329,29 @@ class OCRSample(Sample):
 
 
 @edataclass
+class VQAOCRSample(Sample):
+    """An image, a question and its answers, and the words in the image with their boxes.
+
+    Args:
+        image: the image.
+        context: the question.
+        text: the text of the whole image.
+        answers: the answers.
+        answer_weights: weights of the answers.
+        words_boxes: boxes of the words.
+        words_text: texts of the words.
+    """
+
+    image: Any
+    context: str
+    text: str
+    answers: list[str] | None = None
+    answer_weights: Any = None
+    words_boxes: Any = None
+    words_text: list[str] | None = None
+
+
+@edataclass
 class InterleavedSample(Sample):
     """A sequence of interleaved images and texts.
 
@@ -364,20 +425,35 @@ def get_field_values(record: Any) -> Mapping[str, Any]:
     return {name: getattr(record, name) for name in names}
 
 
-def basic_sample_keys(sample: Any) -> dict[str, Any]:
+def basic_sample_keys(
+    sample: Any, additional_source_info: Sequence[SourceInfo] = ()
+) -> dict[str, Any]:
     """Return the fields of a sample that store its provenance.
 
     Args:
         sample: a record or mapping.
+        additional_source_info: sources to append to those of the sample.
 
     >>> basic_sample_keys(TextSample(__key__="7", text=""))["__key__"]
     '7'
     """
-    return {
+    values = {
         name: value
         for name, value in get_field_values(sample).items()
         if name in _BOOKKEEPING_FIELDS
     }
+    if additional_source_info:
+        values["__sources__"] = (*get_sources(sample), *additional_source_info)
+    return values
+
+
+def get_sources(sample: Any) -> tuple[SourceInfo, ...]:
+    """Return the sources of a sample; empty if it has none.
+
+    >>> get_sources(TextSample(__key__="7", text=""))
+    ()
+    """
+    return tuple(get_field_values(sample).get("__sources__") or ())
 
 
 _BOOKKEEPING_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import ceil, lcm
-from typing import Any, cast
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from ...dataset import Dataset
 from ...engine.runtime.iterator import DatasetIterator
 from ...errors import ConfigError, IndexedError, Skip
 from ...inputs import mix
+from ...tasks.folds import GroupBatches, Grouped, SelectPacks, format_group_key
 from .config import WorkerConfig, refuse
+
+T = TypeVar("T")
 
 Counts = Callable[[int, int], list[int]]
 """(lanes, pass number) -> items of that pass on each lane."""
 
 
-class SavableDataset:
+class SavableDataset(Generic[T]):
     """A dataset of this API: `core` is the pipeline, the rest configures its loader.
 
     `len` is the number of items of this rank.
@@ -52,6 +55,27 @@ class SavableDataset:
     def __len__(self) -> int:
         return self.items(self.worker_config, self.worker_config.lane_count())
 
+    def len_rank(self) -> int:
+        """Return the number of items of this rank."""
+        return len(self)
+
+    def len_worker(self, worker_idx: int | None = None) -> int:
+        """Return the number of items of a worker: threads share those of the rank.
+
+        Args:
+            worker_idx: number of the worker; all workers of a rank read one stream.
+        """
+        workers = max(1, self.worker_config.num_workers)
+        return len(range(worker_idx or 0, len(self), workers))
+
+    def worker_has_samples(self) -> bool:
+        """Return whether there are any samples: a source without any is an error earlier."""
+        return self.once is None or len(self) > 0
+
+    def config(self) -> Mapping[str, Any]:
+        """Return the description of the pipeline, as its states store it."""
+        return {"type": type(self).__qualname__, "name": self.name, "pipeline": repr(self.core)}
+
     def items(self, config: WorkerConfig, lanes: int) -> int:
         """Return the number of items of a `for` on the rank of `config`.
 
@@ -81,7 +105,7 @@ class SavableDataset:
 
 def _parts(
     call: str, datasets: Sequence[Any], config: WorkerConfig | None
-) -> tuple[list[SavableDataset], WorkerConfig]:
+) -> tuple[list[SavableDataset[Any]], WorkerConfig]:
     """Check inputs, and return them with their common config."""
     if not datasets:
         raise ConfigError(f"{call}: no datasets: give at least one")
@@ -95,7 +119,7 @@ def _parts(
             raise ConfigError(
                 f"{call}: an input has a virtual epoch: wrap the result in EpochizeDataset instead"
             )
-    parts = cast("list[SavableDataset]", list(datasets))
+    parts = cast("list[SavableDataset[Any]]", list(datasets))
     if config is None and any(part.worker_config != parts[0].worker_config for part in parts):
         raise ConfigError(f"{call}: the inputs have different worker configs: pass one to {call}")
     return parts, config or parts[0].worker_config
@@ -103,7 +127,7 @@ def _parts(
 
 def _weighted(
     call: str, pairs: Sequence[Any], config: WorkerConfig | None, block_size: int | None
-) -> SavableDataset:
+) -> SavableDataset[Any]:
     """Mix inputs by weight: exact in every block, in random order inside."""
     for pair in pairs:
         if not isinstance(pair, tuple) or len(cast("tuple[Any, ...]", pair)) != 2:
@@ -125,7 +149,7 @@ def _weighted(
     )
 
 
-class BlendDataset(SavableDataset):
+class BlendDataset(SavableDataset[T]):
     """Blend whole items (batches) of datasets by weight: `BlendDataset((a, 0.6), (b, 0.4))`.
 
     Weights are relative. Counts are exact in every small block (10 items here: 6 and 4), in random
@@ -139,13 +163,13 @@ class BlendDataset(SavableDataset):
 
     def __init__(
         self,
-        *dataset_weights: tuple[SavableDataset, float],
+        *dataset_weights: tuple[SavableDataset[Any], float],
         worker_config: WorkerConfig | None = None,
     ) -> None:
         self.__dict__.update(vars(_weighted("BlendDataset", dataset_weights, worker_config, None)))
 
 
-class MixBatchDataset(SavableDataset):
+class MixBatchDataset(SavableDataset[T]):
     """Mix items of datasets into batches of `batch_size`, collated by `batch_mix_fn`.
 
     Counts follow the weights inside every batch, within 2, and exactly over batches; the order
@@ -161,7 +185,7 @@ class MixBatchDataset(SavableDataset):
 
     def __init__(
         self,
-        *dataset_weights: tuple[SavableDataset, float],
+        *dataset_weights: tuple[SavableDataset[Any], float],
         batch_size: int,
         batch_mix_fn: Callable[[list[Any]], Any] = list,
         worker_config: WorkerConfig | None = None,
@@ -174,7 +198,7 @@ class MixBatchDataset(SavableDataset):
         )
 
 
-class ConcatDataset(SavableDataset):
+class ConcatDataset(SavableDataset[T]):
     """Concatenate datasets, for validation.
 
     Args:
@@ -186,7 +210,7 @@ class ConcatDataset(SavableDataset):
     """
 
     def __init__(
-        self, *datasets: SavableDataset, worker_config: WorkerConfig | None = None
+        self, *datasets: SavableDataset[Any], worker_config: WorkerConfig | None = None
     ) -> None:
         parts, config = _parts("ConcatDataset", datasets, worker_config)
         if any(part.endless for part in parts):
@@ -203,7 +227,7 @@ class ConcatDataset(SavableDataset):
         )
 
 
-class EpochizeDataset(SavableDataset):
+class EpochizeDataset(SavableDataset[T]):
     """End a `for` over the loader after `length` items of a rank; the next one continues.
 
     Alternatively after `num_epochs` passes over all data: their number of items, sharded across
@@ -221,7 +245,7 @@ class EpochizeDataset(SavableDataset):
 
     def __init__(
         self,
-        dataset: SavableDataset,
+        dataset: SavableDataset[Any],
         length: int | None = None,
         num_epochs: int | None = None,
         worker_config: WorkerConfig | None = None,
@@ -250,7 +274,7 @@ class EpochizeDataset(SavableDataset):
         )
 
 
-class MapDataset(SavableDataset):
+class MapDataset(SavableDataset[T]):
     """Apply `map_fn` to every item; it may be a generator, or raise `SkipSample`.
 
     Args:
@@ -262,7 +286,7 @@ class MapDataset(SavableDataset):
 
     def __init__(
         self,
-        dataset: SavableDataset,
+        dataset: SavableDataset[Any],
         map_fn: Callable[[Any], Any],
         worker_config: WorkerConfig | None = None,
         **options: Any,
@@ -273,7 +297,7 @@ class MapDataset(SavableDataset):
         )
 
 
-class BatchDataset(SavableDataset):
+class BatchDataset(SavableDataset[T]):
     """Collate `batch_size` items with `batcher`.
 
     `batcher` may be a generator function or raise `SkipSample`.
@@ -284,53 +308,65 @@ class BatchDataset(SavableDataset):
         batcher: collates the items.
         drop_last: whether to drop the last, short batch.
         worker_config: replaces the dataset's.
+        options: other settings of Energon.
     """
 
     def __init__(
         self,
-        dataset: SavableDataset,
+        dataset: SavableDataset[Any],
         batch_size: int,
         batcher: Callable[[list[Any]], Any],
         drop_last: bool = False,
         worker_config: WorkerConfig | None = None,
+        **options: Any,
     ) -> None:
+        refuse("BatchDataset", options)
         [part], config = _parts("BatchDataset", [dataset], worker_config)
         core = part.core.batch(batch_size, drop_last, collate=list).flat_map(_Listed(batcher))
         once = batched(part.once, batch_size, drop_last)
         super().__init__(core, config, name=part.name, once=once, endless=part.endless)
 
 
-class FilterDataset(SavableDataset):
+class FilterDataset(SavableDataset[T]):
     """Keep the items for which `filter_fn` is true.
 
     Args:
         dataset: the dataset.
         filter_fn: the condition.
         worker_config: replaces the dataset's.
+        options: other settings of Energon.
     """
 
     def __init__(
         self,
-        dataset: SavableDataset,
+        dataset: SavableDataset[Any],
         filter_fn: Callable[[Any], bool],
         worker_config: WorkerConfig | None = None,
+        **options: Any,
     ) -> None:
+        refuse("FilterDataset", options)
         copy_with(
             self, "FilterDataset", dataset, worker_config, lambda core: core.filter(filter_fn)
         )
 
 
-class LimitDataset(SavableDataset):
+class LimitDataset(SavableDataset[T]):
     """Take the first `length` items of each pass, on every rank.
 
     Args:
         dataset: the dataset.
         length: items per pass and rank.
         worker_config: replaces the dataset's.
+        reset_after_epoch: not used: every `for` begins at the first item.
     """
 
     def __init__(
-        self, dataset: SavableDataset, length: int, worker_config: WorkerConfig | None = None
+        self,
+        dataset: SavableDataset[Any],
+        length: int,
+        worker_config: WorkerConfig | None = None,
+        *,
+        reset_after_epoch: bool = False,
     ) -> None:
         [part], config = _parts("LimitDataset", [dataset], worker_config)
         items = on_all_ranks(length, config)
@@ -338,56 +374,276 @@ class LimitDataset(SavableDataset):
         super().__init__(part.core.limit(items), config, name=part.name, once=once)
 
 
-class RepeatDataset(SavableDataset):
+class RepeatDataset(SavableDataset[T]):
     """Repeat a dataset for `repeats` passes, or endlessly without a number.
+
+    A fraction ends within a pass: `repeats=1.5` gives every sample once, and half of them twice.
 
     Args:
         dataset: the dataset.
         repeats: number of passes.
         worker_config: replaces the dataset's.
+        restart: not used: every `for` begins at the first item.
 
     Raises:
-        ConfigError: for a fraction.
+        ConfigError: for a fraction of a dataset of unknown length.
     """
 
     def __init__(
         self,
-        dataset: SavableDataset,
-        repeats: int | None = None,
+        dataset: SavableDataset[Any],
+        repeats: float | None = None,
         worker_config: WorkerConfig | None = None,
+        *,
+        restart: bool = True,
     ) -> None:
         [part], config = _parts("RepeatDataset", [dataset], worker_config)
-        if repeats is not None and repeats != int(repeats):
-            raise ConfigError(
-                f"RepeatDataset: repeats={repeats} is not a whole number: use blend_epochized for "
-                "parts of passes"
-            )
-        core = part.core.repeat(None if repeats is None else int(repeats))
-        once = part.once if repeats is None else repeated(part.once, int(repeats))
+        if repeats is None or repeats == int(repeats):
+            core = part.core.repeat(None if repeats is None else int(repeats))
+            once = part.once if repeats is None else repeated(part.once, int(repeats))
+        else:
+            if part.once is None:
+                raise ConfigError(
+                    f"RepeatDataset: repeats={repeats} needs a dataset of known length: pass a whole "
+                    "number, or repeat the samples before they are packed"
+                )
+            items = int(Fraction(str(repeats)) * sum(part.once(1, 0)))
+            core = part.core.repeat().limit(max(1, items))
+            once = sharded_counts(items)
         super().__init__(core, config, name=part.name, once=once, endless=repeats is None)
 
 
+class ShuffleBufferDataset(SavableDataset[T]):
+    """Draw every item at random from a buffer of the next `size` items.
+
+    Args:
+        dataset: the dataset.
+        size: items of the buffer.
+        worker_config: replaces the dataset's.
+    """
+
+    def __init__(
+        self, dataset: SavableDataset[Any], size: int, *, worker_config: WorkerConfig | None = None
+    ) -> None:
+        copy_with(
+            self,
+            "ShuffleBufferDataset",
+            dataset,
+            worker_config,
+            lambda core: core.shuffle_buffer(size),
+        )
+
+
+class GroupBatchDataset(SavableDataset[T]):
+    """Batch items of one key; a batch is complete when it has the size of its key.
+
+    Args:
+        dataset: the dataset.
+        fixed_batch_size: size of all batches; None if `sample_group_key` gives it.
+        sample_group_key: function from an item to its key and batch size (None: the fixed one).
+        batcher: collates the items.
+        drop_last: whether to drop incomplete batches at the end.
+        worker_config: replaces the dataset's.
+        options: other settings of Energon.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        fixed_batch_size: int | None,
+        sample_group_key: Callable[[Any], tuple[Any, int | None]],
+        batcher: Callable[[list[Any]], Any],
+        *,
+        drop_last: bool = False,
+        worker_config: WorkerConfig | None = None,
+        **options: Any,
+    ) -> None:
+        refuse("GroupBatchDataset", options)
+
+        def group(item: Any) -> Grouped:
+            key, size = sample_group_key(item)
+            if (size is None) == (fixed_batch_size is None):
+                raise ConfigError(
+                    f"GroupBatchDataset: sample_group_key returned the size {size}, and "
+                    f"fixed_batch_size is {fixed_batch_size}: give exactly one of the two"
+                )
+            return Grouped(format_group_key(key), size or fixed_batch_size or 1, item)
+
+        copy_with(
+            self,
+            "GroupBatchDataset",
+            dataset,
+            worker_config,
+            lambda core: (
+                core.flat_map(_Listed(group))
+                .fold(GroupBatches(drop_last), size=_count_one)
+                .flat_map(_Listed(lambda group: batcher([grouped.sample for grouped in group])))
+            ),
+            known=False,
+        )
+
+
+class PackingDataset(SavableDataset[T]):
+    """Fill a buffer of `buffer_size` items, and make packs of it.
+
+    Args:
+        dataset: the dataset.
+        buffer_size: items of the buffer.
+        pre_packer: returns one list of items per pack; items in no list are dropped.
+        final_packer: makes a pack of such a list.
+        sample_encoder: applied to every item of a pack before.
+        worker_config: replaces the dataset's.
+        options: other settings of Energon.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        buffer_size: int,
+        pre_packer: Callable[[list[Any]], list[list[Any]]],
+        final_packer: Callable[[list[Any]], Any],
+        *,
+        sample_encoder: Callable[[Any], Any] | None = None,
+        worker_config: WorkerConfig | None = None,
+        **options: Any,
+    ) -> None:
+        refuse("PackingDataset", options)
+
+        def pack(items: list[Any]) -> Any:
+            return final_packer(items if sample_encoder is None else [*map(sample_encoder, items)])
+
+        copy_with(
+            self,
+            "PackingDataset",
+            dataset,
+            worker_config,
+            lambda core: core.fold(SelectPacks(buffer_size, pre_packer), size=_count_one).flat_map(
+                _Listed(pack)
+            ),
+            known=False,
+        )
+
+
+class GcDataset(SavableDataset[T]):
+    """Return the dataset as it is: threads need no collection of garbage.
+
+    Args:
+        dataset: the dataset.
+        worker_config: replaces the dataset's.
+        every_n_iter: not used.
+        freeze: not used.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        *,
+        worker_config: WorkerConfig | None = None,
+        every_n_iter: int = 10,
+        freeze: bool = True,
+    ) -> None:
+        copy_with(self, "GcDataset", dataset, worker_config, lambda core: core)
+
+
+class WatchdogDataset(SavableDataset[T]):
+    """Return the dataset as it is: the loader watches, see `get_loader`.
+
+    Args:
+        dataset: the dataset.
+        worker_config: replaces the dataset's.
+        timeout_seconds: not used.
+        initial_timeout_seconds: not used.
+        fail_on_timeout: not used.
+        dump_stacks: not used.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        *,
+        worker_config: WorkerConfig | None = None,
+        timeout_seconds: float | None = 60,
+        initial_timeout_seconds: float | None = None,
+        fail_on_timeout: bool = False,
+        dump_stacks: bool = True,
+    ) -> None:
+        copy_with(self, "WatchdogDataset", dataset, worker_config, lambda core: core)
+
+
+class IterMapDataset(SavableDataset[T]):
+    """Not available: a function over an iterator has no position to resume at.
+
+    Args:
+        dataset: the dataset.
+        iter_map_fn: the function.
+        options: other settings of Energon.
+
+    Raises:
+        ConfigError: always.
+    """
+
+    def __init__(
+        self, dataset: SavableDataset[Any], iter_map_fn: Callable[..., Any], **options: Any
+    ) -> None:
+        raise ConfigError(
+            "IterMapDataset: a function over an iterator cannot resume at a position: use "
+            "MapDataset (one item, several or none for each), PackingDataset (a buffer), or the "
+            "fold of a Penstock dataset"
+        )
+
+
+class LogSampleDataset(SavableDataset[T]):
+    """Not available: workers write no logs.
+
+    Args:
+        dataset: the dataset.
+        mode: name of the log.
+        worker_config: ranks of the run.
+        get_keys_fn: function from an item to its keys.
+
+    Raises:
+        ConfigError: always.
+    """
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        mode: Literal["train", "val"],
+        worker_config: WorkerConfig | None = None,
+        get_keys_fn: Callable[[Any], Any] | None = None,
+    ) -> None:
+        raise ConfigError(
+            "LogSampleDataset: workers write no logs: use loader.core.keys() for the samples of an "
+            "item, or ask the plan of a state"
+        )
+
+
 def copy_with(
-    target: SavableDataset,
+    target: SavableDataset[Any],
     call: str,
-    dataset: SavableDataset,
+    dataset: SavableDataset[Any],
     config: WorkerConfig | None,
     step: Callable[[Dataset], Dataset],
-) -> None:
-    """Initialise a dataset as a copy of another one with one more step."""
+    known: bool = True,
+) -> SavableDataset[Any]:
+    """Initialise a dataset as a copy of another one with one more step, and return it.
+
+    If not `known`, the step changes the number of items.
+    """
     if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(
             f"{call}: {type(dataset).__name__} is not a dataset of this API: see get_train_dataset"
         )
-    SavableDataset.__init__(
+    SavableDataset.__init__(  # pyright: ignore[reportUnknownMemberType]
         target,
         step(dataset.core),
         config or dataset.worker_config,
         name=dataset.name,
-        once=dataset.once,
+        once=dataset.once if known else None,
         endless=dataset.endless,
         epoch_length=dataset.epoch_length,
     )
+    return target
 
 
 def on_all_ranks(length: int, config: WorkerConfig) -> int:
@@ -471,6 +727,10 @@ def total(counts: Iterable[Counts | None]) -> Counts | None:
     return lambda lanes, pass_number: list(
         map(sum, zip(*(count(lanes, pass_number) for count in known_counts), strict=True))
     )
+
+
+def _count_one(item: Any) -> int:
+    return 1
 
 
 class _Listed:

@@ -15,7 +15,7 @@ from typing import Any, cast
 from ...errors import ConfigError, DataError
 from ...sources import meta
 
-_MODULE = "megatron.energon"
+_MODULES = ("megatron.energon", "penstock.compat.energon")
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,8 @@ class Form:
     """Content of `dataset.yaml`. Classes are plain names; `code` lists the code it refers to.
 
     `sample_type` is a name such as "CaptioningSample" or "CrudeSample"; `None` if the file names a
-    class of another library. `options` are all other settings.
+    class of another library. `options` are all other settings. `factory` and `foreign` are the
+    factory and the sample type of another library, by name.
     """
 
     sample_type: str | None
@@ -32,6 +33,18 @@ class Form:
     code: tuple[str, ...]
     options: Mapping[str, Any]
     location: str
+    factory: str | None = None
+    foreign: str | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The settings of a factory: the field map or loader, the parts, and the labels."""
+        named = {"field_map": self.field_map, "subflavors": self.subflavors or None, **self.options}
+        return {
+            name: value
+            for name, value in named.items()
+            if value is not None and name not in ("split_config", "subflavor")
+        }
 
     @property
     def parts(self) -> list[str] | None:
@@ -44,8 +57,9 @@ class Form:
         """The mapping from decoded parts to fields; raises `ConfigError` if only code defines it."""
         if self.code:
             raise ConfigError(
-                f"{self.location} refers to the code {', '.join(self.code)}, which is never run: "
-                "pass your own function that makes a sample from its parts"
+                f"{self.location} refers to the code {', '.join(self.code)}, which is never run "
+                "unless you allow it: pass your own function that makes a sample from its parts, "
+                f"or allow=[{', '.join(map(repr, self.code))}]"
             )
         if self.field_map is None:
             raise ConfigError(
@@ -104,14 +118,18 @@ def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
     """Read the description of samples in a prepared folder."""
     location = meta.config(Path(folder).expanduser(), dataset_config)
     settings = dict(meta.require_mapping(meta.read(location), location))
-    code = [str(settings["sample_loader"])] if settings.get("sample_loader") is not None else []
+    code: Sequence[str] = (
+        [str(settings["sample_loader"])] if settings.get("sample_loader") is not None else []
+    )
     if settings.get("part_filter") is not None and not isinstance(settings["part_filter"], list):
-        code.append(str(settings["part_filter"]))
+        code = [*code, str(settings["part_filter"])]
     sample_type, foreign = _class(settings)
+    factory, sample_class = next(iter(foreign), None), None
     named = settings.pop("sample_type", None)
     if named is not None:
         sample_type, more = _class(named)
         foreign += more
+        sample_class = next(iter(more), None)
     elif sample_type is not None and sample_type.endswith("Webdataset"):
         sample_type = f"{sample_type.removesuffix('Webdataset')}Sample"  # the older spelling
     fields = settings.pop("field_map", None)
@@ -124,7 +142,19 @@ def load(folder: str | Path, dataset_config: str = "dataset.yaml") -> Form:
         settings.pop("subflavors", None) or {}, location, "subflavors"
     )
     options = {name: value for name, value in settings.items() if not name.startswith("__")}
-    return Form(sample_type, fields, subflavors, (*code, *foreign), options, str(location))
+    code = (*code, *foreign)
+    return Form(
+        sample_type, fields, subflavors, code, options, str(location), factory, sample_class
+    )
+
+
+def names_energon(module: str) -> bool:
+    """Return whether a module that a file names is Energon, or this package in its place.
+
+    >>> names_energon("megatron.energon.flavors"), names_energon("megatron.energonx")
+    (True, False)
+    """
+    return any(f"{module}.".startswith(f"{name}.") for name in _MODULES)
 
 
 def _item(value: Any, step: str) -> Any:
@@ -152,6 +182,6 @@ def _class(setting: Any) -> tuple[str | None, tuple[str, ...]]:
     )
     if not name:
         return None, ()
-    if module == _MODULE or module.startswith(f"{_MODULE}."):
+    if names_energon(module):
         return name, ()
     return None, (f"{module}.{name}",)

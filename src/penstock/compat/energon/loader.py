@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from ...engine.runtime.states import OnMismatch
 from ...errors import ConfigError, StateError
 from ...loader import Loader
 from ...tasks import Batch, pinned
+from .caching import CachePool, NoCachePool
 from .config import WorkerConfig, refuse
 from .datasets import SavableDataset
 
@@ -30,6 +32,8 @@ class SavableDataLoader:
         dataset: a dataset of this API.
         worker_config: replaces the dataset's config, except for its seed.
         prefetch_factor: batches in flight per worker.
+        cache_pool: a pool of this package, which needs nothing; give others to the encoder.
+        options: other settings of Energon; those without effect are accepted, others raise.
 
     Raises:
         ConfigError: for a dataset of another API, or another seed than the dataset's.
@@ -48,10 +52,18 @@ class SavableDataLoader:
 
     def __init__(
         self,
-        dataset: SavableDataset,
+        dataset: SavableDataset[Any],
         worker_config: WorkerConfig | None = None,
         prefetch_factor: int = 2,
+        cache_pool: CachePool | None = None,
+        **options: Any,
     ) -> None:
+        refuse("SavableDataLoader", options)
+        if cache_pool is not None and not isinstance(cache_pool, NoCachePool):
+            raise ConfigError(
+                f"get_loader(cache_pool={type(cache_pool).__name__}): give your own pool to the "
+                "encoder: encoder.cache = pool"
+            )
         if not isinstance(dataset, SavableDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(
                 f"get_loader: {type(dataset).__name__} is not a dataset of this API: see "
@@ -63,6 +75,9 @@ class SavableDataLoader:
                 f"get_loader: seed_offset={self.worker_config.seed_offset} differs from the "
                 f"dataset's {dataset.worker_config.seed_offset}: set it where the dataset is made"
             )
+        if self.worker_config.global_error_handler is None:
+            handler = dataset.worker_config.global_error_handler
+            self.worker_config = replace(self.worker_config, global_error_handler=handler)
         self._prefetch = prefetch_factor
         self.core = self._open(self.worker_config.lane_count())
 
@@ -85,7 +100,20 @@ class SavableDataLoader:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        return map(_pinned, self.core) if _has_gpu() else iter(self.core)
+        items = iter(self.core)
+        if self.worker_config.on_error == "quarantine":
+            items = self._report_failures(items)
+        return map(_pinned, items) if _has_gpu() else items
+
+    def _report_failures(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Call the error handler for every failure that the journal records meanwhile."""
+        reported = len(self.core.journal)
+        for item in items:
+            journal = self.core.journal
+            for entry in journal[reported:]:
+                self.worker_config.report_failure(entry)
+            reported = len(journal)
+            yield item
 
     def __len__(self) -> int:
         """Return the items of a `for` on this rank, if hooks neither drop nor multiply them."""
@@ -184,8 +212,8 @@ class SavableDataLoader:
             ConfigError: on several ranks, if torch.distributed is not initialised.
         """
         rank, world_size = self.worker_config.rank_and_world_size()
-        distributed = _distributed()
-        if distributed is None:
+        group, distributed = self.worker_config.data_parallel_group, _distributed()
+        if distributed is None or (world_size == 1 and group is not None):
             if world_size > 1:
                 raise ConfigError(
                     f"save_state_global on {world_size} ranks needs torch.distributed to be "
@@ -193,10 +221,23 @@ class SavableDataLoader:
                     "restore their list"
                 )
             return [self.save_state_rank()]
+        # Only the ranks of one group may call this, such as those with tensor-parallel rank 0.
+        members = (
+            list(range(distributed.get_world_size()))
+            if group is None
+            else distributed.get_process_group_ranks(group)
+        )
+        if global_dst_rank not in members:
+            raise ConfigError(
+                f"save_state_global: rank {global_dst_rank} is not in the data_parallel_group of "
+                f"rank {distributed.get_rank()}, whose ranks are {members}: pass one of them"
+            )
         gathered: list[Any] | None = None
         if distributed.get_rank() == global_dst_rank:
-            gathered = [None] * distributed.get_world_size()
-        distributed.gather_object((rank, self.save_state_rank()), gathered, dst=global_dst_rank)
+            gathered = [None] * len(members)
+        distributed.gather_object(
+            (rank, self.save_state_rank()), gathered, dst=global_dst_rank, group=group
+        )
         # Ranks with one data-parallel rank have equal states: keep one of each.
         return None if gathered is None else [state for _, state in sorted(dict(gathered).items())]
 
@@ -207,7 +248,7 @@ class SavableDataLoader:
 
         Args:
             state: the states of all ranks; ignored on ranks other than `src_rank`.
-            src_rank: the only rank that has the states.
+            src_rank: the only rank that has the states, counted within the data_parallel_group.
 
         Raises:
             ConfigError: with `src_rank`, if torch.distributed is not initialised.
@@ -220,8 +261,10 @@ class SavableDataLoader:
                     f"restore_state_global(src_rank={src_rank}) needs torch.distributed to be "
                     "initialised"
                 )
+            group = self.worker_config.data_parallel_group
+            source = src_rank if group is None else distributed.get_global_rank(group, src_rank)
             sent = [state]
-            distributed.broadcast_object_list(sent, src=src_rank)
+            distributed.broadcast_object_list(sent, src=source, group=group)
             state = sent[0]
         if state is None:
             raise StateError(
@@ -249,10 +292,11 @@ class SavableDataLoader:
 
 
 def get_savable_loader(
-    dataset: SavableDataset,
+    dataset: SavableDataset[Any],
     *,
     worker_config: WorkerConfig | None = None,
     prefetch_factor: int = 2,
+    cache_pool: CachePool | None = None,
     **options: Any,
 ) -> SavableDataLoader:
     """Return a loader that can be saved and restored.
@@ -261,17 +305,19 @@ def get_savable_loader(
         dataset: a dataset of this API.
         worker_config: as in `SavableDataLoader`.
         prefetch_factor: batches in flight per worker.
+        cache_pool: a pool of this package, which needs nothing; give others to the encoder.
         options: other settings of Energon; those without effect are accepted, others raise.
     """
     refuse("get_savable_loader", options)
-    return SavableDataLoader(dataset, worker_config, prefetch_factor)
+    return SavableDataLoader(dataset, worker_config, prefetch_factor, cache_pool)
 
 
 def get_loader(
-    dataset: SavableDataset,
+    dataset: SavableDataset[Any],
     *,
     worker_config: WorkerConfig | None = None,
     prefetch_factor: int = 2,
+    cache_pool: CachePool | None = None,
     **options: Any,
 ) -> SavableDataLoader:
     """Return a `get_savable_loader`: every loader can be saved.
@@ -280,10 +326,11 @@ def get_loader(
         dataset: a dataset of this API.
         worker_config: as in `SavableDataLoader`.
         prefetch_factor: batches in flight per worker.
+        cache_pool: a pool of this package, which needs nothing; give others to the encoder.
         options: other settings of Energon; those without effect are accepted, others raise.
     """
     refuse("get_loader", options)
-    return SavableDataLoader(dataset, worker_config, prefetch_factor)
+    return SavableDataLoader(dataset, worker_config, prefetch_factor, cache_pool)
 
 
 def _distributed() -> Any:

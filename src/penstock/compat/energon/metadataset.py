@@ -1,266 +1,315 @@
-"""Metadatasets: YAML files that name datasets, blends and splits.
-
-Only data is read.
-"""
+"""Metadatasets as objects: their datasets, a flat list of them, and their preparation."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
 
 from ...errors import ConfigError
-from ...sources import meta
-from ...sources.prepared import is_prepared
-from ...stores.urls import strip_secrets
+from .config import WorkerConfig
+from .encoder import DatasetBlendMode, LoadedDataset, LoadedDatasetList
+from .joins import match_keys
+from .reading import Reading
+from .references import Blend, DatasetReference, Join, Tree, list_leaves, parse, references
 
-Bound = tuple[Fraction, bool]
-"""A bound of a range, and whether it is a fraction of the samples instead of a count."""
 
+@dataclass
+class TraversedDatasetReference:
+    """A dataset that a metadataset names.
 
-@dataclass(frozen=True)
-class DatasetReference:
-    """A reference to one dataset; `ranges` apply in order, the innermost first."""
+    Args:
+        path: its path.
+        split_part: its split.
+        aux: paths of its auxiliary files, by name.
+        subflavors: its labels.
+    """
 
     path: Path
     split_part: str
-    subflavors: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    dataset_config: str = "dataset.yaml"
-    split_config: str | None = None
-    multiplier: int | None = 1
-    ranges: tuple[tuple[Bound, Bound | None], ...] = ()
+    aux: dict[str, str]
+    subflavors: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Blend:
-    """Parts drawn by weight; or, if `epochized`, repeated by their numbers in each pass."""
-
-    parts: tuple[tuple[Tree, float], ...]
-    epochized: bool
-    location: str
-
-
-Tree = DatasetReference | Blend
-
-_REFERENCE = {
-    "path", "split_part", "subflavor", "subflavors", "dataset_config", "split_config", "subset",
-    "shuffle_over_epochs_multiplier", "weight", "repetitions", "blend", "blend_epochized",
-}  # fmt: skip
-_LATER = {
-    "join": "joining datasets by their keys",
-    "aux": "auxiliary data",
-    "joiner": "joining datasets by their keys",
-}
-
-
-def parse(path: Any, base: DatasetReference) -> Tree:
-    """Resolve a path, or a metadataset as a mapping, to one dataset or a tree of blends.
+class DatasetLoaderInterface:
+    """A dataset or metadataset, opened by its path.
 
     Args:
-        path: a prepared folder, a `.jsonl` file, a `.yaml` metadataset, or a mapping.
-        base: settings that the references inherit.
+        path: a prepared folder, a `.jsonl` file, a `.yaml` file, or a mapping.
+        options: settings of a `DatasetReference`.
+    """
+
+    def __init__(self, path: Any, **options: Any) -> None:
+        self.path, self._options = path, options
+
+    def _parse(self, split_part: str | None, **settings: Any) -> Tree:
+        settings = {
+            name: value
+            for name, value in {**self._options, **settings}.items()
+            if value is not None
+        }
+        split = self._options.get("split_part") or split_part or "train"
+        return parse(
+            self.path, replace(DatasetReference(Path(), split), **{**settings, "split_part": split})
+        )
+
+    def post_initialize(self, mds_path: Any = None) -> None:
+        """Do nothing: files are read when the datasets are asked for.
+
+        Args:
+            mds_path: not used.
+        """
+
+    def prepare(self, split_part: str | None = None) -> Sequence[Path]:
+        """Check the joins; their index is computed when they are opened, so nothing is written.
+
+        Args:
+            split_part: name of the split.
+
+        Returns:
+            No paths.
+
+        Raises:
+            DataError: for a key that a dataset of a join lacks, unless it may.
+        """
+        for leaf in list_leaves(self._parse(split_part)):
+            if isinstance(leaf, Join):
+                match_keys(leaf)
+        return ()
+
+    def traverse(self, mds_path: Any = None, *, split_part: str) -> list[TraversedDatasetReference]:
+        """Return all datasets as a flat list, without opening them.
+
+        Args:
+            mds_path: not used.
+            split_part: name of the split.
+
+        Raises:
+            ConfigError: for a join.
+        """
+        leaves = list_leaves(self._parse(split_part))
+        if any(isinstance(leaf, Join) for leaf in leaves):
+            raise ConfigError("traverse: a join has no flat list of datasets")
+        return [
+            TraversedDatasetReference(
+                reference.path,
+                reference.split_part,
+                dict(reference.aux),
+                dict(reference.subflavors),
+            )
+            for leaf in leaves
+            for reference in references(leaf)
+        ]
+
+    def get_datasets(
+        self,
+        *,
+        training: bool,
+        split_part: str,
+        worker_config: WorkerConfig | None = None,
+        subflavors: Mapping[str, Any] | None = None,
+        shuffle_over_epochs_multiplier: int | None = 1,
+        subset: Any = None,
+        allow: Sequence[str] = (),
+        decoder: Any = None,
+        **options: Any,
+    ) -> LoadedDatasetList:
+        """Return the factories of all datasets with their weights or repetitions.
+
+        Args:
+            training: whether to shuffle.
+            split_part: name of the split.
+            worker_config: ranks, threads, seed and error handling.
+            subflavors: labels, which override those of the datasets.
+            shuffle_over_epochs_multiplier: passes that are shuffled as one.
+            subset: not supported: name it in the metadataset.
+            allow: names of code and pickles that may run.
+            decoder: decoder of the parts; None leaves bytes.
+            options: settings of the factories.
+
+        Returns:
+            The factories.
+
+        Raises:
+            ConfigError: for a subset, or a blend and an epochized blend in one tree.
+        """
+        if subset is not None:
+            raise ConfigError("get_datasets(subset=): name the subset in the metadataset")
+        tree = self._parse(
+            split_part, subflavors=subflavors or {}, multiplier=shuffle_over_epochs_multiplier
+        )
+        reading = Reading(None, None, None, None, allow)
+        reading.decode = decoder
+        return load_datasets(tree, reading, training, worker_config=worker_config, **options)
+
+
+class DatasetLoader(DatasetLoaderInterface):
+    """One dataset, opened by its path.
+
+    Args:
+        path: a prepared folder or a `.jsonl` file.
+        split_part: name of the split.
+        subflavors: labels of the samples.
+        shuffle_over_epochs_multiplier: passes that are shuffled as one.
+        dataset_config: name of the file that describes the samples.
+        split_config: name of the file that describes the splits.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: Any,
+        split_part: str | None = None,
+        subflavors: Mapping[str, Any] | None = None,
+        shuffle_over_epochs_multiplier: int | None = 1,
+        dataset_config: str | None = None,
+        split_config: str | None = None,
+    ) -> None:
+        super().__init__(
+            path,
+            split_part=split_part,
+            subflavors=subflavors,
+            dataset_config=dataset_config,
+            split_config=split_config,
+        )
+        self.split_part, self.subflavors = split_part, subflavors
+        self.shuffle_over_epochs_multiplier = shuffle_over_epochs_multiplier
+        self.dataset_config, self.split_config = dataset_config, split_config
+
+    def get_dataset(self, *, training: bool, split_part: str | None = None, **options: Any) -> Any:
+        """Return the factory of the dataset.
+
+        Args:
+            training: whether to shuffle.
+            split_part: name of the split.
+            options: settings of `get_datasets`.
+        """
+        [loaded] = self.get_datasets(
+            training=training, split_part=split_part or "train", **options
+        ).datasets
+        return loaded.dataset
+
+
+class Metadataset(DatasetLoaderInterface):
+    """A metadataset of the first format.
+
+    Args:
+        path: its `.yaml` file, to which its paths are relative.
+        splits: its splits.
+    """
+
+    kind = "Metadataset"
+
+    def __init__(self, path: Any = None, splits: Mapping[str, Any] | None = None) -> None:
+        content = None if splits is None else {"__class__": self.kind, "splits": splits}
+        super().__init__(path if content is None else content)
+
+
+class MetadatasetV2(Metadataset):
+    """A metadataset of the second format.
+
+    Args:
+        path: its `.yaml` file, to which its paths are relative.
+        splits: its splits.
+    """
+
+    kind = "MetadatasetV2"
+
+
+def load_dataset(path: Any, **options: Any) -> DatasetLoaderInterface:
+    """Open a dataset or metadataset.
+
+    Args:
+        path: a prepared folder, a `.jsonl` file, a `.yaml` file, or a mapping.
+        options: settings of a `DatasetLoader`.
+
+    Returns:
+        The dataset or metadataset.
+    """
+    if isinstance(path, Mapping) or str(path).endswith((".yaml", ".yml")):
+        return DatasetLoaderInterface(path)
+    return DatasetLoader(path=path, **options)
+
+
+def prepare_metadataset(path: Any) -> None:
+    """Check the joins of all splits of a metadataset; nothing is written.
+
+    Args:
+        path: its `.yaml` file.
+    """
+    from ...sources import meta
+
+    location = Path(str(path))
+    content = meta.require_mapping(meta.read(location), location)
+    for split in meta.require_mapping(content.get("splits"), location, "splits"):
+        load_dataset(location).prepare(split_part=split)
+
+
+def traverse_metadataset(path: Any, *, split_part: str, **options: Any) -> list[Any]:
+    """Return all datasets of a metadataset as a flat list, without opening them.
+
+    Args:
+        path: its `.yaml` file.
+        split_part: name of the split.
+        options: not used.
+    """
+    return load_dataset(path).traverse(split_part=split_part)
+
+
+def load_datasets(
+    tree: Tree, reading: Reading, training: bool, **options: Any
+) -> LoadedDatasetList:
+    """Return the factories of the datasets of a tree.
+
+    Weights and repetitions are multiplied along the tree; weights are shares of their blend.
 
     Raises:
-        ConfigError: for a path that is none of these.
+        ConfigError: for a blend and an epochized blend in one tree.
     """
-    if isinstance(path, Mapping):
-        return _File("the metadataset", Path(), cast("Mapping[str, Any]", path)).tree(base)
-    location = Path(path).expanduser()
-    if location.suffix in (".yaml", ".yml"):
-        if not location.is_file():
-            raise ConfigError(f"{location}: no such file: check the path")
-        return _File(
-            str(location), location.parent, meta.require_mapping(meta.read(location), location)
-        ).tree(base)
-    if location.suffix == ".jsonl" or is_prepared(location):
-        return replace(base, path=location)
-    raise ConfigError(
-        f"{location} is neither a prepared dataset, a .jsonl file nor a metadataset: run `energon "
-        "prepare` on a folder of tars, or open other files with ps.read and pass that dataset"
-    )
-
-
-def references(tree: Tree) -> list[DatasetReference]:
-    """Return all datasets of a tree, in order."""
-    return (
-        [tree]
-        if isinstance(tree, DatasetReference)
-        else [reference for part, _ in tree.parts for reference in references(part)]
-    )
-
-
-@dataclass(frozen=True)
-class _File:
-    """One metadataset file; relative paths start at its folder."""
-
-    name: str
-    folder: Path
-    content: Mapping[str, Any]
-
-    def tree(self, base: DatasetReference) -> Tree:
-        kind = str(self.content.get("__class__", "Metadataset"))
-        if kind not in ("Metadataset", "MetadatasetV2"):
-            raise ConfigError(
-                f"{self.name}: unknown class {kind}: use Metadataset or MetadatasetV2"
-            )
-        self._require_known_keys(self.content, {"__module__", "__class__", "splits"}, "")
-        splits = self._mapping(self.content.get("splits"), "splits")
-        if base.split_part not in splits:
-            raise ConfigError(
-                f"{self.name}: unknown split {base.split_part!r}; the splits are "
-                f"{', '.join(splits)}"
-            )
-        location = f"splits.{base.split_part}"
-        split = self._mapping(splits[base.split_part], location)
-        if kind == "MetadatasetV2":
-            return self._reference(split, base, location)
-        self._require_known_keys(split, {"datasets"}, location)
-        return self._blend({"blend": split.get("datasets")}, "blend", base, location)
-
-    def _reference(self, entry: Mapping[str, Any], base: DatasetReference, location: str) -> Tree:
-        """Resolve one entry: a path, or a blend in place."""
-        self._require_known_keys(entry, _REFERENCE, location)
-        if entry.get("split_part") is not None:
-            base = replace(base, split_part=str(entry["split_part"]))
-        for name in ("dataset_config", "split_config"):
-            if entry.get(name) is not None:
-                base = replace(base, **{name: str(entry[name])})
-        # Outer labels override inner ones.
-        inner = self._mapping(entry.get("subflavors") or {}, f"{location}.subflavors")
-        if entry.get("subflavor") is not None:  # single label of old files
-            inner = {"__subflavor__": entry["subflavor"], **inner}
-        base = replace(base, subflavors={**inner, **base.subflavors})
-        if "shuffle_over_epochs_multiplier" in entry:
-            base = replace(base, multiplier=self._multiplied(base.multiplier, entry, location))
-        if entry.get("subset") is not None:
-            base = replace(
-                base, ranges=(self._range(entry["subset"], f"{location}.subset"), *base.ranges)
-            )
-        kinds = [
-            name for name in ("path", "blend", "blend_epochized") if entry.get(name) is not None
-        ]
-        if len(kinds) != 1:
-            raise ConfigError(
-                f"{self.name}, {location}: give exactly one of path, blend and blend_epochized, "
-                f"not {kinds or 'none'}"
-            )
-        if kinds != ["path"]:
-            self._require_fractions(base, location)
-            return self._blend(entry, cast(Any, kinds[0]), base, location)
-        path = str(entry["path"])
-        if "://" in path:
-            raise ConfigError(
-                f"{self.name}, {location}: {strip_secrets(path)} is remote, which is not "
-                "supported: copy it to local disk"
-            )
-        try:
-            tree = parse(self.folder / Path(path).expanduser(), base)
-        except ConfigError as error:
-            raise ConfigError(f"{self.name}, {location}: {error}") from error
-        if isinstance(tree, Blend):
-            self._require_fractions(base, location)
-        return tree
-
-    def _require_fractions(self, base: DatasetReference, location: str) -> None:
-        """Raise if a range over several datasets is a count instead of a fraction."""
-        if any(
-            not share for bounds in base.ranges for _, share in (bound for bound in bounds if bound)
-        ):
-            raise ConfigError(
-                f"{self.name}, {location}: a subset of several datasets counts samples: give it in "
-                "percent, or name it at each dataset"
-            )
-
-    def _blend(
-        self,
-        section: Mapping[str, Any],
-        kind: Literal["blend", "blend_epochized"],
-        base: DatasetReference,
-        location: str,
-    ) -> Blend:
-        share_key, entries = (
-            {"blend": "weight", "blend_epochized": "repetitions"}[kind],
-            section.get(kind),
+    leaves = list_shares(tree)
+    mode = DatasetBlendMode.NONE
+    if isinstance(tree, Blend):
+        mode = (
+            DatasetBlendMode.SAMPLE_REPETITIONS
+            if tree.epochized
+            else DatasetBlendMode.DATASET_WEIGHT
         )
-        if not isinstance(entries, list) or not entries:
-            raise ConfigError(f"{self.name}, {location}: {kind} must be a list of datasets")
-        parts = list[tuple[Tree, float]]()
-        for i, entry in enumerate(cast("list[Any]", entries)):
-            entry_where = f"{location}.{kind}[{i}]"
-            item = self._mapping(entry, entry_where)
-            wrong_key = {"weight": "repetitions", "repetitions": "weight"}[share_key]
-            if wrong_key in item:
-                raise ConfigError(
-                    f"{self.name}, {entry_where}: {wrong_key} has no meaning in a {kind}: give "
-                    f"{share_key}"
-                )
-            share = item.get(share_key, 1)
-            if (
-                isinstance(share, bool)
-                or not isinstance(share, int | float)
-                or not 0 < share < float("inf")
-            ):
-                raise ConfigError(
-                    f"{self.name}, {entry_where}: {share_key} is {share!r}: give a number above 0"
-                )
-            parts.append((self._reference(item, base, entry_where), share))
-        return Blend(tuple(parts), kind == "blend_epochized", f"{self.name}, {location}")
+    datasets = list[LoadedDataset]()
+    for leaf, share in leaves:
+        number = int(share) if share == int(share) else float(share)
+        loaded = LoadedDataset(dataset=reading.make_factory(leaf, training, **options))
+        if mode is DatasetBlendMode.DATASET_WEIGHT:
+            loaded.weight = float(share)
+        elif mode is DatasetBlendMode.SAMPLE_REPETITIONS:
+            loaded.repetitions = number
+        if isinstance(leaf, DatasetReference) and leaf.aux:
+            loaded.aux = reading.open_stores(leaf)
+        datasets.append(loaded)
+    return LoadedDatasetList(datasets=datasets, blend_mode=mode)
 
-    def _multiplied(self, outer: int | None, entry: Mapping[str, Any], location: str) -> int | None:
-        inner = entry["shuffle_over_epochs_multiplier"]
-        if inner is None or outer is None:
-            return None
-        if isinstance(inner, bool) or not isinstance(inner, int) or (inner < 1 and inner != -1):
+
+def list_shares(tree: Tree) -> list[tuple[DatasetReference | Join, Fraction]]:
+    """Return the datasets of a tree with the product of their weights or repetitions.
+
+    Raises:
+        ConfigError: for a blend and an epochized blend in one tree.
+    """
+    if not isinstance(tree, Blend):
+        return [(tree, Fraction(1))]
+    total = (
+        Fraction(1)
+        if tree.epochized
+        else sum((Fraction(str(share)) for _, share in tree.parts), Fraction())
+    )
+    leaves = list[tuple[DatasetReference | Join, Fraction]]()
+    for part, share in tree.parts:
+        if isinstance(part, Blend) and part.epochized != tree.epochized:
             raise ConfigError(
-                f"{self.name}, {location}: shuffle_over_epochs_multiplier is {inner!r}: give 1 or "
-                "more, or null"
+                f"{tree.location}: a blend is endless, so blend_epochized cannot be mixed with it: "
+                "use one of them throughout"
             )
-        return -1 if -1 in (inner, outer) else inner * outer
-
-    def _range(self, entry: Any, location: str) -> tuple[Bound, Bound | None]:
-        """Return start and stop; a stop of None is the end."""
-        inner = self._mapping(entry, location)
-        self._require_known_keys(inner, {"range"}, location)
-        bounds = inner.get("range")
-        if not isinstance(bounds, list) or len(cast("list[Any]", bounds)) != 2:
-            raise ConfigError(
-                f"{self.name}, {location}: range is not a list of two: write [0%, 80%] or [100, "
-                "end]"
-            )
-        start, stop = cast("Sequence[Any]", bounds)
-        return self._bound(start, location), None if stop == "end" else self._bound(stop, location)
-
-    def _bound(self, value: Any, location: str) -> Bound:
-        text = str(value).strip()
-        try:
-            bound = (
-                (Fraction(text[:-1]) / 100, True)
-                if text.endswith("%")
-                else (Fraction(int(text)), False)
-            )
-        except ValueError:
-            bound = (Fraction(-1), False)
-        if bound[0] < 0 or (bound[1] and bound[0] > 1):
-            raise ConfigError(
-                f"{self.name}, {location}: {value!r} is not a bound: give 0% to 100%, a number, or "
-                "'end'"
-            )
-        return bound
-
-    def _mapping(self, value: Any, location: str) -> Mapping[str, Any]:
-        if not isinstance(value, Mapping):
-            raise ConfigError(
-                f"{self.name}, {location}: must be a mapping, not a {type(value).__name__}"
-            )
-        return {str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}
-
-    def _require_known_keys(self, table: Mapping[str, Any], known: set[str], location: str) -> None:
-        for name in table:
-            if name in _LATER:
-                raise ConfigError(
-                    f"{self.name}, {location}: {name!r} ({_LATER[name]}) is not supported yet"
-                )
-            if name not in known:
-                raise ConfigError(f"{self.name}, {location or 'at the top'}: unknown key {name!r}")
+        own = Fraction(str(share)) / total
+        leaves += [(leaf, own * inner) for leaf, inner in list_shares(part)]
+    return leaves

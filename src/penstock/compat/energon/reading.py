@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import ceil
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
 
 from ... import tasks
 from ...dataset import Dataset
@@ -13,59 +12,22 @@ from ...engine.steps.read import Read
 from ...errors import ConfigError
 from ...sources import prepared
 from . import form
+from .caching import DecodeFileStore, FileStore, SystemFileStore, WebdatasetFileStore
 from .config import SampleDecoder
-from .metadataset import Bound, DatasetReference
+from .encoder import DefaultTaskEncoder, StoreEncoder
+from .factories import (
+    BaseCoreDatasetFactory,
+    JoinedWebdatasetFactory,
+    get_dataset_from_config,
+)
+from .joins import JoinedRows, MakeJoined, choose_joiner, match_keys
+from .references import Bound, DatasetReference, Join
 
 Encoder = tasks.TaskEncoder[Any, Any, Any, Any]
-
-_STEPS = (
-    "build_train_datasets",
-    "build_val_datasets",
-    "build_cook_crude_sample",
-    "build_encode_sample",
-    "build_batch",
-)
 
 _OPTIONS = {"part_filter", "sample_loader", "split_config", "subflavor"}  # of a dataset.yaml
 
 KEEP = object()  # sentinel for "as in the encoder", since None is a valid choice
-
-
-@dataclass(frozen=True)
-class Order:
-    """The settings that choose a shuffle."""
-
-    buffer: int | None
-    rows: int | None
-    windows: int | None
-
-    def __post_init__(self) -> None:
-        for name, value, minimum in (
-            ("shuffle_buffer_size", self.buffer, 0),
-            ("max_samples_per_sequence", self.rows, 1),
-            ("parallel_shard_iters", self.windows, 1),
-        ):
-            if value is not None and value < minimum:
-                raise ConfigError(f"{name}={value}: give at least {minimum}, or None")
-
-    def apply(self, samples: Dataset, multiplier: int | None) -> Dataset:
-        """Shuffle one dataset as set."""
-        if multiplier is None:
-            return (
-                samples.shuffle_buffer(self.buffer) if self.buffer and self.buffer > 1 else samples
-            )
-        if multiplier < 1:
-            raise ConfigError(
-                f"shuffle_over_epochs_multiplier={multiplier}: give a number of passes, or None; "
-                "sampling with replacement (-1) is not supported, since it repeats some samples "
-                "and omits others"
-            )
-        samples = samples.repeat(multiplier) if multiplier > 1 else samples
-        if self.rows is None:
-            return samples.shuffle()
-        return samples.shuffle(
-            block=(self.rows, max(self.windows or 16, ceil((self.buffer or 0) / self.rows)))
-        )
 
 
 class Reading:
@@ -74,39 +36,42 @@ class Reading:
     def __init__(
         self,
         encoder: Encoder | None,
-        image_decode: Any,
+        decoder: Any,
         sample_type: type[Any] | None,
         sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None,
+        allow: Collection[str] = (),
     ) -> None:
-        self.encoder: Encoder = encoder if encoder is not None else tasks.DefaultTaskEncoder()
-        for name in _STEPS:
-            if hasattr(self.encoder, name):
-                raise ConfigError(
-                    f"{type(self.encoder).__name__} defines {name}(), which is never called here: "
-                    "Penstock builds the pipeline; blend results of get_train_dataset with "
-                    "BlendDataset or MixBatchDataset"
-                )
-        decoder = (
-            getattr(encoder, "decoder", SampleDecoder())
-            if image_decode is KEEP
-            else SampleDecoder(image_decode)
-        )
-        self.decode = None if decoder is None else decoder.parts()
+        self.encoder: Encoder = encoder if encoder is not None else DefaultTaskEncoder()
+        self.allow = allow
+        if decoder is KEEP:
+            decoder = getattr(self.encoder, "decoder", SampleDecoder())
+        self.decoder = decoder
+        self.decode = decoder.parts(allow) if isinstance(decoder, SampleDecoder) else decoder
         self.sample_type, self.sample_loader = sample_type, sample_loader
 
     def one_to_one(self, packing_buffer_size: int | None) -> bool:
         """Return whether samples become batches one by one, so that their number is known."""
         return packing_buffer_size is None and not self.encoder.defines("batch_group_criterion")
 
-    def open_samples(self, ref: DatasetReference) -> Dataset:
-        """Return the samples of one dataset, in the order of its data."""
+    def open_samples(self, part: DatasetReference | Join) -> Dataset:
+        """Return the samples of one dataset or join, in the order of its data."""
+        if isinstance(part, Join):
+            opened = [self._open_source(entry.reference) for entry in part.parts]
+            rows = JoinedRows([source for source, _ in opened], match_keys(part))
+            joiner = choose_joiner(part, self.allow)
+            made: Any = MakeJoined(part, [make for _, make in opened], joiner)
+            return _take_subset(Dataset(Read(rows, rows.name)), part.base).with_source(made)
+        source, make_sample = self._open_source(part)
+        return _take_subset(Dataset(Read(source, source.name)), part).with_source(make_sample)
+
+    def _open_source(self, ref: DatasetReference) -> tuple[Any, Callable[..., Any]]:
+        """Return the rows of one dataset, and the function that makes a sample of a row."""
         if ref.path.suffix == ".jsonl":
-            make_sample, crude = (
-                _MakeSample(ref, self.decode, tasks.CrudeSample, None),
-                prepared.open_jsonl(ref.path),
-            )
-            return _take_subset(Dataset(Read(crude, crude.name)), ref).with_source(make_sample)
+            make_sample = _MakeSample(ref, self.decode, tasks.CrudeSample, None)
+            return prepared.open_jsonl(ref.path), make_sample
         description = form.load(ref.path, ref.dataset_config)
+        if description.code and not self.sample_loader:
+            return cast("Any", self.make_factory(ref)).open_source()
         sample_type = self.sample_type or _type_of(description)
         fields = (
             self.sample_loader
@@ -127,14 +92,75 @@ class Reading:
         )
         split_config = ref.split_config or description.options.get("split_config")
         source = prepared.load(ref.path, split_config).open(ref.split_part, columns)
-        make_sample = _MakeSample(
+        return source, _MakeSample(
             ref,
             self.decode,
             sample_type,
             fields,
             {**label, **description.subflavors, **ref.subflavors},
         )
-        return _take_subset(Dataset(Read(source, source.name)), ref).with_source(make_sample)
+
+    def make_factory(
+        self, part: DatasetReference | Join, training: bool = True, **options: Any
+    ) -> BaseCoreDatasetFactory[Any]:
+        """Return the factory of one dataset or join."""
+        if isinstance(part, Join):
+            return JoinedWebdatasetFactory(
+                partial(self.open_samples, part),
+                part.base.multiplier if training else None,
+                **options,
+            )
+        if part.path.suffix != ".jsonl":
+            options = {
+                "decoder": self.decode,
+                "dataset_config": part.dataset_config,
+                "split_config": part.split_config,
+                "split_part": part.split_part,
+                "allow": self.allow,
+                **options,
+            }
+        return get_dataset_from_config(
+            part.path,
+            training=training,
+            subflavors=part.subflavors,
+            shuffle_over_epochs=part.multiplier,
+            subset=[_to_bounds(start, stop) for start, stop in part.ranges] or None,
+            **options,
+        )
+
+    def open_stores(self, ref: DatasetReference) -> dict[str, FileStore[Any]]:
+        """Return the stores of auxiliary files of a dataset, by name."""
+        stores = dict[str, FileStore[Any]]()
+        for name, path in ref.aux.items():
+            store: FileStore[Any] = (
+                SystemFileStore(path.removeprefix("filesystem:"))
+                if path.startswith("filesystem:")
+                else WebdatasetFileStore(path)
+            )
+            stores[name] = self._decoded(store)
+        return stores
+
+    def _decoded(self, store: FileStore[Any]) -> FileStore[Any]:
+        return store if self.decoder is None else DecodeFileStore(store, decoder=self.decoder)
+
+    def with_stores(self, parts: Sequence[DatasetReference | Join]) -> None:
+        """Give the stores of the datasets to the cookers of the encoder, if any needs them."""
+        cooks = [cast("Any", cooker.cook) for cooker in self.encoder.cookers]
+        primary = any(getattr(cook, "__cooker_need_primary__", False) for cook in cooks)
+        cache = any(getattr(cook, "__cooker_need_cache__", False) for cook in cooks)
+        named = [part for part in parts if isinstance(part, DatasetReference)]
+        if not (primary or cache or any(part.aux for part in named)):
+            return
+        stores = dict[str, dict[str, FileStore[Any]]]()
+        aux_by_path = dict[str, Mapping[str, str]]()
+        for part in named:
+            path = str(part.path)
+            if aux_by_path.setdefault(path, part.aux) != part.aux:
+                raise ConfigError(f"{path}: it is named twice, with different aux: name it once")
+            stores[path] = self.open_stores(part)
+            if primary and part.path.suffix != ".jsonl":
+                stores[path]["primary"] = self._decoded(WebdatasetFileStore(part.path))
+        self.encoder = StoreEncoder(self.encoder, stores)
 
 
 class _MakeSample:
@@ -204,3 +230,12 @@ def _bound_index(bound: Bound, n: int) -> int:
     if not relative and share > n:
         raise ConfigError(f"a subset reaches sample {share}, but there are {n}: lower its range")
     return int(share * n) if relative else int(share)
+
+
+def _to_bounds(
+    start: Bound, stop: Bound | None
+) -> tuple[Callable[[int], int], Callable[[int], int]]:
+    """Return the functions from a number of samples to the bounds of a range."""
+    return partial(_bound_index, start), (
+        (lambda n: n) if stop is None else partial(_bound_index, stop)
+    )

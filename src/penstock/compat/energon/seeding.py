@@ -7,10 +7,9 @@ from functools import wraps
 from inspect import isgeneratorfunction
 from typing import Any, TypeVar, overload
 
-from ...errors import Skip
+from ...errors import ConfigError, Skip
 from ...sources.seeding import seed_globals
 from ...tasks import current_rng
-from .config import refuse
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,9 +18,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 def stateless(fn: F) -> F: ...
 @overload
 def stateless(
-    fn: None = None, *, restore_seeds: bool = False, **options: Any
+    fn: None = None, *, restore_seeds: bool = False, failure_tolerance: int | None = None
 ) -> Callable[[F], F]: ...
-def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) -> Any:
+def stateless(
+    fn: Any = None, *, restore_seeds: bool = False, failure_tolerance: int | None = None
+) -> Any:
     """Return a hook unchanged, or with seeded global generators; every hook can resume here.
 
     With `restore_seeds`, `random`, `np.random` and `torch` (on the CPU) start from a seed of the
@@ -32,13 +33,12 @@ def stateless(fn: Any = None, *, restore_seeds: bool = False, **options: Any) ->
     Args:
         fn: the hook.
         restore_seeds: whether to seed the global generators.
-        options: other settings of Energon.
+        failure_tolerance: not used: `max_errors` of the WorkerConfig limits failures.
 
     >>> @stateless
     ... def cook(sample):
     ...     return sample
     """
-    refuse("stateless", options)
     mark = _seeded if restore_seeds else _same
     return mark if fn is None else mark(fn)
 
@@ -72,3 +72,22 @@ def _seeded(fn: Any) -> Any:
 
 def _seed() -> int:
     return int(current_rng().integers(2**32))
+
+
+class SystemRng:
+    """Not available: hooks take random numbers from `self.rng`, or from `@stateless`."""
+
+    @staticmethod
+    def seed(seed: int) -> None:
+        """Not available.
+
+        Args:
+            seed: not used.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            "SystemRng: take random numbers from self.rng, or seed a hook with "
+            "@stateless(restore_seeds=True)"
+        )
