@@ -120,11 +120,7 @@ class Audit:
         """
         for taken in self._reader.stretches():
             yield self._batch(taken)
-        if self._keys and len(self.steps) and not any(keys.exist for keys in self._keys):
-            raise ConfigError(
-                f"audit(key={self._key!r}): no sample of these steps has this column; give the column "
-                "that names the samples"
-            )
+        self._require_keys()
 
     def stretches(self) -> Iterator[StepSamples]:
         """The samples as columns of numbers, some steps at a time."""
@@ -146,7 +142,7 @@ class Audit:
             path: a file that ends in .parquet, .arrow, .csv or .jsonl.
 
         Raises:
-            ConfigError: the file has another ending.
+            ConfigError: the file has another ending, or no sample has the column `key`.
 
         >>> import tempfile, penstock as ps
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -161,9 +157,18 @@ class Audit:
             for taken in self._reader.stretches(progress.more):
                 write(self._batch(taken))
                 lines += len(taken.step)
+            self._require_keys()
         return lines
 
     # ------------------------------------------------------------ inside
+
+    def _require_keys(self) -> None:
+        """Raise `ConfigError` if no sample that was read has the column `key`."""
+        if self._keys and len(self.steps) and not any(keys.exist for keys in self._keys):
+            raise ConfigError(
+                f"audit(key={self._key!r}): no sample of these steps has this column; give the column "
+                "that names the samples"
+            )
 
     @cached_property
     def _files(self) -> tuple[list[Any], list[str], Ints]:
