@@ -162,6 +162,22 @@ def test_links_lead_somewhere() -> None:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+def list_anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: its headings, and ids in HTML."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.S | re.M)
+    headings = re.findall(r"^#+ (.*)$", text, re.M)
+    slugs = (re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings)
+    return {*slugs, *re.findall(r'id="([^"]+)"', text)}
+
+
+def test_anchors_of_links_exist() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for target, anchor in re.findall(r"\]\(([^)#:]*\.md|)#([^)]+)\)", text):
+            anchors = list_anchors(page.parent / target if target else page)
+            assert anchor in anchors, f"{page.name} links to {target}#{anchor}"
+
+
 def test_members_in_the_reference_exist() -> None:
     text = (DOCS / "reference.md").read_text(encoding="utf-8")
     for entry in text.split("\n::: ")[1:]:

@@ -517,6 +517,11 @@ def test_bad_streams_are_refused() -> None:
     )
 
 
+def test_the_package_lists_its_public_names() -> None:
+    public = [name for name in dir(ps) if not name.startswith("__")]
+    assert public == sorted(name for name in ps.__all__)
+
+
 # ---------------------------------------------------------------- token stores
 
 
@@ -540,6 +545,8 @@ def test_a_token_store_gives_documents_with_known_lengths() -> None:
         (np.arange(4), [0.0, 4.0], ps.ConfigError, ["integer offset", "float64"]),
         (np.arange(4), [], ps.ConfigError, ["one integer offset more"]),
         (np.arange(4), [[0, 4]], ps.ConfigError, ["(1, 2)"]),
+        ([[1, 2], [3]], [0, 1], ps.ConfigError, ["flat arrays", "np.concatenate"]),
+        ([1, 2], [[0], [1, 2]], ps.ConfigError, ["flat arrays", "np.cumsum"]),
     ],
 )
 def test_bad_token_stores_are_refused(

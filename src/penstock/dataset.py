@@ -1401,8 +1401,10 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
         an indexed dataset, else Parquet. A file appears complete or not at all. `ps.write` and
         `penstock.writing.write_rows` have more options for folders, such as workers.
 
-        Tables have one schema. If a later sample has a new column or a wider type, the dataset is
-        read twice. CSV keeps no types: a null text is read as an empty one.
+        Tables hold mappings, or arrays of one axis: the column `input_ids`, whose lengths are known
+        if it holds integers. Lines hold any JSON value, arrays as lists. CSV holds mappings, and
+        keeps no types: a null text is read as an empty one. A table has one schema: if a later
+        sample has a new column or a wider type, the dataset is read twice.
 
         Args:
             path: the file or folder.

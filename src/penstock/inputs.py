@@ -155,8 +155,14 @@ def from_tokens(tokens: npt.ArrayLike, offsets: npt.ArrayLike, name: str | None 
     >>> len(ps.from_tokens(np.arange(10), [0, 4, 10]).pack(5))
     2
     """
+    try:
+        ids, _ = np.asarray(tokens), np.asarray(offsets)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"from_tokens: tokens and offsets are flat arrays of integers ({error}); join documents "
+            "by np.concatenate, and make offsets by np.cumsum([0, *map(len, documents)])"
+        ) from error
     store = Tokens(cast(Any, tokens), offsets)
-    ids = np.asarray(tokens)
     if ids.size and ids.dtype.kind not in "iu":
         raise ConfigError(
             f"from_tokens: the tokens are of type {ids.dtype}, and ids are whole numbers: give "

@@ -56,7 +56,7 @@ class SampleKeys:
     """The values of one column of a source, which name its samples; archives have `__key__`."""
 
     def __init__(self, source: object, column: str) -> None:
-        self._column = column
+        self._column, self.exist = column, False
         self._source: Any = (
             source.column_alone(column) if isinstance(source, FileSource) else source
         )
@@ -73,6 +73,7 @@ class SampleKeys:
             else None
             for row in rows
         ]
+        self.exist = self.exist or any(key is not None for key in keys)
         return [keys[number] for number in inverse.tolist()]
 
 
@@ -110,12 +111,16 @@ class Audit:
     def batches(self) -> Iterator[Any]:
         """Yield the lines as `pyarrow.RecordBatch`es, in constant memory.
 
+        Raises:
+            ConfigError: no sample of these steps has the column `key`.
+
         >>> import penstock as ps
         >>> sum(len(batch) for batch in ps.from_sequence("abcdef").plan.audit(range(6)).batches())
         6
         """
         for taken in self._reader.stretches():
             yield self._batch(taken)
+        self._require_keys()
 
     def stretches(self) -> Iterator[StepSamples]:
         """The samples as columns of numbers, some steps at a time."""
@@ -137,7 +142,7 @@ class Audit:
             path: a file that ends in .parquet, .arrow, .csv or .jsonl.
 
         Raises:
-            ConfigError: the file has another ending.
+            ConfigError: the file has another ending, or no sample has the column `key`.
 
         >>> import tempfile, penstock as ps
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -152,9 +157,18 @@ class Audit:
             for taken in self._reader.stretches(progress.more):
                 write(self._batch(taken))
                 lines += len(taken.step)
+            self._require_keys()
         return lines
 
     # ------------------------------------------------------------ inside
+
+    def _require_keys(self) -> None:
+        """Raise `ConfigError` if no sample that was read has the column `key`."""
+        if self._keys and len(self.steps) and not any(keys.exist for keys in self._keys):
+            raise ConfigError(
+                f"audit(key={self._key!r}): no sample of these steps has this column; give the column "
+                "that names the samples"
+            )
 
     @cached_property
     def _files(self) -> tuple[list[Any], list[str], Ints]:
@@ -279,7 +293,8 @@ class Plan(EnginePlan[D]):
             )
         return self._for_states(states)
 
-    after = for_state  # the former name, which programs use
+    after = for_state
+    """The former name of `for_state`."""
 
     def audit(self, steps: range, world_size: int | None = None, key: str | None = None) -> Audit:
         """List every sample of global steps: step, rank, row, source, epoch, index, key, file, row.

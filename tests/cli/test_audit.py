@@ -55,6 +55,9 @@ def test_its_lines_are_a_run(mixture: Path, penstock: Penstock, tmp_path: Path) 
     assert text == f"{row['source']} {row['index']}"
     (keyed, *_) = lines(penstock("audit", mixture, "--steps", ":1", "--key", "text"))
     assert keyed["key"] == f"{keyed['source']} {keyed['index']}"
+    failed = penstock("audit", mixture, "--steps", ":1", "--key", "url", "-o", tmp_path / "a.csv")
+    assert failed.exit_code == 2 and not (tmp_path / "a.csv").exists()
+    assert "audit(key='url'): no sample of these steps has this column" in failed.stderr
 
 
 def test_steps_are_replayed_as_they_were(mixture: Path, penstock: Penstock, tmp_path: Path) -> None:

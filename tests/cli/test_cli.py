@@ -270,3 +270,11 @@ def test_help_groups_the_commands_with_one_plain_line_each() -> None:
 def test_a_word_in_place_of_a_number_is_named() -> None:
     done = RUNNER.invoke(app, ["index", "x", "--workers", "two"])
     assert done.exit_code == 2 and "expected a whole number, not 'two'" in done.output
+
+
+@pytest.mark.parametrize("option", [("--eos", "0"), ("--dtype", "uint16")])
+def test_index_refuses_options_of_tokens_for_lines(option: tuple[str, str], tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    result = CliRunner().invoke(app, ["index", f"{tmp_path}/a.jsonl", *option])
+    assert result.exit_code == 2
+    assert f"{option[0]} describes files of token ids" in " ".join(result.output.split())

@@ -406,3 +406,10 @@ def test_an_escaped_variable_stays(write: Any) -> None:
     model, problems = read_model(write("sources: {a: {path: code, where: {lang: '$${X}'}}}"))
     assert model is not None and not problems
     assert model.sources[0].where == {"lang": ("${X}",)}
+
+
+@pytest.mark.parametrize("bound", ["0.5", "abc", "true"])
+def test_a_slice_that_is_no_row_number_names_percentages(bound: str, write: Any) -> None:
+    _, (problem,) = read_model(write(f"sources: {{a: {{path: code, slice: [0, {bound}]}}}}"))
+    assert problem.key == "sources.a.slice[1]"
+    assert problem.message.startswith("expected a row number, or a percentage such as 50%, not ")

@@ -15,7 +15,7 @@ import penstock as ps
 from example_counts import examples
 from penstock.engine.orders import AllBut
 from penstock.errors import ConfigError
-from penstock.mixture_files import read_model
+from penstock.mixture_files import lint, read_model
 from penstock.mixture_files.exclude import read_keys
 from penstock.testing import assert_resumes
 
@@ -114,11 +114,17 @@ def test_it_comes_back(data: Path, write: Any) -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ([["cod", 1]], r"names \['cod'\]; did you mean 'code'"),
-        ([["code", 60]], "sources.code: exclude: row 60 does not exist; the source has 60"),
+        (
+            [["cod", 1]],
+            r"mixture.yaml, line 2, exclude: .*bad.jsonl names \['cod'\]; did you mean 'code'",
+        ),
+        (
+            [["code", 60]],
+            "line 2, exclude: source 'code': row 60 does not exist; the source has 60",
+        ),
         ([["code", -1]], "row -1 does not exist"),
-        ([["code"]], "line 1: .* is not a key"),
-        ([["code", i] for i in range(60)], "sources.code: exclude: all rows are excluded"),
+        ([["code"]], "line 2, exclude: .*bad.jsonl, line 1: .* is not a key"),
+        ([["code", i] for i in range(60)], "line 2, exclude: source 'code': all rows are excluded"),
     ],
 )
 def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) -> None:
@@ -128,6 +134,32 @@ def test_mistakes_are_named(data: Path, write: Any, keys: list[Any], said: str) 
     keyed(data, [["code", 1], ["in/text", 99]])
     with pytest.raises(ps.ConfigError, match="row 99 does not exist"):
         ps.load(write(MIXTURE))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file or directory"),
+        (b"\xff\xfe", "not a text file"),
+        (b'["cod", 1]\n', "names ['cod']; did you mean 'code'?"),
+        (b'["never", 1]\n', "names ['never']; there are ['code', 'in/text']"),
+        (b'["code", 1]\n\n', "line 2: '' is not a key"),
+        (b'["code", 60]\n', "source 'code': row 60 does not exist; the source has 60"),
+    ],
+)
+def test_lint_lists_them_with_file_line_and_key(
+    content: bytes | None, said: str, data: Path, write: Any
+) -> None:
+    if content is not None:
+        (data / "bad.jsonl").write_bytes(content)
+    (problem,) = lint(path := write(MIXTURE))
+    assert (problem.line, problem.key, problem.severity) == (2, "exclude", "error")
+    assert said in problem.message
+    with pytest.raises(ps.ConfigError, match="mixture.yaml, line 2, exclude: "):
+        ps.load(path)
+    if content is None or b"60" not in content:
+        path = write(MIXTURE.replace("code, weight", "code, wieght: 1, weight"))
+        assert {"exclude", "sources.code.wieght"} <= {each.key for each in lint(path)}
 
 
 @pytest.mark.parametrize(

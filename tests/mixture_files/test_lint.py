@@ -662,6 +662,7 @@ def test_a_held_out_part_without_rows_is_a_warning_as_loading_leaves_it_out(writ
     assert ps.load(path).plan.counts(100) == {"a": 100}
 
 
+<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -692,4 +693,25 @@ def test_the_mixture_as_a_whole_is_checked_without_its_rows(
         return
     assert len(problems) == 1 and message in problems[0]
     with pytest.raises(ps.ConfigError, match=re.escape(message)):
+=======
+def test_every_file_that_a_file_names(data: Path, write: Any) -> None:
+    (data / "broken.json").write_text("{")
+    (data / "empty").mkdir()
+    (data / "lines.jsonl").write_text('{"text": "a"}\n' * 9)
+    for setting, key, message in [
+        ("tokenize: {tokenizer: broken.json}", "tokenize.tokenizer", "cannot be opened"),
+        ("tokenize: {tokenizer: ./empty}", "tokenize.tokenizer", "there is no tokenizer"),
+        ("chat: {tokenizer: broken.json}", "chat.tokenizer", "cannot be opened"),
+        ("cache: broken.json", "cache", "is a file: name a folder"),
+        ("cache: broken.json/deeper", "cache", "is a file: name a folder"),
+    ]:
+        path = write(f"sources: {{a: {{path: lines.jsonl}}}}\n{setting}\n")
+        (problem,) = lint(path)
+        assert (problem.line, problem.key, problem.severity) == (2, key, "error")
+        assert message in problem.message
+        with pytest.raises(ps.ConfigError, match=f"mixture.yaml, line 2, {re.escape(key)}: "):
+            ps.load(path)
+    path = write("sources: {a: {path: lines.jsonl}}\ncache: /proc/nothing\n")
+    with pytest.raises(ps.ConfigError, match=r"line 2, cache: .* cannot be written"):
+>>>>>>> words
         ps.load(path)

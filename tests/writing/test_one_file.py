@@ -157,8 +157,12 @@ REFUSED: list[tuple[Callable[[Path], Any], type[Exception], str]] = [
     ),
     (lambda p: ps.from_sequence([1]).write(p / "a", "csv"), ps.ConfigError, "name it"),
     (lambda p: ANY.from_sequence([1]).write(p / "a", "json"), ps.ConfigError, "choose 'parquet'"),
-    (lambda p: ps.from_sequence([[1]]).write(p / "a.csv"), ps.DataError, "csv cannot hold"),
-    (lambda p: ps.from_sequence([object()]).write(p / "a.parquet"), ps.DataError, "cannot be one"),
+    (lambda p: ps.from_sequence([{"a": [1]}]).write(p / "a.csv"), ps.DataError, "csv cannot hold"),
+    (
+        lambda p: ps.from_sequence([{"a": object()}]).write(p / "a.parquet"),
+        ps.DataError,
+        "cannot be one",
+    ),
     (
         lambda p: ps.from_sequence([datetime.date(2024, 1, 1)]).write(p / "a.jsonl"),
         ps.DataError,
@@ -225,3 +229,61 @@ def test_parquet_keeps_categories(tmp_path: Path) -> None:
     rows = pa.table({"kind": pa.array(["x", "y"] * 200).dictionary_encode()})
     (path,) = ps.read(rows).write(tmp_path / "a.parquet")
     assert pa.types.is_dictionary(pq.read_schema(path).field("kind").type)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "float32"])
+@pytest.mark.parametrize("kind", ["indexed", "stream"])
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "folder"])
+def test_arrays_are_read_back(name: str, kind: str, dtype: str, tmp_path: Path) -> None:
+    arrays = [np.arange(i % 7, dtype=dtype) for i in range(300)]
+    ds = ps.from_sequence(arrays)
+    if kind == "stream":
+        ds = ds.filter(lambda array: True)
+    paths = ds.write(tmp_path / name)
+    for read in (ps.read(paths), ps.read(tmp_path / name)):
+        got = list(read)
+        assert {array.dtype for array in got} == {np.dtype(dtype)}
+        assert [array.tolist() for array in got] == [array.tolist() for array in arrays]
+        if dtype != "float32":
+            expected = ps.from_tokens(np.concatenate(arrays), np.cumsum([0, *map(len, arrays)]))
+            rows, expected_rows = read.pack(64), expected.pack(64)
+            assert len(rows) == len(expected_rows)
+            assert (rows[5]["tokens"] == expected_rows[5]["tokens"]).all()
+    named = ps.read(paths, columns=["input_ids"])
+    assert named[6]["input_ids"].tolist() == list(range(6))
+    (file,) = named.write(tmp_path / "named.parquet")
+    assert ps.read(file)[6].keys() == {"input_ids"}, "mappings remain mappings"
+
+
+def test_files_of_shards_are_read_as_their_folder(tmp_path: Path) -> None:
+    ds = ps.from_sequence(ROWS)
+    files = ps.write(ds, tmp_path / "a", shard=1_000)
+    assert list(ps.read(files)) == ROWS
+    assert list(ps.read(files[1])) == ROWS[1_000:2_000]
+    assert ps.read(files[1], columns=["__key__"])[0].keys() == {"__key__"}
+    (tmp_path / "a" / "shard-000009.arrow").write_bytes(files[0].read_bytes())
+    assert ps.read(tmp_path / "a" / "shard-000009.arrow")[0].keys() == {"text", "n", "__key__"}
+
+
+MIXED: list[Any] = [[{"x": 1}, np.arange(2)], [np.arange(2), {"x": 1}]]
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow", "a.csv", "folder"])
+@pytest.mark.parametrize("values", [["a", "b"], [1, 2], [[1], [2]], [np.zeros((2, 2))], *MIXED])
+def test_tables_hold_mappings_or_arrays(values: list[Any], name: str, tmp_path: Path) -> None:
+    for ds in (ps.from_sequence(values), ps.from_iterable(lambda: iter(values))):
+        with pytest.raises(ps.DataError, match=r"table holds mappings, .*\.map\(|cannot hold arr"):
+            ds.write(tmp_path / name)
+        assert not (tmp_path / name).is_file()
+
+
+def test_late_arrays_are_no_mappings(tmp_path: Path) -> None:
+    late: list[Any] = [{"input_ids": np.arange(3)}] * 2_048 + [np.arange(3)] * 9
+    for name in ("late.arrow", "late"):
+        with pytest.raises(ps.DataError, match="others mappings|all of one kind"):
+            ps.from_iterable(lambda: iter(late)).write(tmp_path / name)
+
+
+def test_csv_holds_no_arrays(tmp_path: Path) -> None:
+    with pytest.raises(ps.DataError, match="csv cannot hold arrays: write '.parquet'"):
+        ps.from_sequence([np.arange(3)]).write(tmp_path / "a.csv")

@@ -21,6 +21,10 @@ from .lossless import (
     require_same_kind,
 )
 
+SAMPLE_COLUMN = "input_ids"
+"""The column of samples that are arrays."""
+
+_SAMPLE_MARK = {b"penstock": b"sample"}  # metadata of a column whose values are the samples
 _CHUNK_ROWS = 1_000  # rows made into a table at a time
 _MAX_OFFSET = (1 << 31) - 1  # of the values of a list column
 
@@ -31,12 +35,12 @@ def iterate_tables(
     """Yield a table for each file, of at most `max_bytes`, or of the given numbers of rows.
 
     Args:
-        rows: mappings.
+        rows: mappings, or arrays of one axis.
         max_bytes: the size limit of a table.
         counts: the number of rows of each table, instead.
 
     Raises:
-        DataError: if a row is not a mapping, or the values of a field have no common type.
+        DataError: if a table cannot hold a row, or the values of a field have no common type.
     """
     source, row_count = iter(rows), 0
     if counts is not None:
@@ -81,21 +85,64 @@ def _count_fitting(table: Any, max_bytes: int, nonempty: bool) -> int:
     return max(low, int(nonempty))
 
 
-def build_table(rows: list[Any], first: int) -> Any:
+def build_table(rows: Sequence[Any], first: int) -> Any:
     """Return a table of these rows; `first` is the number of the first one, for errors.
 
     Raises:
-        DataError: if a row is not a mapping, or the values of a field have no common type.
+        DataError: if a table cannot hold a row, or the values of a field have no common type.
     """
-    for number, row in enumerate(rows, first):
-        if not isinstance(row, Mapping):
-            raise DataError(
-                f"it is a {type(row).__name__}; only mappings can be saved", where=f"row {number}"
-            )
+    rows = wrap_arrays(samples := rows, first)
     names = list(dict.fromkeys(name for row in rows for name in row))
-    return import_arrow().table(
+    table = import_arrow().table(
         {name: build_column(name, [row.get(name) for row in rows], first) for name in names}
     )
+    return table if rows is samples else mark_samples(table)
+
+
+def wrap_arrays(samples: Sequence[Any], first: int) -> Sequence[Any]:
+    """Return samples as the rows of a table: arrays of one axis become the column `input_ids`.
+
+    Args:
+        samples: the samples.
+        first: the number of the first one, for errors.
+
+    Returns:
+        The samples themselves if all are mappings.
+
+    Raises:
+        DataError: if some are neither, or not all are of one kind.
+    """
+    has_arrays = bool(samples) and not isinstance(samples[0], Mapping)
+    for number, sample in enumerate(samples, first):
+        is_array = isinstance(sample, np.ndarray) and cast("Any", sample).ndim == 1
+        if not (is_array if has_arrays else isinstance(sample, Mapping)):
+            raise DataError(
+                f"it is a {type(cast(object, sample)).__name__}; a table holds mappings, or arrays of one axis, and "
+                "all of one kind: add .map(lambda x: {'text': x}), or write JSON lines",
+                where=f"row {number}",
+            )
+    return [{SAMPLE_COLUMN: sample} for sample in samples] if has_arrays else samples
+
+
+def mark_samples(table: Any) -> Any:
+    """Return a table of one column whose values are the samples, marked as such for readers."""
+    field = table.schema.field(0).with_metadata(_SAMPLE_MARK)
+    return table.cast(import_arrow().schema([field]))
+
+
+def has_marked_samples(schema: Any) -> bool:
+    """Return whether the values of the only column are the samples."""
+    return len(schema) == 1 and _SAMPLE_MARK.items() <= (schema.field(0).metadata or {}).items()
+
+
+def remove_marks(schema: Any) -> Any:
+    """Return a schema without metadata, for rows that are mappings."""
+    return import_arrow().schema([field.remove_metadata() for field in schema])
+
+
+def is_equal_schema(schema: Any, other: Any) -> bool:
+    """Return whether tables have equal columns, and samples of one kind."""
+    return schema.equals(other) and has_marked_samples(schema) == has_marked_samples(other)
 
 
 def build_column(name: str, values: Sequence[Any], first: int) -> Any:
@@ -155,7 +202,7 @@ def concatenate_tables(tables: Sequence[Any]) -> Any:
     """
     schema = tables[0].schema
     for table in tables[1:]:
-        if not table.schema.equals(schema):
+        if not is_equal_schema(table.schema, schema):
             schema = merge_schemas(schema, table.schema)
     return import_arrow().concat_tables(
         table if table.schema.equals(schema) else conform_to_schema(table, schema)
@@ -169,8 +216,12 @@ def merge_schemas(schema: Any, other: Any) -> Any:
     Categories and plain values of one column merge to plain values.
 
     Raises:
-        DataError: if a column has incompatible types.
+        DataError: if a column has incompatible types, or only one of them has arrays as samples.
     """
+    if has_marked_samples(schema) != has_marked_samples(other):
+        raise DataError(
+            "some samples are arrays, others mappings: give all of them the same form in a map step"
+        )
     shared = set(schema.names) & set(other.names)
     differing = {name for name in shared if schema.field(name).type != other.field(name).type}
     schemas = [decode_dictionaries(part, differing) for part in (schema, other)]

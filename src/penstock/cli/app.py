@@ -231,7 +231,14 @@ def index(
     make = partial(index_files, rebuild=rebuild, cache=cache, each=map_files, **options)
     rows: dict[str, int] = {}
     files = find_files(paths)
-    for file_format in dict.fromkeys(map(detect_format, files)):
+    formats = dict.fromkeys(map(detect_format, files))
+    for option, value in (("--dtype", dtype), ("--eos", options["eos"])):
+        if value is not None and formats and "tokens" not in formats:
+            raise ConfigError(
+                f"{option} describes files of token ids, and {files[0]} is none: leave it out"
+                + (", or add --tokenizer" if option == "--eos" else "")
+            )
+    for file_format in formats:
         paths_of_format = [path for path in files if detect_format(path) == file_format]
         rows |= {str(path): n for path, n in make(paths_of_format).items()}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
+from ..arrays.tables import remove_marks
 from ..engine.steps.step import Step, iter_steps
 from ..sources.schema import StoresSchema
 
@@ -23,7 +24,7 @@ def find_stored_schema(step: Step) -> Any | None:
         schema = source.arrow_schema() if isinstance(source, StoresSchema) else None
         if schema is None:
             return None
-        schemas.append(schema.remove_metadata())
+        schemas.append(remove_marks(schema))
     if not schemas:
         return None
     try:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from ..arguments import check_choice, make_not_dataset_error, validate_arguments
 from ..dataset import Dataset
-from ..errors import ConfigError, convert_storage_errors
+from ..errors import ConfigError, StorageError, convert_storage_errors
 from ..stores import display_path
-from ..stores.urls import require_local
+from ..stores.urls import redact_urls, require_local
 from .build import build
 from .check import parse_mixture, parse_tree
 from .keys import build_schema
@@ -98,8 +98,14 @@ def load(path: str | Path, part: SplitPart = "train", *, allow: Collection[Grant
     try:
         with convert_storage_errors(display_path(path)):
             return build(model)
+    except StorageError as error:
+        if model.cache is None or model.cache not in str(error):
+            raise
+        raise ConfigError(format_problems([_place_error(model, "cache", error)])) from error
     except ConfigError as error:
         errors = _select_errors(lint(path, allow=allow))
+        if not errors and "exclude: " in str(error):  # rows of files that lint does not index
+            errors = [_place_error(model, "exclude", error)]
         raise ConfigError(
             format_problems(errors) if errors else f"{display_path(path)}: {error}"
         ) from error
@@ -129,6 +135,14 @@ def dump(mixture: Dataset | MixtureFile, path: str | Path) -> None:
         raise make_not_dataset_error("dump", mixture)
     write(
         describe_dataset(mixture) if isinstance(mixture, Dataset) else mixture, require_local(path)
+    )
+
+
+def _place_error(model: MixtureFile, key: str, error: Exception) -> Problem:
+    """Return an error as the problem of a key of the file."""
+    node = model.marks.get(key, model.marks[""])
+    return Problem(
+        node.file, node.line, key, "error", redact_urls(str(error).replace(f"{key}: ", ""))
     )
 
 

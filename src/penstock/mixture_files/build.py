@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, replace
 from fractions import Fraction
 from itertools import pairwise
@@ -21,10 +22,12 @@ from ..engine.streams.function_call import SampleFailure
 from ..errors import ConfigError, NoTokensError
 from ..inputs import is_whole, mix, read, size_packed, use_fraction
 from ..schedule import TOKEN_UNITS, CountedUnit, Schedule, check_names
+from ..stores import parse_location
 from ..text import Chat, Tokenize
 from ..text.chat import MarkDropped, can_drop, remove_dropped
+from ..text.tokenize import identify_tokenizer, locate_tokenizer, open_tokenizer
 from ..types import Ints, Sizer
-from .exclude import exclude_rows, read_excluded_rows
+from .exclude import exclude_rows, read_excluded_rows, require_known_sources
 from .horizon import count_distinct_samples, count_pass_samples, limit_rows, limit_samples
 from .model import (
     END_TOKENS,
@@ -70,12 +73,16 @@ def require_valid_whole(model: MixtureFile, stand_ins: StandIns) -> None:
         ConfigError: `build` of the description would fail.
     """
     model, shared = _share(model, build_pack_options(model))
+<<<<<<< HEAD
     ds = _build_dataset(model, shared._replace(stand_ins=stand_ins))
     if ds.flow.reason_not_indexed is None:
         _ = ds.compiled
 
 
 def _build_dataset(model: MixtureFile, shared: _SharedResources) -> Dataset:
+=======
+    require_known_sources(model, shared.excluded_rows)
+>>>>>>> words
     mixture = _tell_steps(model, _build_mixture(model, shared))
     _require_whole_stretches(model, shared)
     _require_plan(model, mixture)
@@ -204,8 +211,26 @@ class _SharedResources(NamedTuple):
     def tokenizer(self, how: Tokenizing) -> Tokenize:
         """Return the tokenizer of these settings; open it at its first use."""
         if how not in self.tokenizers:
+            require_tokenizer(how.tokenizer)
             self.tokenizers[how] = Tokenize(how.tokenizer, how.field, how.special_tokens)
         return self.tokenizers[how]
+
+
+def require_tokenizer(name: str) -> None:
+    """Open a tokenizer file, so that a broken one is an error before the first text.
+
+    Args:
+        name: The tokenizer. Folders are not opened, and names on a hub are not looked up.
+
+    Raises:
+        ConfigError: The file cannot be opened.
+    """
+    if parse_location(name).exists():
+        with suppress(ImportError):
+            origin = locate_tokenizer(name)
+            identity = identify_tokenizer(origin)
+            if name.endswith((".json", ".model")):
+                open_tokenizer(origin, identity)
 
 
 def _share(

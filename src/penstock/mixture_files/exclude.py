@@ -14,7 +14,7 @@ from ..dataset import Dataset
 from ..engine.base.integers import find_distinct_values
 from ..engine.orders import AllBut
 from ..engine.steps.reorder import Reorder
-from ..errors import ConfigError, convert_storage_errors
+from ..errors import ConfigError, StorageError, convert_storage_errors
 from ..stores import parse_location
 from ..stores.limits import KEYS_FILE, read_within
 from ..types import MAX_POSITION, Ints
@@ -53,19 +53,39 @@ def read_keys(path: Path) -> list[tuple[str, int]]:
 
 
 def read_excluded_rows(model: MixtureFile) -> Mapping[str, Ints]:
-    """Return the excluded rows of each source."""
+    """Return the excluded rows of each source.
+
+    Raises:
+        ConfigError: The file cannot be read, or a line is no key.
+    """
     if model.exclude is None:
         return {}
     by_source = dict[str, list[int]]()
-    for source, index in read_keys(parse_location(model.exclude)):
+    try:
+        keys = read_keys(parse_location(model.exclude))
+    except (ConfigError, StorageError) as error:
+        raise ConfigError(f"exclude: {error}") from error
+    for source, index in keys:
         by_source.setdefault(source, []).append(index)
-    names = [name for name, _ in model.iter_sources()]
-    if unknown := sorted(set(by_source) - set(names)):
-        known = suggest_names(unknown[0], names) or f"; there are {join_first(names)}"
-        raise ConfigError(f"exclude: {model.exclude} names {join_first(unknown)}{known}")
     return {
         name: find_distinct_values(np.asarray(rows, np.int64)) for name, rows in by_source.items()
     }
+
+
+def require_known_sources(model: MixtureFile, rows: Mapping[str, Ints]) -> None:
+    """Raise `ConfigError` if rows of other sources are excluded.
+
+    Only reading data tells the names of parts, so each is accepted until the source is expanded.
+    """
+    sources = dict(model.iter_sources())
+    parts = [
+        f"{name}/"
+        for name, source in sources.items()
+        if source.partition is not None and source.partition.input is None
+    ]
+    if unknown := sorted(name for name in {*rows} - {*sources} if not name.startswith((*parts,))):
+        known = suggest_names(unknown[0], sources) or f"; there are {join_first(sources)}"
+        raise ConfigError(f"exclude: {model.exclude} names {join_first(unknown)}{known}")
 
 
 def exclude_rows(ds: Dataset, rows: Ints) -> Dataset:

@@ -109,7 +109,11 @@ class SliceBoundKind:
             r"[0-9]+([.][0-9]*)? *%", node.value[: NUMBER + 1]
         )
         if not percent or not isinstance(node.value, str):
-            return _ROW_NUMBER.read(node, at, notes)
+            row = _ROW_NUMBER.read(node, at, ProblemLog())
+            if row is INVALID:
+                expected = "a row number, or a percentage such as 50%"
+                notes.error(node, at, f"expected {expected}, not {format_node(node)}")
+            return row
         if Fraction(node.value.rstrip(" %")) <= 100:
             return node.value
         notes.error(node, at, f"expected at most 100%, not {format_node(node)}")

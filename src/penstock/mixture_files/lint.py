@@ -41,10 +41,15 @@ from .build import (
     iterate_encodings,
     make_chat,
     require_equal_samples,
+<<<<<<< HEAD
     require_valid_whole,
+=======
+    require_tokenizer,
+>>>>>>> words
     resolve_token,
 )
 from .check import parse_mixture
+from .exclude import read_excluded_rows, require_known_sources
 from .footers import (
     RowGroupSizes,
     can_hold_texts,
@@ -115,6 +120,7 @@ def lint(
             with convert_storage_errors(path):
                 linter.check_mixture(model, "", 1.0, model.run)
                 linter.check_token_counts(model, "", "")
+                linter.check_exclude(model)
                 linter.check_samples(model)
                 linter.check_batch(model)
                 linter.check_special_tokens(model)
@@ -158,6 +164,7 @@ class _MixtureLinter:
         """Check a mixture that receives `share` of the run; names begin with `above`."""
         self.check_sums(model, at)
         self.check_steps(model, at)
+        self.check_cache(model, at)
         self.check_amounts(model, at)
         samples = run[1] * share if run and run[0] == "samples" else None
         shares = self.known_shares(model, at, samples)
@@ -673,6 +680,11 @@ class _MixtureLinter:
                 message = f"there is no tokenizer file {encoding.tokenizer!r}"
                 self.notes.error(node, f"{key}.tokenizer", message)
                 return
+        try:
+            require_tokenizer(encoding.tokenizer)
+        except ConfigError as error:
+            self.notes.error(node, f"{key}.tokenizer", str(error))
+            return
         if isinstance(encoding, Chatting) and parse_location(encoding.tokenizer).exists():
             self.check_chat(encoding, node, key)
 
@@ -710,6 +722,24 @@ class _MixtureLinter:
                 at,
                 f"its samples {problem}: take out pack, and add 'batch: {{collate: list}}' with a size",
             )
+
+    def check_exclude(self, model: MixtureFile) -> None:
+        """Report a file of excluded rows that cannot be read, and unknown sources in it."""
+        try:
+            rows = read_excluded_rows(model)
+            if not self.wrong or _has_all_sources(model):
+                require_known_sources(model, rows)
+        except ConfigError as error:
+            self.notes.error(model.marks["exclude"], "exclude", _strip_key(error, "exclude"))
+
+    def check_cache(self, model: MixtureFile, at: str) -> None:
+        """Report a cache folder that is a file, or lies in one."""
+        if model.cache is None or "cache" not in model.marks:
+            return
+        for path in [folder := Path(model.cache), *folder.parents]:
+            if path.is_file():
+                message = f"{str(path)!r} is a file: name a folder, which need not exist"
+                self.notes.error(model.marks["cache"], f"{at}cache", message)
 
     def check_batch(self, model: MixtureFile) -> None:
         """Warn of batches that stack tokens of different lengths."""
@@ -776,6 +806,9 @@ class _MixtureLinter:
         known = _without_sources(_without_reads(model), self.unknown, "")
         for name, message in find_source_problems(known).items():
             node, key = self.nodes[name]
+            if message.startswith("exclude: "):
+                node, key = model.marks["exclude"], "exclude"
+                message = f"source {name!r}: {_strip_key(message, 'exclude')}"
             self.notes.error(node, key, message)
 
     def check_dtypes(self, model: MixtureFile) -> None:
@@ -861,6 +894,21 @@ def _without_sources(model: MixtureFile, names: Collection[str], above: str) -> 
         if above + source.name not in names
     ]
     return replace(model, sources=tuple(sources))
+
+
+def _has_all_sources(model: MixtureFile) -> bool:
+    """Return whether the description has all sources that the file names, despite its problems."""
+    node = model.marks.get("sources")
+    if node is None or not isinstance(node.value, dict) or {*node.value} != {*model.names}:
+        return False
+    return all(
+        _has_all_sources(source.mixture) if source.mixture is not None else bool(source.path)
+        for source in model.sources
+    )
+
+
+def _strip_key(message: object, key: str) -> str:
+    return str(message).removeprefix(f"{key}: ")
 
 
 def _counts_tokens(source: SourceEntry, model: MixtureFile) -> bool:

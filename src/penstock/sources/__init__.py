@@ -53,8 +53,9 @@ from .opener import CHECKSUMMED_FORMATS, COMPANIONS, Opener, require_same_column
 from .partition import Part, open_parts
 from .paths import TABLE_FORMATS, TokenType, find, prefetch_stats, require_one_format
 from .plugins import find_plugin_format
-from .saved_dataset import find_token_column, read_saved
+from .saved_dataset import find_token_column, is_integer_list, read_saved
 from .select import SelectedRows, Selection, select
+from .single_column import find_sample_column
 from .sizes import load_lengths
 from .tokens import (
     TokenIdOptions,
@@ -280,6 +281,10 @@ def _open_own_format(
     shared = SharedCaches(LRUCache(_MAX_MAPPED_FILES), LRUCache(DECODED_CACHE_BYTES))
     opener = Opener(format_name, columns, cache, shared, ids=ids, bare=bare_column)
     files, outline = _open_uniform_files(files_found, opener)
+    if opener.columns is None and (field := find_sample_column(files, outline.columns)) is not None:
+        opener = opener._replace(bare=field.name)
+        files, outline = _open_uniform_files(files_found, opener)
+        lengths = lengths or (field.name if is_integer_list(field.type) else None)
     find_lengths = (
         None
         if lengths is None

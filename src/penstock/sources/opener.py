@@ -29,7 +29,7 @@ from .loss_counts import list_mask_columns, load_loss_counts
 from .lru import SharedCaches
 from .mds_index import find_indexes
 from .paths import TABLE_FORMATS
-from .single_column import SingleColumn
+from .single_column import MappedColumn, SingleColumn
 from .sizes import ColumnFile, load_lengths
 from .tokens import TokenIdOptions, list_companions, open_tokens
 
@@ -184,9 +184,10 @@ class Opener(NamedTuple):
             data = data or checksummed.ChecksummedFile(plain, path, shared.files)
             return opened(checksummed.OpenRequest(data, columns, cache, shared, rebuild))
         if kind == "parquet":
-            return Parquet(
+            rows = Parquet(
                 path, columns=columns, shared=shared, data=data, schema=schema, some=some
             )
+            return rows if bare is None else SingleColumn(rows, bare)
         if kind == "arrow":
             table = Arrow(
                 plain,
@@ -197,7 +198,7 @@ class Opener(NamedTuple):
                 schema=schema,
                 some=some,
             )
-            return table if bare is None else SingleColumn(table, bare)
+            return table if bare is None else MappedColumn(table, bare)
         if kind == "tar":
             if not (custom or rebuild) and plain == path:
                 return tar_file.open_indexed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -19,6 +20,7 @@ KEYS_COLUMN = "__key__"
 """Column of Arrow shards that lists the keys of the samples of a row."""
 
 
+_SHARD_NAME = re.compile(r"shard-\d{6,}(_\d+)?\.\w+")
 _STATE, _IDS = "state.json", "input_ids"
 
 
@@ -47,13 +49,20 @@ def is_saved_dataset(path: str | Path) -> bool:
 def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
     """Return the dataset of a folder that `penstock.write` wrote, or `None` for any other path.
 
+    Args:
+        paths: The folder, or files of it, such as the list that `penstock.write` returns.
+
     Raises:
         ConfigError: The folder is incomplete.
         DataError: The manifest is damaged, or a file is missing or has another size.
     """
-    if len(paths) != 1 or not is_saved_dataset(paths[0]):
+    locations = [parse_location(path) for path in paths]
+    are_shards = bool(locations) and all(_SHARD_NAME.fullmatch(path.name) for path in locations)
+    if len({path.parent for path in locations} if are_shards else locations) != 1:
         return None
-    folder = parse_location(paths[0])
+    folder = locations[0].parent if are_shards else locations[0]
+    if not is_saved_dataset(folder):
+        return None
     path = folder / MANIFEST_NAME
     data = meta.read_bytes(path)
     try:
@@ -64,6 +73,11 @@ def read_saved(paths: Sequence[str | Path]) -> SavedDataset | None:
             for shard in shards or ()
             for file in shard
         ]
+        if are_shards:
+            sizes = dict(files)
+            if not sizes.keys() >= {*locations}:
+                return None  # such as shards of a folder that is incomplete
+            files = [(path, sizes[path]) for path in locations]
         table: dict[str, Any] = manifest.get("table") or {}
         columns = [*table["columns"]] if table else None
         dataset = SavedDataset(
@@ -106,11 +120,14 @@ def find_token_column(files: Sequence[Path], kind: str) -> str | None:
         raise
     except (*list_content_errors(), OSError, ValueError) as error:
         raise DataError(f"cannot be read: {error}", where=str(files[0])) from error
-    if column_type is None or not (
-        pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
-    ):
-        return None
-    return _IDS if pa.types.is_integer(column_type.value_type) else None
+    return _IDS if column_type is not None and is_integer_list(column_type) else None
+
+
+def is_integer_list(arrow_type: Any) -> bool:
+    """Return whether the values of an Arrow type are lists of integers."""
+    types: Any = import_arrow("pyarrow.types")
+    is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type)
+    return is_list and types.is_integer(arrow_type.value_type)
 
 
 def _read_schema_message(path: Path) -> bytes:

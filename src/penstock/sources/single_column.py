@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays.tables import has_marked_samples
 from ..types import Ints
 from .chain import compute_offsets
-from .columnar import Arrow
+from .columnar import Arrow, Parquet
+from .unify import TabularFile
 
 
 class JoinedArrays:
@@ -37,11 +39,11 @@ class SingleColumn:
     """A file whose rows are the values of one column."""
 
     columns = None
-    slow = False
 
-    def __init__(self, file: Arrow, column: str) -> None:
+    def __init__(self, file: Arrow | Parquet, column: str) -> None:
         self.path: Path = file.path
         self._file, self._column, self.types = file, column, file.types
+        self.slow: bool = file.slow
 
     def __len__(self) -> int:
         return len(self._file)
@@ -54,7 +56,25 @@ class SingleColumn:
         """Yield one column, batch by batch."""
         return self._file.column(name)
 
+
+class MappedColumn(SingleColumn):
+    """A column of an Arrow file, whose lists are views."""
+
+    def __init__(self, file: Arrow, column: str) -> None:
+        super().__init__(file, column)
+        self._flatten = file.flat
+
     def joined(self) -> npt.NDArray[Any] | JoinedArrays:
         """Return the values of the lists of all rows, concatenated, as views."""
-        arrays = self._file.flat(self._column)
+        arrays = self._flatten(self._column)
         return arrays[0] if len(arrays) == 1 else JoinedArrays(arrays)
+
+
+def find_sample_column(files: Sequence[object], columns: Sequence[str] | None) -> Any | None:
+    """Return the Arrow field of the only column of files, if its values are the samples."""
+    if columns is None or len(columns) != 1:
+        return None
+    file = files[0]
+    if not isinstance(file, TabularFile) or not has_marked_samples(file.file_schema):
+        return None
+    return file.file_schema.field(0)

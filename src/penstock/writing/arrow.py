@@ -26,7 +26,7 @@ from ..arrays.lossless import (
     to_lossless_array,
     to_native_order,
 )
-from ..arrays.tables import decode_dictionaries, encode_table
+from ..arrays.tables import SAMPLE_COLUMN, decode_dictionaries, encode_table
 from ..errors import ConfigError, DataError
 from ..explore.base import BaseDataset
 from ..explore.schemas import find_stored_schema
@@ -37,7 +37,6 @@ from ..types import Json
 
 _SCHEMA_SAMPLES = 64
 _SCHEMA_LABEL = f"the first {_SCHEMA_SAMPLES} samples"
-_BARE_COLUMN = "input_ids"
 _LENGTH_COLUMNS = ("input_ids", "tokens")  # lists of integers here give the length of a sample
 
 
@@ -87,7 +86,7 @@ def infer_columns(dataset: BaseDataset[Any]) -> Columns:
     if not first:
         raise ConfigError("write: the chat drops all samples: check its roles and max_length")
     first = dict(islice(first.items(), _SCHEMA_SAMPLES))
-    bare = None if isinstance(next(iter(first.values())), Mapping) else _BARE_COLUMN
+    bare = None if isinstance(next(iter(first.values())), Mapping) else SAMPLE_COLUMN
     rows = [_sample_to_row(sample, bare, position) for position, sample in first.items()]
     names = list(dict.fromkeys(name for row in rows for name in row))
     pa: Any = import_arrow()
@@ -235,9 +234,8 @@ def _sample_to_row(sample: Any, bare: str | None, position: int) -> Mapping[str,
     ):
         return {bare: sample}
     raise DataError(
-        f"it is a {type(cast(object, sample)).__name__}; a table takes mappings ({{'text': text}}, "
-        "say), or arrays of "
-        "one axis, and all of one kind",
+        f"it is a {type(cast(object, sample)).__name__}; a table holds mappings, or arrays of one "
+        "axis, and all of one kind: add .map(lambda x: {'text': x}), or write format='jsonl'",
         where=f"sample {position}",
     )
 

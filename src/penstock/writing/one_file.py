@@ -13,13 +13,22 @@ from typing import Any, BinaryIO, Literal, Self, TypeAlias, get_args
 from ..arguments import check_choice
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
-from ..arrays.tables import conform_to_schema, decode_dictionaries, merge_schemas
+from ..arrays.tables import (
+    conform_to_schema,
+    decode_dictionaries,
+    has_marked_samples,
+    is_equal_schema,
+    mark_samples,
+    merge_schemas,
+    wrap_arrays,
+)
 from ..engine.base.machine import detect_rank
 from ..engine.base.progress import Progress
 from ..errors import ConfigError, DataError
 from ..explore.base import BaseDataset
 from ..explore.rows import to_columns
 from ..explore.schemas import find_stored_schema
+from ..sources.block import RecordBatchRows
 from ..sources.saved_dataset import MANIFEST_NAME
 from ..stores import storage
 from ..stores.outputs import open_output
@@ -215,6 +224,11 @@ def _write_table(
             for table in _iterate_tables(blocks):
                 if format != "parquet":
                     table = table.cast(decode_dictionaries(table.schema))
+                if format == "csv" and has_marked_samples(table.schema):
+                    raise DataError(
+                        "csv cannot hold arrays: write '.parquet', '.arrow' or '.jsonl'",
+                        where="write",
+                    )
                 wider = table.schema if wider is None else _merge(wider, table.schema)
                 if writer is None:
                     schema, writer = wider, stack.enter_context(_TableWriter(file, wider, format))
@@ -239,7 +253,7 @@ class _OtherSchemaError(Exception):
 
 
 def _merge(schema: Any, other: Any) -> Any:
-    return schema if schema.equals(other) else merge_schemas(schema, other)
+    return schema if is_equal_schema(schema, other) else merge_schemas(schema, other)
 
 
 class _TableWriter:
@@ -301,9 +315,11 @@ def _iterate_tables(blocks: Blocks) -> Iterator[Any]:
     pa, done = import_arrow(), 0
     parts, size = list[Any](), 0
     for block in blocks():
-        table = pa.table(to_columns(block, done))
+        rows = block if isinstance(block, RecordBatchRows) else wrap_arrays(block, done)
+        table = pa.table(to_columns(rows, done))
+        table = table if rows is block else mark_samples(table)
         done += len(block)
-        if parts and not table.schema.equals(parts[0].schema):
+        if parts and not is_equal_schema(table.schema, parts[0].schema):
             yield pa.concat_tables(parts)
             parts, size = list[Any](), 0
         parts.append(table)

@@ -57,7 +57,7 @@ def write_rows(
     resumes after a crash.
 
     Args:
-        rows: mappings; for lines, any JSON value.
+        rows: mappings, or arrays of one axis; for lines, any JSON value.
         folder: the folder of the files.
         format: "parquet", "arrow" or "jsonl".
         compression: "none", or for Parquet "snappy" (the default), "zstd", "gzip", "lz4" or

@@ -18,7 +18,7 @@ from ..cached_integers import load_or_make_integers, read_lengths_version
 from ..chain import JoinedFiles, compute_offsets
 from ..columnar import Arrow
 from ..memory import Tokens
-from ..single_column import SingleColumn
+from ..single_column import MappedColumn
 from .file import TokenFile
 
 
@@ -57,7 +57,7 @@ class Windows:
             and isinstance(store, JoinedFiles)
             and store.column
         ):
-            self._pieces = [SingleColumn(file, store.column) for file in self._pieces]
+            self._pieces = [MappedColumn(file, store.column) for file in self._pieces]
         if len(self._pieces) and not isinstance(self._pieces[0], JoinedTokens):
             raise ConfigError(
                 f"windows: {store!r} is no token store: pack its documents, ds.pack({length})"
