@@ -662,7 +662,6 @@ def test_a_held_out_part_without_rows_is_a_warning_as_loading_leaves_it_out(writ
     assert ps.load(path).plan.counts(100) == {"a": 100}
 
 
-<<<<<<< HEAD
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -693,7 +692,9 @@ def test_the_mixture_as_a_whole_is_checked_without_its_rows(
         return
     assert len(problems) == 1 and message in problems[0]
     with pytest.raises(ps.ConfigError, match=re.escape(message)):
-=======
+        ps.load(path)
+
+
 def test_every_file_that_a_file_names(data: Path, write: Any) -> None:
     (data / "broken.json").write_text("{")
     (data / "empty").mkdir()
@@ -713,5 +714,4 @@ def test_every_file_that_a_file_names(data: Path, write: Any) -> None:
             ps.load(path)
     path = write("sources: {a: {path: lines.jsonl}}\ncache: /proc/nothing\n")
     with pytest.raises(ps.ConfigError, match=r"line 2, cache: .* cannot be written"):
->>>>>>> words
         ps.load(path)

@@ -73,16 +73,13 @@ def require_valid_whole(model: MixtureFile, stand_ins: StandIns) -> None:
         ConfigError: `build` of the description would fail.
     """
     model, shared = _share(model, build_pack_options(model))
-<<<<<<< HEAD
     ds = _build_dataset(model, shared._replace(stand_ins=stand_ins))
     if ds.flow.reason_not_indexed is None:
         _ = ds.compiled
 
 
 def _build_dataset(model: MixtureFile, shared: _SharedResources) -> Dataset:
-=======
     require_known_sources(model, shared.excluded_rows)
->>>>>>> words
     mixture = _tell_steps(model, _build_mixture(model, shared))
     _require_whole_stretches(model, shared)
     _require_plan(model, mixture)

@@ -41,11 +41,8 @@ from .build import (
     iterate_encodings,
     make_chat,
     require_equal_samples,
-<<<<<<< HEAD
-    require_valid_whole,
-=======
     require_tokenizer,
->>>>>>> words
+    require_valid_whole,
     resolve_token,
 )
 from .check import parse_mixture
