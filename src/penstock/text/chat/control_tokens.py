@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import DataError
 from ..offset_tokenizers import match_any
 from .conversation import KNOWN_ROLES, Conversation, Message, ToolArguments
-from .marks import DATA, NONCHARACTERS, Span
+from .marks import ANSWER_KEYS, DATA, NONCHARACTERS, Span
 
 _PLAIN = (str, int, float, bool, type(None))
 
@@ -108,7 +108,7 @@ class ControlTokens:
         return self.pattern.search(text) is not None
 
     def _is_answer(self, message: Message, key: str) -> bool:
-        return message["role"] == "assistant" and key in ("content", "reasoning_content")
+        return message["role"] == "assistant" and key in ANSWER_KEYS
 
     def _needs_marks(self, texts: list[str]) -> bool:
         joined = "\0".join(texts)

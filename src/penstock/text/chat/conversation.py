@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from ...errors import DataError
-from .marks import MEDIA_MARKS
+from .marks import ANSWER_KEYS, MEDIA_MARKS
 
 Message: TypeAlias = dict[str, Any]
 """A message with "role" and "content", a text; maybe "reasoning_content", "tool_calls", "weight".
@@ -48,7 +48,7 @@ _MEDIA_MARK = re.compile(f"[{''.join(MEDIA_MARKS.values())}]")
 _SCALARS = frozenset((str, int, float, bool))
 _COMMON_ROLES = ("user", "assistant", "system")
 _ROLE = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_REASONING_NAMES = ("reasoning_content", "reasoning", "thinking")
+_REASONING_NAMES = ANSWER_KEYS[1:]
 
 
 class ToolArguments(dict[str, Any]):

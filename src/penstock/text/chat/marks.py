@@ -23,6 +23,8 @@ NONCHARACTERS = re.compile("[\ufdd0-\ufdef]")
 _MARK = re.compile("([\ufdd0-\ufdd4\ufdd8\ufdd9])([\ufde0-\ufdef]*)")
 MEDIA_KINDS = {"\U0001fffe": "image", "\U0002fffe": "audio", "\U0003fffe": "video"}
 """Noncharacters that stand for media in the content of a message."""
+ANSWER_KEYS = ("content", "reasoning_content", "reasoning", "thinking")
+"""Keys of a message with the texts of an answer."""
 MEDIA_MARKS = {kind: mark for mark, kind in MEDIA_KINDS.items()}
 _DIGITS = str.maketrans("0123456789abcdef", "".join(map(chr, range(0xFDE0, 0xFDF0))))
 _NUMBERS = {char: digit for digit, char in _DIGITS.items()}

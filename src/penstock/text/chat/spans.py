@@ -19,6 +19,7 @@ from ...errors import DataError
 from .control_tokens import ControlTokens
 from .conversation import Message
 from .marks import (
+    ANSWER_KEYS,
     GENERATION_END,
     OTHER_PLACEHOLDER,
     PLACEHOLDER,
@@ -70,6 +71,7 @@ class MessageLocator:
         self._template, self._control = template, control
         self._eos = (eos,) if eos else ()
         self._answer_headers, self.ends = list[str](), self._eos
+        self._has_prompt = False
         self._closings = set[str]()  # text between a content and the token that ends the answer
         self._probe()
 
@@ -109,6 +111,11 @@ class MessageLocator:
                 else found
                 for number, found in spans.items()
             }
+        elif self._has_prompt and template is self._template:
+            for number, found in spans.items():
+                if self._is_doubtful(messages[number], rendering.text, found[-1]):
+                    turn = self._find_turn(messages, tools, number, rendering, found[-1])
+                    spans[number] = found if turn is None else [turn]
         return Located(rendering, spans)
 
     def count_dropped(
@@ -248,6 +255,61 @@ class MessageLocator:
             stop += len(space)  # no token ends the answer, so its white space is the end of it
         return start, stop
 
+    def _is_doubtful(self, message: Message, text: str, span: Span) -> bool:
+        """Return whether marks may miss a part of an answer: calls, reasoning, or an unknown end."""
+        if message["role"] != "assistant":
+            return False
+        has_parts = message.get("tool_calls") or any(key in message for key in ANSWER_KEYS[1:])
+        return bool(has_parts) or not self.ends or not text.endswith(self.ends, 0, span[1])
+
+    def _find_turn(
+        self,
+        messages: list[Message],
+        tools: list[Any] | None,
+        number: int,
+        rendering: Rendering,
+        span: Span,
+    ) -> Span | None:
+        """Return all that a template writes for an answer behind the prompt of its generation.
+
+        Two shorter renderings show it: the conversation up to the prompt, and up to the answer.
+
+        Args:
+            messages: messages whose control tokens are marked.
+            tools: schemas of tools.
+            number: the answer.
+            rendering: the rendering of the whole conversation.
+            span: the answer by its marks.
+
+        Returns:
+            The span, or None if the template writes these parts otherwise in a longer conversation.
+        """
+        text = rendering.text
+        try:
+            before = read_marks(self._template.render(messages[:number], tools, True)).text
+            after = read_marks(self._template.render(messages[: number + 1], tools)).text
+        except DataError:
+            return None
+        if not text.startswith(before) or not after.startswith(before):
+            return None
+        start, stop = len(before), _count_common(after, text)
+        if stop < len(after):  # the last turn has another end
+            if start > span[0] or stop <= span[0]:
+                return None
+            cut = next(
+                (a for a, b in self._owned_between(rendering, start, stop) if b > stop), stop
+            )
+            if cut == stop and not text[stop - 1 : stop].isspace() and stop < len(text):
+                cut = max(text.rfind(" ", start, stop), text.rfind("\n", start, stop))
+            stop = max(cut, span[1])
+        end = start + len(text[start:stop].rstrip())
+        if span[1] > stop:  # marks of the answer in a later turn
+            return start, end
+        behind = text[span[1] : end].strip()
+        if behind in self._eos and self.ends and text.endswith(self.ends, 0, span[1]):
+            end = span[1]  # `add_eos` adds what the template ends the conversation with
+        return start, max(end, span[1])
+
     def _find_start(self, rendering: Rendering, lowest: int, start: int) -> int:
         """Return where an answer begins, before its first marked character.
 
@@ -322,14 +384,24 @@ class MessageLocator:
             prompt = remove_marks(self._template.render([question], None, True))
         except DataError:
             return  # the template needs other conversations
+        self._has_prompt = self._writes_prompt(prompt)
         blocks = [match.end() for match in re.finditer(GENERATION_END, text)]
         tails = [remove_marks(text[end:]) for end in blocks]
         ends, text = list(self._eos), remove_marks(text)
+        start = text.rfind(OTHER_PLACEHOLDER[0]) + 1
+        begin = text[: text.find(PLACEHOLDER[0])]  # ends with the header of a question
         for match in re.finditer(f"{OTHER_PLACEHOLDER[0]}+", text):
             for first, last in self._owned_after(text, match.end())[:1]:
-                if not text[match.end() : first].strip() and text[first:last] not in ends:
-                    ends.append(text[first:last])
-        start = text.rfind(OTHER_PLACEHOLDER[0]) + 1
+                token, rest = text[first:last], text[first : text.find(PLACEHOLDER[0], first)]
+                # The header of the next question ends an answer only if nothing else does.
+                is_end = (
+                    not (rest and begin.endswith(rest))
+                    or f"{PLACEHOLDER[0]}{token}" in text  # ends every turn
+                    or not text[start:].strip()
+                    or text[start:].lstrip().startswith(token)
+                )
+                if is_end and not text[match.end() : first].strip() and token not in ends:
+                    ends.append(token)
         if start and not blocks:  # behind the last answer, all is of its end
             last = next(iter(self._owned_after(text, start)), None)
             closing = text[start : last[0] if last else len(text)].strip()
@@ -345,7 +417,7 @@ class MessageLocator:
                 "does not learn to end its answers: move {%% endgeneration %%} behind it",
                 next(end for end in self.ends for tail in tails if tail.startswith(end)),
             )
-        self._answer_headers = self._find_headers(text, prompt, self._writes_prompt(prompt))
+        self._answer_headers = self._find_headers(text, prompt)
 
     def _writes_prompt(self, prompt: str) -> bool:
         """Return whether a question has another rendering without the prompt of a generation."""
@@ -355,7 +427,7 @@ class MessageLocator:
             return True
         return remove_marks(alone) != prompt
 
-    def _find_headers(self, text: str, prompt: str, has_prompt: bool) -> list[str]:
+    def _find_headers(self, text: str, prompt: str) -> list[str]:
         """Return the headers of answers: what the prompt of a generation ends with, and parts of it.
 
         In earlier answers, a template may leave out the end of it, such as `<think>`. If a template
@@ -364,10 +436,9 @@ class MessageLocator:
         Args:
             text: a conversation of placeholders.
             prompt: a question, and the prompt of a generation.
-            has_prompt: whether the template has a prompt of a generation.
         """
         between = re.findall(f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}", text)
-        if not has_prompt:
+        if not self._has_prompt:
             end = prompt[prompt.rfind(PLACEHOLDER[0]) + 1 :]  # of the question
             own = [each[len(end) :] for each in between if each.startswith(end)]
             if headers := [*dict.fromkeys(each.lstrip("\n") for each in own if each.strip())]:
@@ -392,6 +463,15 @@ class MessageLocator:
     def _owned_after(self, text: str, position: int) -> list[Span]:
         owned, _ = self._control.find_owned(text, [])
         return [span for span in owned if span[0] >= position]
+
+
+def _count_common(one: str, other: str) -> int:
+    """Return how many characters two texts have in common at their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low
 
 
 def _render_parts(
@@ -479,7 +559,7 @@ def subtract_spans(size: int, spans: Sequence[Span]) -> list[Span]:
 def _mark_message(message: Message, number: int) -> Message:
     """Return a message with marks around its content, reasoning and tool calls."""
     marked: Message = dict(message)
-    for key in ("content", "reasoning_content"):
+    for key in ANSWER_KEYS:
         text = message.get(key)
         if isinstance(text, str):
             marked[key] = mark_part(text, number)
