@@ -267,7 +267,8 @@ def _find_user_functions(iterable: Any) -> Iterator[tuple[Any, bool]]:
     for name in ("generate_examples_fn", "generate_tables_fn"):
         generator: Any = getattr(iterable, name, None)
         config = getattr(getattr(generator, "__self__", None), "config", None)
-        generator = getattr(config, "generator", None) or generator
+        config_generator: Any = getattr(config, "generator", None)
+        generator = config_generator if callable(config_generator) else generator
         if generator is not None and _is_users(generator):
             # Other arguments are part of the steps, without the folders of files.
             arguments = cast("dict[str, Any]", getattr(iterable, "kwargs", None) or {})
