@@ -108,6 +108,103 @@ def test_a_sound_without_samples_is_empty() -> None:
     )
 
 
+def put(body: bytes, at: int, number: int, order: Any = "little") -> bytes:
+    """Return bytes with a number of 32 bits in them."""
+    return body[:at] + number.to_bytes(4, order) + body[at + 4 :]
+
+
+def chunk(name: bytes, data: bytes) -> bytes:
+    return name + len(data).to_bytes(4, "little") + data + bytes(len(data) & 1)
+
+
+def make_stale_headers() -> dict[str, bytes]:
+    """Return sounds whose headers claim less than half of them, or that are joined files."""
+    wav, flac, caf = sound("WAV"), sound("FLAC"), sound("CAF")
+    aiff, tail = sound("AIFF"), chunk(b"LIST", b"INFOabc")
+    sizes = {name: body.index(b"data") + 4 for name, body in (("wav", wav), ("caf", caf))}
+    aiff_size, rf64 = aiff.index(b"SSND") + 4, sound("RF64")
+    return {
+        "wav": put(put(wav, sizes["wav"], 20_000), 4, 20_036),
+        "wav, data only": put(wav, sizes["wav"], 20_000),
+        "wav, a sample less": put(wav, sizes["wav"], 47_998),
+        "wav of silence": put(wav[:44], 40, 20_000) + bytes(48_000),
+        "wav, joined": wav + wav,
+        "wav, joined behind a chunk": wav + tail + wav,
+        "wav, a second chunk of samples": wav + chunk(b"data", bytes(100)),
+        "rf64": put(rf64, rf64.index(b"ds64") + 16, 20_000),
+        "aiff": put(aiff, aiff_size, 20_008, "big"),
+        "au": put(sound("AU"), 8, 20_000, "big"),
+        "au, joined": sound("AU") * 2,
+        "caf": put(caf, sizes["caf"] + 4, 20_000, "big"),
+        "w64, joined": sound("W64") * 2,
+        "flac": put(flac, 22, 4_096 * 2, "big"),
+        "flac, joined": flac * 2,
+        "flac, other bytes": flac + b"other bytes",
+    }
+
+
+STALE = (
+    *("wav", "wav, data only", "wav, a sample less", "wav of silence", "wav, joined"),
+    *("wav, joined behind a chunk", "wav, a second chunk of samples", "rf64", "aiff", "au"),
+    *("au, joined", "caf", "w64, joined", "flac", "flac, joined", "flac, other bytes"),
+)
+
+
+@pytest.mark.parametrize("name", STALE)
+def test_a_header_that_claims_less_than_its_file_is_refused(name: str) -> None:
+    with pytest.raises(DataError, match="^7.a: the sound cannot be decoded: "):
+        Audio(Blob(make_stale_headers()[name]), "7.a").samples()
+
+
+ID3V1 = b"TAG" + bytes(125)
+ID3V2 = b"ID3\4\0\0\0\0\1\2" + bytes(130)
+APE = struct.pack("<8s4I8x", b"APETAGEX", 2_000, 32, 0, 0)
+CHUNKS = [chunk(b"LIST", b"INFOabc"), chunk(b"bext", bytes(602)), chunk(b"id3 ", ID3V2)]
+CHUNKS += [b"".join(CHUNKS), chunk(b"own ", bytes(range(256))), CHUNKS[0][:-1] + CHUNKS[2]]
+
+
+@pytest.mark.parametrize("is_updated", [False, True])
+def test_chunks_and_tags_may_follow_a_sound(is_updated: bool) -> None:
+    tones = {
+        "WAV": [*CHUNKS, ID3V1, ID3V2, APE, CHUNKS[0] + ID3V1, b"\0"],
+        "FLAC": [ID3V1, ID3V2, APE, APE + ID3V1, bytes(5_000)],
+        "AU": [ID3V1, ID3V2],
+    }
+    for format, ends in tones.items():
+        want = Audio(Blob(sound(format))).samples()
+        for end in ends:
+            body = sound(format) + end
+            if is_updated and format == "WAV":
+                body = put(body, 4, len(body) - 8)
+            assert np.array_equal(Audio(Blob(body)).samples(), want)
+    odd = (
+        b"RIFF"
+        + bytes(4)
+        + b"WAVE"
+        + chunk(b"fmt ", struct.pack("<2H2I2H", 1, 1, 8_000, 8_000, 1, 8))
+    )
+    odd += b"data" + (3).to_bytes(4, "little")
+    for end in (b"", b"\0", b"\0" + CHUNKS[0], CHUNKS[0]):
+        assert Audio(Blob(odd + b"abc" + end)).samples().shape == (1, 3)
+
+
+@pytest.mark.parametrize("size", [1, 16, 192, 4_096, 4_097, 60_000])
+@pytest.mark.parametrize("channels", [1, 2, 8])
+def test_the_last_frame_of_flac_files_is_read(size: int, channels: int) -> None:
+    soundfile: Any = pytest.importorskip("soundfile")
+    noise = np.random.default_rng(size).uniform(-0.5, 0.5, (size, channels))
+    for level in (0, 1.0):
+        file = io.BytesIO()
+        soundfile.write(file, noise, 8_000, format="FLAC", compression_level=level)
+        assert Audio(Blob(file.getvalue())).samples().shape == (channels, size)
+
+
+def test_an_au_file_whose_length_was_never_written_is_read_to_its_end() -> None:
+    for length in (0, 0xFFFFFFFF):
+        body = put(sound("AU"), 8, length, "big")
+        assert Audio(Blob(body)).samples().shape == (1, 24_000)
+
+
 def test_a_flac_of_unknown_length_is_refused() -> None:
     body = bytearray(sound("FLAC"))
     body[21] &= 0xF0

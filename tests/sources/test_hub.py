@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import penstock as ps
 from helpers import through_json
 from penstock.sources.digests import digest_few_rows
-from penstock.sources.hub import make_stored_row_reader
+from penstock.sources.hub import HubStream, make_stored_row_reader
 from penstock.testing import assert_covers, assert_resumes
 
 datasets: Any = pytest.importorskip("datasets")
@@ -216,6 +217,131 @@ def test_a_stream_of_a_function_is_named_and_compared(caplog: pytest.LogCaptureF
     with pytest.raises(ps.StateError, match="in 'data' differs from the sample"):
         resumed(lambda: ps.from_iterable(datasets.IterableDataset.from_generator(rows)))
     assert "the order in which ['data'] gives its samples is unknown" in caplog.text
+
+
+def keep(row: Any, least: int, rest: int = 0) -> bool:
+    return row["x"] < least or row["x"] % 3 == rest
+
+
+def tag(row: Any, tags: set[int]) -> Any:
+    return {"y": row["x"] in tags}
+
+
+def change(number: int) -> dict[str, Any]:
+    """Return streams with functions that differ by a number, and give equal samples at first."""
+    data = table().to_iterable_dataset(num_shards=4)
+
+    def rows() -> Any:
+        yield from ({"x": x} for x in range(40) if x < 9 or x > number)
+
+    return {
+        "partial": data.filter(functools.partial(keep, least=9, rest=number)),
+        "closure": data.filter(lambda row: row["x"] < 9 or row["x"] > number),
+        "keywords": data.map(tag, fn_kwargs={"tags": {number}}),
+        "map below other steps": data.map(lambda row: {"y": number}).take(30).shuffle(seed=1),
+        "batched map": data.map(lambda rows: {"y": [r + number * (r > 9) for r in rows["x"]]}, batched=True),
+        "input of a mixture": datasets.interleave_datasets([data, data.map(lambda row: {"y": number})]),
+        "generator": datasets.IterableDataset.from_generator(rows),
+    }  # fmt: skip
+
+
+NAMED = {"partial": "keep has", "keywords": "tag has", "generator": "change.<locals>.rows has"}
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "partial",
+        "closure",
+        "keywords",
+        "map below other steps",
+        "batched map",
+        "input of a mixture",
+        "generator",
+    ],
+)
+def test_changed_functions_of_a_stream_are_noted(how: str) -> None:
+    assert resumed(lambda: ps.from_iterable(change(1)[how])).warnings == []
+    (note,) = resumed(
+        lambda: ps.from_iterable(change(1)[how]), lambda: ps.from_iterable(change(2)[how])
+    ).warnings
+    assert "has changed; give the function a version to make this an error" in note
+    assert f"the code of {NAMED.get(how, 'change.<locals>.')}" in note
+
+
+def test_another_version_of_a_function_of_a_stream_is_an_error() -> None:
+    def make(version: int) -> ps.Dataset:
+        def double(row: Any) -> Any:
+            return {"y": 2 * row["x"]}
+
+        double.version = version  # pyright: ignore[reportFunctionMemberAccess]
+        return ps.from_iterable(table().to_iterable_dataset().map(double))
+
+    assert resumed(lambda: make(1)).warnings == []
+    with pytest.raises(ps.StateError, match="'data': other steps"):
+        resumed(lambda: make(1), lambda: make(2))
+
+
+CHOOSING: dict[str, Any] = {
+    "filter": lambda data: data.filter(lambda row: random.random() < 0.5),
+    "batched map": lambda data: data.map(
+        lambda rows: {"x": [x for x in rows["x"] if random.random() < 0.5]},
+        batched=True,
+        remove_columns=["text"],
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CHOOSING)
+def test_a_function_that_chooses_samples_of_a_stream_is_named_and_compared(
+    how: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stream() -> Any:
+        return CHOOSING[how](table(400).to_iterable_dataset())
+
+    def run(seed: int, **options: Any) -> ps.Loader:
+        random.seed(seed)
+        return ps.Loader(ps.from_iterable(stream(), **options).batch(5, collate=list))
+
+    for options in ({}, {"identity": "v1"}):
+        caplog.clear()
+        loader = run(1, **options)
+        for _ in zip(range(12), loader, strict=False):
+            pass
+        state = through_json(loader.state_dict())
+        named = "the order in which ['data'] gives its samples is unknown" in caplog.text
+        assert named == (not options)
+        if options:
+            run(7, **options).load_state_dict(state)
+        else:
+            with pytest.raises(ps.StateError, match="in 'data' differs from the sample"):
+                run(7, **options).load_state_dict(state)
+
+
+def test_streams_without_functions_of_a_user_have_the_digest_of_before() -> None:
+    data = table().to_iterable_dataset(num_shards=4)
+    renamed = data.rename_column("x", "y").remove_columns(["text"])
+    for stream in (data, renamed, data.shuffle(seed=1), data.skip(2), data.batch(2)):
+        source = HubStream(stream)
+        assert source.digest().keys() == {"steps"} and not source.unknown
+    assert not HubStream(data.map(lambda row: row)).unknown
+
+
+def test_states_from_before_functions_were_digested_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    def make() -> ps.Loader:
+        return ps.Loader(ps.from_iterable(change(1)["partial"]))
+
+    with monkeypatch.context() as patch:
+        steps = {"steps": HubStream(change(1)["partial"]).digest()["steps"]}
+        patch.setattr(HubStream, "digest", lambda self: steps)
+        patch.setattr(HubStream, "unknown", False)
+        loader = make()
+        for _ in zip(range(5), loader, strict=False):
+            pass
+        state = through_json(loader.state_dict())
+    again = make()
+    again.load_state_dict(state)
+    assert again.warnings == [] and next(iter(again))["x"] == 5
 
 
 @pytest.mark.parametrize("kind", [pa.time64("ns"), pa.date64(), pa.list_(pa.time64("ns"))])

@@ -17,6 +17,7 @@ _MIN_PLACEHOLDER_SIZE = 0x7FFFF000
 _PNG_TAIL = 1 << 16  # bytes at the end of a PNG that hold its last chunk
 _LONGEST_PAGE = 48_000 * 16  # the most samples of Opus in a page of Ogg
 _W64_MAGIC = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\x00\x00"
+_W64_ALIGNMENT = 8
 _EBML, _SEGMENT = b"\x1a\x45\xdf\xa3", b"\x18\x53\x80\x67"
 _ASF_MAGIC = b"\x30\x26\xb2\x75\x8e\x66\xcf\x11\xa6\xd9\x00\xaa\x00\x62\xce\x6c"
 _ASF_FILE = b"\xa1\xdc\xab\x8c\x47\xa9\xcf\x11\x8e\xe4\x00\xc0\x0c\x20\x53\x65"
@@ -51,6 +52,8 @@ def spell_reason(error: Exception) -> str:
 def require_claimed_bytes(file: Any, size: int) -> dict[int, bytes]:
     """Raise `ValueError` if the header of a file claims more bytes than it has.
 
+    Also if sound may follow behind the claim of a WAV, RF64, W64, AIFF, SVX, AU or CAF file.
+
     Args:
         file: the open file; it is left at its beginning.
         size: its size in bytes.
@@ -72,15 +75,19 @@ def require_claimed_bytes(file: Any, size: int) -> dict[int, bytes]:
             if part.name in (b"SSND", b"BODY")
         ]
         claimed = max(ends, default=0)
+        _require_end_of_sound(file, claimed, size, ">4sI")
     elif head[:4] == b"caff":
-        claimed = max(
-            (part.start + part.size for part in _iterate_chunks(file, 8, size, ">4sq")), default=0
+        parts = list(_iterate_chunks(file, 8, size, ">4sq"))
+        claimed = max((part.start + part.size for part in parts), default=0)
+        sound = next((part for part in parts if part.name == b"data"), None)
+        _require_end_of_sound(
+            file, sound.start + sound.size if sound and sound.size else 0, size, ">4sq"
         )
     elif head == _W64_MAGIC:
         claimed = int.from_bytes(_read_at(file, 16, 8), "little")
+        _require_end_of_sound(file, claimed, size, None, _W64_ALIGNMENT)
     elif head[:4] == b".snd":
-        start, length = struct.unpack(">II", head[4:12])
-        claimed = start + length if length < _MIN_PLACEHOLDER_SIZE else 0
+        claimed, patches = _find_au_end(file, size)
     elif head[:8] == b"NIST_1A\n":
         claimed = _find_sphere_end(_read_at(file, 0, 1024))
     elif head[:4] == b"2BIT":
@@ -154,17 +161,22 @@ def _iterate_chunks(file: Any, offset: int, size: int, header_format: str) -> It
 
 def _find_wave_end(file: Any, size: int, head: bytes) -> tuple[int, dict[int, bytes]]:
     """Return the claimed end of the samples of a WAV file, and patches for a missing length."""
-    long = 0
+    long, frame = 0, 1
     for part in _iterate_chunks(file, 12, size, "<4sI"):
         if part.name == b"ds64" and head[:4] != b"RIFF":
             long = int.from_bytes(_read_at(file, part.start + 8, 8), "little")
+        if part.name == b"fmt ":
+            frame = int.from_bytes(_read_at(file, part.start + 12, 2), "little")
         if part.name != b"data":
             continue
         if part.size == 0xFFFFFFFF and long:
-            return part.start + long, {}
-        if part.size == 0 and part.start < size and not _ends_with_chunks(file, part.start, size):
+            end = part.start + long
+        elif part.size == 0 and part.start < size and not _ends_with_chunks(file, part.start, size):
             return 0, {part.start - 4: b"\xff" * 4}
-        return (part.start + part.size if part.size < _MIN_PLACEHOLDER_SIZE else 0), {}
+        else:
+            end = part.start + part.size if part.size < _MIN_PLACEHOLDER_SIZE else 0
+        _require_end_of_sound(file, end, size, "<4sI", frame)
+        return end, {}
     raise ValueError("it is cut off: it has no chunk of samples")
 
 
@@ -173,6 +185,100 @@ def _ends_with_chunks(file: Any, offset: int, size: int) -> bool:
     parts = list(_iterate_chunks(file, offset, size, "<4sI"))
     named = all(32 <= letter < 127 for part in parts for letter in part.name)
     return bool(parts) and named and parts[-1].start + parts[-1].size in (size - 1, size)
+
+
+_AU_SAMPLE_BYTES = {3: 2, 4: 3, 5: 4, 6: 4, 7: 8}  # by the number of the encoding; others have 1
+
+
+def _find_au_end(file: Any, size: int) -> tuple[int, dict[int, bytes]]:
+    """Return the claimed end of an AU file, and patches for a missing length."""
+    start, length, encoding, _, channels = struct.unpack(
+        ">5I", _read_at(file, 4, 20).ljust(20, b"\0")
+    )
+    if length == 0 and start < size:
+        return 0, {8: b"\xff" * 4}
+    claimed = start + length if length < _MIN_PLACEHOLDER_SIZE else 0
+    _require_end_of_sound(file, claimed, size, None, channels * _AU_SAMPLE_BYTES.get(encoding, 1))
+    return claimed, {}
+
+
+_LARGEST_FRAME = 64  # bytes of the largest rest of a file that is no frame
+_TAGS = (b"ID3", b"TAG", b"APETAGEX", b"LYRICSBEGIN")
+_FILE_STARTS = (b"RIFF", b"RIFX", b"RF64", b"BW64", b"FORM", b"caff", b"data", b"SSND", b"BODY")
+"""Names of chunks that hold sound, or begin a file; behind the sound of a file they are more sound."""
+_METADATA = frozenset(
+    (
+        b"LIST",
+        b"bext",
+        b"id3 ",
+        b"ID3 ",
+        b"cue ",
+        b"smpl",
+        b"fact",
+        b"PEAK",
+        b"JUNK",
+        b"iXML",
+        b"_PMX",
+        b"axml",
+        b"inst",
+        b"PAD ",
+        b"FLLR",
+        b"afsp",
+        b"DISP",
+        b"COMT",
+        b"MARK",
+        b"NAME",
+        b"INST",
+        b"AUTH",
+        b"ANNO",
+        b"(c) ",
+        b"APPL",
+        b"free",
+        b"info",
+        b"pakt",
+        b"uuid",
+    )
+)
+"""Names of chunks behind the sound, whatever follows them: some writers give them a wrong size."""
+
+
+def _require_end_of_sound(
+    file: Any, end: int, size: int, header_format: str | None, frame: int = 2
+) -> None:
+    """Raise `ValueError` if more than chunks or tags follow behind the sound of a file.
+
+    Args:
+        file: the open file.
+        end: the claimed end of the sound; 0 if the header makes no claim.
+        size: the size of the file.
+        header_format: the format of the header of a chunk; `None` if the file has no chunks.
+        frame: bytes of a sample of all channels; a shorter rest is no sound.
+    """
+    padding = end & 1
+    if not 0 < end < size or size - end < max(1 + padding, min(frame, _LARGEST_FRAME)):
+        return
+    # Some writers omit the padding behind an odd number of bytes.
+    for offset in (end, end + 1):
+        if _read_at(file, offset, 11).startswith(_TAGS):
+            return
+        if header_format and _ends_with_metadata(file, offset, size, header_format):
+            return
+    raise ValueError(
+        f"its header claims {end:,} bytes, and {size:,} are there: its length was not written at the "
+        "end, or it was put together of several files; write it again"
+    )
+
+
+def _ends_with_metadata(file: Any, offset: int, size: int, header_format: str) -> bool:
+    """Return whether chunks without sound follow from an offset to the end of a file."""
+    is_known, end = False, offset
+    for part in _iterate_chunks(file, offset, size, header_format):
+        if part.name in _FILE_STARTS:
+            return False
+        if not all(32 <= letter < 127 for letter in part.name):
+            break
+        is_known, end = is_known or part.name in _METADATA, part.start + part.size
+    return is_known or (end > offset and end in (size - 1, size))
 
 
 def _find_sphere_end(head: bytes) -> int:
@@ -446,3 +552,147 @@ def _find_program_stream_end(file: Any, size: int) -> int:
         else:
             offset += 12
     return begin + offset if offset > 0 else 0
+
+
+def _make_crc_table(polynomial: int, bits: int) -> list[int]:
+    """Return the CRC of each byte, highest bit first."""
+    table = list[int]()
+    for byte in range(256):
+        crc = byte << bits - 8
+        for _ in range(8):
+            crc = crc << 1 ^ (polynomial if crc >> bits - 1 else 0)
+            crc &= (1 << bits) - 1
+        table.append(crc)
+    return table
+
+
+_FLAC_HEADER_CRC = _make_crc_table(0x07, 8)
+_FLAC_FRAME_CRC = _make_crc_table(0x8005, 16)
+_FLAC_TAILS = (1 << 16, 1 << 20, 1 << 24)  # bytes at the end that may hold the last frame
+_FLAC_LONGEST_HEADER = 16
+_LARGEST_FLAC_FRAME = 1 << 22
+_SCANNED_BYTES = 1 << 20
+_MAX_FALSE_HEADERS = 3  # bytes in the last frame that look like headers; more are no FLAC
+
+
+def require_end_of_flac(file: Any, size: int, samples: int) -> None:
+    """Raise `ValueError` if a FLAC file does not end with the frame of its last sample.
+
+    The decoder stops at the length in the header, so it does not read joined files further. Zeros
+    and tags may follow the last frame.
+
+    Args:
+        file: the open file.
+        size: its size in bytes.
+        samples: the samples of a channel that the header claims.
+    """
+    head = _read_at(file, 0, 10)
+    start = _find_id3_end(head, 0) if head[:3] == b"ID3" else 0
+    if _read_at(file, start, 4) != b"fLaC" or not samples:
+        return
+    block = int.from_bytes(_read_at(file, start + 8, 2), "big")
+    is_joined = _has_second_flac(file, start + 4, size)
+    if is_joined or _find_last_flac_sample(file, size, block) != samples:
+        raise ValueError(
+            "its last frame is not at its end: its header claims less than the file holds, or it was "
+            "put together of several files; write it again"
+        )
+
+
+def _find_last_flac_sample(file: Any, size: int, block: int) -> int:
+    """Return the number of samples up to the frame that ends a FLAC file; -1 without such a frame."""
+    for length in _FLAC_TAILS:
+        failures = 0
+        tail = _strip_tags(_read_at(file, max(0, size - length), length))
+        start = len(tail)
+        while failures < _MAX_FALSE_HEADERS and (start := tail.rfind(b"\xff", 0, start)) >= 0:
+            samples = _parse_flac_frame(tail[start : start + _FLAC_LONGEST_HEADER], block)
+            if not samples:
+                continue
+            if len(tail) - start > _LARGEST_FLAC_FRAME:
+                return -1
+            crc = 0
+            for byte in tail[start:]:
+                crc = (crc << 8 & 0xFFFF) ^ _FLAC_FRAME_CRC[crc >> 8 ^ byte]
+            if not crc:  # also behind zeros
+                return samples
+            failures += 1
+        if length >= size:
+            break
+    return -1
+
+
+def _has_second_flac(file: Any, offset: int, size: int) -> bool:
+    """Return whether another FLAC file begins behind an offset."""
+    marks = [b"fLaC" + flag + b"\0\0\x22" for flag in (b"\0", b"\x80")]
+    while offset < size:
+        data = _read_at(file, offset, _SCANNED_BYTES + len(marks[0]) - 1)
+        if any(mark in data for mark in marks):
+            return True
+        offset += _SCANNED_BYTES
+    return False
+
+
+def _parse_flac_frame(head: bytes, block: int) -> int:
+    """Return the number of samples up to the end of the frame with this header; 0 for other bytes.
+
+    RFC 9639, section 9.1 has its format. `block` is the number of samples in other frames.
+    """
+    if len(head) < 6 or head[1] & 0xFE != 0xF8:
+        return 0
+    # The number of the frame or of its first sample, in the form of UTF-8 of up to 7 bytes.
+    length = max(1, 8 - (head[4] ^ 0xFF).bit_length())
+    number = head[4] & 0x7F >> (length if length > 1 else 0)
+    for byte in head[5 : 4 + length]:
+        number = number << 6 | byte & 0x3F
+    offset, size_code, rate = 4 + length, head[2] >> 4, head[2] & 15
+    block_bytes, rate_bytes = {6: 1, 7: 2}.get(size_code, 0), {12: 1, 13: 2, 14: 2}.get(rate, 0)
+    end = offset + block_bytes + rate_bytes
+    if len(head) <= end:
+        return 0
+    if block_bytes:
+        count = int.from_bytes(head[offset : offset + block_bytes], "big") + 1
+    elif size_code == 1:
+        count = 192
+    else:
+        count = (
+            576 << size_code - 2
+            if 2 <= size_code <= 5
+            else 256 << size_code - 8
+            if size_code >= 8
+            else 0
+        )
+    crc = 0
+    for byte in head[: end + 1]:
+        crc = _FLAC_HEADER_CRC[crc ^ byte]
+    is_header = not crc and count
+    return (number if head[1] & 1 else number * block) + count if is_header else 0
+
+
+def _strip_tags(tail: bytes) -> bytes:
+    """Return the end of a file without the tags behind its content."""
+    while True:
+        if tail[-128:-125] == b"TAG":
+            tail = tail[:-128]
+        elif tail[-32:-24] == b"APETAGEX":
+            has_header = tail[-9] & 128
+            length = int.from_bytes(tail[-20:-16], "little") + (32 if has_header else 0)
+            tail = tail[: max(0, len(tail) - max(length, 32))]
+        elif tail[-10:-7] == b"3DI":
+            length = sum(
+                (byte & 127) << shift for byte, shift in zip(tail[-4:], (21, 14, 7, 0), strict=True)
+            )
+            tail = tail[: max(0, len(tail) - length - 20)]
+        elif (start := tail.rfind(b"ID3")) >= 0 and _find_id3_end(tail, start) == len(tail):
+            tail = tail[:start]
+        else:
+            return tail
+
+
+def _find_id3_end(data: bytes, start: int) -> int:
+    """Return the end of an ID3v2 tag; 0 if none begins there."""
+    head = data[start : start + 10]
+    if len(head) < 10 or max(head[6:]) > 127:
+        return 0
+    length = sum(byte << shift for byte, shift in zip(head[6:], (21, 14, 7, 0), strict=True))
+    return start + 10 + length

@@ -18,7 +18,12 @@ import numpy.typing as npt
 from ..engine.base.machine import get_pid, make_lock
 from ..errors import ConfigError, DataError, make_missing_extra_error
 from .blob import Blob, Limits, sample_errors
-from .claims import count_ogg_samples, find_last_ogg_page, require_claimed_bytes
+from .claims import (
+    count_ogg_samples,
+    find_last_ogg_page,
+    require_claimed_bytes,
+    require_end_of_flac,
+)
 from .images import (
     decode_image,
     decode_scaled_jpeg,
@@ -207,6 +212,9 @@ class Audio:
                 f"its header claims {sound.frames / rate:,.2f} s, and it holds {actual / rate:,.2f} "
                 "s: it is cut off, or was put together of several files"
             )
+
+        if sound.format == "FLAC" and requested == sound.frames:
+            require_end_of_flac(self.blob.file(), len(self.blob), sound.frames)
 
     def _open(self) -> Any:
         module, file = _import_package("soundfile", "audio", "decoding sound"), self.blob.file()

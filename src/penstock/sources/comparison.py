@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, cast
 
+from ..engine.steps.digests import code_notes
 from ..errors import StateError
 from ..types import (
     UNKNOWN_DIGEST,
@@ -22,6 +23,8 @@ from .digests import digest_memory, digest_source
 
 _HINTS = ("files", "fingerprint")
 """Parts that may differ where the rows are equal."""
+FUNCTIONS = "functions"
+"""Part with a line for each function in a source: its name and the digest of its code."""
 
 
 def _digest(source: Source | Shards) -> Digest:
@@ -72,6 +75,7 @@ def compare_sources(
         ):
             notes.append(grown)
             continue
+        notes += [] if adopt else note_changed_functions(then, mine)
         other, unknown = different(then, mine)
         if "rows" in other and "rows" in mine and (is_in_memory(source) or not has_digest(source)):
             mine = {
@@ -126,6 +130,15 @@ def _sample(source: Source, rows: int) -> Digest:
     return {"rows": digest_source(source, rows)}
 
 
+def note_changed_functions(then: SourceFacts, now: SourceFacts) -> list[str]:
+    """Return a note for each function in a source whose code changed."""
+    before, after = (
+        [list(line.rpartition(" ")[::2]) for line in str(facts.get(FUNCTIONS, "")).splitlines()]
+        for facts in (then, now)
+    )
+    return code_notes(before, [*after]) if len(before) == len(after) else []
+
+
 def compare_row_digests(left: object, right: object) -> bool | None:
     """Return whether two samples of row digests agree.
 
@@ -162,6 +175,7 @@ def different(then: SourceFacts, now: SourceFacts) -> tuple[list[str], bool]:
     """The parts in which the data of a source differs, and whether its rows could not be
     compared."""
     parts = [part for part in dict.fromkeys([*now, *then]) if then.get(part) != now.get(part)]
+    parts = [part for part in parts if part != FUNCTIONS]
     equal: bool | None = False
     if "rows" in then and "rows" in now:
         equal = compare_row_digests(then["rows"], now["rows"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from ..errors import ConfigError
 from ..types import Digest, Ints, Json
-from .digests import digest_few_rows, digest_value, sample_fixed_indices
+from .digests import digest_code, digest_few_rows, digest_value, sample_fixed_indices
 from .rows import to_exact_pylist
 
 _BATCH_ROWS = 256  # rows converted at a time
@@ -71,7 +72,11 @@ class HubStream:
         )
 
     def digest(self) -> Digest:
-        """Return a digest of the data, of the steps, and of the seeds that order it."""
+        """Return a digest of the data, of the steps, and of the seeds that order it.
+
+        If functions of a user make or change the samples, the digest also has the text `functions`.
+        It has a line for each function: its name and the digest of its code.
+        """
         if self.identity is not None:
             return {"identity": str(self.identity)}
         parts = [
@@ -80,14 +85,25 @@ class HubStream:
         ]
         if self._dataset._distributed is not None:
             parts.append([self._dataset._distributed.rank, self._dataset._distributed.world_size])
-        return {
+        digest = {
             "steps": digest_value([*parts, int(getattr(self._dataset, "epoch", 0)), self._shards])
         }
+        functions = [function for function, _ in _find_user_functions(self._dataset._ex_iterable)]
+        if functions:
+            digest["functions"] = "\n".join(
+                f"{_get_name(function)} {digest_code(function)}" for function in functions
+            )
+        return digest
 
     @property
     def unknown(self) -> bool:
-        """True if samples come from a user's function, whose order cannot be identified."""
-        return self.identity is None and _reads_user_function(self._dataset._ex_iterable)
+        """True if a user's function chooses the samples, so that their order cannot be identified.
+
+        Such functions are generators, filters, and batched maps, which may drop or add samples.
+        """
+        return self.identity is None and any(
+            chooses for _, chooses in _find_user_functions(self._dataset._ex_iterable)
+        )
 
     def describe(self) -> Json:
         """Return the type of the stream and its number of shards."""
@@ -231,22 +247,66 @@ def _identify_stream(value: Any) -> Any:
                 {name: part for name, part in attributes.items() if not name.startswith("_")}
             ),
         ]
-    return [kind.__qualname__, getattr(value, "__qualname__", "")]
+    version = getattr(value, "version", None) if callable(value) else None
+    names = [kind.__qualname__, getattr(value, "__qualname__", "")]
+    return [*names, version] if isinstance(version, int | str) else names
 
 
-def _reads_user_function(iterable: Any) -> bool:
-    """Return whether a Hugging Face stream reads from a user's function."""
-    inputs = [
+def _find_user_functions(iterable: Any) -> Iterator[tuple[Any, bool]]:
+    """Yield the user's functions in a Hugging Face stream, innermost first.
+
+    Yields:
+        A function with its arguments, and whether it chooses the samples: their number and order.
+    """
+    for source in (
         getattr(iterable, "ex_iterable", None),
         *(getattr(iterable, "ex_iterables", None) or ()),
-    ]
-    generator: Any = getattr(iterable, "generate_examples_fn", None)
-    module = getattr(generator, "__module__", "") or ""
-    is_users = generator is not None and (
-        not module.startswith("datasets.")
-        or module.endswith("packaged_modules.generator.generator")
-    )
-    return is_users or any(_reads_user_function(source) for source in inputs if source is not None)
+    ):
+        if source is not None:
+            yield from _find_user_functions(source)
+    for name in ("generate_examples_fn", "generate_tables_fn"):
+        generator: Any = getattr(iterable, name, None)
+        config = getattr(getattr(generator, "__self__", None), "config", None)
+        config_generator: Any = getattr(config, "generator", None)
+        generator = config_generator if callable(config_generator) else generator
+        if generator is not None and _is_users(generator):
+            # Other arguments are part of the steps, without the folders of files.
+            arguments = cast("dict[str, Any]", getattr(iterable, "kwargs", None) or {})
+            yield (
+                _bind({key: arg for key, arg in arguments.items() if callable(arg)}, generator),
+                True,
+            )
+    function: Any = getattr(iterable, "function", None)
+    if function is None:
+        return
+    # A filter has its function in `mask_function`, and in `function` a wrapper around it.
+    mask: Any = getattr(iterable, "mask_function", None)
+    arguments = cast("dict[str, Any]", getattr(iterable, "fn_kwargs", None) or {})
+    if _is_users(function if mask is None else mask):
+        is_filter = "Filtered" in type(iterable).__name__
+        chooses = is_filter or bool(getattr(iterable, "batched", False))
+        yield _bind(arguments, function if mask is None else mask), chooses
+
+
+def _bind(arguments: Mapping[str, Any], function: Any) -> Any:
+    """Return a function with its keyword arguments, or the function itself if it has none."""
+    return partial(function, **arguments) if arguments else function
+
+
+def _is_users(function: Any) -> bool:
+    """Return whether a function, or a function among its bound arguments, is not of `datasets`."""
+    if isinstance(function, partial):
+        bound = cast("partial[Any]", function)
+        return any(map(_is_users, (bound.func, *filter(callable, bound.args))))
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return not str(module).startswith("datasets.")
+
+
+def _get_name(function: Any) -> str:
+    """Return the name of a function, without its bound arguments."""
+    while isinstance(function, partial):
+        function = cast("partial[Any]", function).func
+    return str(getattr(function, "__qualname__", None) or type(function).__qualname__)
 
 
 def _columns_to_rows(columns: Any) -> list[Any] | None:

@@ -33,8 +33,8 @@ def unidentified(leaves: Sequence[Leaf]) -> list[str]:
     return [leaf.name for leaf in leaves if is_unidentified(leaf.source)]
 
 
-_HINTS = ("files", "fingerprint")
-"""Parts that may differ where the rows are equal."""
+_HINTS = ("files", "fingerprint", "functions")
+"""Parts that may differ where the rows are equal, and the code of functions in a source."""
 
 
 def known_parts(facts: SourceFacts) -> SourceFacts:
