@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
+from chat_cases import bare_bpe
 from cli_world import Penstock
 from cli_world import penstock as penstock  # a fixture
 from example_counts import examples
@@ -53,7 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, count in (("a", 400), ("b", 250)):
         ids = [rng.integers(0, 99, n).tolist() for n in rng.integers(5, 60, count)]
         pq.write_table(pa.table({"ids": ids}), folder / f"{name}.parquet")
-    (folder / "t.json").touch()
+    bare_bpe().save(str(folder / "t.json"))
     (folder / "t.jsonl").write_text('{"text": "some words"}\n' * 30)
     return folder
 

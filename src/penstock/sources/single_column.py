@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..arrays.tables import has_marked_samples
+from ..arrays.tables import SAMPLE_COLUMN, has_marked_samples
 from ..types import Ints
 from .chain import compute_offsets
 from .columnar import Arrow, Parquet
@@ -72,7 +72,7 @@ class MappedColumn(SingleColumn):
 
 def find_sample_column(files: Sequence[object], columns: Sequence[str] | None) -> Any | None:
     """Return the Arrow field of the only column of files, if its values are the samples."""
-    if columns is None or len(columns) != 1:
+    if columns is None or [*columns] != [SAMPLE_COLUMN]:
         return None
     file = files[0]
     if not isinstance(file, TabularFile) or not has_marked_samples(file.file_schema):

@@ -120,6 +120,9 @@ def test_exhaustions_are_the_first_repeat_and_the_last_sample(
         first = set(position[once : once + 1].tolist())
         if first and seen.start is not None:  # rows hold their documents in no order
             first.add(int(position[np.argsort(seen.epoch[mine], kind="stable")][once:].min()))
+            drawn = list(zip(seen.epoch[mine].tolist(), index.tolist(), strict=True))
+            if len({*drawn}) < len(drawn):  # nor do the copies of a document in one pass
+                first.update(position[once - 1 :].tolist())
         if repeats is not None:
             assert repeats in first if first else plan.size is None and repeats >= stop
         elif first:

@@ -50,9 +50,9 @@ def pick_performance_config(
 
     >>> import numpy as np
     >>> images = MapDataset.source([np.zeros(1 << 20)] * 3)
-    >>> pick_performance_config(images, ram_budget_mb=1024, max_workers=4, max_buffer_size=100)
-    PerformanceConfig(read_options=ReadOptions(num_threads=16, prefetch_buffer_size=64), \
-    multiprocessing_options=MultiprocessingOptions(num_workers=4, per_worker_buffer_size=1))
+    >>> config = pick_performance_config(images, ram_budget_mb=1024, max_workers=4, max_buffer_size=100)
+    >>> config.read_options, config.multiprocessing_options.num_workers
+    (ReadOptions(num_threads=16, prefetch_buffer_size=64), 4)
     """
     if ram_budget_mb is not None and ram_budget_mb <= 0:
         raise ConfigError(f"ram_budget_mb={ram_budget_mb}: give a number above 0")

@@ -30,6 +30,7 @@ class Operation(Protocol):
 class MapOperation:
     """Map the data of every record.
 
+    >>> from penstock.compat.grain.record import RecordMetadata
     >>> double = MapOperation(lambda x: 2 * x)
     >>> [record.data for record in double(iter([Record(RecordMetadata(0), 4)]))]
     [8]
