@@ -19,6 +19,7 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def children() -> set[int]:
     """The worker processes of this one."""
     found = set[int]()
     for task in Path("/proc/self/task").iterdir():
-        found |= set(map(int, (task / "children").read_text().split()))
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that ended
+            found |= set(map(int, (task / "children").read_text().split()))
     return found
 
 
@@ -460,7 +462,8 @@ def test_workers_may_be_killed_at_any_moment(caplog: pytest.LogCaptureFixture) -
             found.append(as_lists(item))
             if dice.random() < 0.05:
                 for pid in dice.sample(workers_of(loader), dice.choice([1, 1, 3])):
-                    os.kill(pid, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
+                    with suppress(ProcessLookupError):  # killed before, and ended only now
+                        os.kill(pid, dice.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM]))
     assert found == want
     assert "repeats its work" in caplog.text
 
