@@ -146,7 +146,7 @@ def test_a_folder_that_is_not_whole_is_refused(format: Any, tmp_path: Path) -> N
 
 
 ODD: dict[str, tuple[list[Any], str]] = {
-    "no mapping": (["a"], "sample 0: it is a str; a table takes mappings"),
+    "no mapping": (["a"], "sample 0: it is a str; a table holds mappings"),
     "another kind": ([{"x": 1}, np.arange(3)], "sample 1: it is a ndarray"),
     "two axes": (
         [{"x": np.zeros((2, 2))}],
