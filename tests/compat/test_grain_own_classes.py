@@ -286,11 +286,11 @@ def test_tfrecord_files(tmp_path: Path) -> None:
     assert list(ds) == records
     assert_resumes(lambda: ds.map(len))
 
-    class Opened(ex.TFRecordIterDataset):
+    class GivenOptions(ex.TFRecordIterDataset):
         def __iter__(self) -> grain.DatasetIterator:
             return RecordIterator(self._path)
 
-    own = Opened(str(path))
+    own = GivenOptions(str(path))
     assert list(own.map(len)) == [3, 0, 45]
     assert_resumes(lambda: own.map(len))
     path.write_bytes(path.read_bytes()[:-3])

@@ -212,7 +212,7 @@ class _File:
         return self._resolve(path)
 
     def _join(self, entry: Mapping[str, Any], base: DatasetReference, location: str) -> Join:
-        """Resolve a join: a list or a mapping of datasets, of which the first has the keys."""
+        """Resolve a join: a list or a mapping of datasets; the first has the keys."""
         given = entry["join"]
         names = (
             tuple(map(str, cast("Mapping[Any, Any]", given))) if isinstance(given, Mapping) else ()
