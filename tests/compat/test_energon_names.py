@@ -6,9 +6,11 @@ import ast
 import importlib
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +167,18 @@ def test_energon_reads_what_this_package_prepares(tmp_path: Path) -> None:
     sample: dict[str, Any] = {}
     assert energon.PrimaryFileStore(store, key).get(".txt", sample) == b"text 6"
     assert sample["__sources__"][0].file_names == (f"{key}.txt",)
+    index = prepared / ".nv-meta" / "index.sqlite"
+    with closing(sqlite3.connect(index)) as connection, connection:
+        connection.execute("UPDATE samples SET tar_file_id = -1")
+        connection.execute("UPDATE sample_parts SET tar_file_id = -1")
+    with pytest.raises(ps.DataError, match="index by keys is damaged"):
+        store[f"{key}.txt"]
+    index.write_bytes(b"no database" * 99)
+    with pytest.raises(ps.DataError, match="index by keys is damaged"):
+        store[f"{key}.txt"]
+    index.unlink()
+    with pytest.raises(ps.ConfigError, match="prepare_dataset"):
+        store[f"{key}.txt"]
 
 
 def test_pickles_load_only_if_allowed(tmp_path: Path) -> None:

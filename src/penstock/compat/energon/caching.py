@@ -10,7 +10,8 @@ import json
 import re
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar, cast
@@ -28,6 +29,11 @@ T = TypeVar("T")
 SQLITE_INDEX = "index.sqlite"
 """Name of the index by keys in a prepared folder."""
 
+_FIND_PART = (
+    "SELECT s.tar_file_id, s.sample_index, p.content_byte_offset, p.content_byte_size "
+    "FROM samples s JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND "
+    "p.sample_index = s.sample_index WHERE s.sample_key = ? AND p.part_name = ?"
+)
 _ENTRY = re.compile(r"((?:.*/)?[^./]+)\.([^/]*)")
 
 
@@ -197,21 +203,19 @@ class WebdatasetFileStore(FileStore[bytes]):
 
     def __init__(self, path: Any) -> None:
         self._path = parse_location(str(path))
-        self._index = _require_index(self._path)
+        with open_index(self._path):
+            pass
         self._shards = list(load(self._path).counts)
 
     def __getitem__(self, key: str) -> tuple[bytes, SourceInfo]:
         match = _ENTRY.fullmatch(key)
-        row = match and _query(
-            self._index,
-            "SELECT s.tar_file_id, s.sample_index, p.content_byte_offset, p.content_byte_size "
-            "FROM samples s JOIN sample_parts p ON p.tar_file_id = s.tar_file_id AND "
-            "p.sample_index = s.sample_index WHERE s.sample_key = ? AND p.part_name = ?",
-            match.groups(),
-        )
+        with open_index(self._path) as connection:
+            row: Any = match and connection.execute(_FIND_PART, match.groups()).fetchone()
         if not row:
             raise KeyError(f"{key!r} is not in {self._path}")
-        shard_number, index, at, size = (int(value) for value in row)
+        if any(type(value) is not int or value < 0 for value in row) or row[0] >= len(self._shards):
+            raise DataError("the index by keys is damaged: prepare the folder again", where=key)
+        shard_number, index, at, size = cast("tuple[int, int, int, int]", row)
         shard = self._shards[shard_number]
         path = self._path / shard
         with convert_storage_errors(path):
@@ -441,33 +445,42 @@ def add_source_info(sample: Any, *sources: SourceInfo) -> Any:
     return cast("Any", sample)
 
 
-def _require_index(folder: Path) -> Path:
+@contextmanager
+def open_index(folder: Path) -> Generator[sqlite3.Connection]:
+    """Open the index by keys of a prepared folder, which never changes while it is read.
+
+    Args:
+        folder: the folder.
+
+    Raises:
+        ConfigError: if the folder has no index.
+        DataError: if the index is damaged.
+    """
     index = require_local(folder) / meta.META_FOLDER / SQLITE_INDEX
     if not index.is_file():
         raise ConfigError(
-            f"{folder} has no index by keys ({SQLITE_INDEX}): prepare it with `penstock energon "
-            "prepare`"
+            f"{folder} has no index by keys ({SQLITE_INDEX}): prepare it with Energon's `energon "
+            "prepare`, or with BaseWebdatasetFactory.prepare_dataset"
         )
-    return index
-
-
-def _query(index: Path, command: str, values: Any) -> Any:
-    """Return the first row of a query; the index never changes while it is read."""
-    connection = sqlite3.connect(f"{index.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    uri = f"{index.absolute().as_uri()}?mode=ro&immutable=1"
     try:
-        return connection.execute(command, values).fetchone()
-    finally:
-        connection.close()
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            yield connection
+    except sqlite3.Error as error:
+        raise DataError(
+            f"the index by keys is damaged ({error}): prepare the folder again", where=str(index)
+        ) from error
 
 
 def _read_metadata(folder: Path, key: str) -> MediaMetadata:
-    index = _require_index(folder)
-    try:
-        row = _query(index, "SELECT metadata_json FROM media_metadata WHERE entry_key = ?", (key,))
-    except sqlite3.OperationalError:
-        raise ConfigError(
-            f"{folder} has no media metadata: run `energon prepare --media-metadata-by-header`"
-        ) from None
+    tables = "SELECT name FROM sqlite_master WHERE name = 'media_metadata'"
+    with open_index(folder) as index:
+        if index.execute(tables).fetchone() is None:
+            raise ConfigError(
+                f"{folder} has no media metadata: run `energon prepare --media-metadata-by-header`"
+            )
+        command = "SELECT metadata_json FROM media_metadata WHERE entry_key = ?"
+        row = index.execute(command, (key,)).fetchone()
     if row is None:
         raise KeyError(f"no media metadata of {key!r} in {folder}")
     return MediaMetadata(json.loads(row[0]))

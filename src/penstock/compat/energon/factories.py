@@ -577,8 +577,8 @@ def get_dataset_from_config(
         factory.subflavors.update(subflavors or {})
     else:
         raise ConfigError(
-            f"{location} is neither a prepared folder nor a .jsonl file: run `penstock energon "
-            "prepare`"
+            f"{location} is neither a prepared folder nor a .jsonl file: prepare it with "
+            "Energon's `energon prepare`, or with BaseWebdatasetFactory.prepare_dataset"
         )
     if sample_type is not None and not issubclass(factory.__sample_type__, sample_type):
         raise ConfigError(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing
 from typing import Any, cast
 
 import numpy as np
 
 from ... import tasks
 from ...errors import ConfigError, DataError
-from ...sources import meta, prepared
-from ...stores.urls import require_local
+from ...sources import prepared
 from ...types import Digest, Ints, Json, Source
 from . import allowed, form
-from .caching import SQLITE_INDEX
+from .caching import open_index
 from .references import Join
 
 
@@ -103,18 +100,11 @@ def read_keys(folder: Any, split_config: str | None, split: str) -> list[str]:
         ConfigError: if the folder has no index by keys, or no such split.
     """
     loaded = prepared.load(folder, split_config)
-    index = require_local(folder) / meta.META_FOLDER / SQLITE_INDEX
-    if not index.is_file():
-        raise ConfigError(
-            f"{folder} has no index by keys ({SQLITE_INDEX}): prepare it with `penstock energon "
-            "prepare`"
-        )
     if split not in loaded.splits:
         raise ConfigError(f"{folder}: there is no split {split!r}; there are {[*loaded.splits]}")
     numbers = {shard: number for number, shard in enumerate(loaded.counts)}
     keys = list[str]()
-    uri = f"{index.absolute().as_uri()}?mode=ro&immutable=1"
-    with closing(sqlite3.connect(uri, uri=True)) as connection:
+    with open_index(folder) as connection:
         for shard in loaded.splits[split]:
             excluded = loaded.excluded.get(shard, frozenset())
             rows = connection.execute(
@@ -124,7 +114,7 @@ def read_keys(folder: Any, split_config: str | None, split: str) -> list[str]:
             shard_keys = [key for (key,) in rows]
             if len(shard_keys) != loaded.counts[shard]:
                 raise DataError(
-                    "the index by keys is old: prepare the folder again", where=str(index)
+                    "the index by keys is old: prepare the folder again", where=str(folder)
                 )
             keys += [key for key in shard_keys if key not in excluded]
     return keys
