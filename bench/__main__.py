@@ -78,7 +78,7 @@ def main() -> None:
         return
     if options.tiny:
         os.environ[TINY] = "1"
-        runner = Runner(Scale.tiny(), 60.0, quiet=False)
+        runner = Runner(Scale.tiny(), options.timeout, quiet=False)
         runner.run(make_tiny_tasks(list(chosen(only, who, absent(list(peers()), try_import=True)))))
         ran = runner.results.numbers.keys() | runner.results.words.keys()
         failed = runner.results.failed
