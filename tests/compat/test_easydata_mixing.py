@@ -457,6 +457,9 @@ def test_lanes_deal_streams_out() -> None:
         make().shard(3, 1)
 
 
+# Workers fork, which JAX warns of where other tests have loaded it into this process.
+@pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_workers_of_a_torch_loader_share_out_the_rows() -> None:
     for inputs in (TABLES, STREAMS):
         data = mixed(inputs, stop="all_exhausted", lanes=2)

@@ -1,0 +1,172 @@
+"""Rows for EasyDeL's trainers. Values are those of EasyDeL 0.3.0; a comment says where they differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import penstock as ps
+from penstock.compat.easydata import (
+    BCOPreprocessTransform,
+    CPOPreprocessTransform,
+    DPOPreprocessTransform,
+    GRPOPreprocessTransform,
+    HFDatasetShardedSource,
+    KTOPreprocessTransform,
+    ORPOPreprocessTransform,
+    RewardPreprocessTransform,
+    SFTPreprocessTransform,
+)
+
+PAD, EOS, START, END, USER, ANSWER, Q, Q2, A, A2, B = 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    text = "<unk> <pad> <eos> <bos> <|start|> <|end|> user assistant q q2 a a2 b"
+    words = {word: number for number, word in enumerate(text.split())}
+    built = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    built.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    special: dict[str, Any] = {"unk_token": "<unk>", "pad_token": "<pad>", "eos_token": "<eos>"}
+    made: Any = PreTrainedTokenizerFast(
+        tokenizer_object=built,
+        **special,
+        bos_token="<bos>",
+        additional_special_tokens=["<|start|>", "<|end|>"],
+    )
+    made.chat_template = (
+        "{% for m in messages %}<|start|> {{ m['role'] }} {{ m['content'] }} <|end|> {% endfor %}"
+        "{% if add_generation_prompt %}<|start|> assistant {% endif %}"
+    )
+    return made
+
+
+def message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+QUESTION, GOOD, BAD = (
+    message("user", "q q2"),
+    message("assistant", "a a2"),
+    message("assistant", "b"),
+)
+CHAT = {"messages": [QUESTION, GOOD]}
+PAIR = {"chosen": [QUESTION, GOOD], "rejected": [QUESTION, BAD]}
+TEXTS = {"prompt": "q ", "chosen": "a a2", "rejected": "b"}
+CHAT_TOKENS = [START, USER, Q, Q2, END, START, ANSWER, A, A2, END]
+
+
+def to_lists(row: Any) -> dict[str, Any]:
+    return {
+        name: getattr(value, "tolist", lambda value=value: value)() for name, value in row.items()
+    }
+
+
+def test_fine_tuning(tokenizer: Any) -> None:
+    def make(row: Any, **options: Any) -> dict[str, Any]:
+        return to_lists(SFTPreprocessTransform(tokenizer, **{"max_length": 12, **options})(row))
+
+    assert make({"text": "q a"}) == {
+        "input_ids": [Q, A, EOS, *[PAD] * 9],
+        "attention_mask": [1, 1, 1, *[0] * 9],
+    }
+    assert make(CHAT)["input_ids"] == [*CHAT_TOKENS, PAD, PAD]
+    assert make({"text": "q a"}, add_eos=False, max_length=3)["input_ids"] == [Q, A, PAD]
+    assert make(CHAT, max_length=3)["input_ids"] == CHAT_TOKENS[:3]
+    completion = make({"prompt": "q ", "completion": "a"}, mask_prompt=True, max_length=4)
+    assert completion["input_ids"] == [Q, A, EOS, PAD]
+    assert completion["completion_mask"] == [0, 1, 1, 0]
+    # Conversations had no mask unless the template marks answers, and were trained on completely.
+    assert make(CHAT, mask_prompt=True)["completion_mask"] == [*[0] * 7, 1, 1, 1, 0, 0]
+    formatted = make({"x": "q"}, formatting_func=lambda row: row["x"], max_length=2)
+    assert formatted["input_ids"] == [Q, EOS]
+    assert make({"input_ids": [1]}) == {"input_ids": [1]}
+    with pytest.raises(ps.DataError, match="a row has only x"):
+        make({"x": 1})
+    with pytest.raises(ps.DataError, match="over max_length=3"):
+        make(CHAT, max_length=3, truncation=False)
+
+
+@pytest.mark.parametrize(
+    "kind", [DPOPreprocessTransform, ORPOPreprocessTransform, CPOPreprocessTransform]
+)
+def test_preference_pairs(kind: Any, tokenizer: Any) -> None:
+    row = to_lists(kind(tokenizer, max_prompt_length=2, max_completion_length=3)(TEXTS))
+    assert row == {
+        "prompt_input_ids": [PAD, Q],
+        "prompt_attention_mask": [0, 1],
+        "chosen_input_ids": [Q, A, A2, EOS, PAD],
+        "chosen_attention_mask": [1, 1, 1, 1, 0],
+        "chosen_labels": [-100, A, A2, EOS, -100],
+        "rejected_input_ids": [Q, B, EOS, PAD, PAD],
+        "rejected_attention_mask": [1, 1, 1, 0, 0],
+        "rejected_labels": [-100, B, EOS, -100, -100],
+    }
+    # An answer of a template got a second end token, <eos>.
+    chat = to_lists(kind(tokenizer)({**PAIR, "tools": None}))
+    assert chat["chosen_input_ids"] == CHAT_TOKENS
+    assert chat["rejected_labels"] == [*[-100] * 7, B, END]
+    assert chat["prompt_input_ids"] == CHAT_TOKENS[:7]
+    cut = to_lists(kind(tokenizer, max_prompt_length=2, max_completion_length=1)(PAIR))
+    assert cut["chosen_input_ids"] == [START, ANSWER, A]
+    begun = to_lists(kind(tokenizer, add_special_tokens=True)(TEXTS))
+    assert begun["prompt_input_ids"] == [3, Q]
+
+
+def test_answers_with_a_label(tokenizer: Any) -> None:
+    labelled = {"prompt": "q ", "completion": "a", "label": 1}
+    row = to_lists(KTOPreprocessTransform(tokenizer, embedding_tokenizer=tokenizer)(labelled))
+    assert row == {
+        "prompt_input_ids": [Q],
+        "prompt_attention_mask": [1],
+        "completion_input_ids": [Q, A, EOS],
+        "completion_attention_mask": [1, 1, 1],
+        "completion_labels": [-100, A, EOS],
+        "label": True,
+        "embedding_input_ids": [Q],
+        "embedding_attention_mask": [1],
+    }
+    expand = BCOPreprocessTransform(tokenizer)
+    assert [to_lists(made) for made in expand(labelled)] == [
+        to_lists(KTOPreprocessTransform(tokenizer)(labelled))
+    ]
+    source = HFDatasetShardedSource([TEXTS, PAIR]).transform(expand)
+    rows = [to_lists(made) for made in source]
+    assert [made["label"] for made in rows] == [True, False, True, False]
+    assert rows[1]["completion_input_ids"] == [Q, B, EOS]
+    assert rows[2]["completion_input_ids"] == CHAT_TOKENS
+
+
+def test_reward_models(tokenizer: Any) -> None:
+    row = to_lists(RewardPreprocessTransform(tokenizer, max_length=11)(PAIR))
+    assert row["input_ids_chosen"] == [*CHAT_TOKENS, PAD]
+    assert row["attention_mask_rejected"] == [*[1] * 9, 0, 0]
+    # Answers of text lost their prompt.
+    row = to_lists(RewardPreprocessTransform(tokenizer, max_length=None)(TEXTS))
+    assert row["input_ids_chosen"] == [Q, A, A2, EOS]
+
+
+def test_prompts(tokenizer: Any) -> None:
+    def make(row: Any, **options: Any) -> list[int]:
+        return to_lists(GRPOPreprocessTransform(tokenizer, **options)(row))["input_ids"]
+
+    assert make({"prompt": "q q2"}) == [Q, Q2]
+    for row in ({"prompt": [QUESTION]}, {"messages": [QUESTION]}, PAIR):
+        assert make(row) == CHAT_TOKENS[:7]
+    # Prompts were padded on the right, and lost the beginning of the answer.
+    assert make({"prompt": "q"}, max_prompt_length=3) == [PAD, PAD, Q]
+    assert make({"prompt": [QUESTION]}, max_prompt_length=2) == [START, ANSWER]
+    with pytest.raises(ps.DataError, match="no prompt, only text"):
+        make({"text": "q"})
+    with pytest.raises(ps.DataError, match="needs a text as prompt"):
+        make({"prompt": [QUESTION]}, skip_apply_chat_template=True)
+
+
+def test_fields_beside_the_tokens_are_kept(tokenizer: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    row: Any = GRPOPreprocessTransform(tokenizer)({"prompt": "q", "tools": tools, "id": 3})
+    assert row["tools"] == tools and "id" not in row
