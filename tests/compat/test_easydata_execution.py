@@ -378,6 +378,11 @@ def test_files_are_pushed_to_the_hub(
     parts = [DatasetConfig(texts, name="a", num_shards=2)]
     ed.Pipeline(PipelineConfig(parts, save=save)).source().save()
     assert calls[0] == "secret" and calls[1]["repo_id"] == "me/d"
+    both = PipelineConfig(
+        [DatasetConfig(texts), DatasetConfig(texts)], save=SaveStageConfig(True, f"{tmp_path}/two")
+    )
+    with ed.Pipeline(both).source().save().build() as loader:
+        assert len(list(loader)) == 4
     assert calls[2:] == ["a/shard-00000.parquet", "a/shard-00001.parquet"]
     with pytest.raises(ps.ConfigError, match="give hub_repo_id"):
         SaveStageConfig(push_to_hub=True)

@@ -540,7 +540,7 @@ def test_sources_that_are_not_in_the_schedule_are_refused_by_name() -> None:
     with pytest.raises(ps.ConfigError, match=r"unknown \['text'\]"):
         MixedShardedSource({"code": [1]}, weight_scheduler=scheduler)
     with pytest.raises(
-        ps.ConfigError, match=r"weights must name exactly the sources; missing \['text'\]"
+        ps.ConfigError, match=r"Weight keys must match source names: missing \['text'\]"
     ):
         MixedShardedSource(
             {"code": [1], "text": [1]}, weights={"code": 1}, weight_scheduler=scheduler

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -60,15 +61,9 @@ TEXTS = {"prompt": "q ", "chosen": "a a2", "rejected": "b"}
 CHAT_TOKENS = [START, USER, Q, Q2, END, START, ANSWER, A, A2, END]
 
 
-def to_lists(row: Any) -> dict[str, Any]:
-    return {
-        name: getattr(value, "tolist", lambda value=value: value)() for name, value in row.items()
-    }
-
-
 def test_fine_tuning(tokenizer: Any) -> None:
     def make(row: Any, **options: Any) -> dict[str, Any]:
-        return to_lists(SFTPreprocessTransform(tokenizer, **{"max_length": 12, **options})(row))
+        return SFTPreprocessTransform(tokenizer, **{"max_length": 12, **options})(row)
 
     assert make({"text": "q a"}) == {
         "input_ids": [Q, A, EOS, *[PAD] * 9],
@@ -95,7 +90,7 @@ def test_fine_tuning(tokenizer: Any) -> None:
     "kind", [DPOPreprocessTransform, ORPOPreprocessTransform, CPOPreprocessTransform]
 )
 def test_preference_pairs(kind: Any, tokenizer: Any) -> None:
-    row = to_lists(kind(tokenizer, max_prompt_length=2, max_completion_length=3)(TEXTS))
+    row = kind(tokenizer, max_prompt_length=2, max_completion_length=3)(TEXTS)
     assert row == {
         "prompt_input_ids": [PAD, Q],
         "prompt_attention_mask": [0, 1],
@@ -107,19 +102,19 @@ def test_preference_pairs(kind: Any, tokenizer: Any) -> None:
         "rejected_labels": [-100, B, EOS, -100, -100],
     }
     # An answer of a template got a second end token, <eos>.
-    chat = to_lists(kind(tokenizer)({**PAIR, "tools": None}))
+    chat = kind(tokenizer)({**PAIR, "tools": None})
     assert chat["chosen_input_ids"] == CHAT_TOKENS
     assert chat["rejected_labels"] == [*[-100] * 7, B, END]
     assert chat["prompt_input_ids"] == CHAT_TOKENS[:7]
-    cut = to_lists(kind(tokenizer, max_prompt_length=2, max_completion_length=1)(PAIR))
+    cut = kind(tokenizer, max_prompt_length=2, max_completion_length=1)(PAIR)
     assert cut["chosen_input_ids"] == [START, ANSWER, A]
-    begun = to_lists(kind(tokenizer, add_special_tokens=True)(TEXTS))
+    begun = kind(tokenizer, add_special_tokens=True)(TEXTS)
     assert begun["prompt_input_ids"] == [3, Q]
 
 
 def test_answers_with_a_label(tokenizer: Any) -> None:
     labelled = {"prompt": "q ", "completion": "a", "label": 1}
-    row = to_lists(KTOPreprocessTransform(tokenizer, embedding_tokenizer=tokenizer)(labelled))
+    row = KTOPreprocessTransform(tokenizer, embedding_tokenizer=tokenizer)(labelled)
     assert row == {
         "prompt_input_ids": [Q],
         "prompt_attention_mask": [1],
@@ -131,28 +126,28 @@ def test_answers_with_a_label(tokenizer: Any) -> None:
         "embedding_attention_mask": [1],
     }
     expand = BCOPreprocessTransform(tokenizer)
-    assert [to_lists(made) for made in expand(labelled)] == [
-        to_lists(KTOPreprocessTransform(tokenizer)(labelled))
-    ]
+    assert list(expand(labelled)) == [KTOPreprocessTransform(tokenizer)(labelled)]
     source = HFDatasetShardedSource([TEXTS, PAIR]).transform(expand)
-    rows = [to_lists(made) for made in source]
+    rows = list(source)
     assert [made["label"] for made in rows] == [True, False, True, False]
     assert rows[1]["completion_input_ids"] == [Q, B, EOS]
     assert rows[2]["completion_input_ids"] == CHAT_TOKENS
 
 
 def test_reward_models(tokenizer: Any) -> None:
-    row = to_lists(RewardPreprocessTransform(tokenizer, max_length=11)(PAIR))
+    row = RewardPreprocessTransform(tokenizer, max_length=11)(PAIR)
     assert row["input_ids_chosen"] == [*CHAT_TOKENS, PAD]
     assert row["attention_mask_rejected"] == [*[1] * 9, 0, 0]
     # Answers of text lost their prompt.
-    row = to_lists(RewardPreprocessTransform(tokenizer, max_length=None)(TEXTS))
-    assert row["input_ids_chosen"] == [Q, A, A2, EOS]
+    row = RewardPreprocessTransform(tokenizer, max_length=None)(TEXTS)
+    assert row["input_ids_chosen"] == [Q, A, A2]
+    whole = {"prompt": "q ", "chosen": "q a a2", "rejected": "q b"}
+    assert RewardPreprocessTransform(tokenizer, max_length=None)(whole) == row
 
 
 def test_prompts(tokenizer: Any) -> None:
     def make(row: Any, **options: Any) -> list[int]:
-        return to_lists(GRPOPreprocessTransform(tokenizer, **options)(row))["input_ids"]
+        return GRPOPreprocessTransform(tokenizer, **options)(row)["input_ids"]
 
     assert make({"prompt": "q q2"}) == [Q, Q2]
     for row in ({"prompt": [QUESTION]}, {"messages": [QUESTION]}, PAIR):
@@ -160,10 +155,52 @@ def test_prompts(tokenizer: Any) -> None:
     # Prompts were padded on the right, and lost the beginning of the answer.
     assert make({"prompt": "q"}, max_prompt_length=3) == [PAD, PAD, Q]
     assert make({"prompt": [QUESTION]}, max_prompt_length=2) == [START, ANSWER]
+    assert make({"prompt": ""}) == make({"chosen": [GOOD], "rejected": [BAD]}) == [EOS]
     with pytest.raises(ps.DataError, match="no prompt, only text"):
         make({"text": "q"})
     with pytest.raises(ps.DataError, match="needs a text as prompt"):
         make({"prompt": [QUESTION]}, skip_apply_chat_template=True)
+
+
+class Slow:
+    """A tokenizer without offsets, of letters."""
+
+    pad_token_id, eos_token, eos_token_id = 0, ".", 46
+
+    def __call__(self, text: str, **options: Any) -> dict[str, Any]:
+        return {"input_ids": [ord(letter) for letter in text]}
+
+    def apply_chat_template(
+        self, messages: Any, add_generation_prompt: bool = False, **options: Any
+    ) -> str:
+        begin = "A" if add_generation_prompt else ""
+        return "".join(f"{m['role'][0].upper()}{m['content']}" for m in messages) + begin
+
+
+def read(ids: list[int]) -> str:
+    return "".join(map(chr, ids))
+
+
+def test_tokenizers_without_offsets() -> None:
+    slow = Slow()
+    assert read(SFTPreprocessTransform(slow, None)(CHAT)["input_ids"]) == "Uq q2Aa a2"
+    row = SFTPreprocessTransform(slow, 5, mask_prompt=True)({"prompt": "q", "completion": "a"})
+    assert (read(row["input_ids"]), row["completion_mask"]) == ("qa.\0\0", [0, 1, 1, 0, 0])
+    for pair in (PAIR, {"prompt": [QUESTION], "chosen": [GOOD], "rejected": "b"}):
+        row = DPOPreprocessTransform(slow)(pair)
+        assert read(row["prompt_input_ids"]) == "Uq q2A"
+        assert read(row["rejected_input_ids"]) == "Uq q2Ab"
+        assert row["rejected_labels"] == [-100] * 6 + [ord("b")]
+    with pytest.raises(ps.DataError, match="10 tokens, over max_length=3"):
+        SFTPreprocessTransform(slow, 3, truncation=False)(CHAT)
+
+
+def test_messages_may_be_json_texts(tokenizer: Any) -> None:
+    texts = {"messages": [json.dumps(message) for message in CHAT["messages"]]}
+    whole = {"text": json.dumps(CHAT["messages"]), "tools": '[{"name": "f"}]'}
+    transform = SFTPreprocessTransform(tokenizer, None)
+    assert transform(texts)["input_ids"] == transform(whole)["input_ids"] == CHAT_TOKENS
+    assert transform(whole)["tools"] == [{"name": "f"}]
 
 
 def test_fields_beside_the_tokens_are_kept(tokenizer: Any) -> None:

@@ -203,7 +203,7 @@ def test_sources_by_settings(tmp_path: Path) -> None:
     assert list(wrap_hf_dataset([{"x": 1}])) == [{"x": 1}] and isinstance(
         wrap_hf_dataset(hub), type(hub)
     )
-    with pytest.raises(ps.ConfigError, match="storage_options.* would have no effect"):
+    with pytest.raises(ps.ConfigError, match="storage_options.*: set AWS_ACCESS_KEY_ID$"):
         ParquetShardedSource(f"{tmp_path}/e.parquet", storage_options={"key": "x"})
 
 

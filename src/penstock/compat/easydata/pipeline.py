@@ -235,13 +235,16 @@ class Pipeline:
         return self._note("load")
 
     def build(self) -> Loader:
-        """Return the loader over the one remaining dataset.
+        """Return the loader over the one remaining dataset; after `save`, over all of them.
 
         Raises:
-            ConfigError: if there is more than one dataset.
+            ConfigError: if there is more than one dataset, and `save` was not the last stage.
         """
         data = self._datasets_for("build", after_load=True)
         options, ray = self._load or self.config.load, self.config.ray
+        if len(data) > 1 and self._stages[-1] == "save":
+            first, *others = data.values()
+            data = {"saved": first.concat(*others)}
         if len(data) > 1:
             raise ConfigError(
                 f"build(): there are {len(data)} datasets ({', '.join(data)}): call .mix() first"

@@ -136,6 +136,25 @@ def load_hub_dataset(
     return load(name, subset, split=split, streaming=streaming, **options)
 
 
+_VARIABLES = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "anon": "AWS_NO_SIGN_REQUEST",
+    "token": "GOOGLE_APPLICATION_CREDENTIALS",
+    "account_name": "AZURE_STORAGE_ACCOUNT_NAME",
+    "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Option of fsspec -> environment variable of the store's own tools."""
+
+
+def _describe_variables(options: Any) -> str:
+    """Return how to give the options of a store; their values are secrets and stay out of it."""
+    names = [_VARIABLES[name] for name in options if name in _VARIABLES]
+    known = f": set {', '.join(names)}" if names else ", see docs/stores.md"
+    return f"credentials come from the environment{known}"
+
+
 class FilesShardedSource(ShardedSource):
     """Files of one format: each file is a shard, named by its path."""
 
@@ -146,8 +165,8 @@ class FilesShardedSource(ShardedSource):
     ) -> None:
         if storage_options:
             raise ConfigError(
-                f"{type(self).__name__}(storage_options=...) would have no effect: credentials come "
-                "from the environment of the store's own tools, see docs/stores.md"
+                f"{type(self).__name__}(storage_options=...) would have no effect: "
+                f"{_describe_variables(storage_options)}"
             )
         self._files = expand_data_files(data_files)
         self._columns = columns

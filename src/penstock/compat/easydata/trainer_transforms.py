@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ...errors import DataError
-from ...text import Chat
 from .chat_transforms import render
+from .plain_chat import decode_row, find_common_messages, make_chat
 from .row_transforms import Example, ExpandTransform, Transform
 
 Array = npt.NDArray[Any]
@@ -60,32 +60,28 @@ class SFTPreprocessTransform(Transform):
         self._tokenizer, self._max_length = tokenizer, max_length
         self._text_field, self._messages_field = text_field, messages_field
         self._mask_prompt, self._formatting_func = mask_prompt, formatting_func
-        self._options: dict[str, Any] = {
-            "max_length": max_length,
-            "truncate": "right" if truncation else "error",
-            "bos": "",
-            **({} if add_eos else {"eos": ""}),
-        }
+        self._options: dict[str, Any] = {"truncate": "right" if truncation else "error"}
+        self._options |= {} if add_eos else {"eos": ""}
 
     @cached_property
-    def _chat(self) -> Chat:
-        return Chat(self._tokenizer, untrained="keep", **self._options)
+    def _chat(self) -> Callable[..., Any]:
+        return make_chat(self._tokenizer, self._max_length, **self._options)
 
     def __call__(self, example: Example, /) -> Example:
         """Return the row of tokens."""
         if "input_ids" in example:
             return example
-        row = self._chat(self._read(example))
+        fields = self._read(example)
+        row = self._chat(fields)
         tokens, mask = row["tokens"], row["loss_mask"]
-        made = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
-        if self._mask_prompt:
-            made["completion_mask"] = mask.astype(np.int32)
-        pads = {"input_ids": _get_pad(self._tokenizer)}
+        width, pad = self._max_length, _get_pad(self._tokenizer)
         made = {
-            name: pad_to(values, self._max_length, pads.get(name, 0))
-            for name, values in made.items()
+            "input_ids": pad_to(tokens, width, pad),
+            "attention_mask": pad_to(np.ones_like(tokens), width, 0),
         }
-        return {**_keep_fields(example), **made}
+        if self._mask_prompt:
+            made["completion_mask"] = pad_to(mask.astype(np.int32), width, 0)
+        return {**_keep_fields({**example, **fields}), **made}
 
     def _read(self, example: Example) -> Example:
         """Return the fields that `Chat` reads."""
@@ -94,6 +90,7 @@ class SFTPreprocessTransform(Transform):
             formatted = self._formatting_func(example)
             is_row = isinstance(formatted, dict)
             row = cast(Example, formatted) if is_row else {self._text_field: str(formatted)}
+        row = decode_row(row, self._text_field)
         fields = {"tools": row["tools"]} if row.get("tools") is not None else {}
         for name in (self._messages_field, *_CONVERSATIONS):
             if row.get(name) is not None:
@@ -127,18 +124,23 @@ class _AnswerTransform:
         tools: list[Any] | None = None,
     ) -> None:
         self._tokenizer, self._tools = tokenizer, tools
-        self._max_prompt, self._max_completion = max_prompt_length, max_completion_length
+        self._max_prompt_length, self._max_completion_length = (
+            max_prompt_length,
+            max_completion_length,
+        )
         self._adds_bos, self._label_pad = add_special_tokens, label_pad_token_id
 
     @cached_property
-    def _chat(self) -> Chat:
-        return Chat(self._tokenizer, untrained="keep", bos="")
+    def _chat(self) -> Callable[..., Any]:
+        return make_chat(self._tokenizer)
 
-    def _encode(self, example: Example) -> Example:
-        names = ("prompt", "completion", "chosen", "rejected", "label", "messages")
-        fields = {name: example[name] for name in names if example.get(name) is not None}
-        tools = example.get("tools", self._tools)
-        return self._chat({**fields, **({} if tools is None else {"tools": tools})})
+    def _read(self, example: Example) -> Example:
+        """Return the fields that `Chat` reads."""
+        row = decode_row(example)
+        names = ("prompt", "completion", "chosen", "rejected", "label")
+        fields = {name: row[name] for name in names if row.get(name) is not None}
+        tools = row.get("tools", self._tools)
+        return {**fields, **({} if tools is None else {"tools": tools})}
 
     def _cut(self, tokens: Array, mask: Array) -> tuple[Array, Array]:
         """Return the end of the prompt, and the beginning of the answer."""
@@ -147,17 +149,17 @@ class _AnswerTransform:
         bos = getattr(self._tokenizer, "bos_token_id", None)
         if self._adds_bos and bos is not None and prompt[:1].tolist() != [bos]:
             prompt = np.concatenate([np.array([bos], prompt.dtype), prompt])
-        if self._max_prompt is not None:
-            prompt = prompt[max(0, len(prompt) - self._max_prompt) :]
-        return prompt, answer[: self._max_completion]
+        if self._max_prompt_length is not None:
+            prompt = prompt[max(0, len(prompt) - self._max_prompt_length) :]
+        return prompt, answer[: self._max_completion_length]
 
     def _label(self, prompt: Array, answer: Array) -> Array:
         return np.concatenate([np.full_like(prompt, self._label_pad), answer])
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}(max_prompt={self._max_prompt}, "
-            f"max_completion={self._max_completion})"
+            f"{type(self).__name__}(max_prompt={self._max_prompt_length}, "
+            f"max_completion={self._max_completion_length})"
         )
 
 
@@ -200,16 +202,17 @@ class DPOPreprocessTransform(_AnswerTransform, Transform):
         """Return the row of tokens."""
         if "prompt_input_ids" in example:
             return example
-        pair, pad = self._encode(example), _get_pad(self._tokenizer)
-        width = (self._max_prompt or 0) + (self._max_completion or 0)
-        made = _keep_fields(example)
+        fields, pad = self._read(example), _get_pad(self._tokenizer)
+        pair = self._chat(fields)
+        width = (self._max_prompt_length or 0) + (self._max_completion_length or 0)
+        made = _keep_fields({**example, **fields})
         for side in ("chosen", "rejected"):
             mask = pair[f"{side}_loss_mask"]
             prompt, answer = self._cut(pair[f"{side}_tokens"], mask)
             if side == "chosen":
                 ones = np.ones_like(prompt)
-                made["prompt_input_ids"] = pad_to(prompt, self._max_prompt, pad, left=True)
-                made["prompt_attention_mask"] = pad_to(ones, self._max_prompt, 0, left=True)
+                made["prompt_input_ids"] = pad_to(prompt, self._max_prompt_length, pad, left=True)
+                made["prompt_attention_mask"] = pad_to(ones, self._max_prompt_length, 0, left=True)
             tokens = np.concatenate([prompt, answer])
             labels = self._label(prompt, answer)
             made[f"{side}_input_ids"] = pad_to(tokens, width, pad)
@@ -222,8 +225,7 @@ class ORPOPreprocessTransform(DPOPreprocessTransform):
     """Tokenize preference pairs, with the rows and arguments of `DPOPreprocessTransform`."""
 
 
-class CPOPreprocessTransform(DPOPreprocessTransform):
-    """Tokenize preference pairs, with the rows and arguments of `DPOPreprocessTransform`."""
+CPOPreprocessTransform = DPOPreprocessTransform
 
 
 class _LabelledAnswerTransform(_AnswerTransform):
@@ -254,11 +256,11 @@ class _LabelledAnswerTransform(_AnswerTransform):
         tokens = np.concatenate([prompt, answer])
         made = {
             **_keep_fields(example),
-            "prompt_input_ids": prompt,
-            "prompt_attention_mask": np.ones_like(prompt),
-            "completion_input_ids": tokens,
-            "completion_attention_mask": np.ones_like(tokens),
-            "completion_labels": self._label(prompt, answer),
+            "prompt_input_ids": prompt.tolist(),
+            "prompt_attention_mask": [1] * len(prompt),
+            "completion_input_ids": tokens.tolist(),
+            "completion_attention_mask": [1] * len(tokens),
+            "completion_labels": self._label(prompt, answer).tolist(),
             "label": bool(label),
         }
         if self._embedding_tokenizer is not None:
@@ -290,8 +292,9 @@ class KTOPreprocessTransform(_LabelledAnswerTransform, Transform):
         """Return the row of tokens."""
         if "prompt_input_ids" in example:
             return example
-        row = self._encode(example)
-        return self._make(example, row["tokens"], row["loss_mask"], row["label"])
+        fields = self._read(example)
+        row = self._chat(fields)
+        return self._make({**example, **fields}, row["tokens"], row["loss_mask"], row["label"])
 
 
 class BCOPreprocessTransform(_LabelledAnswerTransform, ExpandTransform):
@@ -305,7 +308,8 @@ class BCOPreprocessTransform(_LabelledAnswerTransform, ExpandTransform):
         if "prompt_input_ids" in example:
             yield example
             return
-        row = self._encode(example)
+        fields = self._read(example)
+        row, example = self._chat(fields), {**example, **fields}
         if "tokens" in row:
             yield self._make(example, row["tokens"], row["loss_mask"], row["label"])
             return
@@ -318,7 +322,8 @@ class RewardPreprocessTransform(Transform):
     """Tokenize preference pairs for a reward model.
 
     Rows have `input_ids_chosen`, `attention_mask_chosen` and the same for `rejected`: the prompt and
-    the answer, padded to `max_length`. Rows with `input_ids_chosen` are unchanged.
+    the answer, padded to `max_length`. A prompt that answers of text begin with is not repeated,
+    and they get no end token. Rows with `input_ids_chosen` are unchanged.
 
     Args:
         tokenizer: a fast tokenizer.
@@ -330,23 +335,21 @@ class RewardPreprocessTransform(Transform):
         self._tokenizer, self._max_length, self._truncation = tokenizer, max_length, truncation
 
     @cached_property
-    def _chat(self) -> Chat:
-        truncate: Any = "right" if self._truncation else "error"
-        return Chat(
-            self._tokenizer,
-            "preference",
-            untrained="keep",
-            bos="",
-            max_length=self._max_length,
-            truncate=truncate,
-        )
+    def _chat(self) -> Callable[..., Any]:
+        truncate = "right" if self._truncation else "error"
+        return make_chat(self._tokenizer, self._max_length, truncate=truncate, eos="")
 
     def __call__(self, example: Example, /) -> Example:
         """Return the row of tokens."""
         if "input_ids_chosen" in example:
             return example
-        pair, pad = self._chat(example), _get_pad(self._tokenizer)
-        made = _keep_fields(example)
+        row, pad = decode_row(example), _get_pad(self._tokenizer)
+        names = ("prompt", "chosen", "rejected", "tools")
+        fields = {name: row[name] for name in names if row.get(name) is not None}
+        if _begin_with(fields.get("prompt"), fields["chosen"], fields["rejected"]):
+            del fields["prompt"]
+        pair = self._chat(fields)
+        made = _keep_fields({**example, **fields})
         for side in ("chosen", "rejected"):
             tokens = pair[f"{side}_tokens"]
             made[f"input_ids_{side}"] = pad_to(tokens, self._max_length, pad)
@@ -361,7 +364,8 @@ class GRPOPreprocessTransform(Transform):
     """Tokenize prompts for generation: `input_ids` and `attention_mask`, padded on the left.
 
     Messages get the template's beginning of an answer. Without a prompt, the messages, or the ones
-    that both answers of a pair begin with, are the prompt. Rows with `input_ids` are unchanged.
+    that both answers of a pair begin with, are the prompt. An empty one becomes the end token. Rows
+    with `input_ids` are unchanged.
 
     Args:
         tokenizer: a tokenizer of `transformers`.
@@ -377,7 +381,7 @@ class GRPOPreprocessTransform(Transform):
         tools: list[Any] | None = None,
         skip_apply_chat_template: bool = False,
     ) -> None:
-        self._tokenizer, self._max_prompt = tokenizer, max_prompt_length
+        self._tokenizer, self._max_prompt_length = tokenizer, max_prompt_length
         self._tools, self._skips_template = tools, skip_apply_chat_template
 
     def __call__(self, example: Example, /) -> Example:
@@ -388,27 +392,25 @@ class GRPOPreprocessTransform(Transform):
             raise DataError(
                 "skip_apply_chat_template=True needs a text as prompt: render it before"
             )
-        text = _read_prompt_text(self._tokenizer, example, self._tools)
-        tokens: Array = np.asarray(
-            self._tokenizer(text, add_special_tokens=False)["input_ids"], np.int32
-        )
-        if not len(tokens):
-            raise DataError("the prompt has no tokens: filter rows with an empty prompt")
-        if self._max_prompt is not None:
-            tokens = tokens[-self._max_prompt :]
+        row = decode_row(example)
+        text = _read_prompt_text(self._tokenizer, row, self._tools)
+        ids = self._tokenizer(text, add_special_tokens=False)["input_ids"] if text else None
+        tokens: Array = np.asarray(ids or [_get_end(self._tokenizer)], np.int32)
+        if self._max_prompt_length is not None:
+            tokens = tokens[-self._max_prompt_length :]
         pad, ones = _get_pad(self._tokenizer), np.ones_like(tokens)
         return {
-            **_keep_fields(example),
-            "input_ids": pad_to(tokens, self._max_prompt, pad, left=True),
-            "attention_mask": pad_to(ones, self._max_prompt, 0, left=True),
+            **_keep_fields(row),
+            "input_ids": pad_to(tokens, self._max_prompt_length, pad, left=True),
+            "attention_mask": pad_to(ones, self._max_prompt_length, 0, left=True),
         }
 
     def __repr__(self) -> str:
-        return f"GRPOPreprocessTransform(max_prompt={self._max_prompt})"
+        return f"GRPOPreprocessTransform(max_prompt={self._max_prompt_length})"
 
 
-def pad_to(values: Array, width: int | None, pad: int, left: bool = False) -> Array:
-    """Return a row padded to a width; a longer row is unchanged.
+def pad_to(values: Array, width: int | None, pad: int, left: bool = False) -> list[int]:
+    """Return a row as a list, padded to a width; a longer row is unchanged.
 
     Args:
         values: the row.
@@ -416,15 +418,26 @@ def pad_to(values: Array, width: int | None, pad: int, left: bool = False) -> Ar
         pad: the value of the padding.
         left: whether to pad on the left.
 
-    >>> pad_to(np.array([1, 2]), 4, 9, left=True).tolist()
+    >>> pad_to(np.array([1, 2]), 4, 9, left=True)
     [9, 9, 1, 2]
     """
     missing = max(0, (width or 0) - len(values))
-    return np.pad(values, (missing, 0) if left else (0, missing), constant_values=pad)
+    padding = [pad] * missing
+    return [*padding, *values.tolist()] if left else [*values.tolist(), *padding]
 
 
 def _get_pad(tokenizer: Any) -> int:
     return getattr(tokenizer, "pad_token_id", None) or 0
+
+
+def _get_end(tokenizer: Any) -> int:
+    return getattr(tokenizer, "eos_token_id", None) or _get_pad(tokenizer)
+
+
+def _begin_with(prompt: Any, *answers: Any) -> bool:
+    """Return whether a prompt and answers are texts, and all answers begin with the prompt."""
+    texts = all(isinstance(text, str) for text in (prompt, *answers))
+    return texts and all(answer.startswith(prompt) for answer in answers)
 
 
 def _keep_fields(example: Mapping[str, Any]) -> Example:
@@ -437,10 +450,11 @@ def _read_prompt_text(tokenizer: Any, example: Mapping[str, Any], tools: Any) ->
     if prompt is None:
         prompt = next((example[name] for name in _CONVERSATIONS if name in example), None)
     if prompt is None and isinstance(example.get("chosen"), list):
-        sides = zip(example["chosen"], example["rejected"], strict=False)
-        prompt = [chosen for chosen, rejected in sides if chosen == rejected]
+        prompt = find_common_messages(example)
     if isinstance(prompt, str):
         return prompt
+    if prompt == []:
+        return ""
     if not prompt:
         raise DataError(f"a row has no prompt, only {', '.join(example)}: map it to prompt")
     return render(tokenizer, prompt, example.get("tools", tools), add_generation_prompt=True)
