@@ -152,6 +152,19 @@ def test_a_loader_resumes() -> None:
     assert [batch["x"].tolist() for batch in resumed] == seen + rest  # the next one is a new pass
 
 
+def test_a_pipeline_is_read_by_async_for(texts: str) -> None:
+    loader = ed.Pipeline(PipelineConfig([DatasetConfig(texts)])).source().build()
+
+    async def read() -> list[int]:
+        return [row["id"] async for row in loader]
+
+    with loader:
+        assert asyncio.run(read()) == [0, 1] and loader.is_exhausted
+        assert isinstance(loader, ps.Loader) and isinstance(loader, ed.AsyncDataset)
+        with pytest.raises(TypeError, match=r"call seek\(1\)"):
+            asyncio.run(loader.aget(1))
+
+
 class Counting(ed.AsyncDataset[int]):
     async def aget(self, index: int) -> int:
         return index

@@ -190,6 +190,46 @@ class AsyncDataLoader(AsyncDataset[dict[str, Any]]):
         return self._is_exhausted
 
 
+class PipelineLoader(Loader):
+    """The loader of a pipeline: a `penstock.Loader` that `async for` reads too.
+
+    >>> import penstock as ps
+    >>> with PipelineLoader(ps.from_sequence([1, 2])) as loader:
+    ...     list(loader), loader.get_output_sharding()
+    ([1, 2], None)
+    """
+
+    _is_exhausted = False
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        self._is_exhausted, items = False, iter(self)
+        while (item := await asyncio.to_thread(next, items, None)) is not None:
+            yield item
+        self._is_exhausted = True
+
+    async def aget(self, index: int) -> Any:
+        """Raise an error: a loader has a position and no random access.
+
+        Args:
+            index: number of an item.
+
+        Raises:
+            TypeError: always; `seek` goes to an item.
+        """
+        raise TypeError(f"aget({index}): the loader has no random access: call seek({index})")
+
+    def get_output_sharding(self) -> None:
+        """Return None: batches are NumPy arrays."""
+
+    @property
+    def is_exhausted(self) -> bool:
+        """True after the last item of an `async for`."""
+        return self._is_exhausted
+
+
+AsyncDataset.register(PipelineLoader)
+
+
 class PrefetchIterator:
     """Read the items of an iterator ahead, in a thread; errors keep their traceback.
 

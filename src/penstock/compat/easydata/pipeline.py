@@ -11,8 +11,8 @@ from ...dataset import Dataset
 from ...engine.base.machine import detect_rank
 from ...errors import ConfigError
 from ...inputs import mix, read
-from ...loader import Loader
 from ...stores.urls import require_local
+from .async_loader import PipelineLoader
 from .collate import Padded
 from .config import (
     DatasetConfig,
@@ -234,7 +234,7 @@ class Pipeline:
         self._load = options
         return self._note("load")
 
-    def build(self) -> Loader:
+    def build(self) -> PipelineLoader:
         """Return the loader over the one remaining dataset; after `save`, over all of them.
 
         Raises:
@@ -251,7 +251,7 @@ class Pipeline:
             )
         (dataset,) = data.values()
         workers = options.prefetch_workers if options.prefetch_enabled else 0
-        return Loader(
+        return PipelineLoader(
             dataset,
             workers=ray.num_workers if ray.enabled else workers,
             executor="ray" if ray.enabled else "threads",
