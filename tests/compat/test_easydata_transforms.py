@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from abc import ABC
 from collections.abc import Iterator
@@ -153,6 +154,27 @@ def test_rows_count_after_the_transform() -> None:
         list(TransformedShardedSource(source, MapTransform(lambda row: None)))  # type: ignore[arg-type, return-value]
 
 
+class Plain:
+    """A transform without a representation of its own."""
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+
+def test_states_name_transforms_without_addresses() -> None:
+    def state(transform: Any) -> str:
+        source = HFDatasetShardedSource([{"x": 1}]).transform(transform)
+        return json.dumps(ps.Loader(source.dataset).state_dict())
+
+    for transform in (Plain(), lambda row: row, Odd() >> AddField("n", len), Twice()):
+        assert "0x" not in state(transform)
+    assert state(RenameFields({"x": "y"})) != state(RenameFields({"x": "z"}))
+    template = Template()
+    first = state(ChatTemplateTransform(template))
+    template.chat_template = "another"
+    assert state(ChatTemplateTransform(template)) != first
+
+
 def test_a_limit_counts_over_shards() -> None:
     limited = LimitedShardedSource(Words(), 7)
     assert [len(list(limited.open_shard(name))) for name in limited.shard_names] == [5, 2]
@@ -203,6 +225,8 @@ def test_sources_by_settings(tmp_path: Path) -> None:
     assert list(wrap_hf_dataset([{"x": 1}])) == [{"x": 1}] and isinstance(
         wrap_hf_dataset(hub), type(hub)
     )
+    public = ParquetShardedSource(f"{tmp_path}/e.parquet", storage_options={"token": "cloud"})
+    assert list(public) == [{"x": 1}]
     with pytest.raises(ps.ConfigError, match="storage_options.*: set AWS_ACCESS_KEY_ID$"):
         ParquetShardedSource(f"{tmp_path}/e.parquet", storage_options={"key": "x"})
 
@@ -212,6 +236,8 @@ def test_sources_by_settings(tmp_path: Path) -> None:
 
 class Template:
     """A tokenizer with a chat template."""
+
+    chat_template = "one"
 
     def apply_chat_template(self, messages: Any, tools: Any, tokenize: bool, **options: Any) -> str:
         if any(message["role"] not in ("user", "assistant") for message in messages):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -80,6 +81,11 @@ class ChatTemplateTransform(Transform):
             f"{sorted(self._template_kwargs.items())})"
         )
 
+    def identify(self) -> str:
+        """Return a text with a digest of the chat template."""
+        template = str(getattr(self._tokenizer, "chat_template", None))
+        return f"{self!r} {hashlib.sha256(template.encode()).hexdigest()[:16]}"
+
 
 class MaybeApplyChatTemplate(Transform):
     """Render messages as text in rows that have messages; other rows are unchanged.
@@ -98,6 +104,10 @@ class MaybeApplyChatTemplate(Transform):
 
     def __repr__(self) -> str:
         return f"MaybeApplyChatTemplate({self._transform!r})"
+
+    def identify(self) -> str:
+        """Return a text with a digest of the chat template."""
+        return f"MaybeApplyChatTemplate({self._transform.identify()})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,6 +20,10 @@ class _Chainable:
         values = [getattr(self, name) for name in getattr(self, "__dataclass_fields__", ())]
         return f"{type(self).__name__}({', '.join(map(_describe, values))})"
 
+    def identify(self) -> str:
+        """Return a text that a state stores, to detect another transform at a resume."""
+        return repr(self)
+
 
 class Transform(_Chainable, ABC):
     """Base of transforms from a row to a row, or to None, which drops the row.
@@ -94,6 +98,10 @@ class ChainedTransform(Transform):
 
     def __repr__(self) -> str:
         return f"ChainedTransform({' >> '.join(map(repr, self.transforms))})"
+
+    def identify(self) -> str:
+        """Return the texts of all transforms."""
+        return " >> ".join(map(identify, self.transforms))
 
     def __len__(self) -> int:
         return len(self.transforms)
@@ -380,6 +388,18 @@ class AddField(Transform):
 
 def _list_parts(transform: Any) -> list[Any]:
     return transform.transforms if isinstance(transform, ChainedTransform) else [transform]
+
+
+def identify(transform: Any) -> str:
+    """Return a text without addresses that identifies a transform, of a user or another package.
+
+    Args:
+        transform: the transform, or a function.
+    """
+    if isinstance(transform, _Chainable):
+        return transform.identify()
+    has_address = type(transform).__repr__ in (object.__repr__, type(_describe).__repr__)
+    return _describe(transform) if has_address else repr(transform)
 
 
 def _describe(value: Any) -> str:

@@ -32,6 +32,7 @@ from .row_transforms import (
     RenameFields,
     SelectFields,
     expand_row,
+    identify,
 )
 
 T = TypeVar("T")
@@ -438,11 +439,11 @@ def _may_drop(transform: Any) -> bool:
 
 
 class _Row:
-    """A transform as a function of the engine; its representation identifies it in states."""
+    """A transform as a function of the engine; its identity is stored in states."""
 
     def __init__(self, transform: Any) -> None:
         self._transform = transform
-        self.__qualname__ = repr(transform)
+        self.__qualname__ = identify(transform)
 
     def __call__(self, row: Example) -> Any:
         if (changed := self._transform(row)) is None:

@@ -148,7 +148,16 @@ _VARIABLES = {
 """Option of fsspec -> environment variable of the store's own tools."""
 
 
-def _describe_variables(options: Any) -> str:
+_DEFAULTS = (("token", "cloud"), ("token", "google_default"), ("anon", False))
+"""Options of fsspec for the credentials of the process, which apply without them."""
+
+
+def _drop_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not the defaults."""
+    return {name: value for name, value in options.items() if (name, value) not in _DEFAULTS}
+
+
+def _describe_variables(options: Mapping[str, Any]) -> str:
     """Return how to give the options of a store; their values are secrets and stay out of it."""
     names = [_VARIABLES[name] for name in options if name in _VARIABLES]
     known = f": set {', '.join(names)}" if names else ", see docs/stores.md"
@@ -163,10 +172,10 @@ class FilesShardedSource(ShardedSource):
     def __init__(
         self, data_files: Paths, storage_options: Any = None, columns: Sequence[str] | None = None
     ) -> None:
-        if storage_options:
+        if needed := _drop_defaults(storage_options or {}):
             raise ConfigError(
                 f"{type(self).__name__}(storage_options=...) would have no effect: "
-                f"{_describe_variables(storage_options)}"
+                f"{_describe_variables(needed)}"
             )
         self._files = expand_data_files(data_files)
         self._columns = columns
@@ -253,7 +262,7 @@ class JsonShardedSource(FilesShardedSource):
 
     Args:
         data_files: files, a glob, or a list of these.
-        storage_options: not supported.
+        storage_options: only the credentials of the process, such as `{"token": "cloud"}`.
         jsonl: accepted for either form; the content of a `.json` file decides.
     """
 
@@ -268,7 +277,7 @@ class CsvShardedSource(FilesShardedSource):
 
     Args:
         data_files: files, a glob, or a list of these.
-        storage_options: not supported.
+        storage_options: only the credentials of the process, such as `{"token": "cloud"}`.
         delimiter: character between values.
     """
 
@@ -297,7 +306,7 @@ class TextShardedSource(FilesShardedSource):
 
     Args:
         data_files: files, a glob, or a list of these.
-        storage_options: not supported.
+        storage_options: only the credentials of the process, such as `{"token": "cloud"}`.
         text_field: name of the field.
     """
 

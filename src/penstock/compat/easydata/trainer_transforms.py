@@ -104,6 +104,10 @@ class SFTPreprocessTransform(Transform):
             "their field with messages_field or text_field"
         )
 
+    def identify(self) -> str:
+        """Return a text with the tokenizer and the template."""
+        return f"{self!r} {getattr(self._chat, '__qualname__', '')}"
+
     def __repr__(self) -> str:
         return (
             f"SFTPreprocessTransform(max_length={self._max_length}, "
@@ -152,6 +156,10 @@ class _AnswerTransform:
         if self._max_prompt_length is not None:
             prompt = prompt[max(0, len(prompt) - self._max_prompt_length) :]
         return prompt, answer[: self._max_completion_length]
+
+    def identify(self) -> str:
+        """Return a text with the tokenizer and the template."""
+        return f"{self!r} {getattr(self._chat, '__qualname__', '')}"
 
     def _label(self, prompt: Array, answer: Array) -> Array:
         return np.concatenate([np.full_like(prompt, self._label_pad), answer])
@@ -355,6 +363,10 @@ class RewardPreprocessTransform(Transform):
             made[f"input_ids_{side}"] = pad_to(tokens, self._max_length, pad)
             made[f"attention_mask_{side}"] = pad_to(np.ones_like(tokens), self._max_length, 0)
         return made
+
+    def identify(self) -> str:
+        """Return a text with the tokenizer and the template."""
+        return f"{self!r} {getattr(self._chat, '__qualname__', '')}"
 
     def __repr__(self) -> str:
         return f"RewardPreprocessTransform(max_length={self._max_length})"
