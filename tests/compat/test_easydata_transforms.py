@@ -35,6 +35,8 @@ from penstock.compat.easydata import (
     MapTransform,
     MaybeApplyChatTemplate,
     ParquetShardedSource,
+    Pipeline,
+    PipelineConfig,
     RenameFields,
     SelectFields,
     ShardedDataSource,
@@ -216,6 +218,10 @@ def test_sources_by_settings(tmp_path: Path) -> None:
     assert list(CsvShardedSource(f"{tmp_path}/c.tsv", delimiter="\t")) == [{"x": 1, "y": 2}]
     lines = create_source(DatasetConfig(f"{tmp_path}/d.txt", content_field="line"))
     assert list(lines) == [{"line": "l"}]
+    for name, row in (("c.tsv", {"x": 1, "y": 2}), ("d.txt", {"line": "l"})):
+        config = PipelineConfig([DatasetConfig(f"{tmp_path}/{name}", content_field="line")])
+        with Pipeline(config).source().build() as loader:
+            assert list(loader) == [row]
     hub = create_source(DatasetConfig("some/name", split="test", dataset_split_name="en"))
     assert isinstance(hub, HuggingFaceShardedSource) and hub.shard_names == ["some/name:test"]
     info: Any = ParquetShardedSource(f"{tmp_path}/e.parquet").get_shard_info(

@@ -55,7 +55,7 @@ def create_source(config: DatasetConfig) -> FilesShardedSource | HuggingFaceShar
         )
     files = expand_data_files(config.data_files)
     kind = FORMATS[config.type] if config.type else detect_format(Path(files[0]))
-    if config.type == "tsv" or files[0].endswith(".tsv"):
+    if _ends_with(config, "tsv"):
         return CsvShardedSource(files, delimiter="\t")
     if kind == "text":
         return TextShardedSource(files, text_field=config.content_field)
@@ -78,12 +78,14 @@ def open_rows(config: DatasetConfig, streaming: bool) -> Dataset:
     if is_on_hub(config):
         subset, split = config.dataset_split_name, config.split
         rows = dataset_of(load_hub_dataset(str(files), subset, split, streaming), name)
-    elif config.type == "tsv":
+    elif _ends_with(config, "tsv"):
         rows = create_source(config).dataset
     else:
         kind = FORMATS[config.type] if config.type else None
         paths = cast("str | Sequence[str]", files)
         rows = read(paths, kind, name=name, cache=config.cache_path)
+        if config.content_field != "text" and _ends_with(config, "txt"):
+            rows = rows.rename({"text": config.content_field})
     rows = rows if config.num_rows is None else rows.limit(config.num_rows)
     if config.format_callback is None and not config.format_fields:
         return rows
@@ -120,6 +122,13 @@ def load_for_inform(inform: Any, mixture: Any) -> Any:
         mixture: the `DatasetMixture`, for its folder of indexes and `streaming`.
     """
     return as_hub(open_rows(inform.to_config("inform", mixture.cache_dir), mixture.streaming))
+
+
+def _ends_with(config: DatasetConfig, kind: str) -> bool:
+    """Return whether files have a type, or names that end with it if no type is set."""
+    files = config.data_files
+    first = files if isinstance(files, str | Path) else files[0]
+    return config.type == kind or (config.type is None and str(first).endswith(f".{kind}"))
 
 
 def _is_hub_name(name: str) -> bool:
