@@ -136,20 +136,37 @@ def test_a_loader_is_read_by_for_and_async_for() -> None:
     assert [batch["x"].tolist() for batch in batches] == [expected[2], expected[0]]
 
 
-def test_a_loader_resumes() -> None:
+@pytest.mark.parametrize("epoch", [0, 2])
+def test_a_loader_resumes(epoch: int) -> None:
     def make() -> AsyncDataLoader:
         return AsyncDataLoader(ROWS, 2, shuffle_buffer_size=5, seed=3)
 
+    def read(batches: Any) -> list[list[int]]:
+        return [batch["x"].tolist() for batch in batches]
+
     first = make()
+    orders = [read(first) for _ in range(epoch)]
     batches = iter(first)
-    seen = [next(batches)["x"].tolist() for _ in range(2)]
+    seen = read(islice(batches, 2))
     state = json.loads(json.dumps(first.state_dict()))
-    rest = [batch["x"].tolist() for batch in batches]
+    rest = read(batches)
     resumed = make()
     resumed.load_state_dict(state)
-    assert [batch["x"].tolist() for batch in resumed] == rest
-    assert [batch["x"].tolist() for batch in make()] == seen + rest
-    assert [batch["x"].tolist() for batch in resumed] == seen + rest  # the next one is a new pass
+    assert read(resumed) == rest
+    # Every pass had the order of the first.
+    following = read(first)
+    assert read(resumed) == following
+    orders += [seen + rest, following]
+    assert len({json.dumps(order) for order in orders}) == len(orders)
+    assert all(sorted(x for xs in order for x in xs) == [*range(10)] for order in orders)
+    assert first.state_dict() and make().state_dict()
+
+
+def test_a_loop_that_is_left_begins_the_next_pass() -> None:
+    loader = AsyncDataLoader(ROWS, 2)
+    assert [next(iter(loader))["x"].tolist() for _ in range(2)] == [[0, 1], [0, 1]]
+    endless = AsyncDataLoader(ps.from_sequence(ROWS).repeat(), 2)
+    assert [next(iter(endless))["x"].tolist() for _ in range(2)] == [[0, 1], [0, 1]]
 
 
 def test_a_pipeline_is_read_by_async_for(texts: str) -> None:

@@ -95,9 +95,9 @@ async def _next_of(items: AsyncIterator[Any]) -> Any:
 class AsyncDataLoader(AsyncDataset[dict[str, Any]]):
     """Batches of a source, prefetched by threads, as `for` or `async for`.
 
-    Every `for` is a pass from the beginning; a shuffle has another order in each pass of one
-    iteration. `state_dict` and `load_state_dict` store and restore the position within a pass. On
-    several ranks each rank gets its share of the batches.
+    Every `for` is a new pass from its beginning, and a shuffle has another order in each. An endless
+    source has one pass, which every `for` begins again. `state_dict` and `load_state_dict` store and
+    restore the pass and the position in it. On several ranks each rank gets its share of batches.
 
     Args:
         source: a sharded source, a dataset, or rows.
@@ -134,6 +134,7 @@ class AsyncDataLoader(AsyncDataset[dict[str, Any]]):
         self._workers = prefetch_workers if prefetch_enabled else 0
         self._prefetch, self._sharding_map = prefetch_buffer_size or None, sharding_map
         self._loader: Loader | None = None
+        self._passes = 0
         self._start: Mapping[str, Any] | None = None
         self._is_exhausted = False
 
@@ -157,11 +158,15 @@ class AsyncDataLoader(AsyncDataset[dict[str, Any]]):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         self._is_exhausted = False
         with Loader(self._batches, workers=self._workers, prefetch=self._prefetch) as loader:
+            session = loader._session  # pyright: ignore[reportPrivateUsage]  # to begin at a pass
             if self._start is not None:
                 loader.load_state_dict(self._start)
                 self._start = None
-            self._loader = loader
-            for batch in loader:
+            elif self._passes and not self._batches.flow.is_endless:
+                session.next_pass(self._passes)
+            self._loader, batches = loader, iter(loader)
+            self._passes = session.epoch + 1
+            for batch in batches:
                 yield preshard_batch(batch, self._sharding_map)
         self._is_exhausted = True
 
