@@ -191,6 +191,8 @@ def test_tokenizers_without_offsets() -> None:
         assert read(row["prompt_input_ids"]) == "Uq q2A"
         assert read(row["rejected_input_ids"]) == "Uq q2Ab"
         assert row["rejected_labels"] == [-100] * 6 + [ord("b")]
+    with pytest.raises(ps.ConfigError, match="mask_prompt=True needs a tokenizer with offsets"):
+        SFTPreprocessTransform(slow, None, mask_prompt=True)(CHAT)
     with pytest.raises(ps.DataError, match="10 tokens, over max_length=3"):
         SFTPreprocessTransform(slow, 3, truncation=False)(CHAT)
 

@@ -1,6 +1,6 @@
 """Transforms for EasyDeL's trainers: rows to tokens, masks and labels, by `penstock.text.Chat`.
 
-A conversation is rendered once and tokenized once, so a prompt and its answer join as in training.
+`Chat` renders a conversation once and tokenizes it once, so a prompt and its answer join as in use.
 An answer ends with the end token of its template, and a text with the tokenizer's own.
 """
 
@@ -13,9 +13,9 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import DataError
+from ...errors import ConfigError, DataError
 from .chat_transforms import render
-from .plain_chat import decode_row, find_common_messages, make_chat
+from .plain_chat import PlainChat, decode_row, find_common_messages, make_chat
 from .row_transforms import Example, ExpandTransform, Transform
 
 Array = npt.NDArray[Any]
@@ -36,7 +36,7 @@ class SFTPreprocessTransform(Transform):
     `completion_mask`: 1 for the tokens of answers. Rows with `input_ids` are unchanged.
 
     Args:
-        tokenizer: a fast tokenizer.
+        tokenizer: a tokenizer of `transformers`; only a fast one marks answers in conversations.
         max_length: tokens per row; None for no limit and no padding.
         text_field: field of a text.
         messages_field: field of messages; else `messages`, `conversations` or `conversation`.
@@ -72,6 +72,11 @@ class SFTPreprocessTransform(Transform):
         if "input_ids" in example:
             return example
         fields = self._read(example)
+        if self._mask_prompt and "messages" in fields and isinstance(self._chat, PlainChat):
+            raise ConfigError(
+                "mask_prompt=True needs a tokenizer with offsets for conversations: give a fast "
+                "tokenizer, or rows with prompt and completion"
+            )
         row = self._chat(fields)
         tokens, mask = row["tokens"], row["loss_mask"]
         width, pad = self._max_length, _get_pad(self._tokenizer)
@@ -180,7 +185,7 @@ class DPOPreprocessTransform(_AnswerTransform, Transform):
     `prompt_input_ids` are unchanged.
 
     Args:
-        tokenizer: a fast tokenizer.
+        tokenizer: a tokenizer of `transformers`.
         max_prompt_length: tokens of a prompt; a longer one loses its beginning.
         max_completion_length: tokens of an answer; a longer one loses its end.
         add_special_tokens: whether a prompt begins with the beginning token.
@@ -287,7 +292,7 @@ class KTOPreprocessTransform(_LabelledAnswerTransform, Transform):
     unchanged.
 
     Args:
-        tokenizer: a fast tokenizer.
+        tokenizer: a tokenizer of `transformers`.
         max_prompt_length: tokens of a prompt; a longer one loses its beginning.
         max_completion_length: tokens of an answer; a longer one loses its end.
         add_special_tokens: whether a prompt begins with the beginning token.
@@ -334,7 +339,7 @@ class RewardPreprocessTransform(Transform):
     and they get no end token. Rows with `input_ids_chosen` are unchanged.
 
     Args:
-        tokenizer: a fast tokenizer.
+        tokenizer: a tokenizer of `transformers`.
         max_length: tokens per row; None for no limit and no padding.
         truncation: whether longer rows are truncated, instead of raising an error.
     """
