@@ -203,6 +203,8 @@ def test_messages_may_be_json_texts(tokenizer: Any) -> None:
     transform = SFTPreprocessTransform(tokenizer, None)
     assert transform(texts)["input_ids"] == transform(whole)["input_ids"] == CHAT_TOKENS
     assert transform(whole)["tools"] == [{"name": "f"}]
+    data = '[ { "a" : 1 } ]'  # a text, since it has no roles
+    assert len(transform({"text": data})["input_ids"]) == len(data.split()) + 1
 
 
 def test_fields_beside_the_tokens_are_kept(tokenizer: Any) -> None:

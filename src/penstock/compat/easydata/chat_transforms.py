@@ -67,8 +67,8 @@ class ChatTemplateTransform(Transform):
         if field is None:
             return example
         messages = example[field]
-        if self._converts and messages and {"from", "value"} <= messages[0].keys():
-            messages = convert_to_chatml(messages)
+        if self._converts and isinstance(messages, list):
+            messages = convert_to_chatml(cast("list[Any]", messages))
         text = render(self._tokenizer, messages, self._tools, **self._template_kwargs)
         row = {
             name: value for name, value in example.items() if not (self._drops and name == field)
@@ -204,12 +204,13 @@ def convert_to_chatml(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
     >>> convert_to_chatml([{"from": "human", "value": "Hi"}])
     [{'role': 'human', 'content': 'Hi'}]
     """
-    return [
-        {"role": message["from"], "content": message["value"]}
-        if {"from", "value"} <= message.keys()
-        else dict(message)
-        for message in messages
-    ]
+    return [_rename_keys(message) for message in messages]
+
+
+def _rename_keys(message: Any) -> Any:
+    if isinstance(message, Mapping) and {"from", "value"} <= message.keys():
+        return {"role": message["from"], "content": message["value"]}
+    return cast(Any, message)
 
 
 def render(tokenizer: Any, messages: Any, tools: Any = None, **options: Any) -> str:

@@ -141,14 +141,23 @@ def decode_row(example: Mapping[str, Any], text_field: str = "text") -> dict[str
     {'messages': [{'role': 'user', 'content': 'Hi'}]}
     """
     row = dict(example)
-    for name in ("prompt", *_ANSWERS, *_CONVERSATIONS, "tools"):
-        if name in row:
-            row[name] = _decode(row[name])
-    text = _decode(row.get(text_field))
-    if isinstance(text, list):
+    for name in ("prompt", *_ANSWERS, *_CONVERSATIONS):
+        if _are_messages(messages := _decode(row.get(name))):
+            row[name] = messages
+    if row.get("tools") is not None:
+        row["tools"] = _decode(row["tools"])
+    if _are_messages(messages := _decode(row.get(text_field))):
         del row[text_field]
-        row["messages"] = text
+        row["messages"] = messages
     return row
+
+
+def _are_messages(value: Any) -> bool:
+    """Return whether a value is a list of mappings with a role."""
+    if not isinstance(value, list) or not value:
+        return False
+    items = cast("list[Any]", value)
+    return all(isinstance(item, dict) and ("role" in item or "from" in item) for item in items)
 
 
 def _decode(value: Any) -> Any:
