@@ -208,9 +208,10 @@ def convert_to_chatml(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, A
 
 
 def _rename_keys(message: Any) -> Any:
-    if isinstance(message, Mapping) and {"from", "value"} <= message.keys():
-        return {"role": message["from"], "content": message["value"]}
-    return cast(Any, message)
+    if not isinstance(message, Mapping) or not {"from", "value"} <= message.keys():
+        return cast(Any, message)
+    fields = cast("Mapping[str, Any]", message)
+    return {"role": fields["from"], "content": fields["value"]}
 
 
 def render(tokenizer: Any, messages: Any, tools: Any = None, **options: Any) -> str:
