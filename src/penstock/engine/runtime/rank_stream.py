@@ -98,7 +98,7 @@ class RankStream:
         """Return digests of the last sample of every source that gave one, and of the window of
         rows that it was packed in.
 
-        At the end of a pass there are two, of the end and of its last sample: the pass may end
+        At the end of a pass there are two, of the end and of its last sample. The pass may end
         elsewhere in another pipeline, and the next may have another order.
         """
         window = find_window(came.step, came.position)
