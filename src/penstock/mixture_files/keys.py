@@ -349,7 +349,7 @@ CHAT_SECTION = Section(
     ),
     needed=("tokenizer",),
 )
-_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][+-]?[0-9]+| *[kMBGT])?$"
 _NUMBER_UNITS = ("steps", "tokens", "fraction")
 
 
