@@ -23,11 +23,13 @@ from . import (
     handbook,
     levanter,
     llamafactory,
+    llamafactory_v1,
     maxtext,
     megatron,
     nanotron,
     nemo,
     olmo,
+    open_instruct,
     python,
     trl,
 )
@@ -41,10 +43,12 @@ KINDS: dict[str, ModuleType] = {
     "llm-foundry": foundry,
     "nemo": nemo,
     "llamafactory": llamafactory,
+    "llamafactory-v1": llamafactory_v1,
     "axolotl": axolotl,
     "trl": trl,
     "megatron": megatron,
     "nanotron": nanotron,
+    "open-instruct": open_instruct,
     "handbook": handbook,
     "maxtext": maxtext,
     "dolma": dolma,
@@ -62,7 +66,7 @@ _UNSUPPORTED = {
     "GitHub": {"jobs", "on", "updates"},
     "Docker Compose": {"services"},
     "pre-commit": {"repos"},
-    "LLaMA-Factory v1": {"train_dataset", "sample_backend"},
+    "LLaMA-Factory for inference or export": {"infer_backend", "export_dir", "do_predict"},
     "torchtune": {"_component_"},
 }
 """Keys that identify files without data, or in formats that are not supported."""
@@ -230,6 +234,8 @@ def kinds_of(tree: MixtureNode) -> list[str]:
         tree: content of the file.
     """
     matching = [name for name, module in KINDS.items() if module.is_mine(tree)]
+    if "open-instruct" in matching:  # it has arguments that no other trainer has
+        matching = [name for name in matching if name not in ("handbook", "trl")]
     similar = [name for name in matching if KINDS[name] in _SIMILAR]
     if len(similar) < 2:
         return matching

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...mixture_files import Batching, SourceEntry
+from ...mixture_files import Batching, SourceEntry, Splitting
 from .account import Reasons, Section
 
 Horizon = tuple[str, float] | None
@@ -14,6 +14,7 @@ NO_RANKS = (
     "it counts samples per rank, but the file has no number of ranks: set --ranks (ranks=) to the "
     "number of ranks that read their own samples"
 )
+NO_TOKENIZER = "rows are read as stored: no key names a tokenizer"
 SHARED_RANKS = "ranks that work on the same samples count once in --ranks"
 MAY_STOP = "the run may end before its horizon"
 OTHER_RUN = "the position of another run is not carried over: resume from a Penstock state"
@@ -94,6 +95,29 @@ def put_together(
     return tuple(replace(source, epochs=passes, max_epochs=passes) for source in sources), {}
 
 
+def held_out(part: Section, key: str, sources: int, tool: str) -> Splitting | None:
+    """Return the samples that a trainer holds out: a share, or a number if there is one source.
+
+    Args:
+        part: the settings.
+        key: the key of the share or number.
+        sources: how many datasets the trainer combines.
+        tool: the name of the trainer, for notes.
+    """
+    size = part.number(key)
+    if not size:
+        return None
+    if size >= 1 and sources != 1:
+        part.report(
+            key,
+            "this number of samples of the combined datasets is held out: give each source its split",
+        )
+        return None
+    what = "this share" if size < 1 else "this number"
+    part.note(key, f"{what} of every source is held out by hash; {tool} draws other samples")
+    return Splitting(size if size < 1 else int(size))
+
+
 def seed_of(part: Section, default: int | None = 42) -> int | None:
     """Return the seed of the order of samples: `data_seed`, else `seed`.
 
@@ -103,6 +127,16 @@ def seed_of(part: Section, default: int | None = 42) -> int | None:
         part.pass_over("seed")
         return part.integer("data_seed", default)
     return part.integer("seed", default)
+
+
+def settle_ranks(part: Section, keys: Sequence[str]) -> None:
+    """Account for ranks that share samples: a loss, unless the caller gives the number of ranks."""
+    record = {SHARED_RANKS: keys}
+    usual = dict.fromkeys(keys, 1)
+    if part.account.ranks is None:
+        part.settle(reported=record, usual=usual)
+    else:
+        part.settle(noted=record, usual=usual)
 
 
 _EXP_MANAGER = frozenset(
@@ -169,7 +203,6 @@ TRANSFORMERS_REPORTED: Reasons = {
     RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches", "even_batches"),
     SHARED_RANKS: ("parallelism_config",),
     "the batch shrinks if memory runs out": ("auto_find_batch_size",),
-    MAY_STOP: ("early_stopping_patience", "early_stopping_threshold", "early_stopping_steps"),
     OTHER_RUN: ("resume_from_checkpoint", "ignore_data_skip"),
     "training is disabled": ("do_train",),
 }
