@@ -774,4 +774,4 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
     path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")
     with pytest.raises(ps.ConfigError, match=r"x.yaml, line 1.*tag"):
         convert(path)
-    assert len(KINDS) == 17
+    assert len(KINDS) == 22

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...mixture_files import Chatting
 from ...text.chat import TrainOn, Truncate
@@ -127,5 +127,5 @@ def _read_variables(top: Section) -> dict[str, Any] | None:
         part = top.part("dataset_kwargs")
         assert part is not None
         part.settle(_NO_EFFECT)
-    variables: Any = top.get("chat_template_kwargs")
-    return dict[str, Any](variables) if isinstance(variables, dict) and variables else None
+    variables = top.get("chat_template_kwargs")
+    return cast("dict[str, Any]", variables) if isinstance(variables, dict) and variables else None
