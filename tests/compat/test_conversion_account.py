@@ -139,7 +139,8 @@ def test_splits_for_evaluation_are_not_trained_on(tmp_path: Path) -> None:
 def test_axolotl_reports_what_changes_its_samples(tmp_path: Path, key: str) -> None:
     text = "datasets: [{path: a/b, split: train}]\nmicro_batch_size: 2\nlearning_rate: 1\n"
     assert lost(converted(tmp_path, text, ranks=1)) == {}
-    assert list(lost(converted(tmp_path, text + key, ranks=1))) == [key.partition(":")[0]]
+    (report,) = lost(converted(tmp_path, text + key, ranks=1))
+    assert report.partition(".")[0] == key.partition(":")[0]
 
 
 def test_axolotl_takes_rows_after_the_first_ones_and_reports_splits_that_it_cannot_name(

@@ -153,7 +153,16 @@ def test_templates_of_axolotl(
             "",
             [(9, "datasets[0].drop_system_message"), (9, "datasets[0].train_on_eos")],
         ),
-        ("{path: a/b, type: stepwise_supervised}", "", [(9, "datasets[0].type")]),
+        (
+            "{path: a/b, type: stepwise_supervised, step_separator: '---'}",
+            "",
+            [(9, "datasets[0].step_separator")],
+        ),
+        (
+            "{path: a/b, type: alpaca}",
+            "accelerator_config: {split_batches: true}\n",
+            [(10, "accelerator_config.split_batches")],
+        ),
     ],
 )
 def test_what_stops_files_of_axolotl(
@@ -310,8 +319,14 @@ def test_the_handbook_holds_out_a_number_of_one_dataset(tmp_path: Path) -> None:
         """
     conversion = converted(tmp_path, text)
     assert lost(conversion) == [] and conversion.mixture.split == Splitting(100)
-    two = converted(tmp_path, text.replace("{id: a/b,", "{id: c/d}, {id: a/b,"))
-    assert lost(two) == [(4, "dataset_mixture.test_split_size")]
+    two = converted(
+        tmp_path, text.replace("{id: a/b,", "{id: c/d, columns: [messages]}, {id: a/b,")
+    )
+    assert lost(two) == [] and two.mixture.split == Splitting(100)
+    (joined,) = two.mixture.sources  # as the trainer concatenates them
+    assert joined.path == ("hf://datasets/c/d", "hf://datasets/a/b")
+    other = converted(tmp_path, text.replace("{id: a/b,", "{id: c/d}, {id: a/b,"))
+    assert lost(other) == [(4, "dataset_mixture.test_split_size")]
     rows = converted(tmp_path, text.replace("[messages]", "[messages, chat_template_kwargs]"))
     assert lost(rows) == [(4, "dataset_mixture.datasets[0].columns")]
 

@@ -30,10 +30,11 @@ from .trainers import (
     RANK_SHARING,
     TRANSFORMERS_REPORTED,
     count_or_default,
-    held_out,
+    hold_out,
     length,
     per_rank_batch,
     put_together,
+    settle_accelerator,
     settle_deepspeed,
     settle_ranks,
 )
@@ -87,8 +88,8 @@ _REPORTED: Reasons = {
     "it changes the template: give a template that has this message": ("default_system_message",),
     "it changes what is learned": ("role_boundaries", "process_reward_model", "noisy_embedding_alpha"),
     _TOKENS: (
-        "tokens", "added_tokens_overrides", "tokenizer_type", "tokenizer_use_fast", "tokenizer_legacy",
-        "tokenizer_config", "revision_of_model", "tokenizer_use_mistral_common",
+        "added_tokens_overrides", "tokenizer_type", "tokenizer_use_fast", "tokenizer_legacy",
+        "tokenizer_config", "tokenizer_use_mistral_common",
     ),
     _PACKING: (
         "sample_packing_sequentially", "multipack_real_batches", "pad_to_multiple_of", "max_packed_sequence_len",
@@ -104,7 +105,7 @@ _REPORTED: Reasons = {
     "samples have the same order in every pass": ("curriculum_sampling",),
     _STREAMS: ("streaming", "preprocess_iterable"),
     LIKE_LENGTHS: ("group_by_length",),
-    RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches"),
+    RANK_SHARING: ("split_batches", "dispatch_batches"),
     OTHER_RUN: ("resume_from_checkpoint",),
     **{reason: keys for reason, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
 }  # fmt: skip
@@ -116,6 +117,7 @@ _NOTED: Reasons = {
     EVALUATION: ("test_datasets", "bench_dataset"),
     MAY_STOP: ("early_stopping_patience", "loss_watchdog_threshold", "loss_watchdog_patience"),
     OTHER_RUN: ("auto_resume_from_checkpoints",),
+    "the newest revision of the tokenizer is read": ("revision_of_model",),
     "no type of dataset uses it": (
         "chat_template", "chat_template_jinja", "chat_template_kwargs", "train_on_inputs", "eot_tokens",
     ),
@@ -127,6 +129,7 @@ _NOTED: Reasons = {
 }  # fmt: skip
 _USUAL = {
     "pad_to_sequence_len": None,
+    "tokenizer_use_fast": True,
     "pretrain_multipack_attn": True,
     "pretraining_sample_concatenation": None,
 }
@@ -262,7 +265,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
             "",
             "axolotl ends each completion with the EOS token: rows that are not packed have none",
         )
-    split = _held_out(top, len(sources))
+    sources, split = _held_out(top, sources)
     horizon, passes = length(top, "num_epochs", 1)
     combined, options = put_together(sources, passes)
     seed = top.integer("seed", 42)
@@ -276,6 +279,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         top.settle(reported={_STREAMS: _WORKERS})
     if top.peek("sample_packing"):
         top.settle(reported={_PACKING: _PREPARING})
+    settle_accelerator(top)
     settle_ranks(top, _RANKS)
     top.settle({*_HARMLESS, *_WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return MixtureFile(
@@ -342,12 +346,14 @@ def _plugins(top: Section) -> None:
         top.report("plugins", f"{', '.join(unknown)} may change the samples, or their order")
 
 
-def _held_out(top: Section, sources: int) -> Splitting | None:
-    """Return the share of samples that axolotl holds out for evaluation."""
+def _held_out(
+    top: Section, sources: list[SourceEntry]
+) -> tuple[list[SourceEntry], Splitting | None]:
+    """Return the sources without the samples that axolotl holds out for evaluation."""
     if top.has("test_datasets"):
         top.note("val_set_size", "test_datasets are for evaluation: no samples are held out")
-        return None
-    return held_out(top, "val_set_size", sources, "axolotl")
+        return sources, None
+    return hold_out(top, "val_set_size", sources, "axolotl")
 
 
 def _prompts(top: Section, items: Sequence[Section]) -> Prompts | None:
@@ -365,6 +371,10 @@ def _prompts(top: Section, items: Sequence[Section]) -> Prompts | None:
     special = top.part("special_tokens")
     if special is not None:
         special.pass_over("pad_token", "unk_token")
+    if all(isinstance(token, str) for token in flat([top.peek("tokens") or []])):
+        top.note("tokens", "the tokenizer must have these tokens: save it with them")
+    elif top.has("tokens"):
+        top.report("tokens", _TOKENS)
     bos, eos = ((special.text(f"{name}_token") if special else None) for name in ("bos", "eos"))
     is_plain = all(item.peek("type") in ("completion", "pretrain") for item in items)
     top.pass_over("train_on_inputs") if is_plain else None  # all of a completion is learned

@@ -124,6 +124,8 @@ def read_encoding(item: Section, prompts: Prompts) -> Chatting | None:
     if kind in ("chat_template", "chat_template.default"):
         item.get("type")
         return _read_messages(item, prompts, "messages")
+    if kind == "stepwise_supervised":
+        return _read_steps(item, prompts)
     if kind == "bradley_terry.chat_template":
         item.get("type")
         chat = _read_messages(item, prompts, "preference")
@@ -136,6 +138,17 @@ def chat_of_texts(texts: Tokenizing, prompts: Prompts) -> Chatting:
     """Return the chat of completions beside prompts: every token is learned, long texts are split."""
     fields = None if texts.field == "text" else {"text": texts.field}
     return prompts.chatting(format="text", fields=fields, max_length=None, truncate="turns")
+
+
+def _read_steps(item: Section, prompts: Prompts) -> Chatting:
+    """Return the chat of steps with labels, each with a line break behind it."""
+    item.get("type")
+    prompts.top.get("process_reward_model")
+    separator = item.peek("step_separator")
+    item.get("step_separator") if separator in (None, "\n") else item.report(
+        "step_separator", "a line break is behind each step"
+    )
+    return prompts.chatting(format="stepwise", truncate="right", eos="")
 
 
 def _read_style(item: Section, prompts: Prompts, base: str, style: str) -> Chatting:

@@ -10,7 +10,7 @@ from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Section, nothing
 from .locations import Hub, Names, name_of_path
-from .trainers import held_out, length, put_together, seed_of
+from .trainers import hold_out, length, put_together, seed_of
 from .trl import FILES, paths_of, plain_split, training
 
 MIXERS = ("dataset_mixer", "dataset_mixer_list")
@@ -39,10 +39,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
             for item in mixture.parts("datasets")
             if (source := _entry(item, names)) is not None
         ]
-        split = held_out(mixture, "test_split_size", len(sources), "the handbook")
-        if split is not None and any(source.split is not None for source in sources):
-            mixture.report("test_split_size", "a dataset that is read in part has no other split")
-            split = None
+        sources, split = hold_out(mixture, "test_split_size", sources, "the handbook")
         seed = mixture.integer("seed", 0)
         for key in ("seed", "data_seed"):
             top.note(key, "the seed of dataset_mixture draws and shuffles samples here")

@@ -12,7 +12,7 @@ from .account import Account, Reasons, Section, nothing
 from .locations import Hub, Names
 from .prompts import ALPACA, PromptStyle
 from .settings import CHECKPOINTS, OPTIMIZER
-from .trainers import MAY_STOP, OTHER_RUN, held_out, length, put_together, shared
+from .trainers import MAY_STOP, OTHER_RUN, hold_out, length, put_together, shared
 
 _MODULES: dict[str, tuple[str | None, float]] = {
     "Alpaca2k": ("mhenrichsen/alpaca_2k_test", 0.05),
@@ -78,7 +78,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     combined, options = put_together([replace(source, chat=chat)], passes)
     size = train.count("global_batch_size")
     batch = shared(size, train, "global_batch_size", collate="list")
-    split = _split(inside, module, top)
+    split = _split(inside, module, top, source)
     seed = 42
     if inside is not None:
         seed = inside.integer("seed", 42) or 0
@@ -120,11 +120,13 @@ def _source(top: Section, module: str, inside: Section | None, names: Names) -> 
     return SourceEntry(name, paths)
 
 
-def _split(inside: Section | None, module: str, top: Section) -> Splitting | None:
+def _split(
+    inside: Section | None, module: str, top: Section, source: SourceEntry
+) -> Splitting | None:
     """Return the share that a data module holds out, by default its own."""
     key = "val_split_fraction"
     if inside is not None and inside.has(key):
-        return held_out(inside, key, 1, "litgpt")
+        return hold_out(inside, key, [source], "litgpt")[1]
     share = _MODULES[module][1]
     top.note("data", f"the share {share} is held out by hash, as the data module does by default")
     return Splitting(share)

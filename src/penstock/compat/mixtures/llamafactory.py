@@ -19,11 +19,12 @@ from .trainers import (
     TRANSFORMERS_USUAL,
     WORKERS,
     count_or_default,
-    held_out,
+    hold_out,
     length,
     per_rank,
     put_together,
     seed_of,
+    settle_accelerator,
     settle_deepspeed,
     settle_ranks,
 )
@@ -219,12 +220,13 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
                 "disable_shuffling",
                 "datasets are concatenated: here they are mixed evenly, in order",
             )
+    parts, split = hold_out(top, "val_size", [*sources.values()], "LLaMA-Factory")
     model = _model(
-        list(sources.values()),
+        parts,
         Path(tree.file),
         seed=seed_of(top),
         shuffle=Shuffling("none") if ordered else None,
-        split=held_out(top, "val_size", len(sources), "LLaMA-Factory"),
+        split=split,
         horizon=horizon,
         **(
             _rows(top, pretraining)
@@ -241,6 +243,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     if pretraining or top.peek("packing") or top.peek("neat_packing"):
         reason = "rows are packed over all data here; LLaMA-Factory packs per group and worker"
         top.settle(noted={reason: _PREPARING})
+    settle_accelerator(top)
     settle_ranks(top, _RANKS)
     top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return model

@@ -36,7 +36,7 @@ _NOTED: Reasons = {
 _HARMLESS = frozenset(
     # the model and its computation
     "model_class trust_remote_code init_config peft_config kernel_config quant_config dist_config "
-    "flash_attn bf16 enable_activation_checkpointing dist_timeout optim_config lr_scheduler_config "
+    "flash_attn bf16 cp_mode enable_activation_checkpointing dist_timeout optim_config lr_scheduler_config "
     "learning_rate max_grad_norm full_determinism "
     # the loss
     "pref_loss pref_beta pref_ftx simpo_gamma dpo_label_smoothing ld_alpha "
@@ -151,7 +151,8 @@ def _source(item: Section, names: Names, name: str, prompts: Prompts | None) -> 
     source = SourceEntry(location, paths, slice=(0, size) if size else None)
     converter = item.peek("converter")
     if prompts is None:
-        item.report("converter", "convert the training file, which names the model")
+        key = "converter" if item.has("converter") else "path"
+        item.report(key, "the training file names the model: convert it")
         return source
     if converter not in _FORMS:
         item.report("converter", f"{converter!r} is no converter that is known")

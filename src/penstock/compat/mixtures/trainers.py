@@ -95,27 +95,51 @@ def put_together(
     return tuple(replace(source, epochs=passes, max_epochs=passes) for source in sources), {}
 
 
-def held_out(part: Section, key: str, sources: int, tool: str) -> Splitting | None:
-    """Return the samples that a trainer holds out: a share, or a number if there is one source.
+def hold_out(
+    part: Section, key: str, sources: Sequence[SourceEntry], tool: str
+) -> tuple[list[SourceEntry], Splitting | None]:
+    """Return the sources and the split for the samples that a trainer holds out: a share or a number.
+
+    A number counts samples of all datasets together, so these become one source, if they can.
 
     Args:
         part: the settings.
         key: the key of the share or number.
-        sources: how many datasets the trainer combines.
+        sources: the datasets that the trainer combines.
         tool: the name of the trainer, for notes.
     """
     size = part.number(key)
     if not size:
-        return None
-    if size >= 1 and sources != 1:
+        return [*sources], None
+    if any(source.split is not None for source in sources):
+        part.report(key, "a dataset that is read in part has no other split")
+        return [*sources], None
+    if size < 1 or len(sources) == 1:
+        amount = "this share" if size < 1 else "this number"
+        part.note(key, f"{amount} of every source is held out by hash; {tool} draws other samples")
+        return [*sources], Splitting(size if size < 1 else int(size))
+    if (joined := _join(sources)) is None:
         part.report(
             key,
             "this number of samples of the combined datasets is held out: give each source its split",
         )
+        return [*sources], None
+    part.note(
+        key,
+        f"the datasets are one source, of which this number is held out by hash; {tool} draws other "
+        "samples",
+    )
+    return [joined], Splitting(int(size))
+
+
+def _join(sources: Sequence[SourceEntry]) -> SourceEntry | None:
+    """Return datasets as one source; `None` if they differ, or may have different columns."""
+    first = sources[0]
+    if first.columns is None:
         return None
-    what = "this share" if size < 1 else "this number"
-    part.note(key, f"{what} of every source is held out by hash; {tool} draws other samples")
-    return Splitting(size if size < 1 else int(size))
+    paths = tuple(path for source in sources for path in source.path)
+    alike = all(replace(source, name=first.name, path=first.path) == first for source in sources)
+    return replace(first, path=paths) if alike else None
 
 
 def seed_of(part: Section, default: int | None = 42) -> int | None:
@@ -137,6 +161,19 @@ def settle_ranks(part: Section, keys: Sequence[str]) -> None:
         part.settle(reported=record, usual=usual)
     else:
         part.settle(noted=record, usual=usual)
+
+
+def settle_accelerator(part: Section) -> None:
+    """Account for `accelerator_config`, which may share batches among ranks in other ways."""
+    if not isinstance(part.peek("accelerator_config"), dict):
+        part.report("accelerator_config", RANK_SHARING)
+    elif (inside := part.part("accelerator_config")) is not None:
+        keys = ("split_batches", "dispatch_batches", "even_batches")
+        inside.settle(
+            ("gradient_accumulation_kwargs", "use_seedable_sampler", "non_blocking"),
+            {RANK_SHARING: keys},
+            usual={"even_batches": True},
+        )
 
 
 _EXP_MANAGER = frozenset(
@@ -200,7 +237,7 @@ TRANSFORMERS_REPORTED: Reasons = {
     LIKE_LENGTHS: ("group_by_length", "length_column_name"),
     "another sampler orders the samples": ("train_sampling_strategy",),
     "without a fixed order, batches arrive as workers finish": ("dataloader_in_order",),
-    RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches", "even_batches"),
+    RANK_SHARING: ("split_batches", "dispatch_batches", "even_batches"),
     SHARED_RANKS: ("parallelism_config",),
     "the batch shrinks if memory runs out": ("auto_find_batch_size",),
     OTHER_RUN: ("resume_from_checkpoint", "ignore_data_skip"),

@@ -19,11 +19,12 @@ from .trainers import (
     TRANSFORMERS_USUAL,
     WORKERS,
     count_or_default,
-    held_out,
+    hold_out,
     length,
     per_rank,
     put_together,
     seed_of,
+    settle_accelerator,
     settle_deepspeed,
 )
 from .trl_prompts import LENGTHS, PROMPTS, read_chat
@@ -119,7 +120,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         ]
         for key in ("dataset_name", "dataset_config", "dataset_train_split"):
             top.report(key, "datasets takes precedence, so TRL does not read this")
-        split = held_out(top, "test_split_size", len(sources), "TRL")
+        sources, split = hold_out(top, "test_split_size", sources, "TRL")
     else:
         sources = [_named(top, names)]
     if not sources:
@@ -142,6 +143,7 @@ def training(top: Section) -> dict[str, Any]:
     options = {"collate": collate, "drop_remainder": top.flag("dataloader_drop_last")}
     batch = per_rank(size, top, "per_device_train_batch_size", **options)
     settle_deepspeed(top)
+    settle_accelerator(top)
     if top.peek("streaming") or top.peek("dataset_streaming"):
         top.settle(reported={_STREAMS: WORKERS})
     top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
