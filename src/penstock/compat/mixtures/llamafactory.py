@@ -15,6 +15,7 @@ from .llamafactory_prompts import PICTURES, STAGES, Prompts, read_chat, read_pro
 from .locations import Hub, Names
 from .trainers import (
     TRANSFORMERS_HARMLESS,
+    TRANSFORMERS_NOTED,
     TRANSFORMERS_REPORTED,
     TRANSFORMERS_USUAL,
     WORKERS,
@@ -89,6 +90,7 @@ _USUAL = {
     "use_fast_tokenizer": True,
 }
 _NOTED: Reasons = {
+    **TRANSFORMERS_NOTED,
     EVALUATION: ("eval_dataset",),
     "no dataset of this file has images, audio or video": (
         "image_max_pixels", "image_min_pixels", "image_do_pan_and_scan", "video_max_pixels", "video_min_pixels",

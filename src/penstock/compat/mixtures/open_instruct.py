@@ -12,6 +12,7 @@ from .locations import Hub, Names
 from .trainers import (
     NO_TOKENIZER,
     OTHER_RUN,
+    TRANSFORMERS_NOTED,
     count_or_default,
     length,
     per_rank,
@@ -48,15 +49,16 @@ _REPORTED: Reasons = {
     "samples share rows, which have no fixed length": ("packing", "padding_free"),
 }  # fmt: skip
 _NOTED: Reasons = {
+    **TRANSFORMERS_NOTED,
     EVALUATION: (
         "dataset_mixer_eval_list", "dataset_mixer_eval_list_splits", "dataset_eval_mixer",
         "dataset_eval_mixer_list", "dataset_eval_splits",
     ),
 }  # fmt: skip
-_USUAL = {"tokenizer_revision": "main"}
+_USUAL = {"tokenizer_revision": "main", "model_revision": "main"}
 _HARMLESS = frozenset(
     # the model and the loss
-    "model_name_or_path model_revision config_name trust_remote_code low_cpu_mem_usage torch_dtype "
+    "model_name_or_path config_name trust_remote_code low_cpu_mem_usage torch_dtype "
     "use_flash_attn use_lora use_qlora use_8bit_optimizer lora_rank lora_alpha lora_dropout "
     "load_balancing_loss load_balancing_weight reduce_loss use_liger_kernel gradient_checkpointing "
     "beta loss_type gamma_beta_ratio label_smoothing dpo_loss_type dpo_beta dpo_gamma_beta_ratio "

@@ -243,7 +243,12 @@ TRANSFORMERS_REPORTED: Reasons = {
     OTHER_RUN: ("resume_from_checkpoint", "ignore_data_skip"),
     "training is disabled": ("do_train",),
 }
-TRANSFORMERS_USUAL: Mapping[str, Any] = {"do_train": True, "dataloader_in_order": True}
+TRANSFORMERS_NOTED: Reasons = {"the newest revision of the tokenizer is read": ("model_revision",)}
+TRANSFORMERS_USUAL: Mapping[str, Any] = {
+    "do_train": True,
+    "dataloader_in_order": True,
+    "model_revision": "main",
+}
 """Values without effect; false by default."""
 WORKERS = (
     "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",

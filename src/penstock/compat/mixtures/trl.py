@@ -15,6 +15,7 @@ from .trainers import (
     MAY_STOP,
     NO_TOKENIZER,
     TRANSFORMERS_HARMLESS,
+    TRANSFORMERS_NOTED,
     TRANSFORMERS_REPORTED,
     TRANSFORMERS_USUAL,
     WORKERS,
@@ -70,6 +71,7 @@ _REPORTED: Reasons = {
 }  # fmt: skip
 _USUAL = {**TRANSFORMERS_USUAL, "shuffle_dataset": None}
 _NOTED: Reasons = {
+    **TRANSFORMERS_NOTED,
     EVALUATION: (
         "dataset_test_split",
         "max_eval_samples",
