@@ -282,6 +282,7 @@ def test_llamafactory_v1_reads_its_file_of_datasets(tmp_path: Path) -> None:
     first, second = conversion.mixture.sources
     assert (conversion.format, lost(conversion)) == ("llamafactory-v1", [])
     assert conversion.mixture.horizon == ("steps", 10) and first.slice == (0, 20)
+    assert first.path == (str(tmp_path / "a.json"),)
     assert first.chat is not None and first.chat.input_separator == ""
     assert second.path == ("hf://datasets/x/pairs@~parquet/*/train_prefs",)
     assert second.chat is not None and second.chat.format == "preference"

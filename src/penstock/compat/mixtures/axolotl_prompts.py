@@ -18,6 +18,8 @@ GENERATED = "the trainer generates the answers itself"
 _LEARNED = (
     "a chat template learns the answers and the tokens that end them: other choices need Python"
 )
+_DATED = ("llama4", "llama3_2_vision", "mistral_v7_tekken")
+"""Templates that write the date of today, unless `date` of the chat names another."""
 _ROLES = {
     "user": {"human", "user"},
     "assistant": {"assistant", "gpt"},
@@ -278,6 +280,13 @@ def _read_template(item: Section, prompts: Prompts) -> tuple[str | None, bool]:
             text = str(Path(part.path(text)))
         return text, text is not None
     template, is_known = _TEMPLATES.find(name, prompts.tokenizer)
+    if template == "qwen":
+        part.note(
+            "chat_template",
+            "an empty reasoning before an answer is learned too; axolotl learns the answer alone",
+        )
+    if name in _DATED:
+        part.note("chat_template", "the template writes the date of today: set date of the chat")
     if not is_known:
         part.report(
             "chat_template", f"the template {name!r} is not built in: give its file, with jinja"

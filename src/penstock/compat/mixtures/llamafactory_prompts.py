@@ -72,6 +72,11 @@ def read_prompts(top: Section) -> Prompts | None:
         top.note(
             "template", "the template of the tokenizer is used: LLaMA-Factory has a copy of it"
         )
+    if template in ("llama3", "gemma", "qwen"):
+        top.note(
+            "template",
+            "the built-in template leaves out white space around contents; LLaMA-Factory keeps it",
+        )
     train_on: TrainOn = "assistant"
     if top.flag("mask_history"):
         train_on = "last"

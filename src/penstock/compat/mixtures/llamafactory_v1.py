@@ -70,7 +70,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the datasets of a training file, or those of a file of datasets."""
     top, names = account.open(tree), Names()
     if _is_datasets(tree):
-        sources = [_source(item, names, name, None) for name, item in top.named()]
+        sources = [_source(item, names, name, None, top.folder) for name, item in top.named()]
         return MixtureFile(tuple(sources), temperature=1, stop="all_exhausted")
     prompts = Prompts(
         top.text("model") or "", None, top.count("cutoff_len") or 2048, "assistant", ""
@@ -117,29 +117,33 @@ def _read_datasets(top: Section, names: Names, prompts: Prompts) -> list[SourceE
             "train_dataset", location, Hub(named), "", "", [named] if is_file else []
         )
         return [SourceEntry(location, paths, chat=make_chat(prompts, "auto", {}, {}))]
-    path = next(
-        (
-            folder / named
-            for folder in (top.folder, *top.folder.parents)
-            if (folder / named).is_file()
-        ),
-        None,
-    )
-    tree = read_file(path, ProblemLog(), variables=False) if path is not None else None
-    if tree is None:
+    folders = (top.folder, *top.folder.parents)
+    start = next((folder for folder in folders if (folder / named).is_file()), None)
+    tree = read_file(start / named, ProblemLog(), variables=False) if start is not None else None
+    if tree is None or start is None:
         raise ConfigError(
             f"{top.node.file}: train_dataset: the file {named!r} is missing beside it and in the folders "
             "above: if it is on a hub, download it, and name the path"
         )
     described = top.account.open(tree)
-    return [_source(item, names, name, prompts) for name, item in described.named()]
+    return [_source(item, names, name, prompts, start) for name, item in described.named()]
 
 
-def _source(item: Section, names: Names, name: str, prompts: Prompts | None) -> SourceEntry:
-    """Return a dataset with its rows, and the chat of its converter."""
+def _source(
+    item: Section, names: Names, name: str, prompts: Prompts | None, start: Path
+) -> SourceEntry:
+    """Return a dataset with its rows, and the chat of its converter.
+
+    Args:
+        item: the dataset.
+        names: names of sources.
+        name: the name of the dataset.
+        prompts: settings of the training file, if there is one.
+        start: the folder where LLaMA-Factory starts, for paths.
+    """
     named, split = item.text("path") or "", plain_split(item, "split", item.text("split"))
     location = names.of(name)
-    local = [named] if item.text("source") == "local" else []
+    local = [str(start / named)] if item.text("source") == "local" else []
     paths = item.dataset("path", location, Hub(named, None, split or "train"), "", "split", local)
     item.report("weight", "it repeats or drops rows at random: set the weight of the source")
     item.report("streaming", "a stream is shuffled in a buffer: rows are read by index here")
