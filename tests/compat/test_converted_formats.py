@@ -248,3 +248,34 @@ def test_blends_of_nemotron_need_the_tokenizer_of_their_preparation(tmp_path: Pa
 def test_files_of_known_tools_are_named(tmp_path: Path, text: str, tool: str) -> None:
     with pytest.raises(ps.ConfigError, match=f"looks like a file of {tool}"):
         converted(tmp_path, "a.yaml", text)
+
+
+ODD = (
+    "[]",
+    "{}",
+    "[1, [2]]",
+    "{a: {b: c}}",
+    "-3",
+    "1e400",
+    "nan",
+    "yes please",
+    "null",
+    "[{a: 1}, x]",
+)
+
+
+@pytest.mark.parametrize("text", [LITGPT, LINGUA, SCRIPT], ids=["litgpt", "lingua", "script"])
+def test_odd_values_are_errors_or_reports(tmp_path: Path, text: str) -> None:
+    lines = dedent(text).lstrip().splitlines()
+    for number, line in enumerate(lines):
+        key, colon, _ = line.partition(":")
+        for odd in ODD if colon else ODD[:4]:
+            changed = f"{key}: {odd}" if colon else f"{line} {odd}"
+            try:
+                converted(
+                    tmp_path,
+                    "train.sh" if text is SCRIPT else "a.yaml",
+                    "\n".join([*lines[:number], changed, *lines[number + 1 :]]),
+                )
+            except ps.ConfigError:
+                pass

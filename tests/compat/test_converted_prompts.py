@@ -377,3 +377,49 @@ def test_a_converted_file_trains(tmp_path: Path) -> None:
     ps.dump(conversion.mixture, tmp_path / "ours.yaml")
     batch = next(iter(ps.load(tmp_path / "ours.yaml")))
     assert batch["tokens"].shape == (2, 512) and 0 < batch["loss_mask"].sum() < 200
+
+
+ODD = ("[]", "{}", "[1, [2]]", "{a: {b: c}}", "-3", "1e400", "yes please", "null", "[{a: 1}, x]")
+FILES = {
+    "axolotl": AXOLOTL
+    + "  - {path: a/b, type: chat_template}\nchat_template: llama3\nrl: dpo\nval_set_size: 2\n",
+    "trl": "model_name_or_path: m\ndataset_name: a/b\npacking: true\nmax_length: 8\nchat_template: '{{ x }}'\n"
+    "packing_strategy: wrapped\ndataset_kwargs: {}\nchat_template_kwargs: {}\ntest_split_size: 3\n",
+    "open-instruct": "model_name_or_path: m\nwith_tracking: true\ndataset_mixer: {a/b: 1.0}\nadd_bos: true\n"
+    "chat_template_name: tulu\nmax_seq_length: 8\nnum_epochs: 1\n",
+}
+
+
+@pytest.mark.parametrize("tool", FILES)
+def test_odd_values_are_errors_or_reports(tmp_path: Path, tool: str) -> None:
+    lines = FILES[tool].strip().splitlines()
+    for number, line in enumerate(lines):
+        key, colon, _ = line.partition(":")
+        for odd in ODD if colon and not line.startswith(" ") else ():
+            text = "\n".join([*lines[:number], f"{key}: {odd}", *lines[number + 1 :]])
+            try:
+                converted(tmp_path, text)
+            except ps.ConfigError:
+                pass
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(
+    "key",
+    [
+        "type",
+        "roles",
+        "message_property_mappings",
+        "field_messages",
+        "chat_template",
+        "split",
+        "path",
+    ],
+)
+def test_odd_values_of_datasets_are_errors_or_reports(tmp_path: Path, key: str, odd: str) -> None:
+    entry = {"path": "a/b", "type": "chat_template"}
+    shown = ", ".join(f"{name}: {value}" for name, value in {**entry, key: odd}.items())
+    try:
+        axolotl(tmp_path, f"{{{shown}}}")
+    except ps.ConfigError:
+        pass

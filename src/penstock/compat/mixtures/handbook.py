@@ -113,7 +113,8 @@ def read_mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         elif bounds is not None:
             top.note(
                 key,
-                "a share or number takes the first rows of a dataset; the trainer may draw others",
+                "a share or number takes the first rows of a dataset; the trainer may draw others, and "
+                "repeat rows for a larger number",
             )
         for split in splits[number]:
             hub = Hub(str(dataset), configs[number] if configs else None, split)

@@ -32,6 +32,16 @@ _TEMPLATES = TemplateNames(
         "olmo": r"olmo", "exaone": r"exaone", "yi": r"yi-", "baichuan2": r"baichuan", "internlm2": r"internlm2",
     },
 )  # fmt: skip
+_DIFFERENCES = {
+    "white space around contents is left out; LLaMA-Factory keeps it": ("llama3", "gemma", "qwen"),
+    "the line break behind an answer is not learned; LLaMA-Factory learns it": (
+        "chatml",
+        "gemma",
+        "qwen",
+    ),
+    "an empty reasoning is before the last answer; LLaMA-Factory writes it before each": ("qwen",),
+}
+"""Differences of built-in templates, with the templates that have them."""
 _ROLES = {
     "user_tag": ("user", ("human", "user")),
     "assistant_tag": ("assistant", ("gpt", "assistant")),
@@ -72,11 +82,9 @@ def read_prompts(top: Section) -> Prompts | None:
         top.note(
             "template", "the template of the tokenizer is used: LLaMA-Factory has a copy of it"
         )
-    if template in ("llama3", "gemma", "qwen"):
-        top.note(
-            "template",
-            "the built-in template leaves out white space around contents; LLaMA-Factory keeps it",
-        )
+    for difference, families in _DIFFERENCES.items():
+        if template in families:
+            top.note("template", difference)
     train_on: TrainOn = "assistant"
     if top.flag("mask_history"):
         train_on = "last"

@@ -13,7 +13,7 @@ from ...mixture_files import MixtureFile
 from ...mixture_files.reading import MixtureNode, parse_scalar
 from ...stores.limits import MIXTURE_FILE, read_within
 from . import megatron
-from .account import Account
+from .account import Account, nothing
 
 _DATA = ("data-path", "train-data-path", "data-args-path", "per-split-data-args-path")
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(\w+)=(?!\()(\S.*)?$")
@@ -146,6 +146,8 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
                 f"{tree.file}, line {top.table[key].line}: --{key} comes from an argument or a variable "
                 f"that the script does not set, {_show(top.peek(key))}: write the paths there"
             )
+    if not megatron.is_mine(tree):
+        raise nothing(Path(tree.file), "Megatron")
     if "$" in str(top.peek("split")):
         top.report("split", "it comes from an argument of the script")
     top.report("mock-data", "the data is made up: remove it")
