@@ -196,13 +196,13 @@ def convert_with_keys(
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "sft.yaml"
     >>> _ = file.write_text(
-    ...     "datasets: [{path: a/b, split: train}]\\nmodel_name_or_path: m\\nnum_train_epochs: 3\\nlearnin_rate: 1"
+    ...     "datasets: [{path: a/b, split: train}]\\nlearning_rate: 1\\nnum_train_epochs: 3\\nlearnin_rate: 1"
     ... )
     >>> keys = convert_with_keys(file, ranks=1).keys
     >>> [key.key for key in keys.carried]
     ['datasets', 'datasets[0].path', 'datasets[0].split', 'num_train_epochs']
     >>> [key.key for key in keys.harmless], [key.key for key in keys.reported]
-    (['model_name_or_path'], ['learnin_rate'])
+    (['learning_rate'], ['learnin_rate'])
     """
     tree = _tree(Path(path))
     format_name = _kind(tree, path) if kind is None else kind

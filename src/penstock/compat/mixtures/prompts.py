@@ -18,7 +18,7 @@ class PromptStyle:
     messages are not written, as in tools that ignore them.
 
     >>> PromptStyle("Q: {instruction}\\n", "Q: {instruction} ({input})\\n").template()[:60]
-    "{{ text_prefix }}{% for message in messages %}{% if message."
+    '{{ text_prefix }}{% for message in messages %}{% if message.'
     """
 
     plain: str
