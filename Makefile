@@ -87,12 +87,14 @@ soak: $(VENV)/.dev
 	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/test_found.py \
 	    tests/demo/test_story.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/cli/test_manners.py tests/compat/test_easydata_mixing.py tests/sources/test_formats.py \
-	    tests/sources/test_derived_kinds.py
+	    tests/sources/test_derived_kinds.py tests/sources/test_hostile.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/test_removal.py tests/engine/changes/test_history.py tests/mixture_files/test_tokenize.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/mixing/test_mix.py tests/engine/changes/test_adopt.py tests/media/test_images.py \
 	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py \
 	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
-	SOAK=1 $(PYTEST) tests/test_stages.py tests/test_killed_stages.py
+	SOAK=1 $(PYTEST) tests/test_stages.py tests/test_killed_stages.py tests/integrations/test_evaluation.py
+	SOAK=1 $(PYTEST) tests/test_bench.py -k every_row
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \
 	    echo "round $$round of $(SEEDS): --hypothesis-profile=soak --hypothesis-seed=$$seed"; \

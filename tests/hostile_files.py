@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from archives import write
+from example_counts import is_soak
 from penstock import Loader, from_sequence, mixture_files, restore
 from penstock.compat import energon
 from penstock.engine.runtime.seal import seal, unseal
@@ -811,11 +812,23 @@ HARMLESS = {
 }
 """Those that are read as what they are; every other one must be refused."""
 
+LARGE = {
+    array_of_one_large_row,
+    ends_of_documents_that_unfold,
+    line_of_one_wide_letter,
+    line_that_spells_one_wide_letter,
+    lines_of_one_byte,
+    many_points,
+    text_of_one_wide_letter,
+}
+"""Those that take seconds each: in `make soak`. Others of their kinds are in every run."""
+
 ITEMS: dict[str, Callable[[Path], None]] = {
     name: thing
     for name, thing in list(globals().items())
     if getattr(thing, "__code__", None)
     and thing.__code__.co_varnames[: thing.__code__.co_argcount] == ("at",)
+    and (thing not in LARGE or is_soak())
 }
 
 

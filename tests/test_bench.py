@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from example_counts import is_soak
 from helpers import through_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -73,7 +74,7 @@ def test_quick_prints_ratios_for_what_is_installed() -> None:
     assert found["overhead"]["penstock"] > 0 and found["start import_s"]["penstock"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.skipif(not is_soak(), reason="two minutes: in `make soak`")
 def test_every_row_of_ours_runs() -> None:
     """Two rows of headlines failed for a hundred commits."""
     ours = [r for name in ("floor", "penstock") for r in table.peers()[name].rows]

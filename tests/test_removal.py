@@ -18,6 +18,7 @@ from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
+from example_counts import pick_cases
 from helpers import numbers, through_json
 from penstock.engine.orders import Stride
 from penstock.text import CausalLM, Padded
@@ -174,8 +175,10 @@ def choose(before: list[list[Batch]], rest: list[list[Batch]]) -> tuple[str, int
     return max(common, key=lambda document: (SIZES[document[0]][document[1]], document))
 
 
-@pytest.mark.parametrize("ranks, later", [(1, 2), (2, 1)])
-@pytest.mark.parametrize("name", [*PIPELINES, *PADDED])
+@pytest.mark.parametrize(
+    "name, ranks, later",
+    pick_cases([(name, n, 3 - n) for n in (1, 2) for name in (*PIPELINES, *PADDED)], 2),
+)
 def test_an_excluded_document_is_never_trained_on_again(name: str, ranks: int, later: int) -> None:
     plain = steps_of(open_run(name, ranks))
     before, rest = [*islice(plain, BEFORE)], [*islice(plain, BETWEEN + AFTER)]

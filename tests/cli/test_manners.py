@@ -274,7 +274,7 @@ def test_who_reads_its_lines_may_have_enough(world: dict[str, str]) -> None:
         assert process.wait(timeout=600) in (141, 0)
 
 
-@pytest.mark.parametrize("command", ["plan", "find", "diff", "lint", "seen", "info"])
+@pytest.mark.parametrize("command", pick_cases(["plan", "find", "diff", "lint", "seen", "info"], 2))
 def test_a_closed_pipe_is_no_answer(command: str, world: dict[str, str]) -> None:
     ready = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     reader, writer = os.pipe()
@@ -292,8 +292,10 @@ def test_a_closed_pipe_is_no_answer(command: str, world: dict[str, str]) -> None
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("command", ["audit", "at", "replay"])
+@pytest.mark.parametrize(
+    "command,unbuffered",
+    pick_cases([(name, text) for text in ("", "1") for name in ("audit", "at", "replay")], 2),
+)
 def test_output_that_a_full_disk_cuts_off_is_an_error(
     command: str, unbuffered: str, world: dict[str, str], tmp_path: Path
 ) -> None:
@@ -424,7 +426,7 @@ def test_output_to_a_full_disk_is_an_error_with_a_remedy(
     assert "penstock: plan: No space left on device: free some space" in done.stderr
 
 
-@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("closed", pick_cases(["<&- >&- 2>&-", "<&-", ">&-", "2>&-"], 2))
 def test_closed_streams_are_no_error(closed: str, world: dict[str, str], tmp_path: Path) -> None:
     """Some daemons close the standard streams. The dump then got the descriptor of one of them."""
     out = tmp_path / "keys.jsonl"

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from example_counts import pick_cases
 from helpers import wait_for_ranks
 
 pytest.importorskip("torch")
@@ -55,8 +56,10 @@ def evaluate(trainer: str, world: int, folder: Path) -> list[Any]:
     return [json.loads(path.read_text()) for path in paths]
 
 
-@pytest.mark.parametrize("world", [1, 2])
-@pytest.mark.parametrize("trainer", ["lightning", "accelerate"])
+@pytest.mark.parametrize(
+    "trainer,world",
+    pick_cases([(name, n) for name in ("lightning", "accelerate") for n in (2, 1)], 2),
+)
 def test_every_row_counts_once_in_every_evaluation(
     trainer: str, world: int, tmp_path: Path
 ) -> None:

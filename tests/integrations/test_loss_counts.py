@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from example_counts import pick_cases
 from helpers import wait_for_ranks
 from jax_ranks import free_port
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.slow  # two processes import transformers
 SCRIPT = Path(__file__).with_name("loss_counts.py")
 
 
-@pytest.mark.parametrize("way", ["planned", "gathered"])
+@pytest.mark.parametrize("way", pick_cases(["gathered", "planned"], 2))
 def test_the_trainer_gets_the_number_of_all_ranks_and_accumulated_batches(
     way: str, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from example_counts import pick_cases
 from helpers import through_json
 from integrations.torch_flows import FLOWS, plain
 from penstock.integrations.torch import IterableDataset, MapDataset, Sampler
@@ -72,7 +73,9 @@ RANKED = [
 ]
 
 
-@pytest.mark.parametrize("jobs", [FORKED, SPAWNED, RANKED], ids=["fork", "spawn", "ranks"])
+@pytest.mark.parametrize(
+    "jobs", pick_cases([SPAWNED, FORKED, RANKED], 2), ids=pick_cases(["spawn", "fork", "ranks"], 2)
+)
 def test_every_number_of_workers_gives_what_the_loader_gives(jobs: list[Job]) -> None:
     for job, found in zip(jobs, done([{**job} for job in jobs]), strict=True):
         assert found == wanted(job["name"], job.get("rank", 0), job.get("world", 1)), job

@@ -20,6 +20,7 @@ pytest.importorskip("tokenizers")
 import penstock as ps
 from chat_cases import bpe
 from cli_world import penstock
+from example_counts import pick_cases
 from penstock.mixture_files import read_model
 from penstock.mixture_files.tokenize import tokenize
 from penstock.text import Chat, Tokenize
@@ -157,7 +158,10 @@ def find_sizes(path: Path) -> set[int]:
 
 @pytest.mark.parametrize(
     ("executor", "workers"),
-    [("threads", 2), *[pytest.param("processes", n, marks=pytest.mark.slow) for n in (1, 2, 3)]],
+    [
+        ("threads", 2),
+        *[pytest.param("processes", n, marks=pytest.mark.slow) for n in pick_cases((3, 2, 1), 3)],
+    ],
 )
 def test_the_same_bytes_for_any_workers(chats: Path, executor: Any, workers: int) -> None:
     write(chats, "alone")

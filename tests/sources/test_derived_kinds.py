@@ -412,7 +412,7 @@ def test_of_processes_that_come_at_once_one_makes_the_file(
 @pytest.mark.slow  # a process a kind
 @pytest.mark.parametrize(
     "kind,named",
-    pick_cases(zip(CASES, itertools.cycle(["", "named"])), 1)
+    pick_cases(zip(CASES, itertools.cycle(["", "named"])), 3)
     + pick_cases(zip(CASES, itertools.cycle(["named", ""])), len(CASES)),
     indirect=["kind"],
 )

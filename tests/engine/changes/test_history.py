@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from helpers import through_json
+from helpers import pairwise_first, through_json
 
 Key = tuple[str, int, int]
 FAR = 90
@@ -405,6 +405,7 @@ OVER: dict[str, Callable[[ps.Dataset], ps.Dataset]] = {
     "repeated stream": lambda mixed: mixed.filter(bool).repeat(2),
 }  # fmt: skip
 
+BEGUN = ["between", "within", "at the end"]
 OTHERS: dict[str, tuple[ps.Dataset, ps.Dataset]] = {
     "an input more": (two(a=1, b=1), two(a=1, b=1, c=1)),
     "other weights": (two("first_exhausted", a=1, b=1), two("first_exhausted", a=3, b=1)),
@@ -433,10 +434,9 @@ def go_to(loader: ps.Loader, ds: ps.Dataset, after: int, begun: str) -> list[lis
     return steps(loader, count)
 
 
-@pytest.mark.parametrize("begun", ["between", "within", "at the end"])
-@pytest.mark.parametrize("after", [0, 1])
-@pytest.mark.parametrize("other", OTHERS)
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize(
+    "over,other,after,begun", pairwise_first([*OVER], [*OTHERS], [0, 1], BEGUN)
+)
 def test_passes_after_an_adoption_are_those_of_the_new_pipeline(
     over: str, other: str, after: int, begun: str
 ) -> None:
@@ -467,10 +467,10 @@ def test_passes_after_an_adoption_are_those_of_the_new_pipeline(
         assert Counter(sample.key[::2] for sample in found) == sum(run, start=Counter())
 
 
-@pytest.mark.parametrize("begun", ["between", "within", "at the end"])
-@pytest.mark.parametrize("after", [0, 1])
-@pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted"])
-@pytest.mark.parametrize("over", OVER)
+@pytest.mark.parametrize(
+    "over,stop,after,begun",
+    pairwise_first([*OVER], ["first_exhausted", "all_exhausted"], [0, 1], BEGUN),
+)
 def test_passes_after_other_weights_are_those_of_a_pipeline_with_these_weights(
     over: str, stop: str, after: int, begun: str
 ) -> None:

@@ -30,7 +30,11 @@ def through(give: Callable[[], Any], workers: int) -> list[Any]:
     loading: Any = DataLoader(
         Wrapped(give), batch_size=None, num_workers=workers, multiprocessing_context="fork"
     )
-    return list(loading)
+    batches = iter(loading)
+    try:
+        return list(batches)
+    finally:  # left to the garbage collector after an error, torch waits 5 seconds for each worker
+        batches._shutdown_workers()
 
 
 numbers = ps.from_sequence(range(12)).shuffle(seed=1)

@@ -13,6 +13,7 @@ from chat_cases import BOS, CONTROL, EOS, MARKUP, NOT_SPECIAL
 from chat_conversations import ABILITIES, TOOL_TOKENS, ConversationMaker, tool_bpe
 from chat_reference import ANSWERS, Reference
 from example_counts import rounds
+from helpers import pairwise_first
 from penstock.text import Chat, show_tokens
 from penstock.text.chat import templates
 
@@ -43,9 +44,9 @@ def show(ids: list[int], mask: list[bool], pre: bool) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("pre", [True, False], ids=["words", "across"])
-@pytest.mark.parametrize("blocks", [True, False], ids=["blocks", "marks"])
-@pytest.mark.parametrize("family", ABILITIES)
+@pytest.mark.parametrize(
+    "family,blocks,pre", pairwise_first([*ABILITIES], [True, False], [True, False])
+)
 def test_conversations_equal_the_slow_reference(family: str, blocks: bool, pre: bool) -> None:
     source = (SOURCES / f"{family}.jinja").read_text(encoding="utf-8")
     source = source if blocks else without_blocks(family)

@@ -111,7 +111,7 @@ def same_world() -> Any:
     assert {*shared()} <= mapped  # an earlier test's may have gone by now
 
 
-@pytest.mark.parametrize("run", range(rounds(5, 100)))
+@pytest.mark.parametrize("run", range(rounds(2, 100)))
 @pytest.mark.usefixtures("same_world")
 def test_workers_killed_at_random_moments(run: int) -> None:
     dice, kind = random.Random(run), KINDS[run % 25] if run % 25 < len(KINDS) else "random"

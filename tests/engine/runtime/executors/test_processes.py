@@ -30,7 +30,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from example_counts import examples, rounds
+from example_counts import examples, is_soak, rounds
 from helpers import as_lists, slow_if
 from penstock.engine.runtime.executors import make_executor
 from penstock.engine.runtime.executors.connection import Connection
@@ -116,9 +116,11 @@ ALL = [
 QUICK = ("rows", "ragged batches", "shuffle buffer", "packed as it comes", "mixture")
 EVERY = [
     pytest.param(name, executor, workers, marks=slow_if(name not in QUICK))
-    for name, (executor, workers) in product(PIPELINES, ALL[: rounds(1, len(ALL))])
+    for name, (executor, workers) in product(
+        PIPELINES if is_soak() else QUICK, ALL[: rounds(1, len(ALL))]
+    )
 ]
-"""Executors and workers: all of them in `make soak`; random runs draw threads and processes alike."""
+"""All pipelines, executors and workers in `make soak`; random runs draw threads and processes alike."""
 
 
 @pytest.mark.parametrize(("name", "executor", "workers"), EVERY)
@@ -454,7 +456,7 @@ def slow(x: int) -> dict[str, Any]:
 @pytest.mark.slow  # processes that are killed
 def test_workers_may_be_killed_at_any_moment(caplog: pytest.LogCaptureFixture) -> None:
     dice = random.Random(5)
-    ds = ps.from_sequence(range(600)).shuffle(seed=3).map(slow).batch(3)
+    ds = ps.from_sequence(range(rounds(240, 600))).shuffle(seed=3).map(slow).batch(3)
     want = [as_lists(item) for item in ps.Loader(ds)]
     with caplog.at_level(logging.WARNING), ps.Loader(ds, workers=3, executor="processes") as loader:
         found = list[Any]()
@@ -546,10 +548,10 @@ def test_a_function_that_hangs_is_named(caplog: pytest.LogCaptureFixture) -> Non
 
     ds = ps.from_sequence(range(8), name="web").map(hangs)
     with ps.Loader(
-        ds, workers=1, executor="processes", timeout=8.0, on_error="quarantine"
+        ds, workers=1, executor="processes", timeout=3.0, on_error="quarantine"
     ) as loader:
         assert sorted(set(loader)) == [0, 1, 2, 3, 5, 6, 7]
-        assert "took longer than timeout=8 s" in loader.journal[0]["error"]
+        assert "took longer than timeout=3 s" in loader.journal[0]["error"]
         assert loader.journal[0]["index"] == 4
     said = [
         record.getMessage() for record in caplog.records if "took longer" in record.getMessage()
@@ -587,7 +589,7 @@ def test_close_does_not_wait_for_functions() -> None:
 
 @pytest.mark.slow  # starts a process
 def test_what_is_dropped_ends() -> None:
-    for _ in range(5):
+    for _ in range(rounds(2, 5)):
         loader = ps.Loader(ps.from_sequence(range(50)).map(slow), workers=2, executor="processes")
         next(iter(loader))
         pids = workers_of(loader)
