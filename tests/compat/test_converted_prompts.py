@@ -41,7 +41,8 @@ def encode(chat: Chatting | None, sample: Mapping[str, Any], eos: str = "</s>") 
     settings = {each.name: getattr(chat, each.name) for each in fields(chat)}
     tokenizer = settings.pop("tokenizer")
     assert isinstance(tokenizer, str)
-    return decode(Chat(bpe(), **{**settings, "eos": settings["eos"] or eos})(sample))
+    changed = {"eos": settings["eos"] or eos, "max_length": None}
+    return decode(Chat(bpe(), **{**settings, **changed})(sample))
 
 
 AXOLOTL = """
@@ -232,6 +233,10 @@ def test_datasets_of_llamafactory_are_chats(tmp_path: Path) -> None:
     assert encode(chats[1], {"q": "Add", "more": "1 and 2", "a": "3"}) == line
     talk = [{"who": "me", "said": "is it?"}, {"who": "you", "said": "yes"}]
     assert encode(chats[2], {"talk": talk}).endswith("{yes<|im_end|>}\n")
+    qwen = llamafactory(tmp_path, "stage: sft\ntemplate: qwen\ndataset: plain\n")
+    text = encode(qwen.mixture.sources[0].chat, SHORT)
+    assert text.startswith("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud.")
+    assert text.endswith("<|im_start|>assistant\n{yes<|im_end|>}\n") and lost(qwen) == []
     conversion = llamafactory(
         tmp_path, "stage: dpo\ntemplate: llama3\ndataset: pairs\npacking: true\n"
     )

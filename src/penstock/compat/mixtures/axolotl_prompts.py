@@ -293,7 +293,8 @@ def _read_template(item: Section, prompts: Prompts) -> tuple[str | None, bool]:
         )
     elif template is None:
         part.note(
-            "chat_template", "the template of the tokenizer is used: axolotl has a copy of it"
+            "chat_template",
+            "the template of the tokenizer is used: axolotl has a copy of one of its versions",
         )
     return template, is_known
 

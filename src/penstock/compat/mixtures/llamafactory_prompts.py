@@ -9,7 +9,7 @@ from typing import Any
 from ...mixture_files import Chatting
 from ...text.chat import TrainOn
 from .account import Section
-from .prompts import TemplateNames
+from .prompts import TemplateNames, with_default_system
 from .trainers import NO_TOKENIZER
 
 PICTURES = "images, audio and video need the processor of the model: map the rows in Python"
@@ -24,14 +24,10 @@ _TEMPLATES = TemplateNames(
         "qwen3_5_nothink": "chatml", "gemma": "gemma", "gemma2": "gemma", "gemma3": "gemma", "gemma3n": "gemma",
         "deepseek3": "deepseek", "deepseekr1": "deepseek",
     },
-    copies={
-        "qwen": r"qwen-?2", "llama2": r"llama-?2-.*chat", "llama4": r"llama-?4", "mistral": r"mistral|mixtral",
-        "ministral": r"ministral", "phi": r"phi-?3", "phi4": r"phi-?4", "deepseek": r"deepseek",
-        "gemma4": r"gemma-?4", "glm4": r"glm-?4", "gpt_oss": r"gpt-oss", "falcon_h1": r"falcon-h1",
-        "cohere": r"command|aya", "granite3": r"granite", "smollm2": r"smollm2", "smollm": r"smollm",
-        "olmo": r"olmo", "exaone": r"exaone", "yi": r"yi-", "baichuan2": r"baichuan", "internlm2": r"internlm2",
-    },
+    copies={},
 )  # fmt: skip
+_SYSTEMS = {"qwen": "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."}
+"""Templates of ChatML, with the system message of conversations without one."""
 _DIFFERENCES = {
     "white space around contents is left out; LLaMA-Factory keeps it": ("llama3", "gemma", "qwen"),
     "the line break behind an answer is not learned; LLaMA-Factory learns it": (
@@ -75,6 +71,8 @@ def read_prompts(top: Section) -> Prompts | None:
         return None
     name = top.text("template")
     template, is_known = _TEMPLATES.find(name, tokenizer) if name is not None else (None, True)
+    if name in _SYSTEMS:
+        template, is_known = with_default_system("chatml", _SYSTEMS[name]), True
     if not is_known:
         top.report("template", UNKNOWN_TEMPLATE.format(name))
         return None
@@ -83,7 +81,7 @@ def read_prompts(top: Section) -> Prompts | None:
             "template", "the template of the tokenizer is used: LLaMA-Factory has a copy of it"
         )
     for difference, families in _DIFFERENCES.items():
-        if template in families:
+        if template in families or (name in _SYSTEMS and "chatml" in families):
             top.note("template", difference)
     train_on: TrainOn = "assistant"
     if top.flag("mask_history"):

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...text.chat.templates import find_template
+
 _FIELD = re.compile(r"\{(instruction|input|system)\}")
 
 
@@ -93,6 +95,18 @@ def with_preamble(form: str, plain: str, with_input: str) -> PromptStyle:
     """Return a style that begins with the preambles of Alpaca, in a form with `{system}`."""
     heads = [form.replace("{system}", text.rstrip("\n")) for text in (_ALPACA, _ALPACA_WITH_INPUT)]
     return styled(heads[0], heads[1], plain, with_input)
+
+
+def with_default_system(family: str, text: str) -> str:
+    """Return a built-in template that gives conversations a system message, if they have none.
+
+    Args:
+        family: the template, one of ChatML.
+        text: the message.
+    """
+    source, _ = find_template(family, None)
+    message = _quote(f"<|im_start|>system\n{text}<|im_end|>\n")
+    return f"{{%- if messages[0].role != 'system' %}}{{{{- {message} }}}}{{%- endif %}}{source}"
 
 
 @dataclass(frozen=True)
