@@ -161,6 +161,17 @@ def test_arguments_of_megatron_are_read_from_a_script(tmp_path: Path) -> None:
         "web_text_document.bin",
         "code_text_document.bin",
     ]
+    bert = converted(tmp_path, "train.sh", SCRIPT.replace("pretrain_gpt", "pretrain_bert"))
+    assert lost(bert) == [(9, "program")]
+    quoted = SCRIPT.replace("torchrun --nproc_per_node $GPUS pretrain_gpt.py", 'options="').replace(
+        "  # as before", '"'
+    )
+    assert converted(tmp_path, "train.sh", quoted).mixture.shares() == model.shares()
+    branches = SCRIPT.replace("GPUS=8", "GPUS=8\n    SIZE=16\n    SIZE=32")
+    branches = branches.replace("--global-batch-size 16", "--global-batch-size $SIZE")
+    assert (11, "global-batch-size") in lost(converted(tmp_path, "train.sh", branches))
+    with pytest.raises(ps.ConfigError, match=r"line 9: --seq-length has another value on line 7"):
+        converted(tmp_path, "train.sh", SCRIPT.replace("--lr 0.1", "--seq-length 32"))
     unknown = converted(tmp_path, "train.sh", SCRIPT.replace("--lr 0.1", "--reshuffle 2"))
     assert lost(unknown) == [(9, "reshuffle")]
     with pytest.raises(ps.ConfigError, match=r"--data-path comes from .* does not set, \$1"):

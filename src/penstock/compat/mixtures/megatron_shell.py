@@ -16,6 +16,15 @@ from . import megatron
 from .account import Account, nothing
 
 _DATA = ("data-path", "train-data-path", "data-args-path", "per-split-data-args-path")
+_PROGRAM = "program"
+_OF_TEXT = (
+    "pretrain_gpt.py",
+    "pretrain_mamba.py",
+    "pretrain_hybrid.py",
+    "train.py",
+    "pretrain_retro.py",
+)
+"""Programs that read rows of joined documents."""
 _ASSIGNMENT = re.compile(r"\s*(?:export\s+)?(\w+)=(?!\()(\S.*)?$")
 _VARIABLE = re.compile(r"\$\{?(\w+)(?::?-([^}]*))?\}?")
 _HARMLESS_PREFIXES = (
@@ -67,20 +76,33 @@ def read(path: Path) -> MixtureNode:
         text = read_within(file, MIXTURE_FILE).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    variables, arguments, last = dict[str, str](), dict[str, tuple[int, list[str]]](), ""
+    variables, last = dict[str, str](), ""
+    arguments = dict[str, list[tuple[int, list[str]]]]()
     for number, line in _statements(text):
         if (assignment := _ASSIGNMENT.match(line)) and "--" not in line:
-            value = (assignment[2] or "").split(" #")[0].strip().strip("\"'")
-            variables[assignment[1]] = _expand(value, variables)
+            name, value = assignment[1], (assignment[2] or "").split(" #")[0].strip().strip("\"'")
+            value = _expand(value, variables)
+            is_first = variables.get(name, value) == value
+            variables[name] = value if is_first else f"${{{name}}}"  # two values: of branches
             continue
         for word in _words(line, variables):
             if word.startswith("--"):
                 last, _, value = word[2:].partition("=")
-                arguments[last] = (number, [value] if value else [])
-            elif last and word not in ("(", ")", "]") and not word.endswith((".py", "=(", "]]")):
-                arguments[last][1].append(word.rstrip(")"))
+                arguments.setdefault(last, []).append((number, [value] if value else []))
+            elif word.endswith(".py"):
+                arguments[_PROGRAM], last = [(number, [Path(word).name])], ""
+            elif last and word not in ("(", ")", "]") and not word.endswith(("=(", "]]")):
+                arguments[last][-1][1].append(word.rstrip(")"))
         last = last if last in _DATA and not line.rstrip().endswith(")") else ""
-    values = {name: _node(words, file, number) for name, (number, words) in arguments.items()}
+    values = dict[str, MixtureNode]()
+    for name, given in arguments.items():
+        (first, words), (second, others) = given[0], given[-1]
+        if words != others and not name.startswith(_HARMLESS_PREFIXES):
+            raise ConfigError(
+                f"{path}, line {second}: --{name} has another value on line {first}: leave one of them, "
+                "since a branch of the script decides"
+            )
+        values[name] = _node(words, file, first)
     return MixtureNode(values, file, 1)
 
 
@@ -105,8 +127,8 @@ def _words(line: str, variables: dict[str, str]) -> list[str]:
         words = shlex.split(_expand(line, variables), comments=True)
     except ValueError:  # a quotation over several lines
         words = _expand(line, variables).split()
-    parts = [part for word in words for part in (word.split() if word.startswith("--") else [word])]
-    return [part.strip("\"'") for part in parts]
+    parts = [part for word in words for part in (word.split() if "--" in word else [word])]
+    return [stripped for part in parts if (stripped := part.strip("\"'"))]
 
 
 def _expand(text: str, variables: dict[str, str]) -> str:
@@ -150,6 +172,10 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         raise nothing(Path(tree.file), "Megatron")
     if "$" in str(top.peek("split")):
         top.report("split", "it comes from an argument of the script")
+    if top.peek(_PROGRAM) in _OF_TEXT:
+        top.get(_PROGRAM)
+    else:
+        top.report(_PROGRAM, "this program makes other samples than rows of joined documents")
     top.report("mock-data", "the data is made up: remove it")
     for key in ("data-args-path", "per-split-data-args-path"):
         top.report(key, "the list is in another file: write it as --data-path")
