@@ -196,6 +196,13 @@ def _read_messages(item: Section, prompts: Prompts, form: str) -> Chatting | Non
             "the token that ends an answer is learned; axolotl learns it if it is the EOS token, or "
             "in eot_tokens",
         )
+    if not item.has("message_field_training"):
+        item.account.note(
+            item.node,
+            item.key_path,
+            "messages with weight 0 or train false are not learned; axolotl learns them, unless "
+            "message_field_training names the key",
+        )
     if not is_known:
         return None
     kwargs = prompts.top.get("chat_template_kwargs")

@@ -124,6 +124,11 @@ def read_chat(item: Section, prompts: Prompts) -> Chatting | None:
             "fields such as system and history are read if rows have them; LLaMA-Factory reads those "
             "that columns names",
         )
+    if formatting != "alpaca":
+        item.note(
+            "formatting",
+            "conversations whose turns do not alternate are samples; LLaMA-Factory drops them",
+        )
     return make_chat(prompts, form, fields, roles)
 
 
