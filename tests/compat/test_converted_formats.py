@@ -261,6 +261,50 @@ def test_files_of_known_tools_are_named(tmp_path: Path, text: str, tool: str) ->
         converted(tmp_path, "a.yaml", text)
 
 
+LEVANTER = """
+    data:
+      tokenizer: TOKENIZER
+      train_weights: {one: 3.0, two: 1.0}
+      configs:
+        one: {train_urls: [one.jsonl], format: {type: chat, messages_field: talk}}
+        two: {train_urls: [two.jsonl], format: {type: chat}}
+    trainer: {train_batch_size: 2, num_train_steps: 3}
+    model: {type: llama, seq_len: 128}
+    """
+
+
+def test_conversations_of_levanter_are_packed_whole(tmp_path: Path) -> None:
+    bpe().save(str(tmp_path / "tokenizer.json"))
+    talk = [{"role": "user", "content": "is it?"}, {"role": "assistant", "content": "yes"}]
+    for name, field in (("one", "talk"), ("two", "messages")):
+        rows = "".join(json.dumps({field: talk}) + "\n" for _ in range(40))
+        (tmp_path / f"{name}.jsonl").write_text(rows)
+    text = LEVANTER.replace("TOKENIZER", str(tmp_path / "tokenizer.json"))
+    conversion = converted(tmp_path, "a.yaml", text, ranks=None)
+    model = conversion.mixture
+    assert lost(conversion) == [] and model.tokenize is None
+    assert model.pack == {"length": 128, "method": "first_fit", "long": "truncate"}
+    chat = model.sources[0].chat
+    assert chat is not None and chat.fields == {"messages": "talk"}
+    mixed = converted(tmp_path, "a.yaml", text.replace(", format: {type: chat}", ""), ranks=None)
+    assert {key for _, key in lost(mixed)} == {
+        "data.configs.one.format.type",
+        "data.configs.one.format.messages_field",
+    }
+    templated = text.replace("messages_field: talk", "messages_field: talk, chat_template: CHATML")
+    written = converted(
+        tmp_path,
+        "a.yaml",
+        templated.replace("CHATML", "chatml").replace(
+            "{type: chat}}", "{type: chat, chat_template: chatml}}"
+        ),
+        ranks=None,
+    )
+    ps.dump(written.mixture, tmp_path / "ours.yaml")
+    batch = next(iter(ps.load(tmp_path / "ours.yaml")))
+    assert batch["tokens"].shape == (2, 128) and batch["loss_mask"].any()
+
+
 ODD = (
     "[]",
     "{}",
