@@ -344,6 +344,11 @@ CHAT_SECTION = Section(
         ),
         SectionKey("variables", PlainKind(), "Values for the template by name."),
         SectionKey("date", DateKind(), "Date for templates that ask for it."),
+        SectionKey(
+            "input_separator",
+            TextKind(),
+            "Text between the instruction and the input of alpaca and dolly; default: an empty line.",
+        ),
         SectionKey("bos", TextKind(), "Text of the token that begins a sample."),
         SectionKey("eos", TextKind(), "Text of the token that ends a sample."),
     ),

@@ -120,7 +120,8 @@ class CompiledChat:
             if writes_eos and not self.eos and not self._leaves_out_eos:
                 raise _make_unnamed_error("eos", "</s>", self.tokenizer.special)
             takes_parts = self.processor is not None
-            template = ChatTemplate(source, {**values, **variables}, date, takes_parts)
+            known_values = {**values, "text_prefix": self.text_prefix, **variables}
+            template = ChatTemplate(source, known_values, date, takes_parts)
             self._template = (
                 template, MessageLocator(template, self.control, self.eos), self.control
             )  # fmt: skip
