@@ -65,5 +65,5 @@ def test_of_sources_that_are_shuffled_together_it_is_the_last_of_all() -> None:
         of = plan.sources.index(sample.source)
         assert told[0] == told[1] == [[0], [sample.index], [of]]
     assert last_samples(op, 7) == {0: [[1]], 1: [[1]]}
-    assert all(len(sample) == 3 for sample in last_samples(op, 7, ends=True).values())
+    assert all(len(sample) == 3 for sample in last_samples(op, 7, ends={0, 1}).values())
     assert last_samples(op, 0) == {}

@@ -102,15 +102,14 @@ class RankStream:
         elsewhere in another pipeline, and the next may have another order.
         """
         window = find_window(came.step, came.position)
-        found = last_samples(came.step, came.position)
-        both = [found]
-        if len(found) < len(came.step.leaves) or any(len(each) == 1 for each in found.values()):
-            both.append(last_samples(came.step, came.position, ends=True))
+        within = last_samples(came.step, came.position)
+        others = {leaf for leaf in came.step.leaves if len(within.get(leaf, ())) < 3}
+        ends = last_samples(came.step, came.position, others) if others else {}
         out = dict[str, str]()
-        for leaf in both[-1]:
-            samples = [[*each[leaf], window] for each in both if leaf in each]
+        for leaf in sorted({*within, *ends}):
+            samples = [[*each[leaf], window] for each in (within, ends) if leaf in each]
             digests = [world.digests.digest_lists(sample)[:8] for sample in samples]
-            out[self.builder.leaves[leaf].name] = " ".join(dict.fromkeys(digests))
+            out[self.builder.leaves[leaf].name] = " ".join(digests)
         return out
 
     def require_same(self, epoch: int, cursor: Json, body: SavedState) -> None:

@@ -8,7 +8,7 @@ changes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -357,28 +357,31 @@ def iter_reads(op: Op) -> Iterator[Op]:
         yield from iter_reads(each)
 
 
-def last_samples(root: Op, position: int, ends: bool = False) -> dict[int, list[list[int]]]:
+def last_samples(
+    root: Op, position: int, ends: Set[int] | None = None
+) -> dict[int, list[list[int]]]:
     """Return the last sample before a position by leaf.
 
     Leaves that an op orders together share one. Leaves at the end of a pass have the number of the
-    next pass, since that may have another order; with `ends` they have the last of that pass.
+    next pass, since that may have another order; those in `ends` have the last of that pass. Other
+    leaves are left out then.
 
     >>> from penstock import from_sequence, mix
     >>> ds = mix({"a": from_sequence("xyz"), "b": from_sequence("uvw")}, {"a": 2, "b": 1})
     >>> last_samples(ds.compiled.op, 4)
     {1: [[0], [0], [0]]}
     """
-    found, todo = dict[int, list[list[int]]](), [Before(root, position, ends)]
+    found, todo = dict[int, list[list[int]]](), [Before(root, position, ends is not None)]
     while todo:
         op, position, ahead, *_ = todo.pop()
         below = [] if op.leaf is not None else [*op.before(position, ahead)]
         todo += below
         passes = op.passes
-        if below or passes is None or not position:
+        if below or passes is None or not position or (ends and ends.isdisjoint(op.leaves)):
             continue
         current = passes.at(position)
         one = [[current.epoch]]
-        if ends or current.start != position:
+        if ends is not None or current.start != position:
             rows = op.locate(np.asarray([position - 1]))
             place = np.searchsorted(sorted(op.leaves), rows.leaf).tolist()
             one = [rows.epoch.tolist(), rows.index.tolist(), place]
