@@ -23,6 +23,7 @@ from ...errors import (
 from ...stores import display_path, parse_location
 from ...stores.limits import MIXTURE_FILE, read_within
 from .conversation import Message
+from .loop_tracing import add_loop_filters, parse_traced, trace_loops
 from .marks import GENERATION_END, GENERATION_START, MEDIA_KINDS
 from .sandbox import bound_rendering, make_environment
 
@@ -187,10 +188,32 @@ class ChatTemplate:
             DataError: if the template refuses the messages.
             ConfigError: if the template asks for a date that is not given, or exceeds a limit.
         """
+        return self._render(self._compiled, messages, tools, add_generation_prompt)
+
+    def trace(self, messages: list[Message], tools: list[Any] | None, /) -> str:
+        """Return a conversation as text with marks of the message that the template writes.
+
+        Args:
+            messages: plain JSON values.
+            tools: schemas of tools.
+
+        Raises:
+            DataError: if the template refuses the messages.
+        """
+        return self._render(_compile(self.source, True), messages, tools, False)
+
+    def _render(
+        self,
+        compiled: Any,
+        messages: list[Message],
+        tools: list[Any] | None,
+        add_generation_prompt: bool,
+    ) -> str:
+        messages = [*map(_split_parts, messages)] if self._takes_parts else messages
         try:
-            with bound_rendering():
-                return self._compiled.render(
-                    messages=[*map(_split_parts, messages)] if self._takes_parts else messages,
+            with bound_rendering(), trace_loops(messages):
+                return compiled.render(
+                    messages=messages,
                     tools=tools,
                     documents=None,
                     add_generation_prompt=add_generation_prompt,
@@ -218,12 +241,14 @@ def _split_parts(message: Message) -> Message:
 
 
 @cache
-def _compile(source: str) -> Any:
+def _compile(source: str, is_traced: bool = False) -> Any:
     """Compile a template, once in a process."""
     environment = _make_environment()
     try:
         with bound_rendering():
-            return environment.from_string(source)
+            return environment.from_string(
+                parse_traced(environment, source) if is_traced else source
+            )
     except Exception as error:
         raise ConfigError(f"the chat template is not valid Jinja: {error}") from error
 
@@ -293,6 +318,7 @@ def _make_environment() -> Any:
     environment = make_environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extensions.loopcontrols]
     )
+    add_loop_filters(environment)
     environment.filters["tojson"] = environment.bound_filter("tojson", tojson)
     environment.globals.update(
         raise_exception=raise_exception, dict=make_dict, namespace=SafeNamespace
