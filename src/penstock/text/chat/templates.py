@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...arguments import suggest_names
 from ...errors import (
@@ -75,8 +75,8 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
     """Return the source of a template, and its family if it is built in.
 
     Args:
-        template: the name of a family, a path, a template itself, or `None` for the template of the
-            tokenizer.
+        template: the name of a family, a path, a template itself, or `None` for the default
+            template of the tokenizer.
         tokenizer: an object, for its own template.
 
     Returns:
@@ -86,10 +86,7 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
         ConfigError: if there is no such family or file.
     """
     if template is None:
-        source = getattr(tokenizer, "chat_template", None)
-        if isinstance(source, Mapping):
-            source = source.get("default")  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
-        return (source if isinstance(source, str) else None), None
+        return list_templates(tokenizer).get("default"), None
     if isinstance(template, str) and template in FAMILIES:
         path = Path(__file__).with_name("families") / f"{FAMILIES[template].file}.jinja"
         return path.read_text(encoding="utf-8"), FAMILIES[template]
@@ -107,6 +104,22 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
                 f"{suggest_names(path.name, FAMILIES)}; the families are {', '.join(FAMILIES)}"
             )
         return read_within(str(path), MIXTURE_FILE).decode("utf-8"), None
+
+
+def list_templates(tokenizer: Any) -> Mapping[str, str]:
+    """Return the templates of a tokenizer by their names.
+
+    A single template is the "default". Of several, transformers takes "tool_use" for conversations
+    with tools, if there is one.
+
+    Args:
+        tokenizer: an object.
+    """
+    templates = getattr(tokenizer, "chat_template", None)
+    if not isinstance(templates, Mapping):
+        return {"default": templates} if isinstance(templates, str) else {}
+    items = cast("Mapping[str, Any]", templates).items()
+    return {name: source for name, source in items if isinstance(source, str)}
 
 
 def is_template_file(template: str) -> bool:
