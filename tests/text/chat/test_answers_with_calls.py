@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import re
-import time
 from itertools import groupby
 from typing import Any
 
@@ -236,18 +235,34 @@ def test_an_empty_answer_is_learned_behind_a_header_that_ends_earlier() -> None:
     assert show_learned(template, talk) == "<|q|>q<|end|><|a|>⟦<|end|>⟧" * 2
 
 
-def test_the_time_of_long_talks_with_calls_is_linear() -> None:
-    template = remove_brackets(EMPTY_THOUGHT)
+def test_long_talks_with_calls_take_no_more_renderings(monkeypatch: pytest.MonkeyPatch) -> None:
+    renderings, render = list[int](), ChatTemplate.render
 
-    def measure(count: int) -> float:
-        step = [
-            {"role": "assistant", "content": "", "tool_calls": [make_call("get", x=1)]},
-            {"role": "tool", "content": "ok"},
-        ]
-        chat = Chat(make_tokenizer(), template=template, eos="</s>")
-        start = time.perf_counter()
-        chat([{"role": "user", "content": "q"}, *step * count])
-        return time.perf_counter() - start
+    def count(self: ChatTemplate, messages: list[Any], *rest: Any) -> str:
+        renderings.append(len(messages))
+        return render(self, messages, *rest)
 
-    measure(4)
-    assert measure(400) < 30 * min(measure(40), measure(40))  # ten times, if it is linear
+    chat = Chat(make_tokenizer(), template=remove_brackets(EMPTY_THOUGHT), eos="</s>")
+    step = [
+        {"role": "assistant", "content": "", "tool_calls": [make_call("get", x=1)]},
+        {"role": "tool", "content": "ok"},
+    ]
+    chat([{"role": "user", "content": "q"}, *step])
+    monkeypatch.setattr(ChatTemplate, "render", count)
+    for length in (2, 40):
+        renderings.clear()
+        chat([{"role": "user", "content": "q"}, *step * length])
+        assert len(renderings) <= 5
+
+
+def test_empty_calls_that_a_template_does_not_write_are_no_error() -> None:
+    template = "{% for m in messages %}{{ '<|q|>' if m.role == 'user' else '<|a|>' if m.role == 'assistant' }}{{ m.content if m.role != 'tool' }}{% endfor %}</s>"
+    talk: list[dict[str, Any]] = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "", "tool_calls": [make_call("get")]},
+        {"role": "tool", "content": "sunny"},
+        {"role": "assistant", "content": "", "tool_calls": [make_call("put")]},
+        {"role": "tool", "content": "ok"},
+        {"role": "assistant", "content": "done"},
+    ]
+    assert show_learned(template, talk) == "<|q|>q<|a|><|a|><|a|>⟦done</s>⟧"

@@ -92,9 +92,13 @@ class _Traced:
         return sorted((*part, i) for i, found in self.parts.items() for part in found)
 
     def select_others(self, number: int, span: Span) -> list[Span]:
-        """Return the marked parts of other messages that begin in a span."""
+        """Return the marked parts of other messages in a span."""
         first, last = (bisect_left(self.parts_in_order, (position,)) for position in span)
-        return [(start, stop) for start, stop, i in self.parts_in_order[first:last] if i != number]
+        return [
+            (start, stop)
+            for start, stop, i in self.parts_in_order[first:last]
+            if i != number and stop > span[0]  # or else it is the empty end of the message before
+        ]
 
 
 class MessageLocator:
@@ -340,35 +344,32 @@ class MessageLocator:
             DataError: if it is uncertain where an answer with calls ends.
         """
         message, rendering, text = traced.messages[number], traced.rendering, traced.rendering.text
-        if traced.message_spans and number not in traced.message_spans:
-            return spans  # the template does not write it
-        turns, answer = traced.message_spans.get(number, []), list[Span]()
-        parts = _select_within(traced.parts.get(number, spans), turns)
-        if not parts and len(turns) > 1:
-            turns = []
-        for start, stop in turns:
+        pieces, answer = traced.message_spans.get(number, []), list[Span]()
+        if traced.message_spans and not pieces and not spans:
+            return []  # the template does not write the message
+        parts = _select_within(traced.parts.get(number, spans), pieces)
+        if not pieces or (len(pieces) > 1 and not parts):
+            answer = self._find_alone(traced, number, spans)
+            pieces = []
+        for start, stop in pieces:
             within = _select_within(parts, [(start, stop)])
             if parts and not within:
                 continue  # the template only looks something up
-            first, last = (within[0][0], within[-1][1]) if within else (stop, start)
-            begin = start if answer else self._find_begin(traced, number, start, first)
+            begin = start
+            if not answer:
+                begin = self._find_begin(traced, number, (start, stop), within)
+            last = within[-1][1] if within else begin
             others = traced.select_others(number, (start, stop))
             if others:  # the template writes another message without a loop
                 answer += self._find_alone(traced, number, spans, begin, others[0][0])
-                later = [part for part in within if part[0] >= others[0][1]]
-                first, last = next(
-                    (part for part in later if text[slice(*part)] == message["content"].strip()),
-                    (0, 0),
-                )
-                if not last:
+                content = self._find_content(message, rendering, within, others[0][1])
+                if content is None:
                     continue
-                owned = [*self._owned_between(rendering, others[0][1], first)]
-                begin = owned[-1][1] if owned else first
+                begin, last = content
             end = self._find_end(message, rendering, max(begin, last), stop)
             if spans and end < spans[-1][1] <= stop and text[last:stop].isspace():
                 end = spans[-1][1]  # white space of the data
             answer.append((begin, end))
-        answer = answer if turns else self._find_alone(traced, number, spans)
         return [
             span for span in answer if text[slice(*span)].strip() or (spans and span[0] < span[1])
         ]
@@ -393,9 +394,10 @@ class MessageLocator:
         Raises:
             DataError: if it is uncertain where an answer with calls begins or ends.
         """
-        first, end = self._find_by_prefixes(traced, number)
-        begin = first if begin is None else begin
-        if begin is not None and end is not None and begin < end <= (limit or end):
+        if begin is None:
+            begin = self._measure_prefix(traced, number, has_prompt=True)
+        end = self._measure_prefix(traced, number + 1, has_prompt=False)
+        if begin is not None and end is not None and begin <= end <= (limit or end):
             return [(begin, end)]
         if traced.messages[number].get("tool_calls"):
             raise DataError(
@@ -405,35 +407,54 @@ class MessageLocator:
             )
         return spans
 
-    def _find_begin(self, traced: _Traced, number: int, start: int, first: int) -> int:
+    def _find_content(
+        self, message: Message, rendering: Rendering, parts: Sequence[Span], start: int
+    ) -> Span | None:
+        """Return the content of a message that stands behind the results of its calls.
+
+        Args:
+            message: the message.
+            rendering: the rendering.
+            parts: its marked parts.
+            start: the end of the first result.
+        """
+        text, content = rendering.text, message["content"].strip()
+        for first, last in parts:
+            if first >= start and text[first:last] == content:
+                owned = [*self._owned_between(rendering, start, first)]
+                return (owned[-1][1] if owned else first), last
+        return None
+
+    def _find_begin(self, traced: _Traced, number: int, span: Span, parts: Sequence[Span]) -> int:
         """Return where an answer begins, behind the header that its turn begins with.
 
         Args:
             traced: the conversation.
             number: the answer.
-            start: the start of its turn.
-            first: its first marked character.
+            span: the text that the template writes for it.
+            parts: its marked parts in this text.
         """
-        begin = self._skip_header(traced.rendering, start, first)
+        start, first = span[0], parts[0][0] if parts else span[1]
+        begin = self._skip_header(traced.rendering, start, first, has_text=len(parts) > 0)
         if begin > start and not self._has_prompt:
             return begin
         # Prompts before equal texts have equal ends, so few shorter renderings serve all answers.
         case = traced.messages[number - 1]["role"], traced.rendering.text[start:first]
         if case not in traced.prompt_ends:
-            end, _ = self._find_by_prefixes(traced, number)
-            if end is not None and not start <= end <= first:
-                end = None
-            traced.prompt_ends[case] = None if end is None else end - start
+            end = self._measure_prefix(traced, number, has_prompt=True)
+            is_within = end is not None and start <= end <= first
+            traced.prompt_ends[case] = (end or 0) - start if is_within else None
         size = traced.prompt_ends[case]
         return begin if size is None else start + size
 
-    def _skip_header(self, rendering: Rendering, start: int, first: int) -> int:
-        """Return where an answer begins that does not follow the prompt of its generation.
+    def _skip_header(self, rendering: Rendering, start: int, first: int, has_text: bool) -> int:
+        """Return where an answer begins, by the headers of the template.
 
         Args:
             rendering: the rendering.
             start: the start of its turn.
-            first: its first marked character.
+            first: its first marked character, or the end of the turn.
+            has_text: whether it has a marked character.
         """
         text, headers = rendering.text, list[tuple[int, int]]()
         for header in self._answer_headers:
@@ -444,9 +465,9 @@ class MessageLocator:
         if headers:
             return -min(headers)[1]
         prompt = self._answer_headers[0] if self._answer_headers else ""
-        written = text[start : min(first, start + len(prompt))].rstrip()
-        if prompt.startswith(written):
-            return start + len(written)
+        written = text[start:first].rstrip()
+        if not has_text and prompt.startswith(written):
+            return start + len(written)  # the template strips the end of the header
         common = start + _count_common(prompt, written)
         tokens = [stop for _, stop in self._owned_between(rendering, start, common)]
         return max([start, *(stop for stop in tokens if stop <= common)])
@@ -484,27 +505,23 @@ class MessageLocator:
                 return following  # the template writes it in the next turn, or at the end
         return end
 
-    def _find_by_prefixes(self, traced: _Traced, number: int) -> tuple[int | None, int | None]:
-        """Return where an answer begins and ends, by shorter renderings; `None` if they differ.
+    def _measure_prefix(self, traced: _Traced, count: int, has_prompt: bool) -> int | None:
+        """Return where a shorter conversation ends; `None` if the longer one is written otherwise.
 
         Args:
             traced: the conversation.
-            number: the answer.
+            count: the number of messages.
+            has_prompt: whether the prompt of a generation follows.
         """
         if traced.has_media:
-            return None, None
-        messages, text = traced.messages, traced.rendering.text
-        shorter = (messages[:number], True), (messages[: number + 1], False)
-        sizes = list[int | None]()
-        for some, has_prompt in shorter:
-            try:
-                rendered = read_marks(self._template.render(some, traced.tools, has_prompt)).text
-            except DataError:
-                sizes.append(None)
-                continue
-            rendered = rendered if has_prompt else rendered.rstrip()
-            sizes.append(len(rendered) if text.startswith(rendered) else None)
-        return sizes[0], sizes[1]
+            return None
+        messages = traced.messages[:count]
+        try:
+            written = read_marks(self._template.render(messages, traced.tools, has_prompt)).text
+        except DataError:
+            return None
+        written = written if has_prompt else written.rstrip()
+        return len(written) if traced.rendering.text.startswith(written) else None
 
     def _find_start(self, rendering: Rendering, lowest: int, start: int) -> int:
         """Return where an answer begins, before its first marked character.
@@ -576,8 +593,9 @@ class MessageLocator:
         """Find the tokens that end an answer, and the header of an answer, in a small conversation."""
         question: Message = {"role": "user", "content": PLACEHOLDER}
         answer: Message = {"role": "assistant", "content": OTHER_PLACEHOLDER}
+        talk = [question, answer, question, answer]
         try:
-            text = self._template.render([question, answer, question, answer], None)
+            text = self._template.render(talk, None)
             prompt = remove_marks(self._template.render([question], None, True))
         except DataError:
             return  # the template needs other conversations
@@ -616,7 +634,7 @@ class MessageLocator:
                 "does not learn to end its answers: move {%% endgeneration %%} behind it",
                 next(end for end in self.ends for tail in tails if tail.startswith(end)),
             )
-        self._answer_headers = self._find_headers(text, prompt)
+        self._answer_headers = self._find_headers(talk, text, prompt)
 
     def _probe_calls(self) -> tuple[str, ...]:
         """Return the tokens that end a call behind its turn.
@@ -661,20 +679,25 @@ class MessageLocator:
             return True
         return remove_marks(alone) != prompt
 
-    def _find_headers(self, text: str, prompt: str) -> list[str]:
+    def _find_headers(self, talk: list[Message], text: str, prompt: str) -> list[str]:
         """Return the headers of answers: what the prompt of a generation ends with, and parts of it.
 
         In earlier answers, a template may leave out the end of it, such as `<think>`. If a template
         has no prompt of a generation, headers are what it writes between a question and an answer.
 
         Args:
-            text: a conversation of placeholders.
+            talk: a conversation of placeholders.
+            text: its rendering.
             prompt: a question, and the prompt of a generation.
         """
         between = re.findall(f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}", text)
         if not self._has_prompt:
-            end = prompt[prompt.rfind(PLACEHOLDER[0]) + 1 :]  # of the question
-            own = [each[len(end) :] for each in between if each.startswith(end)]
+            traced, stop = read_marks(self._template.trace(talk, None)), OTHER_PLACEHOLDER[0]
+            starts = [traced.message_spans[i][0][0] for i in (1, 3) if i in traced.message_spans]
+            own = [traced.text[start:].partition(stop)[0] for start in starts]
+            if not starts:
+                end = prompt[prompt.rfind(PLACEHOLDER[0]) + 1 :]  # of the question
+                own = [each[len(end) :] for each in between if each.startswith(end)]
             if headers := [*dict.fromkeys(each.lstrip("\n") for each in own if each.strip())]:
                 return headers
         start = prompt.rfind(PLACEHOLDER[0]) + 1

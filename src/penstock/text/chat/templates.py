@@ -213,7 +213,8 @@ class ChatTemplate:
         Raises:
             DataError: if the template refuses the messages.
         """
-        return self._render(_compile(self.source, True), messages, tools, False)
+        distinct = [{**message} for message in messages]
+        return self._render(_compile(self.source, True), distinct, tools, False)
 
     def _render(
         self,
