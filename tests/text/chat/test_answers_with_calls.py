@@ -266,3 +266,65 @@ def test_empty_calls_that_a_template_does_not_write_are_no_error() -> None:
         {"role": "assistant", "content": "done"},
     ]
     assert show_learned(template, talk) == "<|q|>q<|a|><|a|><|a|>⟦done</s>⟧"
+
+
+LOOPS = {
+    "list": "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + [m] %}{% endfor %}"
+    "{% for m in ns.all %}@{% endfor %}",
+    "macro": "{% macro show(talk) %}{% for m in talk %}@{% endfor %}{% endmacro %}{{ show(messages) | trim }}",
+    "indices": "{% for i in range(messages | length) %}{% set m = messages[i] %}@{% endfor %}",
+    "batches": "{% for some in messages | batch(2) %}{% for m in some %}@{% endfor %}{% endfor %}",
+    "copies": "{% set ns = namespace(all=[]) %}{% for m in messages %}{% set ns.all = ns.all + [dict(m)] %}"
+    "{% endfor %}{% for m in ns.all %}@{% endfor %}",
+    "recursive": "{% for m in messages recursive %}@{% endfor %}",
+    "stored": "{% set ns = namespace(all='') %}{% for m in messages %}{% set turn %}@{% endset %}"
+    "{% set ns.all = ns.all + turn %}{% endfor %}{{ ns.all }}",
+    "continue": "{% for m in messages %}{% if m.role == 'user' %}<|q|>{{ m.content }}<|end|>{% continue %}{% endif %}"
+    "@{% endfor %}",
+}  # fmt: skip
+HEADERS = ("<|a|>", "<|a|>\n", "A:\n", "<|q|>assistant\n", "### Assistant:\n")
+ENDS = ("<|end|>", "<|end|>⟧\n", "\n### End⟧\n", " ###⟧\n", "<|end|></s>")
+THOUGHTS = ("<|think|>@<|/think|>", "(thought: @)\n", "<|say|>@<|end|>")
+CALLS = (
+    "<|call|>{{ c.function.name }} {{ c.function.arguments | tojson }}",
+    "[call {{ c.function.name }}({% for k, v in c.function.arguments.items() %}{{ k }}={{ v }},{% endfor %})]",
+    "<|call|>{{ c.function | tojson }}<|done|>",
+)  # fmt: skip
+QUESTIONS = ("<|q|>@<|end|>", "<|q|>user\n@<|end|>\n", "Q: @\n", "### User:\n@\n")
+RESULTS = ("<|result|>@<|/result|>", "<|q|>tool\n@<|end|>\n", "Result: @\n")
+
+
+def make_template(rng: random.Random, loop: str) -> str:
+    """Return a template of random headers, ends, reasoning, calls and results."""
+    header, end = rng.choice(HEADERS), rng.choice(ENDS)
+    parts = [
+        "{% if m.thinking %}"
+        + rng.choice(THOUGHTS).replace("@", "{{ m.thinking }}")
+        + "{% endif %}",
+        "{{ m.content }}",
+        "{% for c in m.tool_calls %}" + rng.choice(CALLS) + "{% endfor %}",
+    ]
+    if rng.random() < 0.3:
+        parts = [parts[0], parts[2], parts[1]]
+    question, result = (
+        rng.choice(forms).replace("@", "{{ m.content }}") for forms in (QUESTIONS, RESULTS)
+    )
+    body = (
+        "{% if m.role == 'user' %}" + question + "{% elif m.role == 'tool' %}" + result
+        + "{% else %}" + header + "⟦" + "".join(parts) + end + "⟧" * ("⟧" not in end) + "{% endif %}"
+    )  # fmt: skip
+    template = loop.replace("@", body)
+    if rng.random() < 0.7:
+        template += "{% if add_generation_prompt %}" + header + "{% endif %}"
+    return template.replace("\n", "{{ '\\n' }}")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_answers_are_found_in_any_loop_and_form(loop: str) -> None:
+    rng = random.Random(loop)
+    for _ in range(rounds(8, 200)):
+        template = make_template(rng, LOOPS[loop])
+        for _ in range(4):
+            talk = make_talk(rng)
+            expected = ChatTemplate(template, {}, None).render(talk, None)
+            assert show_learned(remove_brackets(template), talk) == expected, template

@@ -394,9 +394,12 @@ class MessageLocator:
         Raises:
             DataError: if it is uncertain where an answer with calls begins or ends.
         """
+        end = self._measure_prefix(traced, number + 1, has_prompt=False)
         if begin is None:
             begin = self._measure_prefix(traced, number, has_prompt=True)
-        end = self._measure_prefix(traced, number + 1, has_prompt=False)
+            if begin is not None and end is not None and not self._has_prompt:
+                parts = _select_within(traced.parts.get(number, spans), [(begin, end)])
+                begin = self._find_begin(traced, number, (begin, end), parts)
         if begin is not None and end is not None and begin <= end <= (limit or end):
             return [(begin, end)]
         if traced.messages[number].get("tool_calls"):
@@ -599,7 +602,8 @@ class MessageLocator:
             prompt = remove_marks(self._template.render([question], None, True))
         except DataError:
             return  # the template needs other conversations
-        self._has_prompt = self._writes_prompt(prompt)
+        alone = self._render_alone(question)
+        self._has_prompt = alone != prompt
         blocks = [match.end() for match in re.finditer(GENERATION_END, text)]
         tails = [remove_marks(text[end:]) for end in blocks]
         ends, text = list(self._eos), remove_marks(text)
@@ -634,7 +638,7 @@ class MessageLocator:
                 "does not learn to end its answers: move {%% endgeneration %%} behind it",
                 next(end for end in self.ends for tail in tails if tail.startswith(end)),
             )
-        self._answer_headers = self._find_headers(talk, text, prompt)
+        self._answer_headers = self._find_headers(talk, text, prompt, alone or "")
 
     def _probe_calls(self) -> tuple[str, ...]:
         """Return the tokens that end a call behind its turn.
@@ -671,15 +675,14 @@ class MessageLocator:
             ends += [traced.text[slice(*span)] for span in owned[:1]]
         return tuple(filter(None, ends))
 
-    def _writes_prompt(self, prompt: str) -> bool:
-        """Return whether a question has another rendering without the prompt of a generation."""
+    def _render_alone(self, question: Message) -> str | None:
+        """Return a question without the prompt of a generation; `None` if that is refused."""
         try:
-            alone = self._template.render([{"role": "user", "content": PLACEHOLDER}], None)
+            return remove_marks(self._template.render([question], None))
         except DataError:
-            return True
-        return remove_marks(alone) != prompt
+            return None
 
-    def _find_headers(self, talk: list[Message], text: str, prompt: str) -> list[str]:
+    def _find_headers(self, talk: list[Message], text: str, prompt: str, alone: str) -> list[str]:
         """Return the headers of answers: what the prompt of a generation ends with, and parts of it.
 
         In earlier answers, a template may leave out the end of it, such as `<think>`. If a template
@@ -689,6 +692,7 @@ class MessageLocator:
             talk: a conversation of placeholders.
             text: its rendering.
             prompt: a question, and the prompt of a generation.
+            alone: the question, if the template accepts it.
         """
         between = re.findall(f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}", text)
         if not self._has_prompt:
@@ -701,6 +705,8 @@ class MessageLocator:
             if headers := [*dict.fromkeys(each.lstrip("\n") for each in own if each.strip())]:
                 return headers
         start = prompt.rfind(PLACEHOLDER[0]) + 1
+        if self._has_prompt and prompt.startswith(alone):
+            start = max(start, len(alone))
         after = [
             last
             for first, last in self._owned_after(prompt, start)
@@ -751,8 +757,15 @@ def _trace_messages(
     template: ConversationTemplate,
 ) -> dict[int, list[Span]]:
     """Return the text that a template writes for each message; none if marks change the text."""
-    traced = read_marks(template.trace(messages, tools))
-    return traced.message_spans if traced.text == rendering.text else {}
+    text, traced = rendering.text, read_marks(template.trace(messages, tools))
+    if traced.text.strip() != text.strip():  # a template may strip the conversation, not its marks
+        return {}
+    spaces = [len(each) - len(each.lstrip()) for each in (text, traced.text)]
+    shift = spaces[0] - spaces[1]
+    return {
+        number: [(max(start + shift, 0), min(stop + shift, len(text))) for start, stop in spans]
+        for number, spans in traced.message_spans.items()
+    }
 
 
 def _leave_out_repeats(
