@@ -88,7 +88,8 @@ soak: $(VENV)/.dev
 	    tests/demo/test_story.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/cli/test_manners.py tests/compat/test_easydata_mixing.py tests/sources/test_formats.py \
 	    tests/sources/test_derived_kinds.py tests/sources/test_hostile.py
-	SOAK=1 $(PYTEST) -n $(JOBS) tests/test_removal.py tests/engine/changes/test_history.py tests/mixture_files/test_tokenize.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/test_removal.py tests/engine/changes/test_history.py tests/mixture_files/test_tokenize.py \
+	    tests/engine/changes/test_adopted_pasts.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/mixing/test_mix.py tests/engine/changes/test_adopt.py tests/media/test_images.py \
 	    tests/engine/runtime/test_resume.py tests/text/chat/test_masks_of_families.py \
 	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py

@@ -36,11 +36,11 @@ SMALL_FILE = 30  # code lines
 LARGEST_FILES = 10
 
 LIMITS = {
-    "engine code lines": 20_532,
+    "engine code lines": 20_612,
     "largest file of the engine": 605,
     "small files of the engine": 18,
     "protocol members": 85,
-    "overrides": 385,
+    "overrides": 386,
     "comparisons of kinds": 2,
     "checks of step classes": 7,
 }

@@ -19,9 +19,10 @@ from math import gcd
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
-from .arguments import check_int, validate_arguments
+from .arguments import check_choice, check_int, validate_arguments
 from .engine.runtime.rank_stream import compute_lane_share
 from .engine.runtime.states import (
+    MISMATCHES,
     OnMismatch,
     SavedState,
     compute_state_tag,
@@ -167,6 +168,7 @@ def restore(
     None
     """
     _check(run)
+    check_choice(on_mismatch, MISMATCHES, "restore(on_mismatch={})")
     folder = require_local(path)
     step = None if step is None else check_int(step, "step={}", 0, MAX_POSITION)
     with convert_storage_errors(folder):

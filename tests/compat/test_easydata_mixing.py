@@ -457,6 +457,9 @@ def test_lanes_deal_streams_out() -> None:
         make().shard(3, 1)
 
 
+# Workers fork, which JAX warns of where other tests have loaded it into this process.
+@pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_workers_of_a_torch_loader_share_out_the_rows() -> None:
     for inputs in (TABLES, STREAMS):
         data = mixed(inputs, stop="all_exhausted", lanes=2)
@@ -537,7 +540,7 @@ def test_sources_that_are_not_in_the_schedule_are_refused_by_name() -> None:
     with pytest.raises(ps.ConfigError, match=r"unknown \['text'\]"):
         MixedShardedSource({"code": [1]}, weight_scheduler=scheduler)
     with pytest.raises(
-        ps.ConfigError, match=r"weights must name exactly the sources; missing \['text'\]"
+        ps.ConfigError, match=r"Weight keys must match source names: missing \['text'\]"
     ):
         MixedShardedSource(
             {"code": [1], "text": [1]}, weights={"code": 1}, weight_scheduler=scheduler

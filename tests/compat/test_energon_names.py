@@ -314,3 +314,11 @@ def test_the_page_shows_the_counts_of_the_script() -> None:
     command = [sys.executable, str(root / "tools" / "energon_names.py"), "--markdown"]
     table = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert table.strip() in (root / "docs" / "from_energon.md").read_text(encoding="utf-8")
+
+
+def test_a_watchdog_that_should_end_the_run_is_an_error(tmp_path: Path) -> None:
+    path = folder(tmp_path, {"train": texts(0, 4)})
+    dataset = energon.get_train_dataset(path, batch_size=1)
+    energon.WatchdogDataset(dataset, timeout_seconds=5)
+    with pytest.raises(ps.ConfigError, match="fail_on_timeout= is not supported: a thread"):
+        energon.WatchdogDataset(dataset, fail_on_timeout=True)

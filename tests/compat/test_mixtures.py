@@ -678,18 +678,16 @@ def test_axolotl(folder: Path) -> None:
     )
     sources = by_name(model)
     assert sources["code"].format == "jsonl"
-    assert sources["code"].tokenize == Tokenizing(
-        "NousResearch/Llama-2-7b-hf", "body", special_tokens=True
-    )
+    texts = sources["code"].chat  # beside prompts, completions are chats too
+    assert texts is not None and (texts.format, texts.fields) == ("text", {"text": "body"})
     assert sources["text"].slice == (2, None, 5) and model.split == Splitting(0.05)
     assert (model.seed, model.stop, model.temperature) == (7, "all_exhausted", 1)
     assert sources["alpaca"].path == ("hf://datasets/tatsu-lab/alpaca",)
-    assert left_out == [
-        (1, ""),
-        (12, "datasets[2].type"),
-        (14, "sequence_len"),
-        (15, "sample_packing"),
-    ]
+    assert left_out == [] and model.pack == {
+        "length": 512,
+        "method": "best_fit",
+        "long": "split",
+    }
 
 
 def test_axolotl_texts_are_split_and_the_run_has_its_length(folder: Path) -> None:
@@ -776,4 +774,4 @@ def test_what_is_not_clear_or_not_there(folder: Path) -> None:
     path.write_text("- {type: nemo, manifest_filepath: !!python/object/apply:os.system [x]}")
     with pytest.raises(ps.ConfigError, match=r"x.yaml, line 1.*tag"):
         convert(path)
-    assert len(KINDS) == 15
+    assert len(KINDS) == 22

@@ -36,6 +36,7 @@ chat:
   allowed_special: [<s>]
   variables: {enable_thinking: false, nested: {list: [1, two]}}
   date: 2024-07-26
+  input_separator: ": "
   bos: <s>
   eos: <|im_end|>
 """
@@ -177,6 +178,7 @@ def test_all_settings_reach_the_chat(chats: Path, write: Any) -> None:
         allowed_special=["<s>"],
         variables={"enable_thinking": False, "nested": {"list": [1, "two"]}},
         date="2024-07-26",
+        input_separator=": ",
         bos="<s>",
         eos="<|im_end|>",
     )

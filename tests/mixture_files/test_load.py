@@ -450,6 +450,11 @@ def test_files_are_imported_when_they_are_used() -> None:
         ps.laod  # type: ignore[attr-defined]  # noqa: B018
 
 
+def next_keys(loader: ps.Loader) -> list[Any]:
+    next(iter(loader))
+    return loader.keys()
+
+
 def test_steps_of_one_source(data: Path, write: Any, tokenizer: Path) -> None:
     text = (
         "seed: 3\none_source_per: global_step\nsources: {code: {path: code}, text: {path: text}}\n"
@@ -460,8 +465,11 @@ def test_steps_of_one_source(data: Path, write: Any, tokenizer: Path) -> None:
     assert [len({s.source for s in ds.plan.at(slice(k, k + 2))}) for k in range(0, 18, 2)] == [
         1
     ] * 9
-    with pytest.raises(ps.ConfigError, match="one_source_per=<rows>"):
-        ps.load(write(text + "batch: {size: 4}"))[0]
+    for file in (text, text + "batch: {size: 4}"):
+        alone = ps.load(write(file))
+        with pytest.raises(ps.ConfigError, match="one_source_per=<rows>"):
+            alone[0]
+    assert len({key[0] for key in next_keys(ps.Loader(alone, rank=0, world_size=1))}) == 1
     nested = "{one_source_per: global_step, sources: {a: {path: code}, b: {path: text}}}"
     inner = f"sources: {{in: {{mixture: {nested}}}, out: {{path: text}}}}\nglobal_batch_size: 8\n"
     ds = ps.load(write("one_source_per: global_step\n" + inner))

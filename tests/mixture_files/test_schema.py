@@ -17,6 +17,7 @@ jsonschema: Any = pytest.importorskip("jsonschema")
 VALIDATOR = jsonschema.Draft202012Validator(build_schema())
 
 GOOD = [
+    "sources: {a: {path: x}}\nhorizon: {tokens: 2T}\npack: {length: {unit: tokens, points: {0: 4k, 50B: 32k}}}\nglobal_batch_size: {points: {0: 8, 1.5k: 16}}",
     "sources: {a: {path: x}}",
     "sources: {a: {path: [x, y], weight: 1, where: {lang: [py, c], stars: {min: 3, not: [4]}}}}",
     "sources: {a: {mixture: other.yaml, tokens: 1_000_000, start: 5, stop: 9}}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -234,8 +235,21 @@ def test_lint_counts_stages_and_groups(write: Any) -> None:
 def test_other_weights_than_those_of_groups(write: Any) -> None:
     model, _ = read_model(write(GROUPED))
     assert model is not None and model.shares() == {"a": 0.2, "b": 0.7, "c": 0.1}
-    new = override_weights(model, ["b=0"], [])
-    assert new.shares() == {"a": 2 / 3, "b": 0.0, "c": 1 / 3} and not new.groups
+    assert override_weights(model, ["a=1"], []).shares() == {"a": 0.15, "b": 0.7, "c": 0.15}
+    with pytest.raises(ps.ConfigError, match="the group 'text' has a weight"):
+        override_weights(model, ["b=0"], []).shares()
+
+
+def test_other_weights_than_those_of_a_file_with_stages(write: Any) -> None:
+    model, _ = read_model(
+        write(SOURCES + "horizon: {samples: 40}\nstages: [{until: 50%}, {weights: {a: 4}}]\n")
+    )
+    assert model is not None
+    new = override_weights(model, ["b=3"], [])
+    assert [source.weight for source in new.sources] == [1.0, 3.0, 1.0]
+    assert [stage.weights for stage in new.stages] == [{}, {"a": 4}]
+    with pytest.raises(ps.ConfigError, match="give a weight for every source"):
+        override_weights(replace(model, temperature=2.0), ["b=3"], [])
 
 
 def test_percentages_of_passes(data: Path, write: Any) -> None:

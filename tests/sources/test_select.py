@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +173,19 @@ def test_lengths_of_the_rows_that_fit(tmp_path: Path) -> None:
 def test_what_makes_no_sense_is_refused(where: dict[str, Any], message: str, folder: Path) -> None:
     with pytest.raises(ps.ConfigError, match=message):
         ps.read(folder / "0.parquet", where=where, cache=folder / "cache")
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_dates_are_compared_with_times_of_any_zone(zone: str | None, tmp_path: Path) -> None:
+    days = [datetime(2024, 1, 1) + timedelta(days=i) for i in range(100)]
+    times = pa.array(days, pa.timestamp("us", tz=zone))
+    pq.write_table(pa.table({"time": times}), tmp_path / "a.parquet")
+    good = "2024-02-01T00:00:00" + ("Z" if zone else "")
+    for bound in ("2024-02-01", date(2024, 2, 1), good):
+        assert len(ps.read(tmp_path / "a.parquet", where={"time": {"min": bound}})) == 69
+    bad = "2024-02-01T00:00:00" + ("" if zone else "Z")
+    with pytest.raises(ps.ConfigError, match=f"write a date, or a time such as '{good[:10]}"):
+        ps.read(tmp_path / "a.parquet", where={"time": {"min": bad}})
 
 
 @pytest.mark.parametrize("where", [{"lnag": "py"}, {"id": 1, "lnag": {"not": "py"}}])

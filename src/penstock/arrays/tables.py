@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..errors import DataError
+from .casts import cast_table
 from .columnar import import_arrow
 from .lossless import (
     ONE_TYPE,
@@ -280,20 +281,16 @@ def conform_to_schema(table: Any, schema: Any) -> Any:
     Raises:
         DataError: if a value would change.
     """
-    # `empty_table` lacks lists of extension types, such as UUIDs.
-    empty: Any = import_arrow().Table.from_batches([], schema)
 
     def converted() -> Any:
         differing = {
             field.name for field in table.schema if field.type != schema.field(field.name).type
         }
-        plain = table.cast(decode_dictionaries(table.schema, differing)) if differing else table
+        plain = cast_table(table, decode_dictionaries(table.schema, differing))
         for name, column in zip(plain.column_names, plain.columns, strict=True):
             for array in column.chunks:
                 require_lossless(array, schema.field(name).type)
-        return (
-            import_arrow().concat_tables([empty, plain], promote_options="permissive").cast(schema)
-        )
+        return cast_table(plain, schema)
 
     return _convert_type_errors(converted)
 

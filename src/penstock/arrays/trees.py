@@ -466,8 +466,8 @@ def _make_ragged_error(path: str, shapes: list[tuple[int, ...]]) -> DataError:
         pad = "a map before"
     return DataError(
         f"{_describe_field(path)} has shapes {shown}, which do not stack: pad them with {pad}, use "
-        "pack() for documents of tokens, Padded(join=) to lay them end to end, or collate=list to get "
-        "a list"
+        "pack() for documents of tokens, Padded(join=) to lay them end to end beside padded tokens, or "
+        "collate=list to get a list"
     )
 
 

@@ -69,7 +69,11 @@ MixtureArgument = Annotated[
 ]
 StepsOption = Annotated[
     int | None,
-    typer.Option("--steps", min=1, help="Length of the run; default: the horizon of the file."),
+    typer.Option(
+        "--steps",
+        min=1,
+        help="Length of the run; default: the horizon of the file, else until all sources were seen.",
+    ),
 ]
 StateOption = Annotated[
     Path | None,

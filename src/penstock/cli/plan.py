@@ -312,7 +312,8 @@ def diff(
 
 
 WeightsOption = Annotated[
-    list[str] | None, typer.Option("--weight", help="NAME=WEIGHT; repeatable.")
+    list[str] | None,
+    typer.Option("--weight", help="NAME=WEIGHT, as `weight:` in the file; repeatable."),
 ]
 SettingsOption = Annotated[
     list[str] | None,

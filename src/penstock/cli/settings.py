@@ -22,7 +22,9 @@ def override_weights(
 ) -> MixtureFile:
     """Return the mixture with other weights and caps.
 
-    New weights replace those of stages, groups, amounts and a temperature.
+    New weights are those of the sources' own `weight:`, relative to a group, and before stages that
+    set others. If weights derive from a schedule, a temperature or amounts, new ones for every
+    source replace these.
 
     >>> from penstock.mixture_files import SourceEntry
     >>> model = MixtureFile((SourceEntry("a", weight=1.0), SourceEntry("b", weight=1.0)))
@@ -49,47 +51,34 @@ def override_weights(
         replace(source, max_epochs=new_caps.get(source.name, source.max_epochs))
         for source in model.sources
     ]
-    if new_weights:
-        by_group = replace(model, max_epochs=None)
-        source_caps = [by_group.cap(source) for source in sources]
-        shares = model.shares()
-        if shares is None and (
-            missing := [name for name in model.names if name not in new_weights]
-        ):
+    if new_weights and (
+        model.schedule is not None
+        or model.temperature is not None
+        or any(source.tokens or source.epochs for source in sources)
+    ):
+        if missing := [name for name in model.names if name not in new_weights]:
             raise ConfigError(
-                f"--weight: {', '.join(missing[:5])} have no weight in the file, which "
-                "derives weights from a schedule, amounts or sizes; give a weight for every source"
+                f"--weight: the file derives weights from a schedule, a temperature or amounts; "
+                f"give a weight for every source ({', '.join(missing[:5])} have none), or change "
+                "the file's own settings by --set"
             )
-        old_weights = {
-            source.name: source.weight if source.weight is not None else 1.0
-            for source in model.sources
-        }
-        old_weights |= (
-            model.grouped(model.own_weights(), model.groups) if model.groups and shares else {}
-        )
+        cap_of = replace(model, max_epochs=None).cap
+        sources = [
+            replace(source, tokens=None, epochs=None, group=None, max_epochs=cap_of(source))
+            for source in sources
+        ]
+        no_groups = {"groups": None, "group_max_epochs": None}
+        model = replace(model, schedule=None, temperature=None, **no_groups)
+    if new_weights:
         sources = [
             replace(
                 source,
-                weight=new_weights.get(source.name, old_weights[source.name]),
-                tokens=None,
-                epochs=None,
-                group=None,
+                weight=new_weights.get(
+                    source.name, 1.0 if source.weight is None else source.weight
+                ),
             )
             for source in sources
         ]
-        sources = [
-            replace(source, max_epochs=cap)
-            for source, cap in zip(sources, source_caps, strict=True)
-        ]
-        stages = [replace(stage, weights={}, interpolation="step") for stage in model.stages]
-        model = replace(
-            model,
-            schedule=None,
-            temperature=None,
-            stages=tuple(stages) if model.sizes_in_stages else (),
-            groups=None,
-            group_max_epochs=None,
-        )
     return replace(model, sources=tuple(sources))
 
 

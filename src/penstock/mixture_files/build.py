@@ -98,14 +98,15 @@ def _build_dataset(model: MixtureFile, shared: _SharedResources) -> Dataset:
 
 def _require_tokens(model: MixtureFile, mixture: Dataset) -> None:
     """Raise `ConfigError` if the file packs samples, and the first one holds no tokens."""
-    op = mixture.compiled.op
     if (
         model.pack is None
         or mixture.flow.lengths_known
         or mixture.flow.reason_not_indexed is not None
-        or op.size == 0
         or dict(iterate_encodings(model))
     ):
+        return
+    op = mixture.compiled.op
+    if op.size == 0:
         return
     try:
         tokens_of(op.values(op.locate(np.zeros(1, np.int64)))[0], "the mixture")

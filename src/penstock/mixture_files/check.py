@@ -19,7 +19,7 @@ from ..sources.select import normalize_selection
 from ..stores import is_remote, parse_location, resolve_beside
 from ..text.chat import is_template_file
 from .keys import MIXTURE, NESTED_MIXTURE_SECTION, SOURCE_SECTION
-from .kinds import INVALID, format_node
+from .kinds import INVALID, format_node, parse_number
 from .model import (
     END_TOKENS,
     SHARE_KEYS,
@@ -39,7 +39,6 @@ from .reading import (
     ProblemLog,
     has_include_cycle,
     join_key,
-    parse_scalar,
     read_included,
     resolve_included,
 )
@@ -105,7 +104,7 @@ def parse_tree(tree: MixtureNode, path: Path, notes: ProblemLog) -> MixtureFile 
 
 def _parse_position(name: str) -> float:
     """Return a point of a table; whole numbers are integers."""
-    number = cast("float", parse_scalar(name))
+    number = cast("float", parse_number(name))
     return int(number) if number == int(number) else number
 
 
@@ -258,7 +257,7 @@ class _MixtureChecker:
         table = cast("dict[str, Any]", given)
         if "points" not in table:
             return None
-        points = {parse_scalar(name): number for name, number in table["points"].items()}
+        points = {parse_number(name): number for name, number in table["points"].items()}
         if len(points) < len(table["points"]):
             names = ", ".join(table["points"])
             message = f"two points are one position ({names}): keep one of them"

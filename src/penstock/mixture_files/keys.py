@@ -344,12 +344,17 @@ CHAT_SECTION = Section(
         ),
         SectionKey("variables", PlainKind(), "Values for the template by name."),
         SectionKey("date", DateKind(), "Date for templates that ask for it."),
+        SectionKey(
+            "input_separator",
+            TextKind(),
+            "Text between the instruction and the input of alpaca and dolly; default: an empty line.",
+        ),
         SectionKey("bos", TextKind(), "Text of the token that begins a sample."),
         SectionKey("eos", TextKind(), "Text of the token that ends a sample."),
     ),
     needed=("tokenizer",),
 )
-_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+_NUMBER_POINT = r"^[0-9][0-9_]*([.][0-9]+)?([eE][+-]?[0-9]+| *[kMBGT])?$"
 _NUMBER_UNITS = ("steps", "tokens", "fraction")
 
 

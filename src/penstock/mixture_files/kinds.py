@@ -127,6 +127,11 @@ _SCALED_NUMBER = re.compile(r"([0-9][0-9_]*(?:\.[0-9]*)?) *([kMBGT])")
 _SCALE_FACTORS = {"k": 10**3, "M": 10**6, "B": 10**9, "G": 10**9, "T": 10**12}
 
 
+def parse_number(text: str) -> Scalar:
+    """Parse a name in a table that is a number, such as 50B."""
+    return _parse_scaled_number(parse_scalar(text))
+
+
 def _parse_scaled_number(value: Any) -> Any:
     """Parse 15T as a number; return any other value as it is."""
     match = (
@@ -233,7 +238,7 @@ class Table:
             return INVALID
         for name, child in node.value.items():
             if self.pattern and not (
-                re.fullmatch(self.pattern, name) and _is_valid_position(parse_scalar(name))
+                re.fullmatch(self.pattern, name) and _is_valid_position(parse_number(name))
             ):
                 notes.error(
                     child,

@@ -82,6 +82,7 @@ class Chatting:
     allowed_special: tuple[str, ...] | Literal["all"] = ()
     variables: Mapping[str, Any] | None = None
     date: str | None = None
+    input_separator: str = "\n\n"
     bos: str | None = None
     eos: str | None = None
 

@@ -347,7 +347,15 @@ def _describe_chat(chat: Chat, at: str) -> Chatting:
         )
     settings: dict[str, Any] = {
         name: getattr(chat, name)
-        for name in ("format", "train_on", "max_length", "truncate", "untrained", "keep")
+        for name in (
+            "format",
+            "train_on",
+            "max_length",
+            "truncate",
+            "untrained",
+            "keep",
+            "input_separator",
+        )
     }
     settings |= {**options, "allowed_special": chat.allowed_special}
     if isinstance(settings["template"], Path):

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays.casts import cast_table
 from ..arrays.columnar import ColumnarSamples, ColumnStacker, import_arrow, join_samples
 from ..engine.base.fallback import log_fallback
 from ..errors import DataError
@@ -277,7 +278,7 @@ def _cast_to_one_schema(batches: list[Any]) -> list[Any]:
             return []
         fields.append((name, widened.pop()))
     schema = pa.schema(fields)
-    return [batch.select(first.names).cast(schema) for batch in batches]
+    return [cast_table(batch.select(first.names), schema) for batch in batches]
 
 
 def _widen_type(arrow_type: Any) -> Any:

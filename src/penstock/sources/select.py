@@ -8,8 +8,10 @@ from __future__ import annotations
 import hashlib
 import json
 import operator
+import re
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
+from datetime import date
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -370,7 +372,7 @@ def _match_column(values: Any, condition: Any, column: str, path: Path) -> Mask:
     except (*list_content_errors(), *CONVERSION_ERRORS) as error:
         problem = (
             f"where: the column {column!r} holds {values.type} and cannot be compared with "
-            f"{condition!r}"
+            f"{condition!r}{_suggest_literal(values.type)}"
         )
         if "hash" in condition:
             problem = (
@@ -378,6 +380,19 @@ def _match_column(values: Any, condition: Any, column: str, path: Path) -> Mask:
                 "numbers, times or UUIDs: split by another column, or map it to texts first"
             )
         raise ConfigError(f"{path}: {problem}") from error
+
+
+def _suggest_literal(arrow_type: Any) -> str:
+    """Return the end of an error: the form of values that a column can be compared with."""
+    types = import_arrow("pyarrow.types")
+    if types.is_timestamp(arrow_type):
+        form = "'2024-02-01T00:00:00Z'" if arrow_type.tz else "'2024-02-01 00:00:00'"
+        return f": write a date, or a time such as {form}"
+    if types.is_string(arrow_type) or types.is_large_string(arrow_type):
+        return ": write a text, in quotes if it looks like a number, a date or yes or no"
+    if types.is_boolean(arrow_type):
+        return ": write true or false"
+    return ": write a number" if types.is_primitive(arrow_type) else ""
 
 
 def require_comparable(values: Any, condition: Any, column: str, path: Path) -> None:
@@ -561,6 +576,9 @@ def _build_expressions(condition: Mapping[str, Any], arrow_type: Any) -> list[An
     return terms
 
 
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+
+
 def _to_literal(value: Any, arrow_type: Any) -> Any:
     """Convert a value of a condition to an Arrow scalar that compares exactly with a column."""
     pa = import_arrow()
@@ -570,8 +588,11 @@ def _to_literal(value: Any, arrow_type: Any) -> Any:
     elif hasattr(value, "nanoseconds"):
         literal = pa.scalar(value.value, pa.duration("ns"))
     elif isinstance(value, str):  # users write dates and times as texts
-        is_text = arrow_type in (pa.string(), pa.large_string(), pa.null())
-        return pa.scalar(value) if is_text else pa.scalar(value).cast(arrow_type)
+        if arrow_type in (pa.string(), pa.large_string(), pa.null()):
+            return pa.scalar(value)
+        if getattr(arrow_type, "tz", None) and _DATE.fullmatch(value):
+            return pa.scalar(date.fromisoformat(value))  # midnight UTC, as a date object
+        return pa.scalar(value).cast(arrow_type)
     elif type(value) is int and pa.types.is_integer(arrow_type):
         with suppress(pa.ArrowInvalid, OverflowError):
             return pa.scalar(value, arrow_type)  # Arrow compares uint64 and int64 as int64

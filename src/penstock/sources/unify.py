@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast, runtime_checkable
 
 import numpy as np
 
+from ..arrays.casts import cast_exactly
 from ..arrays.columnar import import_arrow
 from ..errors import DataError
 from ..types import MAX_EXACT_FLOAT_INT
@@ -413,77 +414,3 @@ def choose_readable_type(arrow_type: Any) -> Any:
             return pa.list_(item, arrow_type.list_size)
         return pa.large_list(item) if types.is_large_list(arrow_type) else pa.list_(item)
     return arrow_type
-
-
-def cast_exactly(column: Any, target: Any) -> Any:
-    """Cast an array without changing values; match fields of structs by name.
-
-    Raises:
-        ArrowInvalid: A value would change.
-    """
-    pa: Any = import_arrow()
-    types: Any = import_arrow("pyarrow.types")
-    if column.type.equals(target):
-        return column
-    if types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    elif types.is_run_end_encoded(column.type):
-        column = _decode_runs(column)
-    elif isinstance(column.type, (pa.ListViewType, pa.LargeListViewType)):
-        column = _convert_list_view(column)
-    if types.is_struct(target) and types.is_struct(column.type):
-        numbers = {field.name: number for number, field in enumerate(column.type)}
-        children = column.flatten()
-        parts = [
-            cast_exactly(children[numbers[field.name]], field.type)
-            if field.name in numbers
-            else pa.nulls(len(column), field.type)
-            for field in target
-        ]
-        null_mask = column.is_null() if column.null_count else None
-        return pa.StructArray.from_arrays(parts, fields=list(target), mask=null_mask)
-    if hasattr(target, "value_type") and hasattr(column, "offsets"):
-        offsets = column.offsets
-        first, last = offsets[0].as_py(), offsets[-1].as_py()
-        values = cast_exactly(column.values.slice(first, last - first), target.value_type)
-        new_offsets = pa.array(
-            offsets.to_numpy() - first, pa.int64() if types.is_large_list(target) else pa.int32()
-        )
-        array_type = pa.LargeListArray if types.is_large_list(target) else pa.ListArray
-        null_mask = column.is_null() if column.null_count else None
-        return array_type.from_arrays(new_offsets, values, type=target, mask=null_mask)
-    if "list_view" in str(column.type):  # Arrow casts these incorrectly, see `_convert_list_view`
-        raise pa.ArrowNotImplementedError(
-            f"Penstock does not read {column.type}: write it with lists instead of views"
-        )
-    return column.cast(target)
-
-
-def _decode_runs(column: Any) -> Any:
-    """Decode a run-end encoded array; Arrow alone wraps the 32-bit offsets of long texts around.
-
-    Raises:
-        ArrowInvalid: The texts take more than 32-bit offsets address.
-    """
-    pa, compute = import_arrow(), import_arrow("pyarrow.compute")
-    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
-    value_type = column.type.value_type
-    if (large := wide.get(value_type)) is None:
-        return compute.run_end_decode(column)
-    values = column.values.cast(large)
-    runs = pa.RunEndEncodedArray.from_arrays(column.run_ends, values)
-    return compute.run_end_decode(runs.slice(column.offset, len(column))).cast(value_type)
-
-
-def _convert_list_view(column: Any) -> Any:
-    """Convert views of lists to lists; Arrow's cast loses values after null lists."""
-    pa = import_arrow()
-    sizes = import_arrow("pyarrow.compute").list_value_length(column).fill_null(0).to_numpy()
-    is_large = isinstance(column.type, pa.LargeListViewType)
-    offsets = pa.array(
-        np.concatenate([[0], np.cumsum(sizes)]), pa.int64() if is_large else pa.int32()
-    )
-    null_mask = column.is_null() if column.null_count else None
-    return (pa.LargeListArray if is_large else pa.ListArray).from_arrays(
-        offsets, column.flatten(), mask=null_mask
-    )

@@ -136,7 +136,7 @@ class Padded:
                 )
             raise DataError(
                 "Padded: the documents have no feature that is a row of numbers: use .batch(n) "
-                "without it"
+                "without it, or collate=ps.pad({name: 0}) for arrays of different lengths"
             )
         lengths = np.asarray([len(row[first_padded]) for row in rows], np.int32)[:, None]
         lengths[masked] = 0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Self, TypeAlias, get_args
 
 from ..arguments import check_choice
+from ..arrays.casts import cast_table
 from ..arrays.columnar import import_arrow
 from ..arrays.lossless import list_arrow_errors
 from ..arrays.tables import (
@@ -223,7 +224,7 @@ def _write_table(
                 writer = stack.enter_context(_TableWriter(file, schema, format))
             for table in _iterate_tables(blocks):
                 if format != "parquet":
-                    table = table.cast(decode_dictionaries(table.schema))
+                    table = cast_table(table, decode_dictionaries(table.schema))
                 if format == "csv" and has_marked_samples(table.schema):
                     raise DataError(
                         "csv cannot hold arrays: write '.parquet', '.arrow' or '.jsonl'",

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -934,3 +936,10 @@ def test_documents_that_are_read_the_slower_way_are_logged(
     monkeypatch.setattr("penstock.sources.memory.Tokens.spans", broken)
     assert [row["tokens"].tolist() for row in ds] == wanted
     assert "no concat_arrays" in caplog.text
+
+
+def test_a_text_before_the_tokens_is_named_not_measured(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"lang": ["de"] * 2, "ids": [[1, 2, 3], [4]]}), tmp_path / "a.parquet")
+    for ds in (ps.read(tmp_path / "a.parquet"), ps.read(tmp_path / "a.parquet", lengths="ids")):
+        with pytest.raises(ps.DataError, match="feature 'lang' is a str.*name it in unpacked="):
+            next(iter(ds.pack(8)))

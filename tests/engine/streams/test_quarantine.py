@@ -289,6 +289,26 @@ def test_samples_of_streams_are_left_out() -> None:
             ]
 
 
+@pytest.mark.parametrize(
+    "shuffled", [lambda ds: ds.shuffle_buffer(4), lambda ds: ds.shuffle(window=4)]
+)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_function_over_shuffled_streams_has_single_samples(
+    shuffled: Callable[[ps.Dataset], ps.Dataset], workers: int
+) -> None:
+    """They counted as groups, so one bad sample ended the run."""
+    stream = shuffled(ps.from_iterable(lambda: iter(range(30)), name="s"))
+    with ps.Loader(stream, lanes=1) as run:
+        expected = [x for x in run if x % 7]
+    with loader(stream.map(refuse_sevens), workers=workers, lanes=1) as run:
+        assert list(islice(run, 9)) == expected[:9]
+        state = through_json(run.state_dict())
+    with loader(stream.map(refuse_sevens), lanes=1) as run:
+        run.load_state_dict(state)
+        assert list(run) == expected[9:]
+        assert {entry["index"] for entry in run.journal} == set(range(0, 30, 7))
+
+
 def test_partners_in_a_zip_of_streams_are_never_shifted() -> None:
     a, b = (ps.from_iterable(lambda: iter(range(30)), name=name) for name in "ab")
     with (

@@ -341,6 +341,18 @@ def test_inputs_that_are_no_texts_are_errors(value: Any) -> None:
             chat()(sample)
 
 
+def test_instructions_and_inputs_are_joined_or_written_apart() -> None:
+    sample = {"instruction": "a", "input": "b", "output": "c"}
+    assert "user\na\n\nb<|im_end|>" in decode(chat()(sample))
+    assert "user\na, b<|im_end|>" in decode(chat(input_separator=", ")(sample))
+    pair = {"instruction": "a", "input": "b", "chosen": "c", "rejected": "d"}
+    assert "user\nab<|im_end|>" in decode(chat(input_separator="")(pair), "chosen_")
+    apart = "{{ text_prefix }}{% for m in messages %}{{ m.input ~ m.instruction ~ m.content }}{% endfor %}"
+    encoded = Chat(bpe(), template=apart, bos="<s>", eos="", train_on="all")
+    assert decode(encoded(sample)) == "{<s>baa\n\nbc}"
+    assert "input_separator" not in chat().__qualname__ and encoded.stats.dropped_messages == 0
+
+
 def test_missing_inputs_and_histories_are_left_out() -> None:
     expected = decode(chat()({"instruction": "a", "output": "b"}))
     for more in ({"input": None}, {"input": ""}, {"history": None}, {"history": ""},

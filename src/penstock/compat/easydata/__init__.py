@@ -1,8 +1,9 @@
 """The documented API of EasyDeL's data package (`easydel.data`), on Penstock.
 
 Names, defaults and old formats are EasyData's; order, stop rules, packing and states are
-Penstock's. A field without effect here raises an error if it is set. `step` counts samples of the
-mixture, as in the original.
+Penstock's. `REFUSED_FIELDS` lists the fields without effect here, which raise an error if they are
+set. `step` counts samples of the mixture, as in the original. `submodules` lists EasyData's
+submodules, which have the same names here.
 
 >>> from penstock.compat.easydata import block_mixture_interleave
 >>> mixed = block_mixture_interleave({"a": [{"x": 0}], "b": [{"x": 1}]}, stop="all_exhausted")
@@ -12,55 +13,337 @@ mixture, as in the original.
 
 from __future__ import annotations
 
+from ..submodules import install as _install
+from .async_loader import (
+    AsyncDataLoader,
+    AsyncDataset,
+    AsyncDatasetProtocol,
+    PrefetchIterator,
+    ShardingSpec,
+    batch_iterator,
+    collate_batch,
+    create_data_iterator,
+    preshard_batch,
+)
+from .caching import (
+    CacheLayer,
+    CacheMetadata,
+    DatasetCache,
+    DiskCache,
+    MemoryCache,
+    TreeCacheManager,
+)
+from .chat_transforms import (
+    DEFAULT_ROLE_MAPPING,
+    ChatTemplateTransform,
+    ConvertInputOutputToChatML,
+    ConvertToChatML,
+    MaybeApplyChatTemplate,
+    convert_to_chatml,
+    is_conversational,
+)
 from .config import (
+    CacheStageConfig,
     DatasetConfig,
     LoadStageConfig,
     MixStageConfig,
+    ObservabilityConfig,
     PackStageConfig,
     PipelineConfig,
+    RayConfig,
     SaveStageConfig,
+    SourceStageConfig,
     TokenizerConfig,
     TokenizeStageConfig,
+    get_dataset_name,
+    merge_tokenizer_config,
 )
-from .legacy import DatasetMixture, TextDatasetInform, build_dataset
-from .mixture import block_mixture_interleave
-from .pipeline import Pipeline
+from .context import (
+    BaseStage,
+    PipelineContext,
+    PipelineStage,
+    ResumeState,
+)
+from .legacy import (
+    BaseDatasetInform,
+    DatasetLoadError,
+    DatasetMixture,
+    DatasetType,
+    TextDatasetInform,
+    VisualDatasetInform,
+    build_dataset,
+)
+from .mixture import (
+    block_mixture_interleave,
+)
+from .opening import (
+    create_source,
+    load_for_inform,
+)
+from .packers import (
+    FirstFitPacker,
+    GreedyPacker,
+    PackedSequence,
+    PackedShardedSource,
+    PoolPacker,
+    pack_constant_length,
+    pack_pre_tokenized,
+)
+from .pipeline import (
+    Pipeline,
+    create_pipeline,
+    pretokenize,
+    tokenize_and_save,
+)
+from .ray_utils import (
+    RayPreprocessor,
+    RayTokenizeWorker,
+    TokenizeBatch,
+    TokenizedBatch,
+    parallel_process_shards,
+    tokenize_with_ray,
+)
+from .refused import (
+    REFUSED_FIELDS,
+)
+from .row_transforms import (
+    AddField,
+    ChainedTransform,
+    CombineFields,
+    DropFields,
+    ExpandTransform,
+    ExtractField,
+    FilterByField,
+    FilterNonEmpty,
+    FilterTransform,
+    MapField,
+    MapTransform,
+    RenameFields,
+    SelectFields,
+    Transform,
+)
+from .sharded import (
+    LimitedShardedSource,
+    MappedShardedDataSource,
+    ShardedDataSource,
+    ShardedSource,
+    ShardInfo,
+    TransformedShardedSource,
+)
 from .sources import (
     ArrowShardedSource,
     CompositeShardedSource,
     CsvShardedSource,
     HFDatasetShardedSource,
+    HuggingFaceShardedSource,
     JsonShardedSource,
     MixedShardedSource,
+    MixedShardState,
     ParquetShardedSource,
-    ShardedSource,
+    ParquetShardInfo,
     TextShardedSource,
+    expand_data_files,
+    wrap_hf_dataset,
 )
-from .weights import WeightSchedulePoint, WeightScheduler
+from .stages import (
+    LoadStage,
+    MixStage,
+    PackStage,
+    SaveStage,
+    TokenizeStage,
+)
+from .submodules import ALIASES as _ALIASES
+from .text import (
+    TokenizedShardedSource,
+    TokenizerManager,
+    batched_tokenize_iterator,
+    compute_tokenizer_hash,
+    tokenize_dataset_config,
+)
+from .trainer_transforms import (
+    BCOPreprocessTransform,
+    CPOPreprocessTransform,
+    DPOPreprocessTransform,
+    GRPOPreprocessTransform,
+    KTOPreprocessTransform,
+    ORPOPreprocessTransform,
+    RewardPreprocessTransform,
+    SFTPreprocessTransform,
+)
+from .utils import (
+    align_columns_intersection,
+    get_cached_filesystem,
+    glob_files,
+    infer_builder_from_ext,
+    is_streaming,
+    warn_deprecated,
+    with_retry,
+    wrap_format_callback,
+)
+from .weights import (
+    WeightSchedulePoint,
+    WeightScheduler,
+)
+from .writer import (
+    ArrowWriter,
+    DatasetWriter,
+    JsonlWriter,
+    ParquetWriter,
+    WriteStats,
+    create_writer,
+    parse_size,
+    save_dataset,
+    save_iterator,
+)
 
 __all__ = [
+    "DEFAULT_ROLE_MAPPING",
+    "REFUSED_FIELDS",
+    "AddField",
     "ArrowShardedSource",
+    "ArrowWriter",
+    "AsyncDataLoader",
+    "AsyncDataset",
+    "AsyncDatasetProtocol",
+    "BCOPreprocessTransform",
+    "BaseDatasetInform",
+    "BaseStage",
+    "CPOPreprocessTransform",
+    "CacheLayer",
+    "CacheMetadata",
+    "CacheStageConfig",
+    "ChainedTransform",
+    "ChatTemplateTransform",
+    "CombineFields",
     "CompositeShardedSource",
+    "ConvertInputOutputToChatML",
+    "ConvertToChatML",
     "CsvShardedSource",
+    "DPOPreprocessTransform",
+    "DatasetCache",
     "DatasetConfig",
+    "DatasetLoadError",
     "DatasetMixture",
+    "DatasetType",
+    "DatasetWriter",
+    "DiskCache",
+    "DropFields",
+    "ExpandTransform",
+    "ExtractField",
+    "FilterByField",
+    "FilterNonEmpty",
+    "FilterTransform",
+    "FirstFitPacker",
+    "GRPOPreprocessTransform",
+    "GreedyPacker",
     "HFDatasetShardedSource",
+    "HuggingFaceShardedSource",
     "JsonShardedSource",
+    "JsonlWriter",
+    "KTOPreprocessTransform",
+    "LimitedShardedSource",
+    "LoadStage",
     "LoadStageConfig",
+    "MapField",
+    "MapTransform",
+    "MappedShardedDataSource",
+    "MaybeApplyChatTemplate",
+    "MemoryCache",
+    "MixStage",
     "MixStageConfig",
+    "MixedShardState",
     "MixedShardedSource",
+    "ORPOPreprocessTransform",
+    "ObservabilityConfig",
+    "PackStage",
     "PackStageConfig",
+    "PackedSequence",
+    "PackedShardedSource",
+    "ParquetShardInfo",
     "ParquetShardedSource",
+    "ParquetWriter",
     "Pipeline",
     "PipelineConfig",
+    "PipelineContext",
+    "PipelineStage",
+    "PoolPacker",
+    "PrefetchIterator",
+    "RayConfig",
+    "RayPreprocessor",
+    "RayTokenizeWorker",
+    "RenameFields",
+    "ResumeState",
+    "RewardPreprocessTransform",
+    "SFTPreprocessTransform",
+    "SaveStage",
     "SaveStageConfig",
+    "SelectFields",
+    "ShardInfo",
+    "ShardedDataSource",
     "ShardedSource",
+    "ShardingSpec",
+    "SourceStageConfig",
     "TextDatasetInform",
     "TextShardedSource",
+    "TokenizeBatch",
+    "TokenizeStage",
     "TokenizeStageConfig",
+    "TokenizedBatch",
+    "TokenizedShardedSource",
     "TokenizerConfig",
+    "TokenizerManager",
+    "Transform",
+    "TransformedShardedSource",
+    "TreeCacheManager",
+    "VisualDatasetInform",
     "WeightSchedulePoint",
     "WeightScheduler",
+    "WriteStats",
+    "align_columns_intersection",
+    "batch_iterator",
+    "batched_tokenize_iterator",
     "block_mixture_interleave",
     "build_dataset",
+    "collate_batch",
+    "compute_tokenizer_hash",
+    "convert_to_chatml",
+    "core",
+    "create_data_iterator",
+    "create_pipeline",
+    "create_source",
+    "create_writer",
+    "distributed",
+    "execution",
+    "expand_data_files",
+    "get_cached_filesystem",
+    "get_dataset_name",
+    "glob_files",
+    "infer_builder_from_ext",
+    "is_conversational",
+    "is_streaming",
+    "load_for_inform",
+    "merge_tokenizer_config",
+    "pack_constant_length",
+    "pack_pre_tokenized",
+    "parallel_process_shards",
+    "parse_size",
+    "preshard_batch",
+    "pretokenize",
+    "save_dataset",
+    "save_iterator",
+    "sources",
+    "tokenize_and_save",
+    "tokenize_dataset_config",
+    "tokenize_with_ray",
+    "transforms",
+    "utils",
+    "warn_deprecated",
+    "with_retry",
+    "wrap_format_callback",
+    "wrap_hf_dataset",
 ]
+
+_modules = _install(__name__, _ALIASES, globals(), "EasyData")
+core, distributed, execution, transforms = (
+    _modules[name] for name in ("core", "distributed", "execution", "transforms")
+)

@@ -1,16 +1,21 @@
-"""Settings of a pipeline; a field without effect here raises an error if it is set."""
+"""Settings of a pipeline; `refused` lists the fields without effect, which raise an error if set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, cast
 
+from ...arguments import check_choice
 from ...engine.mixing import STOPS, Stop
 from ...engine.packing import Method
 from ...errors import ConfigError
 from ...schedule import Interpolation, Schedule
+from .refused import refuse
 from .weights import WeightSchedulePoint, WeightScheduler, check_sum
+
+PADDINGS = (False, True, None, "max_length", "longest", "do_not_pad")
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,11 @@ class TokenizerConfig:
         add_special_tokens: whether to add BOS and EOS tokens.
         return_attention_mask: whether rows get an `attention_mask`.
         trust_remote_code: whether the tokenizer may run its own code.
-        padding: not supported.
+        padding: "max_length" pads rows to `max_length`; True and "longest" leave it to batching,
+            which pads to the longest row of each batch.
+
+    Raises:
+        ConfigError: for another padding.
 
     >>> TokenizerConfig("my-tokenizer/", max_length=512).truncation
     True
@@ -33,13 +42,21 @@ class TokenizerConfig:
     name_or_path: str
     max_length: int | None = None
     truncation: bool = True
+    padding: bool | str | None = False
     add_special_tokens: bool = True
     return_attention_mask: bool = True
     trust_remote_code: bool = False
-    padding: None = None
 
     def __post_init__(self) -> None:
-        refuse(self, padding="batching pads rows to the longest of each batch")
+        if self.padding not in PADDINGS:
+            raise ConfigError(
+                f"TokenizerConfig(padding={self.padding!r}): use one of {', '.join(map(repr, PADDINGS))}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the arguments of a call of the tokenizer."""
+        names = "max_length truncation padding add_special_tokens return_attention_mask"
+        return {name: getattr(self, name) for name in names.split()}
 
 
 @dataclass(frozen=True)
@@ -66,15 +83,18 @@ class DatasetConfig:
         additional_fields: other fields to keep.
         format_callback: returns another row.
         format_fields: old field name -> new one.
-        cache_enabled: not supported.
+        num_shards: number of files of `save`.
+        cache_enabled: only True: indexes are always stored.
         shard_column: not supported.
-        num_shards: not supported.
+
+    Raises:
+        ConfigError: without `data_files`, and for a field that is not supported.
 
     >>> DatasetConfig(name="code", data_files="code/*.parquet").content_field
     'text'
     """
 
-    data_files: str | Sequence[str]
+    data_files: str | Path | Sequence[str | Path]
     name: str | None = None
     type: str | None = None
     split: str = "train"
@@ -83,23 +103,51 @@ class DatasetConfig:
     tokenizer: Any = None
     tokenizer_kwargs: Mapping[str, Any] | None = None
     cache_path: str | None = None
+    cache_enabled: bool | None = True
     save_path: str | None = None
     save_format: str | None = None
     content_field: str = "text"
     additional_fields: Sequence[str] | None = None
     format_callback: Callable[[Any], Any] | None = None
     format_fields: Mapping[str, str] | None = None
-    cache_enabled: None = None
-    shard_column: None = None
-    num_shards: None = None
+    shard_column: str | None = None
+    num_shards: int | None = None
 
     def __post_init__(self) -> None:
-        refuse(
-            self,
-            cache_enabled="line indexes are always cached, in cache_path or beside the data",
-            shard_column="rows are indexed by number; no column is needed",
-            num_shards="set the number of output files with SaveStageConfig(num_shards=...)",
-        )
+        refuse(self)
+        if not self.data_files:
+            raise ConfigError(
+                "DatasetConfig: data_files is empty: give files, a glob or a hub name"
+            )
+
+    def get_tokenizer_config(self) -> TokenizerConfig | Any | None:
+        """Return the tokenizer as a `TokenizerConfig`; a tokenizer object is returned unchanged."""
+        if isinstance(self.tokenizer, str):
+            return TokenizerConfig(self.tokenizer)
+        return self.tokenizer
+
+
+@dataclass(frozen=True)
+class SourceStageConfig:
+    """Settings of opening the datasets.
+
+    Args:
+        streaming: whether hub datasets are streamed.
+        cloud_max_retries: not supported.
+        cloud_retry_delay: not supported.
+        dask_storage_options: not supported.
+
+    >>> SourceStageConfig(streaming=True, cloud_max_retries=3).streaming
+    True
+    """
+
+    streaming: bool = True
+    cloud_max_retries: int | None = 3
+    cloud_retry_delay: float | None = 1.0
+    dask_storage_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        refuse(self)
 
 
 @dataclass(frozen=True)
@@ -112,10 +160,10 @@ class TokenizeStageConfig:
     Args:
         default_tokenizer: tokenizer of datasets without one.
         max_length: maximum number of tokens of a text; None never truncates.
+        remove_columns: fields to drop from the rows of tokens.
         batch_size: not supported.
         num_workers: not supported.
         cache_tokenized: not supported.
-        remove_columns: not supported.
 
     >>> TokenizeStageConfig().max_length
     2048
@@ -123,19 +171,51 @@ class TokenizeStageConfig:
 
     default_tokenizer: Any = None
     max_length: int | None = 2048
-    batch_size: None = None
-    num_workers: None = None
-    cache_tokenized: None = None
-    remove_columns: None = None
+    batch_size: int | None = 1000
+    num_workers: int | None = 4
+    cache_tokenized: bool | None = True
+    remove_columns: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        refuse(
-            self,
-            batch_size="the run chooses the number of texts per tokenizer call",
-            num_workers="set the number of tokenizing threads with LoadStageConfig(prefetch_workers=...)",
-            cache_tokenized="call save() after tokenize() to store the tokens for the stages that follow",
-            remove_columns="rows only have tokens and DatasetConfig(additional_fields=...) anyway",
-        )
+        refuse(self)
+
+
+CACHE_TYPES = ("memory", "disk", "hierarchical")
+CACHE_COMPRESSIONS = ("none", "gzip", "zstd")
+
+
+@dataclass(frozen=True)
+class CacheStageConfig:
+    """Settings of `PipelineContext.cache_manager`; no stage of the pipeline caches by itself.
+
+    Args:
+        enabled: whether there is a cache.
+        cache_type: "memory", "disk", or "hierarchical" for both.
+        cache_dir: folder of the disk cache.
+        memory_cache_size: number of values in memory.
+        disk_cache_expiry: seconds until a value on disk expires; None for never.
+        compression: "none", "gzip" or "zstd", for the disk.
+        hash_fn: not supported.
+
+    Raises:
+        ConfigError: for an unknown type or compression.
+
+    >>> CacheStageConfig().cache_type
+    'hierarchical'
+    """
+
+    enabled: bool = True
+    cache_type: str = "hierarchical"
+    cache_dir: str = ".cache/easydel_pipeline"
+    memory_cache_size: int = 100
+    disk_cache_expiry: int | None = 86400
+    compression: str = "none"
+    hash_fn: str = "combined"
+
+    def __post_init__(self) -> None:
+        refuse(self)
+        check_choice(self.cache_type, CACHE_TYPES, "CacheStageConfig(cache_type={})")
+        check_choice(self.compression, CACHE_COMPRESSIONS, "CacheStageConfig(compression={})")
 
 
 @dataclass(frozen=True)
@@ -182,6 +262,8 @@ class MixStageConfig:
         return WeightScheduler(self.weight_schedule, self.weight_schedule_type).schedule
 
 
+DEFAULT_PACKERS = 4
+
 STRATEGIES: dict[str, Method] = {
     "greedy": "concat_split",
     "pool": "best_fit",
@@ -203,7 +285,7 @@ class PackStageConfig:
         eos_token_id: token after each document.
         pad_token_id: token of the padding.
         strategy: "greedy", "pool" or "first_fit".
-        num_packers: open rows of "pool".
+        num_packers: open rows of "pool"; other strategies take only the default.
         include_segment_ids: whether rows get segment and position ids.
         shuffle_packed: whether to shuffle packed rows.
         shuffle_buffer_factor: size of the shuffle buffer, in hundreds of rows.
@@ -220,7 +302,7 @@ class PackStageConfig:
     eos_token_id: int | None = 2
     pad_token_id: int = 0
     strategy: str = "greedy"
-    num_packers: int | None = None
+    num_packers: int | None = DEFAULT_PACKERS
     include_segment_ids: bool = True
     shuffle_packed: bool = True
     shuffle_buffer_factor: int = 10
@@ -231,7 +313,7 @@ class PackStageConfig:
                 f"PackStageConfig: unknown strategy {self.strategy!r}: use one of "
                 f"{', '.join(STRATEGIES)}"
             )
-        if self.num_packers is not None and self.strategy != "pool":
+        if self.num_packers not in (None, DEFAULT_PACKERS) and self.strategy != "pool":
             raise ConfigError(
                 f"PackStageConfig: num_packers needs strategy='pool', not {self.strategy!r}: leave "
                 "it out"
@@ -264,14 +346,11 @@ class LoadStageConfig:
     prefetch_buffer_size: int = 4
     shuffle_buffer_size: int | None = None
     drop_last: bool = True
+    prefetch_to_device: bool | None = False
     lanes: int = 1
-    prefetch_to_device: None = None
 
     def __post_init__(self) -> None:
-        refuse(
-            self,
-            prefetch_to_device="batches are NumPy arrays; move them to the device in the training loop",
-        )
+        refuse(self)
 
 
 @dataclass(frozen=True)
@@ -290,7 +369,13 @@ class SaveStageConfig:
         compression: codec of the format.
         max_shard_size: maximum size of a file.
         overwrite: whether to replace files of an earlier save.
-        push_to_hub: not supported.
+        push_to_hub: whether to upload the files to a dataset on the Hugging Face hub.
+        hub_repo_id: name of that dataset.
+        hub_private: whether it is private if it is new.
+        hub_token: token for the hub; by default the token of its own tools.
+
+    Raises:
+        ConfigError: for `push_to_hub` without `hub_repo_id`.
 
     >>> SaveStageConfig(output_dir="out", format="jsonl").max_shard_size
     '500MB'
@@ -303,10 +388,61 @@ class SaveStageConfig:
     compression: str | None = None
     max_shard_size: str | int = "500MB"
     overwrite: bool = False
-    push_to_hub: None = None
+    push_to_hub: bool = False
+    hub_repo_id: str | None = None
+    hub_private: bool = False
+    hub_token: str | None = None
 
     def __post_init__(self) -> None:
-        refuse(self, push_to_hub="push the written folder with huggingface_hub")
+        if self.push_to_hub and not self.hub_repo_id:
+            raise ConfigError("SaveStageConfig(push_to_hub=True): give hub_repo_id")
+
+
+@dataclass(frozen=True)
+class RayConfig:
+    """Settings of a Ray cluster whose actors prepare the batches of the pipeline.
+
+    Args:
+        enabled: whether to use Ray.
+        num_workers: number of actors.
+        resources_per_worker: not supported.
+        use_gpu: not supported.
+        object_store_memory: not supported.
+
+    >>> RayConfig(enabled=True).num_workers
+    4
+    """
+
+    enabled: bool = False
+    num_workers: int = 4
+    resources_per_worker: Mapping[str, float] | None = None
+    use_gpu: bool = False
+    object_store_memory: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse(self)
+
+
+@dataclass(frozen=True)
+class ObservabilityConfig:
+    """Accept EasyData's defaults; other values raise an error that says what to use instead.
+
+    Args:
+        progress_enabled: not supported.
+        progress_type: not supported.
+        metrics_enabled: not supported.
+        log_level: not supported.
+        log_interval: not supported.
+    """
+
+    progress_enabled: bool = True
+    progress_type: str = "tqdm"
+    metrics_enabled: bool = True
+    log_level: str = "INFO"
+    log_interval: int = 100
+
+    def __post_init__(self) -> None:
+        refuse(self)
 
 
 @dataclass(frozen=True)
@@ -325,10 +461,10 @@ class PipelineConfig:
         pack: settings of packing.
         load: settings of loading.
         save: settings of saving.
-        source: not supported.
-        cache: not supported.
-        ray: not supported.
-        observability: not supported.
+        source: settings of opening.
+        cache: settings of the cache of the context.
+        ray: settings of a Ray cluster.
+        observability: only its defaults.
 
     Raises:
         ConfigError: without datasets, or with two of one name.
@@ -341,29 +477,21 @@ class PipelineConfig:
     default_tokenizer: Any = None
     streaming: bool = True
     seed: int | None = None
+    source: SourceStageConfig = field(default_factory=SourceStageConfig)
     tokenize: TokenizeStageConfig = field(default_factory=TokenizeStageConfig)
+    cache: CacheStageConfig = field(default_factory=CacheStageConfig)
     mix: MixStageConfig = field(default_factory=MixStageConfig)
     pack: PackStageConfig = field(default_factory=PackStageConfig)
     load: LoadStageConfig = field(default_factory=LoadStageConfig)
     save: SaveStageConfig = field(default_factory=SaveStageConfig)
-    source: None = None
-    cache: None = None
-    ray: None = None
-    observability: None = None
+    ray: RayConfig = field(default_factory=RayConfig)
+    observability: ObservabilityConfig = field(default_factory=ObservabilityConfig)
 
     def __post_init__(self) -> None:
-        no_stage = "there is no such stage"
-        refuse(
-            self,
-            source="set the fields of DatasetConfig instead",
-            cache=no_stage,
-            ray=no_stage,
-            observability=no_stage,
-        )
         if not self.datasets:
             raise ConfigError("PipelineConfig: no datasets; give at least one DatasetConfig")
         named = [
-            replace(dataset, name=dataset.name or f"dataset_{i}")
+            replace(dataset, name=get_dataset_name(dataset, i))
             for i, dataset in enumerate(self.datasets)
         ]
         names = [str(dataset.name) for dataset in named]
@@ -372,6 +500,32 @@ class PipelineConfig:
                 f"PipelineConfig: two datasets are named {duplicates[0]!r}; give each its own name"
             )
         object.__setattr__(self, "datasets", named)
+
+    def get_dataset_by_name(self, name: str) -> DatasetConfig | None:
+        """Return the settings of a dataset; None if there is none of this name.
+
+        Args:
+            name: its name.
+        """
+        return next((dataset for dataset in self.datasets if dataset.name == name), None)
+
+    def validate(self) -> list[str]:
+        """Return the errors of weights that name unknown datasets; empty if there are none.
+
+        Two datasets of one name raise an error at once.
+        """
+        names = {dataset.name for dataset in self.datasets}
+        points = [
+            (f"step {point.step} of the schedule", point.weights)
+            for point in self.mix.weight_schedule or ()
+        ]
+        given = [("the weights", self.mix.weights or {}), *points]
+        return [
+            f"{location}: there is no dataset {name!r}"
+            for location, weights in given
+            for name in weights
+            if name not in names
+        ]
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> PipelineConfig:
@@ -386,11 +540,10 @@ class PipelineConfig:
         Raises:
             ConfigError: for an unknown key.
         """
-        stages = {"tokenize": TokenizeStageConfig, "pack": PackStageConfig, "load": LoadStageConfig}
-        stages |= {"save": SaveStageConfig}
         settings = {
-            name: _from_mapping(stages[name], value) if name in stages else value
+            name: _from_mapping(_STAGES[name], value) if name in _STAGES else value
             for name, value in given.items()
+            if not (name in (*_STAGES, "mix") and value is None)
         }
         if isinstance(settings.get("mix"), Mapping):
             mixing = dict(cast("Mapping[str, Any]", settings["mix"]))
@@ -405,6 +558,42 @@ class PipelineConfig:
         return _from_mapping(cls, settings)
 
 
+_STAGES = {
+    "source": SourceStageConfig,
+    "tokenize": TokenizeStageConfig,
+    "cache": CacheStageConfig,
+    "pack": PackStageConfig,
+    "load": LoadStageConfig,
+    "save": SaveStageConfig,
+    "ray": RayConfig,
+    "observability": ObservabilityConfig,
+}
+
+
+def get_dataset_name(ds_cfg: DatasetConfig, index: int) -> str:
+    """Return the name of a dataset.
+
+    Args:
+        ds_cfg: its settings.
+        index: its number, for the name of a dataset without one.
+    """
+    return ds_cfg.name or f"dataset_{index}"
+
+
+def merge_tokenizer_config(
+    ds_cfg: DatasetConfig, global_tokenizer: str | None, stage_cfg: TokenizeStageConfig
+) -> TokenizerConfig | Any | None:
+    """Return the tokenizer of a dataset: its own, else the stage's, else the global one.
+
+    Args:
+        ds_cfg: settings of the dataset.
+        global_tokenizer: tokenizer of all datasets without one.
+        stage_cfg: settings of the stage.
+    """
+    tokenizer = ds_cfg.tokenizer or stage_cfg.default_tokenizer or global_tokenizer
+    return TokenizerConfig(tokenizer) if isinstance(tokenizer, str) else tokenizer
+
+
 def _from_mapping(kind: Any, value: Any) -> Any:
     """Make a dataclass from a mapping of its fields; return other values unchanged."""
     if not isinstance(value, Mapping):
@@ -416,21 +605,3 @@ def _from_mapping(kind: Any, value: Any) -> Any:
             f"{kind.__name__} has no field {unknown[0]!r}; its fields are {', '.join(known)}"
         )
     return kind(**given)
-
-
-def refuse(config: Any, **reasons: str) -> None:
-    """Raise if a field without effect is set; the message says what to do instead.
-
-    Args:
-        config: the settings.
-        reasons: field -> the remedy. False counts as not set.
-
-    Raises:
-        ConfigError: if one of the fields is set.
-    """
-    for name, reason in reasons.items():
-        if getattr(config, name):
-            kind = type(config).__name__
-            raise ConfigError(
-                f"{kind}({name}={getattr(config, name)!r}) would have no effect: {reason}"
-            )

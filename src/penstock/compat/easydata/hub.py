@@ -5,6 +5,7 @@ Imported only if `datasets` is installed.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import Any, Self, cast
 
@@ -31,9 +32,12 @@ class Examples(_BaseExamplesIterable):
     sequence, and reads nothing else. Any other dataset is sharded by lanes.
     """
 
-    def __init__(self, tree: Step, lanes: int, share: tuple[int, int], features: Any) -> None:
+    def __init__(
+        self, tree: Step, lanes: int, share: tuple[int, int], features: Any, passes: int = 0
+    ) -> None:
         super().__init__()
         self.flow, self.lanes, self.share, self._features = tree, lanes, share, features
+        self.passes = 0 if tree.is_endless else passes
         self._indexed = tree.reason_not_indexed is None
 
     def __iter__(self) -> Iterator[tuple[int, Any]]:
@@ -42,6 +46,8 @@ class Examples(_BaseExamplesIterable):
             Compiled(self.flow), RunOptions(rank, world_size, self.lanes, remainder="keep"), None
         )
         saved = cast(Any, self._state_dict)  # pyright: ignore[reportUnknownMemberType]
+        if self.passes:
+            session.next_pass(self.passes)
         if saved is not None:
             if saved["penstock"] is not None and not isinstance(saved["penstock"], LazyState):
                 session.load(saved["penstock"], "error")
@@ -77,15 +83,22 @@ class Examples(_BaseExamplesIterable):
         rank, world_size = self.share
         parts = num_shards if self._indexed else min(num_shards, self.num_shards)
         if index >= parts:
-            return type(self)(Dataset(self.flow).limit(0).flow, 1, (0, 1), self._features)
+            return self._with(Dataset(self.flow).limit(0).flow, 1, (0, 1))
         if not self._indexed and self.lanes % (world_size * parts):
             raise ConfigError(
                 f"{self.lanes} lanes cannot be sharded into {world_size * parts}: give "
                 "block_mixture_interleave a lanes= that is a multiple of ranks times workers"
             )
-        return type(self)(
-            self.flow, self.lanes, (rank + world_size * index, world_size * parts), self._features
-        )
+        share = rank + world_size * index, world_size * parts
+        return self._with(self.flow, self.lanes, share)
+
+    def _with(self, step: Step, lanes: int, share: tuple[int, int], passes: int = 0) -> Self:
+        return type(self)(step, lanes, share, self._features, self.passes + passes)
+
+    def shuffle_window(self, window: int, seed: int) -> Self:
+        """Return the rows shuffled inside windows, with another order in every pass."""
+        shuffled = Dataset(self.flow).shuffle(seed, window=window)
+        return self._with(shuffled.flow, self.lanes, self.share)
 
     def split_shard_indices_by_worker(
         self, num_shards: int, index: int, contiguous: bool = True
@@ -93,8 +106,11 @@ class Examples(_BaseExamplesIterable):
         return range(index, self.num_shards, num_shards)
 
     def shuffle_data_sources(self, generator: Any) -> Self:
-        """Do nothing: the mixture defines the order in every epoch of the trainer."""
-        return self
+        """Go to a later pass: the n-th after `set_epoch(n)`, which seeds the generator with n.
+
+        An endless mixture has one pass, and is returned unchanged.
+        """
+        return self._with(self.flow, self.lanes, self.share, _read_seed(generator))
 
     def reshard_data_sources(self) -> Self:
         return self
@@ -117,7 +133,52 @@ class LazyState:
         return dict, (self._session.state(),)
 
 
+class MixedDataset(datasets.IterableDataset):
+    """A Hugging Face `IterableDataset` whose `shuffle` resumes exactly.
+
+    Hugging Face's buffer is not part of its state. The datasets that other methods return, such as
+    `map`, have that buffer, so shuffle first.
+    """
+
+    def shuffle(
+        self,
+        seed: int | None = None,
+        generator: Any = None,
+        buffer_size: int = 1000,
+        max_buffer_input_shards: int = 10,
+    ) -> MixedDataset:
+        """Shuffle rows inside windows of `buffer_size`, with another order in every epoch.
+
+        Args:
+            seed: seed of the order; 0 by default.
+            generator: a generator of NumPy, instead of the seed.
+            buffer_size: rows of a window.
+            max_buffer_input_shards: accepted; a window holds neighbours of the mixture.
+        """
+        own = cast(Any, self)
+        seed = (seed or 0) if generator is None else _read_seed(generator)
+        return MixedDataset(
+            own._ex_iterable.shuffle_window(buffer_size, seed),
+            info=own._info.copy(),
+            split=own._split,
+            formatting=own._formatting,
+            distributed=copy.deepcopy(own._distributed),
+            token_per_repo_id=own._token_per_repo_id,
+        )
+
+
+_MAX_SEED = 1 << 20
+
+
+def _read_seed(generator: Any) -> int:
+    """Return the seed of a generator of NumPy, or a number that it draws."""
+    seed = getattr(generator.bit_generator.seed_seq, "entropy", None)
+    if isinstance(seed, int) and seed < _MAX_SEED:
+        return seed
+    return int(copy.deepcopy(generator).integers(_MAX_SEED))
+
+
 def to_hub(dataset: Dataset, lanes: int, features: Any = None) -> Any:
     """Return the rows of a dataset as a `datasets.IterableDataset`."""
     info = datasets.DatasetInfo(features=features)
-    return datasets.IterableDataset(Examples(dataset.flow, lanes, (0, 1), features), info=info)
+    return MixedDataset(Examples(dataset.flow, lanes, (0, 1), features), info=info)

@@ -55,6 +55,41 @@ def dataset_of(data: Any, name: str) -> Dataset:
     )
 
 
+def read_once(rows: Iterable[Any]) -> Dataset:
+    """Make a dataset of an iterator; a second pass raises an error.
+
+    Args:
+        rows: the iterator.
+    """
+    return from_iterable(_Once(rows), identity="read once")
+
+
+class _Once:
+    """A function that returns an iterator at its first call.
+
+    After an error of the iterator, other calls raise the same error, since a retry opens it again.
+    """
+
+    def __init__(self, rows: Iterable[Any]) -> None:
+        self._rows: Iterable[Any] | None = rows
+        self._error: Exception | None = None
+
+    def __call__(self) -> Iterable[Any]:
+        if self._error is not None:
+            raise self._error
+        if self._rows is None:
+            raise ConfigError("an iterator can be read only once: give an iterable that restarts")
+        rows, self._rows = self._rows, None
+        return self._iterate(rows)
+
+    def _iterate(self, rows: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from rows
+        except Exception as error:
+            self._error = error
+            raise
+
+
 class Itself:
     """A picklable function that returns the same iterable on every call."""
 

@@ -97,7 +97,7 @@ def checked_weights(
     if weights is not None and set(weights) != set(names):
         missing, extra = sorted(set(names) - set(weights)), sorted(set(weights) - set(names))
         raise ConfigError(
-            f"{location}: weights must name exactly the sources; missing {missing}, unknown {extra}"
+            f"{location}: Weight keys must match source names: missing {missing}, unknown {extra}"
         )
     if schedule is not None and set(schedule.names) != set(names):
         missing, extra = (

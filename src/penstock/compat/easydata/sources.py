@@ -2,77 +2,25 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias, cast
 
 from ...dataset import Dataset
 from ...engine.mixing import Stop
-from ...engine.runtime.iterator import DatasetIterator
-from ...errors import ConfigError
+from ...errors import ConfigError, make_missing_extra_error
 from ...inputs import mix, read
 from ...sources.paths import FormatName, find
+from ...stores.remote import is_remote
 from .inputs import dataset_of, is_stream
 from .mixture import checked_weights
+from .sharded import ShardedDataSource, ShardedSource, ShardInfo, get_shard_of
 from .tag import Tag
 from .weights import WeightScheduler
 
-Paths = str | Sequence[str]
-
-
-class ShardedSource(ABC):
-    """Base of all sharded sources; `dataset` is the whole source as a Penstock dataset.
-
-    `open_shard` returns an iterator with `state_dict()` and `load_state_dict()`.
-    `open_shard_at_row` seeks in constant time if rows have random access (files, map-style
-    datasets, mixtures of these).
-    """
-
-    @property
-    @abstractmethod
-    def shard_names(self) -> list[str]:
-        """Names of the shards, in order."""
-
-    @property
-    @abstractmethod
-    def dataset(self) -> Dataset:
-        """All shards, concatenated."""
-
-    @abstractmethod
-    def _shard(self, name: str) -> Dataset: ...
-
-    def num_shards(self) -> int:
-        """Return the number of shards."""
-        return len(self.shard_names)
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def open_shard(self, name: str) -> DatasetIterator:
-        """Iterate over the rows of a shard.
-
-        Args:
-            name: name of the shard.
-        """
-        return iter(self._named(name))
-
-    def open_shard_at_row(self, name: str, row: int) -> DatasetIterator:
-        """Iterate over the rows of a shard from a row on; empty beyond the end.
-
-        Args:
-            name: name of the shard.
-            row: index of the first row.
-        """
-        rows = self.open_shard(name)
-        rows._session.seek(row, counted=False)  # pyright: ignore[reportPrivateUsage]  # resume from a row number, without a state
-        return rows
-
-    def _named(self, name: str) -> Dataset:
-        if name not in self.shard_names:
-            raise ConfigError(
-                f"unknown shard {name!r}; the shards are {', '.join(self.shard_names)}"
-            )
-        return self._shard(name)
+Paths: TypeAlias = str | Path | Sequence[str | Path]
 
 
 class HFDatasetShardedSource(ShardedSource):
@@ -89,7 +37,7 @@ class HFDatasetShardedSource(ShardedSource):
 
     def __init__(self, dataset: Any, name: str | None = None) -> None:
         self.name = name or "hf_dataset"
-        self.is_streaming = is_stream(dataset)
+        self._is_streaming = is_stream(dataset)
         self._dataset = dataset_of(dataset, self.name)
 
     @property
@@ -102,8 +50,118 @@ class HFDatasetShardedSource(ShardedSource):
         """The rows of the dataset."""
         return self._dataset
 
+    @property
+    def is_streaming(self) -> bool:
+        """True for a stream."""
+        return self._is_streaming
+
+    @property
+    def estimated_length(self) -> int | None:
+        """The number of rows; None for a stream."""
+        info = self.get_shard_info(self.shard_names[0])
+        return info.num_rows if info else None
+
     def _shard(self, name: str) -> Dataset:
         return self._dataset
+
+    def __repr__(self) -> str:
+        return f"HFDatasetShardedSource({self.name!r})"
+
+
+class HuggingFaceShardedSource(ShardedSource):
+    """A dataset of the Hugging Face hub, or a local folder of one, as one shard.
+
+    It is loaded at the first use.
+
+    Args:
+        dataset_name: name on the hub, or a folder.
+        split: name of the split.
+        subset: name of the configuration.
+        streaming: whether to stream it, instead of downloading it first.
+        cache_dir: folder for downloads.
+    """
+
+    def __init__(
+        self,
+        dataset_name: str,
+        split: str = "train",
+        subset: str | None = None,
+        streaming: bool = True,
+        cache_dir: str | None = None,
+    ) -> None:
+        self.name, self.split, self.subset = dataset_name, split, subset
+        self.streaming, self.cache_dir = streaming, cache_dir
+
+    @property
+    def shard_names(self) -> list[str]:
+        """The single shard name."""
+        return [f"{self.name}:{self.split}"]
+
+    @property
+    def dataset(self) -> Dataset:
+        """The rows of the split."""
+        return self._rows
+
+    @cached_property
+    def _rows(self) -> Dataset:
+        rows = load_hub_dataset(
+            self.name, self.subset, self.split, self.streaming, cache_dir=self.cache_dir
+        )
+        return dataset_of(rows, self.name)
+
+    def _shard(self, name: str) -> Dataset:
+        return self._rows
+
+    def __repr__(self) -> str:
+        return f"HuggingFaceShardedSource({self.name!r}, split={self.split!r})"
+
+
+def load_hub_dataset(
+    name: str, subset: str | None, split: str, streaming: bool, **options: Any
+) -> Any:
+    """Return a split of a dataset of the Hugging Face hub.
+
+    Args:
+        name: name on the hub, or a folder.
+        subset: name of the configuration.
+        split: name of the split.
+        streaming: whether to stream it.
+        options: other arguments of `datasets.load_dataset`.
+    """
+    try:
+        import datasets  # pyright: ignore[reportMissingTypeStubs]
+    except ModuleNotFoundError as error:
+        raise make_missing_extra_error("datasets", "hf", f"the dataset {name!r}") from error
+    load = cast(Any, datasets).load_dataset
+    return load(name, subset, split=split, streaming=streaming, **options)
+
+
+_VARIABLES = {
+    "key": "AWS_ACCESS_KEY_ID",
+    "secret": "AWS_SECRET_ACCESS_KEY",
+    "endpoint_url": "AWS_ENDPOINT_URL",
+    "anon": "AWS_NO_SIGN_REQUEST",
+    "token": "GOOGLE_APPLICATION_CREDENTIALS",
+    "account_name": "AZURE_STORAGE_ACCOUNT_NAME",
+    "account_key": "AZURE_STORAGE_ACCOUNT_KEY",
+}
+"""Option of fsspec -> environment variable of the store's own tools."""
+
+
+_DEFAULTS = (("token", "cloud"), ("token", "google_default"), ("anon", False))
+"""Options of fsspec for the credentials of the process, which apply without them."""
+
+
+def _drop_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that are not the defaults."""
+    return {name: value for name, value in options.items() if (name, value) not in _DEFAULTS}
+
+
+def _describe_variables(options: Mapping[str, Any]) -> str:
+    """Return how to give the options of a store; their values are secrets and stay out of it."""
+    names = [_VARIABLES[name] for name in options if name in _VARIABLES]
+    known = f": set {', '.join(names)}" if names else ", see docs/stores.md"
+    return f"credentials come from the environment{known}"
 
 
 class FilesShardedSource(ShardedSource):
@@ -114,14 +172,14 @@ class FilesShardedSource(ShardedSource):
     def __init__(
         self, data_files: Paths, storage_options: Any = None, columns: Sequence[str] | None = None
     ) -> None:
-        if storage_options is not None:
+        if needed := _drop_defaults(storage_options or {}):
             raise ConfigError(
-                "storage_options are for object stores, which are not supported here: copy the "
-                "files to local disk"
+                f"{type(self).__name__}(storage_options=...) would have no effect: "
+                f"{_describe_variables(needed)}"
             )
-        self._files = [path.as_posix() for path in find(data_files)]
+        self._files = expand_data_files(data_files)
         self._columns = columns
-        self._dataset = read(self._files, self.format, columns)
+        self._dataset = self._read(self._files)
 
     @property
     def shard_names(self) -> list[str]:
@@ -134,7 +192,22 @@ class FilesShardedSource(ShardedSource):
         return self._dataset
 
     def _shard(self, name: str) -> Dataset:
-        return read(name, self.format, self._columns)
+        return self._read([name])
+
+    def _read(self, files: list[str]) -> Dataset:
+        return read(files if len(files) > 1 else files[0], self.format, self._columns)
+
+    def get_shard_info(self, shard_name: str) -> ShardInfo | None:
+        """Return facts about a file.
+
+        Args:
+            shard_name: its path.
+        """
+        info = super().get_shard_info(shard_name)
+        return replace(info, url=shard_name) if info else None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._files)} files)"
 
 
 class ParquetShardedSource(FilesShardedSource):
@@ -150,6 +223,33 @@ class ParquetShardedSource(FilesShardedSource):
 
     format = "parquet"
 
+    def get_shard_info(self, shard_name: str) -> ParquetShardInfo | None:
+        """Return facts about a file, with the number of its row groups.
+
+        Args:
+            shard_name: its path.
+        """
+        from pyarrow import parquet
+
+        info = super().get_shard_info(shard_name)
+        if info is None:
+            return None
+        metadata = None if is_remote(shard_name) else cast(Any, parquet).read_metadata(shard_name)
+        return ParquetShardInfo(
+            **vars(info), num_row_groups=metadata.num_row_groups if metadata else 0
+        )
+
+
+@dataclass
+class ParquetShardInfo(ShardInfo):
+    """Facts about a Parquet file; for a local file the number of its row groups too.
+
+    Args:
+        num_row_groups: number of row groups; 0 if unknown.
+    """
+
+    num_row_groups: int = 0
+
 
 class ArrowShardedSource(FilesShardedSource):
     """Arrow IPC files, in the file or the stream format."""
@@ -160,16 +260,45 @@ class ArrowShardedSource(FilesShardedSource):
 class JsonShardedSource(FilesShardedSource):
     """JSON Lines (`.jsonl`, also compressed), and `.json` files of lines or of one array.
 
-    The content of a `.json` file decides between the two.
+    Args:
+        data_files: files, a glob, or a list of these.
+        storage_options: only the credentials of the process, such as `{"token": "cloud"}`.
+        jsonl: accepted for either form; the content of a `.json` file decides.
     """
 
     format = "jsonl"
 
+    def __init__(self, data_files: Paths, storage_options: Any = None, jsonl: bool = True) -> None:
+        super().__init__(data_files, storage_options)
+
 
 class CsvShardedSource(FilesShardedSource):
-    """CSV files with a header."""
+    """CSV files with a header; with another delimiter than a comma, files are read into memory.
+
+    Args:
+        data_files: files, a glob, or a list of these.
+        storage_options: only the credentials of the process, such as `{"token": "cloud"}`.
+        delimiter: character between values.
+    """
 
     format = "csv"
+
+    def __init__(
+        self, data_files: Paths, storage_options: Any = None, delimiter: str = ","
+    ) -> None:
+        self._delimiter = delimiter
+        super().__init__(data_files, storage_options)
+
+    def _read(self, files: list[str]) -> Dataset:
+        if self._delimiter == ",":
+            return super()._read(files)
+        from pyarrow import csv
+
+        options = csv.ParseOptions(delimiter=self._delimiter)
+        first, *others = [
+            read(cast(Any, csv).read_csv(file, parse_options=options), name=file) for file in files
+        ]
+        return first.concat(*others) if others else first
 
 
 class TextShardedSource(FilesShardedSource):
@@ -177,7 +306,7 @@ class TextShardedSource(FilesShardedSource):
 
     Args:
         data_files: files, a glob, or a list of these.
-        storage_options: not supported.
+        storage_options: only the credentials of the process, such as `{"token": "cloud"}`.
         text_field: name of the field.
     """
 
@@ -186,27 +315,12 @@ class TextShardedSource(FilesShardedSource):
     def __init__(
         self, data_files: Paths, storage_options: Any = None, text_field: str = "text"
     ) -> None:
+        self._text_field = text_field
         super().__init__(data_files, storage_options)
-        self._renamed = None if text_field == "text" else Renamed(text_field)
 
-    @property
-    def dataset(self) -> Dataset:
-        """The lines of all files."""
-        return self._dataset.map(self._renamed) if self._renamed else self._dataset
-
-    def _shard(self, name: str) -> Dataset:
-        lines = super()._shard(name)
-        return lines.map(self._renamed) if self._renamed else lines
-
-
-class Renamed:
-    """Rename the field `text` of a row."""
-
-    def __init__(self, field: str) -> None:
-        self._field = field
-
-    def __call__(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        return {self._field: row["text"]}
+    def _read(self, files: list[str]) -> Dataset:
+        lines = super()._read(files)
+        return lines if self._text_field == "text" else lines.rename({"text": self._text_field})
 
 
 class CompositeShardedSource(ShardedSource):
@@ -251,21 +365,29 @@ class CompositeShardedSource(ShardedSource):
 
     def _shard(self, name: str) -> Dataset:
         source, shard = self._shards[name]
-        return (
-            source._named(shard)
-            if isinstance(source, ShardedSource)
-            else dataset_of(OneShard(source, shard), name)
-        )
+        return get_shard_of(source, shard)
 
 
-class OneShard:
-    """One shard of a source of another library."""
+@dataclass
+class MixedShardState:
+    """A place in a mixture, for `open_shard_at_row(name, state.examples_yielded)`.
 
-    def __init__(self, source: Any, shard: str) -> None:
-        self._source, self.shard_names = source, [shard]
+    A user fills it; nothing here writes one. `state_dict()` of an opened shard has the exact
+    position.
 
-    def open_shard(self, name: str) -> Any:
-        return self._source.open_shard(name)
+    Args:
+        source_index: index of a source.
+        shard_index: index of its shard.
+        row_index: row in that shard.
+        block_index: number of the block of the mixture.
+        examples_yielded: rows of the mixture so far.
+    """
+
+    source_index: int
+    shard_index: int
+    row_index: int
+    block_index: int = 0
+    examples_yielded: int = 0
 
 
 class MixedShardedSource(ShardedSource):
@@ -335,3 +457,32 @@ class MixedShardedSource(ShardedSource):
 
     def _shard(self, name: str) -> Dataset:
         return self._dataset
+
+
+def expand_data_files(data_files: Paths) -> list[str]:
+    """Return the files of paths, globs and folders: sorted and unique.
+
+    Args:
+        data_files: a path, a glob, a folder, or a list of these.
+
+    Raises:
+        ConfigError: if one of them matches no file.
+    """
+    return [path.as_posix() for path in find(data_files)]
+
+
+def wrap_hf_dataset(dataset: Any) -> ShardedDataSource[Any]:
+    """Return a sharded source of a dataset; a sharded source is returned unchanged.
+
+    Args:
+        dataset: a Hugging Face dataset, a Penstock dataset, rows, or a sharded source.
+
+    Raises:
+        ConfigError: for an object without rows.
+
+    >>> list(wrap_hf_dataset([{"x": 1}]))
+    [{'x': 1}]
+    """
+    if isinstance(dataset, ShardedDataSource):
+        return cast("ShardedDataSource[Any]", dataset)
+    return HFDatasetShardedSource(dataset)

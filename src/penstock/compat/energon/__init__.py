@@ -39,7 +39,7 @@ from ...tasks import (
     homogeneous_concat_mix,
 )
 from ...tasks.samples import Record as _Record
-from . import submodules as _submodules
+from ..submodules import install as _install
 from .audio_video import AVData, AVDecoder, get_clips_uniform, get_single_frames_uniform
 from .build import get_train_dataset, get_val_dataset, get_val_datasets
 from .caching import (
@@ -129,6 +129,7 @@ from .metadataset import (
 from .preparing import VERSION as __version__
 from .seeding import SystemRng as _SystemRng
 from .seeding import stateless
+from .submodules import ALIASES as _ALIASES
 
 __all__ = [
     "INDEX_SQLITE_FILENAME",
@@ -265,4 +266,4 @@ _OTHERS: dict[str, _Any] = {
     "WebdatasetPreparator": BaseWebdatasetFactory,
 }
 
-_submodules.install(__name__, {**globals(), **_OTHERS})
+_install(__name__, _ALIASES, {**globals(), **_OTHERS}, "Energon")

@@ -553,8 +553,11 @@ class WatchdogDataset(SavableDataset[T]):
         worker_config: replaces the dataset's.
         timeout_seconds: not used.
         initial_timeout_seconds: not used.
-        fail_on_timeout: not used.
+        fail_on_timeout: must be False.
         dump_stacks: not used.
+
+    Raises:
+        ConfigError: for `fail_on_timeout=True`.
     """
 
     def __init__(
@@ -567,6 +570,7 @@ class WatchdogDataset(SavableDataset[T]):
         fail_on_timeout: bool = False,
         dump_stacks: bool = True,
     ) -> None:
+        refuse("WatchdogDataset", {"fail_on_timeout": fail_on_timeout})
         copy_with(self, "WatchdogDataset", dataset, worker_config, lambda core: core)
 
 

@@ -1,15 +1,12 @@
 """Energon's submodules: aliases of the names of this package.
 
-`install` registers a module for each row of `ALIASES`, so that `from
-penstock.compat.energon.task_encoder.base import stateless` works without a file for each.
+Each row of `ALIASES` becomes a module, so that `from penstock.compat.energon.task_encoder.base
+import stateless` works without a file for each.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from types import ModuleType
-from typing import Any
 
 _SAMPLES = "Sample Batch SourceInfo"
 _WRAPPERS = (
@@ -140,25 +137,3 @@ ALIASES: Mapping[str, str] = {
     "wrappers.skip": "SkipSample",
 }
 """Submodule -> the names of this package that it exports."""
-
-
-def install(package: str, names: Mapping[str, Any]) -> None:
-    """Register the submodules of a package.
-
-    Args:
-        package: its name.
-        names: the values of the aliases, by name.
-    """
-    for submodule, aliases in ALIASES.items():
-        name = f"{package}.{submodule}"
-        module: Any = sys.modules.get(name) or ModuleType(
-            name, f"The names that Energon has in `{submodule}`."
-        )
-        if not hasattr(module, "__path__"):
-            module.__path__ = []
-        for alias in aliases.split():
-            setattr(module, alias, names[alias])
-        sys.modules[name] = module
-        parent, _, last = name.rpartition(".")
-        if parent != package and not hasattr(sys.modules[parent], last):
-            setattr(sys.modules[parent], last, module)

@@ -22,12 +22,19 @@ from . import (
     foundry,
     handbook,
     levanter,
+    lingua,
+    litgpt,
     llamafactory,
+    llamafactory_v1,
     maxtext,
     megatron,
+    megatron_shell,
     nanotron,
     nemo,
+    nemotron,
     olmo,
+    olmo_mix,
+    open_instruct,
     python,
     trl,
 )
@@ -38,15 +45,22 @@ KINDS: dict[str, ModuleType] = {
     "energon": energon,
     "levanter": levanter,
     "olmo-core": olmo,
+    "olmo-core-mix": olmo_mix,
     "llm-foundry": foundry,
     "nemo": nemo,
+    "nemotron": nemotron,
     "llamafactory": llamafactory,
+    "llamafactory-v1": llamafactory_v1,
     "axolotl": axolotl,
     "trl": trl,
     "megatron": megatron,
+    "megatron-shell": megatron_shell,
     "nanotron": nanotron,
+    "open-instruct": open_instruct,
     "handbook": handbook,
     "maxtext": maxtext,
+    "lingua": lingua,
+    "litgpt": litgpt,
     "dolma": dolma,
     "dclm": dclm,
     "python": python,
@@ -56,14 +70,37 @@ KINDS: dict[str, ModuleType] = {
 
 _SIMILAR = (axolotl, trl)
 """Formats with similar lists of datasets; other keys of the file distinguish them."""
+_SPECIAL = {
+    "megatron-shell": ("megatron", "nemo"),
+    "nemotron": ("axolotl", "trl"),
+    "open-instruct": ("handbook", "trl"),
+}
+"""Formats with keys that no other format has -> formats that would fit too."""
 _UNSUPPORTED = {
     "Accelerate": {"distributed_type", "compute_environment", "mixed_precision"},
+    "GPT-NeoX without the file of its data_path": {
+        "pipe_parallel_size",
+        "pipe-parallel-size",
+        "global_num_gpus",
+        "sparsity_config",
+        "text_gen_type",
+        "memory_profiling_path",
+    },
     "DeepSpeed": {"zero_optimization", "train_micro_batch_size_per_gpu"},
     "GitHub": {"jobs", "on", "updates"},
     "Docker Compose": {"services"},
     "pre-commit": {"repos"},
-    "LLaMA-Factory v1": {"train_dataset", "sample_backend"},
+    "LLaMA-Factory for inference or export": {"infer_backend", "export_dir", "do_predict"},
     "torchtune": {"_component_"},
+    "Beaker": {"budget", "tasks"},
+    "the cloud of axolotl": {"dockerfile_commands", "node_count"},
+    "nanotron for DoReMi": {"doremi"},
+    "DCLM, for training without its data": {"chinchilla_multiplier"},
+    "NeMo RL": {"grpo", "env"},
+    "lm-evaluation-harness": {"harness", "output_type", "doc_to_text"},
+    "MosaicML's platform without data": {"integrations"},
+    "Megatron Bridge, whose recipe is Python": {"recipe"},
+    "Hydra, which merges other files": {"defaults"},
 }
 """Keys that identify files without data, or in formats that are not supported."""
 
@@ -159,13 +196,13 @@ def convert_with_keys(
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "sft.yaml"
     >>> _ = file.write_text(
-    ...     "datasets: [{path: a/b, split: train}]\\nmodel_name_or_path: m\\nnum_train_epochs: 3\\nlearnin_rate: 1"
+    ...     "datasets: [{path: a/b, split: train}]\\nlearning_rate: 1\\nnum_train_epochs: 3\\nlearnin_rate: 1"
     ... )
     >>> keys = convert_with_keys(file, ranks=1).keys
     >>> [key.key for key in keys.carried]
     ['datasets', 'datasets[0].path', 'datasets[0].split', 'num_train_epochs']
     >>> [key.key for key in keys.harmless], [key.key for key in keys.reported]
-    (['model_name_or_path'], ['learnin_rate'])
+    (['learning_rate'], ['learnin_rate'])
     """
     tree = _tree(Path(path))
     format_name = _kind(tree, path) if kind is None else kind
@@ -213,9 +250,10 @@ def convert_with_keys(
 
 
 def _tree(path: Path) -> MixtureNode:
-    """Parse a file; of Python code return the text."""
-    if path.suffix == ".py":
-        return python.read(path)
+    """Parse a file by its suffix; of Python code return the text."""
+    readers = {".py": python.read, ".txt": olmo_mix.read, ".sh": megatron_shell.read}
+    if path.suffix in readers:
+        return readers[path.suffix](path)
     notes = ProblemLog()
     tree = read_file(path, notes, variables=False)
     if tree is None or notes.problems:
@@ -230,6 +268,9 @@ def kinds_of(tree: MixtureNode) -> list[str]:
         tree: content of the file.
     """
     matching = [name for name, module in KINDS.items() if module.is_mine(tree)]
+    for name, others in _SPECIAL.items():
+        if name in matching:
+            matching = [other for other in matching if other not in others]
     similar = [name for name in matching if KINDS[name] in _SIMILAR]
     if len(similar) < 2:
         return matching

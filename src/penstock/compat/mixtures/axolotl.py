@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenizing
 from ...mixture_files.reading import MixtureNode
 from ...sources.paths import FormatName
+from ...text.chat import Truncate
 from .account import EVALUATION, Account, Reasons, Section, flat, nothing
+from .axolotl_prompts import (
+    GENERATED,
+    PICTURES,
+    PREFERENCES,
+    UNKNOWN_TYPE,
+    Prompts,
+    chat_of_texts,
+    read_encoding,
+)
 from .locations import Hub, Names, name_of_path
 from .trainers import (
     LIKE_LENGTHS,
     MAY_STOP,
     OTHER_RUN,
     RANK_SHARING,
-    SHARED_RANKS,
     TRANSFORMERS_REPORTED,
     count_or_default,
+    hold_out,
     length,
     per_rank_batch,
     put_together,
+    settle_accelerator,
     settle_deepspeed,
+    settle_ranks,
 )
 
 ARGUMENTS = frozenset(
@@ -45,42 +59,43 @@ _FORMATS: dict[str, FormatName] = {
 }
 _HUB = re.compile(r"[\w.-]+/[\w.-]+")
 _SLICE = re.compile(r"\w+\[(\d*%?):(\d*%?)\]")
-_PROMPTS = "axolotl makes prompts of its rows: map the rows in Python"
 _TOKENS = "it changes the tokens: give a tokenizer that has these settings"
 _PACKING = "rows are split and packed differently"
 _STREAMS = (
     "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
 )
 _ENTRY_REPORTED: Reasons = {
-    _PROMPTS: (
-        "conversation", "input_transform", "input_format", "chat_template", "chat_template_jinja", "field_human",
-        "field_model", "field_messages", "field_tools", "field_thinking", "template_thinking_key",
-        "message_field_role", "message_field_content", "message_property_mappings", "message_field_training",
-        "message_field_training_detail", "split_thinking", "logprobs_field", "temperature", "roles",
-        "roles_to_train", "train_on_eos", "train_on_eot", "drop_system_message", "system_prompt", "system_format",
-        "field_system", "field_instruction", "field_input", "field_output", "format", "no_input_format",
-        "field_prompt", "field_chosen", "field_rejected", "field_completion", "field_label", "step_separator",
-        "max_completion_length", "train_on_last_step_only",
+    UNKNOWN_TYPE: (
+        "conversation", "input_transform", "input_format", "split_thinking", "logprobs_field", "temperature",
+        "message_field_training_detail", "system_prompt", "system_format", "field_instruction", "field_input",
+        "field_output", "format", "no_input_format", "field_prompt", "field_completion", "field_label",
+        "step_separator", "max_completion_length", "train_on_last_step_only", "field", "text_column",
+        "field_messages", "message_property_mappings", "message_field_role", "message_field_content",
+        "field_system", "field_tools", "field_chosen", "field_rejected", "chat_template", "chat_template_jinja",
+        "roles", "roles_to_train", "train_on_eos", "train_on_eot", "message_field_training", "field_thinking",
+        "template_thinking_key", "field_human", "field_model",
     ),
+    "system messages of the data are written": ("drop_system_message",),
     "the newest revision of the dataset is read": ("revision",),
 }  # fmt: skip
 _REPORTED: Reasons = {
-    _PROMPTS: (
-        "chat_template", "chat_template_jinja", "chat_template_kwargs", "default_system_message", "eot_tokens",
-        "train_on_inputs", "role_boundaries", "processor_type", "processor_kwargs", "image_size",
-        "image_resize_algorithm", "tokenizer_use_mistral_common", "max_prompt_len", "skip_prepare_dataset",
-        "reward_model", "process_reward_model", "num_labels", "rl", "noisy_embedding_alpha",
+    PICTURES: (
+        "processor_type", "processor_kwargs", "image_size", "image_resize_algorithm", "skip_prepare_dataset",
     ),
+    GENERATED: (
+        "rl", "trl", "vllm", "ebft", "diffusion", "trainer_cls", "kd_trainer", "nemo_gym_enabled", "max_prompt_len",
+    ),
+    "it changes the template: give a template that has this message": ("default_system_message",),
+    "it changes what is learned": ("role_boundaries", "process_reward_model", "noisy_embedding_alpha"),
     _TOKENS: (
-        "special_tokens", "tokens", "added_tokens_overrides", "tokenizer_type", "tokenizer_use_fast",
-        "tokenizer_legacy", "tokenizer_config", "revision_of_model",
+        "added_tokens_overrides", "tokenizer_type", "tokenizer_use_fast", "tokenizer_legacy",
+        "tokenizer_config", "tokenizer_use_mistral_common",
     ),
     _PACKING: (
-        "sample_packing", "sample_packing_group_size", "sample_packing_bin_size", "sample_packing_sequentially",
-        "multipack_real_batches", "batch_flattening", "pad_to_sequence_len", "pad_to_multiple_of",
-        "max_packed_sequence_len", "pretrain_multipack_buffer_size", "streaming_multipack_buffer_size",
-        "pretraining_sample_concatenation", "pretrain_multipack_attn", "excess_length_strategy", "min_sample_len",
-        "use_pose", "pose_split_on_token_ids", "pose_max_context_len", "pose_num_chunks",
+        "sample_packing_sequentially", "multipack_real_batches", "pad_to_multiple_of", "max_packed_sequence_len",
+        "pretraining_sample_concatenation", "pretrain_multipack_attn", "min_sample_len", "use_pose",
+        "pose_split_on_token_ids", "pose_max_context_len", "pose_num_chunks", "batch_flattening",
+        "pretrain_multipack_buffer_size", "streaming_multipack_buffer_size", "excess_length_strategy",
     ),
     "it determines the number of steps of a run": ("sample_packing_eff_est", "total_num_tokens"),
     "only this part of the combined datasets is read": ("dataset_shard_num", "dataset_shard_idx"),
@@ -90,26 +105,31 @@ _REPORTED: Reasons = {
     "samples have the same order in every pass": ("curriculum_sampling",),
     _STREAMS: ("streaming", "preprocess_iterable"),
     LIKE_LENGTHS: ("group_by_length",),
-    RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches"),
-    SHARED_RANKS: (
-        "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size",
-        "world_size", "use_ray", "ray_num_workers",
-    ),
-    MAY_STOP: ("early_stopping_patience", "loss_watchdog_threshold", "loss_watchdog_patience"),
-    OTHER_RUN: ("resume_from_checkpoint", "auto_resume_from_checkpoints"),
-    "the trainer makes or changes samples itself": (
-        "trl", "vllm", "ebft", "diffusion", "trainer_cls", "kd_trainer", "nemo_gym_enabled",
-    ),
+    RANK_SHARING: ("split_batches", "dispatch_batches"),
+    OTHER_RUN: ("resume_from_checkpoint",),
     **{reason: keys for reason, keys in TRANSFORMERS_REPORTED.items() if "auto_find_batch_size" in keys},
 }  # fmt: skip
+_RANKS = (
+    "tensor_parallel_size", "context_parallel_size", "sequence_parallel_degree", "expert_parallel_size",
+    "world_size", "use_ray", "ray_num_workers",
+)  # fmt: skip
 _NOTED: Reasons = {
     EVALUATION: ("test_datasets", "bench_dataset"),
+    MAY_STOP: ("early_stopping_patience", "loss_watchdog_threshold", "loss_watchdog_patience"),
+    OTHER_RUN: ("auto_resume_from_checkpoints",),
+    "the newest revision of the tokenizer is read": ("revision_of_model",),
+    "no type of dataset uses it": (
+        "chat_template", "chat_template_jinja", "chat_template_kwargs", "train_on_inputs", "eot_tokens",
+    ),
+    "bins of another size hold other samples": ("sample_packing_group_size", "sample_packing_bin_size"),
+    "rows that are not packed have their lengths: the trainer pads them": ("pad_to_sequence_len",),
     "ranks that shard the model and read their own samples: each counts in --ranks": (
         "dp_shard_size", "dp_replicate_size",
     ),
 }  # fmt: skip
 _USUAL = {
     "pad_to_sequence_len": None,
+    "tokenizer_use_fast": True,
     "pretrain_multipack_attn": True,
     "pretraining_sample_concatenation": None,
 }
@@ -138,7 +158,7 @@ _HARMLESS = frozenset(
     "relora_prune_ratio relora_prune_method relora_cpu_offload unfrozen_parameters "
     "freeze_mm_modules resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings "
     "embeddings_skip_upcast reinit_weights rope_scaling quantize_moe_experts qat quantization "
-    "use_onebitllms use_mora mora dense_mixer spectrum_top_fraction spectrum_model_name "
+    "use_onebitllms use_mora mora reward_model num_labels dense_mixer spectrum_top_fraction spectrum_model_name "
     "llmcompressor fix_untrained_tokens tokenizer_save_jinja_files "
     # loss and optimiser
     "learning_rate embedding_lr embedding_lr_scale weight_decay optimizer optim_args "
@@ -204,6 +224,7 @@ _WORKERS = ("dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_
 _PREPARING = ("dataset_processes", "dataset_num_proc", "sample_packing_mp_start_method")
 
 
+_CLASSES = ("Llama", "CodeLlama", "GPT2", "GPTNeoX", "PreTrained", "Qwen2")
 _TOKENIZERS = ("tokenizer_config", "base_model_config", "base_model")
 """Keys that may name the tokenizer, by precedence."""
 
@@ -223,30 +244,28 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture: every sample once per pass, as axolotl merges its datasets."""
     top = account.open(tree)
     names, sources, streams = Names(), list[SourceEntry](), top.has("pretraining_dataset")
-    tokenizer_key = next((key for key in _TOKENIZERS if top.has(key)), None)
-    tokenizer = top.peek(tokenizer_key) if tokenizer_key else None
+    items = list(top.parts("pretraining_dataset" if streams else "datasets"))
+    prompts = _prompts(top, items)
     if streams:
         top.report("datasets", "axolotl reads only pretraining_dataset")
-    for number, item in enumerate(top.parts("pretraining_dataset" if streams else "datasets")):
+    for number, item in enumerate(items):
         if streams and number:
             item.drop("axolotl streams only the first pretraining_dataset")
             continue
-        sources += _sources(item, names, tokenizer if isinstance(tokenizer, str) else None)
+        sources += _sources(item, names, prompts)
     if not sources:
         raise nothing(Path(tree.file), "axolotl")
     if streams:
         top.note("pretraining_dataset", _STREAMS)
-    texts = all(source.tokenize is not None for source in sources)
-    if tokenizer_key and any(source.tokenize is not None for source in sources):
-        top.text(tokenizer_key)
-    pack = _pack(top, texts, streams)
+    sources = _encode_alike(sources, prompts)
+    pack = _pack(top, sources, streams, prompts)
     if pack is None and any(source.tokenize is not None for source in sources):
         account.report(
             tree,
             "",
             "axolotl ends each completion with the EOS token: rows that are not packed have none",
         )
-    split = _held_out(top)
+    sources, split = _held_out(top, sources)
     horizon, passes = length(top, "num_epochs", 1)
     combined, options = put_together(sources, passes)
     seed = top.integer("seed", 42)
@@ -260,6 +279,8 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         top.settle(reported={_STREAMS: _WORKERS})
     if top.peek("sample_packing"):
         top.settle(reported={_PACKING: _PREPARING})
+    settle_accelerator(top)
+    settle_ranks(top, _RANKS)
     top.settle({*_HARMLESS, *_WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return MixtureFile(
         combined,
@@ -325,56 +346,111 @@ def _plugins(top: Section) -> None:
         top.report("plugins", f"{', '.join(unknown)} may change the samples, or their order")
 
 
-def _held_out(top: Section) -> Splitting | None:
-    """Return the share of samples that axolotl holds out for evaluation."""
+def _held_out(
+    top: Section, sources: list[SourceEntry]
+) -> tuple[list[SourceEntry], Splitting | None]:
+    """Return the sources without the samples that axolotl holds out for evaluation."""
     if top.has("test_datasets"):
         top.note("val_set_size", "test_datasets are for evaluation: no samples are held out")
+        return sources, None
+    return hold_out(top, "val_set_size", sources, "axolotl")
+
+
+def _prompts(top: Section, items: Sequence[Section]) -> Prompts | None:
+    """Return what the prompts of a file share; `None` if no key names a tokenizer."""
+    key = next((key for key in _TOKENIZERS if top.has(key)), None)
+    tokenizer = top.text(key) if key else None
+    if tokenizer is None:
         return None
-    size = top.number("val_set_size")
-    if not size:
-        return None
-    if size >= 1:
-        top.report(
-            "val_set_size",
-            "this number of samples of the combined datasets is held out: give each source its "
-            "split",
-        )
-        return None
-    top.note(
-        "val_set_size",
-        "this share of every source is held out by hash; axolotl draws other samples",
+    known = (
+        "AutoTokenizer",
+        *(f"{name}Tokenizer{end}" for name in _CLASSES for end in ("", "Fast")),
     )
-    return Splitting(size)
+    if top.peek("tokenizer_type") in known:
+        top.note("tokenizer_type", "the class that the files of the tokenizer name opens it")
+    special = top.part("special_tokens")
+    if special is not None:
+        special.pass_over("pad_token", "unk_token")
+    if all(isinstance(token, str) for token in flat([top.peek("tokens") or []])):
+        top.note("tokens", "the tokenizer must have these tokens: save it with them")
+    elif top.has("tokens"):
+        top.report("tokens", _TOKENS)
+    bos, eos = ((special.text(f"{name}_token") if special else None) for name in ("bos", "eos"))
+    is_plain = all(item.peek("type") in ("completion", "pretrain") for item in items)
+    top.pass_over("train_on_inputs") if is_plain else None  # all of a completion is learned
+    chats = any("chat_template" in str(item.peek("type")) for item in items)
+    if chats:
+        top.get("eot_tokens")
+    if bos and special is not None and not chats:
+        special.note("bos_token", "a text begins with the token that the tokenizer adds")
+    strategies: dict[Any, Truncate] = {"truncate": "right", "raise": "error"}
+    strategy = top.peek("excess_length_strategy")
+    if strategy in (None, "drop", *strategies):
+        top.get("excess_length_strategy")
+    rl = top.peek("rl")
+    if rl in PREFERENCES:
+        top.get("rl")
+    return Prompts(
+        top,
+        tokenizer,
+        count_or_default(top, "sequence_len", 512, "axolotl"),
+        strategies.get(strategy, "drop"),
+        not is_plain and top.flag("train_on_inputs"),
+        rl if isinstance(rl, str) else None,
+        bos if chats else None,
+        eos,
+    )
 
 
-def _pack(top: Section, texts: bool, streams: bool) -> dict[str, Any] | None:
+def _encode_alike(sources: list[SourceEntry], prompts: Prompts | None) -> list[SourceEntry]:
+    """Return sources that all have `chat`, or all `tokenize`: completions beside prompts are chats."""
+    if prompts is None or all(source.chat is None for source in sources):
+        return sources
+    return [
+        replace(source, tokenize=None, chat=chat_of_texts(source.tokenize, prompts))
+        if isinstance(source.tokenize, Tokenizing)
+        else source
+        for source in sources
+    ]
+
+
+def _pack(
+    top: Section, sources: Sequence[SourceEntry], streams: bool, prompts: Prompts | None
+) -> dict[str, Any] | None:
+    """Return packed rows; chats that are not packed have `sequence_len` as their longest length."""
     buffered = streams and (
         top.has("pretrain_multipack_buffer_size") or top.has("streaming_multipack_buffer_size")
     )
     packing = top.peek("sample_packing") if top.has("sample_packing") else buffered
+    chats = all(source.chat is not None for source in sources)
+    texts = all(source.tokenize is not None for source in sources)
     if not packing:
-        top.report(
-            "sequence_len", "longer samples are dropped or truncated, which needs their tokens"
-        )
+        top.pass_over("sample_packing")
+        if texts:
+            top.report("sequence_len", "texts are split at this length only in packed rows")
         return None
-    if not texts or not top.has("sequence_len"):
-        reason = "packing needs tokens; these types make tokens with a template"
-        top.report("sample_packing", reason)
-        top.report("sequence_len", reason)
+    if prompts is None or not (chats or texts):
+        top.report("sample_packing", "packing needs the tokens of all datasets")
+        return None
+    if not top.has("sequence_len"):
+        top.report("sample_packing", "sequence_len is missing, the length of rows")
         return None
     top.get("sample_packing")
     top.pass_over("pad_to_sequence_len")  # packed rows are padded to their length
-    size = top.count("sequence_len")
-    return {"length": size, "method": "best_fit", "long": "split", "eos": True} if size else None
+    end = {} if chats else {"eos": prompts.eos or True}
+    return {"length": prompts.max_length, "method": "best_fit", "long": "split", **end}
 
 
-def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceEntry]:
+def _sources(item: Section, names: Names, prompts: Prompts | None) -> list[SourceEntry]:
     """Return the sources of an entry: one per configuration of a hub dataset."""
     if not item.has("path"):
         item.drop("path is missing: its samples are lost")
         return []
     path, files = item.text("path") or "", item.texts("data_files")
-    tokenize = _tokenize(item, tokenizer)
+    tokenize = _tokenize(item, prompts)
+    chat = None if tokenize or prompts is None else read_encoding(item, prompts)
+    if prompts is None:
+        item.report("type", "there is no tokenizer")
     form, bounds = _format(item), _bounds(item)
     split = item.text("split")
     if path in _FORMATS and files:  # a file format, as in load_dataset
@@ -393,7 +469,8 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
         name = names.of(hub.short if is_hub else config or name_of_path((files or [path])[0]))
         paths = item.dataset("path", name, hub, "name", "split", [] if is_hub else files or [path])
         sources.setdefault(
-            paths, SourceEntry(name, paths, format=form, slice=bounds, tokenize=tokenize)
+            paths,
+            SourceEntry(name, paths, format=form, slice=bounds, tokenize=tokenize, chat=chat),
         )
     if split and not split.replace("_", "").isalnum() and _part_of(split) is None:
         item.report(
@@ -403,25 +480,20 @@ def _sources(item: Section, names: Names, tokenizer: str | None) -> list[SourceE
     return [*sources.values()]
 
 
-def _tokenize(item: Section, tokenizer: str | None) -> Tokenizing | None:
+def _tokenize(item: Section, prompts: Prompts | None) -> Tokenizing | None:
     """Return the tokenizing of completions; other types are prompts."""
     kind = item.peek("type")
-    plain_text = kind in ("completion", "pretrain")
-    fields = [key for key in ("field", "text_column") if item.has(key)]
-    if not plain_text or tokenizer is None:
-        item.report("type", "there is no tokenizer" if plain_text else _PROMPTS)
-        for key in fields:
-            item.report(key, "it names the text of a completion, but these rows are not tokenized")
+    if kind not in ("completion", "pretrain") or prompts is None:
         return None
     item.get("type")
+    key = next((key for key in ("field", "text_column") if item.has(key)), None)
     if kind == "pretrain":
         item.note(
             "type",
             "long texts are split at the end of a row; in axolotl the parts overlap by 256 tokens",
         )
-    return Tokenizing(
-        tokenizer, (item.text(fields[0]) if fields else None) or "text", special_tokens=True
-    )
+    field = (item.text(key) if key else None) or "text"
+    return Tokenizing(prompts.tokenizer, field, special_tokens=True)
 
 
 def _bounds(item: Section) -> tuple[int | str | None, ...] | None:

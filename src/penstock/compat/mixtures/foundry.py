@@ -13,6 +13,7 @@ from typing import Any, cast
 from ...mixture_files import Batching, MixtureFile, Shuffling, SourceEntry
 from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Reasons, Section, nothing, plain
+from .foundry_prompts import read_chat
 from .locations import Hub, Names
 from .settings import CHECKPOINTS, MODEL, OPTIMIZER, TRACKING
 from .trainers import OTHER_RUN, SHARED_RANKS, Horizon, shared
@@ -76,7 +77,6 @@ _HARMLESS = (
     )
 )
 _REPORTED: Reasons = {
-    "an algorithm may change the samples": ("algorithms",),
     "custom code may change the samples": ("code_paths",),
     "the run may end before its horizon": ("stop_on_loss",),
     OTHER_RUN: ("autoresume", "spin_dataloaders", "reset_time"),
@@ -102,6 +102,11 @@ _CALLBACKS = frozenset(
     "eval_output_logging image_visualizer run_event_callback".split()
 )
 """Callbacks that only log or write checkpoints; others may change samples, or end the run."""
+_ALGORITHMS = frozenset(
+    "gradient_clipping alibi fused_layernorm gated_linear_units low_precision_layernorm ema swa "
+    "sam weight_standardization".split()
+)
+"""Algorithms of Composer that change the model or its optimizer, but no samples."""
 
 
 def is_mine(tree: MixtureNode) -> bool:
@@ -145,11 +150,15 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     streams = _streams(dataset, values)
     if not streams:
         raise nothing(Path(tree.file), "llm-foundry")
-    account.note(
-        dataset.node,
-        dataset.key_path,
-        "rows are read as stored: decode, tokenize and pad them in Python",
-    )
+    loader = outer_sections[-1] if outer_sections else dataset
+    read = read_chat(top, dataset, values.value) if loader.peek("name") == "finetuning" else None
+    chat, pack = read if read is not None else (None, None)
+    if chat is None:
+        account.note(
+            dataset.node,
+            dataset.key_path,
+            "rows are read as stored: decode, tokenize and pad them in Python",
+        )
     sources = _shares(streams)
     horizon = _duration(top, values)
     all_by_epochs = all(source.epochs for source in sources)
@@ -176,7 +185,9 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         tuple(sources),
         seed=_seed(dataset, values),
         shuffle=None if dataset.flag("shuffle") else Shuffling("none"),
-        batch=_batch(top, dataset, values),
+        chat=chat,
+        pack=pack,
+        batch=_batch(top, dataset, values, "stack" if pack else "list"),
         horizon=horizon,
     )
     for section in (*outer_sections, *(item for item, _ in streams), dataset):
@@ -193,6 +204,12 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
 
 def _settle_inside(section: Section) -> None:
     """Account for the model and the callbacks; some change samples, or the length of the run."""
+    if isinstance(section.peek("algorithms"), dict):
+        algorithms = section.part("algorithms")
+        assert algorithms is not None
+        for name in algorithms.table.keys() - _ALGORITHMS:
+            algorithms.report_at(name, "an algorithm may change the samples")
+        algorithms.pass_over(*_ALGORITHMS)
     for key, harmless in (("model", _MODEL_HARMLESS), ("callbacks", _CALLBACKS)):
         inside = section.part(key) if isinstance(section.peek(key), dict) else None
         if inside is None:
@@ -354,7 +371,7 @@ def _seed(dataset: Section, values: _Values) -> int | None:
     return None
 
 
-def _batch(top: Section, dataset: Section, values: _Values) -> Batching | None:
+def _batch(top: Section, dataset: Section, values: _Values, collate: str) -> Batching | None:
     if dataset.node is top.node:
         return None
     size = values.value(top.get("global_train_batch_size"))
@@ -367,7 +384,7 @@ def _batch(top: Section, dataset: Section, values: _Values) -> Batching | None:
     if not isinstance(size, int) or size < 1:
         top.report("global_train_batch_size", f"{size!r} is not a whole number above 0")
         return None
-    return shared(size, top, "global_train_batch_size", drop_remainder=drop, collate="list")
+    return shared(size, top, "global_train_batch_size", drop_remainder=drop, collate=collate)
 
 
 class _Values:

@@ -1,4 +1,4 @@
-"""alignment-handbook's `dataset_mixture` and `dataset_mixer`, and open-instruct's list."""
+"""alignment-handbook: the `dataset_mixture` or `dataset_mixer` of a training file."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from ...mixture_files import MixtureFile, SourceEntry, Splitting
 from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Section, nothing
 from .locations import Hub, Names, name_of_path
-from .trainers import length, put_together, seed_of
+from .trainers import hold_out, length, put_together, seed_of
 from .trl import FILES, paths_of, plain_split, training
 
-_MIXERS = ("dataset_mixer", "dataset_mixer_list")
-_TEST_SPLIT = (
-    "this number of samples of the combined datasets is held out: give each source its split"
-)
+MIXERS = ("dataset_mixer", "dataset_mixer_list")
 _SPLITS = ("dataset_splits", "dataset_mixer_list_splits", "dataset_train_splits")
 _ENDS = (
     "dataset_eval_mixer", "dataset_eval_mixer_list", "dataset_mixer_eval_list", "dataset_mixer_eval_list_splits",
@@ -26,7 +23,7 @@ _ENDS = (
 
 def is_mine(tree: MixtureNode) -> bool:
     value = tree.value if isinstance(tree.value, dict) else {}
-    if any(key in value and value[key].value for key in _MIXERS):
+    if any(key in value and value[key].value for key in MIXERS):
         return True
     mixture = value.get("dataset_mixture")
     return mixture is not None and isinstance(mixture.value, dict) and "datasets" in mixture.value
@@ -34,7 +31,7 @@ def is_mine(tree: MixtureNode) -> bool:
 
 def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the mixture: datasets, or parts of them, concatenated and shuffled."""
-    top, names = account.open(tree), Names()
+    top, names, split = account.open(tree), Names(), None
     mixture = top.part("dataset_mixture")
     if mixture is not None:
         sources = [
@@ -42,21 +39,23 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
             for item in mixture.parts("datasets")
             if (source := _entry(item, names)) is not None
         ]
-        mixture.report("test_split_size", _TEST_SPLIT)
+        sources, split = hold_out(mixture, "test_split_size", sources, "the handbook")
         seed = mixture.integer("seed", 0)
         for key in ("seed", "data_seed"):
             top.note(key, "the seed of dataset_mixture draws and shuffles samples here")
-        for key in ("dataset_name", "dataset_config", *_MIXERS):
+        for key in ("dataset_name", "dataset_config", *MIXERS):
             top.report(key, "dataset_mixture takes precedence, so this is not read")
     else:
-        sources, seed = list(_mixer(top, names)), seed_of(top)
+        sources, seed = list(read_mixer(top, names)), seed_of(top)
     if not sources:
         raise nothing(Path(tree.file), "alignment-handbook")
     steps = "max_train_steps" if top.has("max_train_steps") else "max_steps"
     horizon, passes = length(top, "num_train_epochs", 3, steps)
     combined, options = put_together(sources, passes)
     top.settle(noted={EVALUATION: _ENDS})
-    return MixtureFile(combined, seed=seed, horizon=horizon, **training(top), **options)
+    return MixtureFile(
+        combined, seed=seed, split=split, horizon=horizon, **training(top), **options
+    )
 
 
 def _entry(item: Section, names: Names) -> SourceEntry | None:
@@ -67,6 +66,8 @@ def _entry(item: Section, names: Names) -> SourceEntry | None:
     split = plain_split(item, "split", item.text("split") or "train")
     hub = Hub(item.text("id") or "", item.text("config"), split)
     columns, weight = item.texts("columns"), item.number("weight")
+    if "chat_template_kwargs" in columns:
+        item.report("columns", "each row has values for the template in chat_template_kwargs")
     if weight == 0:
         item.note("weight", "no samples of this dataset are read")
         return None
@@ -78,13 +79,13 @@ def _entry(item: Section, names: Names) -> SourceEntry | None:
     return SourceEntry(name, paths, columns=tuple(columns) or None, split=held_out)
 
 
-def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
+def read_mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
     """Yield one source for each dataset and split.
 
     Amounts are shares (0.5, 1.0) or numbers of samples (5000).
     """
-    key = next(key for key in _MIXERS if top.has(key))
-    for other in _MIXERS:
+    key = next(key for key in MIXERS if top.has(key))
+    for other in MIXERS:
         top.report(other, f"{key} takes precedence, so this is not read") if other != key else None
     pairs, by_name = list(_amounts(top, key)), isinstance(top.table[key].value, dict)
     configs = top.texts("dataset_configs")
@@ -112,7 +113,8 @@ def _mixer(top: Section, names: Names) -> Iterator[SourceEntry]:
         elif bounds is not None:
             top.note(
                 key,
-                "a share or number takes the first rows of a dataset; the trainer may draw others",
+                "a share or number takes the first rows of a dataset; the trainer may draw others, and "
+                "repeat rows for a larger number",
             )
         for split in splits[number]:
             hub = Hub(str(dataset), configs[number] if configs else None, split)

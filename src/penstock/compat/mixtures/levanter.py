@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...engine.mixing import Stop
-from ...mixture_files import MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenizing
+from ...mixture_files import Chatting, MixtureFile, Scheduling, Shuffling, SourceEntry, Tokenizing
 from ...mixture_files.reading import MixtureNode, join_key
 from .account import EVALUATION, NO_COUNTERPART, Account, Reasons, Section, nothing
 from .locations import Hub, Names
@@ -110,7 +110,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     )
     if section is not None and weights is not None:
         entries, schedule = _components(data, section, weights, tokenizer)
-    elif (single := _source(Names().of(_default_name(data)), data, tokenizer)) is not None:
+    elif (single := _source(Names().of(_default_name(data)), data, tokenizer, True)) is not None:
         entries = [single]
     if not entries:
         raise nothing(Path(tree.file), "Levanter")
@@ -123,6 +123,10 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     block = data.count("mixture_block_size") or 2048 if len(entries) > 1 else None
     shuffle, eos = _shuffle(data), data.get("enforce_eos", True)
     options = _training(top, data, bool(tokenizer), bool(eos))
+    has_chats = entries[0].chat is not None
+    if has_chats and "pack" in options:
+        length = options["pack"]["length"]
+        options["pack"] = {"length": length, "method": "first_fit", "long": "truncate"}
     data.report(
         "max_train_batches",
         "it limits the rows of a source, counted in batches: set max_epochs",
@@ -146,7 +150,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         stop=cast("Stop | None", stop),
         block_size=block,
         shuffle=shuffle,
-        tokenize=None if tokenizer is None else Tokenizing(tokenizer),
+        tokenize=None if tokenizer is None or has_chats else Tokenizing(tokenizer),
         schedule=schedule,
         **options,
     )
@@ -166,12 +170,11 @@ def _components(
         return [], None
     for name in components.table.keys() - weighted_names:
         components.note(name, "without a weight it is for evaluation")
-    for name, item in (
-        (name, components.part(name)) for name in components.table if name in weighted_names
-    ):
-        if item is None:
-            continue
-        if (source := _source(names.of(name), item, tokenizer)) is not None:
+    parts = {name: components.part(name) for name in components.table if name in weighted_names}
+    items = {name: item for name, item in parts.items() if item is not None}
+    among_chats = all(map(_is_chat, items.values()))  # packed rows have chats, or texts
+    for name, item in items.items():
+        if (source := _source(names.of(name), item, tokenizer, among_chats)) is not None:
             sources[name] = source
     shares, schedule = _weights(
         data, weights, {name: source.name for name, source in sources.items()}
@@ -203,15 +206,22 @@ def _weighted(node: MixtureNode) -> set[str]:
     }
 
 
-def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | None:
+def _source(
+    name: str, item: Section, tokenizer: str | None, among_chats: bool
+) -> SourceEntry | None:
     inner = item.part("source") or item
     inner.pass_over("type")
     urls, hub, format_section = inner.texts("train_urls"), inner.text("id"), item.part("format")
     key = inner.text("text_key") or (format_section.text("text_key") if format_section else None)
+    chat = None
     if format_section is not None:
         kind = format_section.text("type")
-        if kind not in (None, "text"):
-            format_section.report("type", f"a mixture file tokenizes only plain text, not {kind}")
+        if kind == "chat" and tokenizer is not None and among_chats:
+            chat = _chat(format_section, tokenizer)
+        elif kind not in (None, "text"):
+            format_section.report(
+                "type", f"a mixture file tokenizes plain text, or chats alone, and here not {kind}"
+            )
     if not urls and not hub:
         item.drop("training files are missing, so its share is lost: name train_urls or id")
         return None
@@ -224,7 +234,30 @@ def _source(name: str, item: Section, tokenizer: str | None) -> SourceEntry | No
     for section in (inner, item):
         section.settle(("cache_dir", "tags"), noted={EVALUATION: ("validation_urls",)})
     tokenize = Tokenizing(tokenizer, key) if tokenizer and key not in (None, "text") else None
-    return SourceEntry(name, paths, tokenize=tokenize)
+    return SourceEntry(name, paths, tokenize=tokenize, chat=chat)
+
+
+def _chat(section: Section, tokenizer: str) -> Chatting:
+    """Return the chat of a dataset of conversations."""
+    field, template = section.text("messages_field") or "messages", section.text("chat_template")
+    learns_answers = section.flag("mask_user_turns", True)
+    section.report("system_prompt", "it is no field of the data: write it into the messages")
+    section.report("single_turn", "it changes the rows: map them in Python")
+    section.report("chat_template_kwargs", "each row has values for the template in this field")
+    section.pass_over("pack")
+    return Chatting(
+        tokenizer,
+        format="messages",
+        template=template,
+        train_on="assistant" if learns_answers else "all",
+        fields=None if field == "messages" else {"messages": field},
+    )
+
+
+def _is_chat(item: Section) -> bool:
+    """Return whether a dataset has conversations."""
+    form = item.peek("format")
+    return isinstance(form, dict) and cast("dict[str, Any]", form).get("type") == "chat"
 
 
 def _weights(

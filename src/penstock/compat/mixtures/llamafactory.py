@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Splitting, Tokenizing
+from ...mixture_files import MixtureFile, Shuffling, SourceEntry, Tokenizing
 from ...mixture_files.reading import MixtureNode, ProblemLog, read_file
 from .account import EVALUATION, Account, Reasons, Section, nothing
+from .llamafactory_prompts import PICTURES, STAGES, Prompts, read_chat, read_prompts
 from .locations import Hub, Names
 from .trainers import (
-    SHARED_RANKS,
     TRANSFORMERS_HARMLESS,
+    TRANSFORMERS_NOTED,
     TRANSFORMERS_REPORTED,
     TRANSFORMERS_USUAL,
     WORKERS,
     count_or_default,
+    hold_out,
     length,
     per_rank,
     put_together,
     seed_of,
+    settle_accelerator,
     settle_deepspeed,
+    settle_ranks,
 )
 from .trl import plain_split
 
@@ -39,24 +44,24 @@ _STOPS = {
     "interleave_over": "all_exhausted_oversample",
     "interleave_once": "all_exhausted",
 }
-_PROMPTS = "LLaMA-Factory makes prompts of its rows: map the rows in Python"
+_PROMPTS = (
+    "LLaMA-Factory makes prompts of its rows: convert the training file that names its template"
+)
 _TOKENS = "it changes the tokens: give a tokenizer that has these settings"
-_LENGTHS = "splitting and packing need tokens, which the template makes"
 _STREAMS = (
     "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
 )
 _ENTRY_REPORTED: Reasons = {_PROMPTS: ("formatting", "columns", "tags", "ranking")}
 _REPORTED: Reasons = {
     **TRANSFORMERS_REPORTED,
-    _PROMPTS: (
-        "template", "tool_format", "default_system", "enable_thinking", "preserve_thinking", "train_on_prompt",
-        "mask_history", "ignore_pad_token_for_loss", "image_max_pixels", "image_min_pixels", "image_do_pan_and_scan",
-        "crop_to_patches", "video_max_pixels", "video_min_pixels", "video_fps", "video_maxlen", "use_audio_in_video",
-        "audio_sampling_rate", "media_dir",
+    "it changes the prompts: give chat a template that has it": (
+        "tool_format", "default_system", "enable_thinking", "preserve_thinking", "ignore_pad_token_for_loss",
     ),
-    _LENGTHS: (
-        "cutoff_len", "packing", "neat_packing", "model_max_length", "use_packed_sequences", "efficient_eos",
-        "block_diag_attn",
+    PICTURES: ("crop_to_patches", "media_dir"),
+    "the trainer generates answers": ("stage", "ppo_buffer_size", "ppo_epochs"),
+    "no dataset uses it": ("template", "train_on_prompt", "mask_history", "cutoff_len", "neat_packing"),
+    "it changes rows": (
+        "packing", "model_max_length", "use_packed_sequences", "efficient_eos", "block_diag_attn",
     ),
     _TOKENS: (
         "add_tokens", "add_special_tokens", "new_special_tokens_config", "init_special_tokens", "split_special_tokens",
@@ -65,17 +70,16 @@ _REPORTED: Reasons = {
     "rows that are already tokenized are read from this path, and other "
     "settings are ignored": ("tokenized_path",),
     _STREAMS: ("streaming", "buffer_size"),
-    SHARED_RANKS: (
-        "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
-        "context_parallel_size", "virtual_pipeline_model_parallel_size", "sequence_parallel", "ray_num_workers",
-        "hyper_parallel_cp_size", "sequence_parallel_size",
-    ),
     "arguments of another trainer may change the samples": (
         "use_mca", "use_megatron_bridge", "megatron_bridge_args", "use_hyper_parallel", "hyper_parallel_args",
         "extra_config",
     ),
-    "the trainer generates answers": ("ppo_buffer_size", "ppo_epochs"),
 }  # fmt: skip
+_RANKS = (
+    "tensor_model_parallel_size", "pipeline_model_parallel_size", "expert_model_parallel_size",
+    "context_parallel_size", "virtual_pipeline_model_parallel_size", "sequence_parallel", "ray_num_workers",
+    "hyper_parallel_cp_size", "sequence_parallel_size",
+)  # fmt: skip
 _WHOLE_FOLDER = (
     "all files of the folder are read, of any subset and split: name the files with files"
 )
@@ -85,7 +89,14 @@ _USUAL = {
     "ignore_pad_token_for_loss": True,
     "use_fast_tokenizer": True,
 }
-_NOTED: Reasons = {EVALUATION: ("eval_dataset",)}
+_NOTED: Reasons = {
+    **TRANSFORMERS_NOTED,
+    EVALUATION: ("eval_dataset",),
+    "no dataset of this file has images, audio or video": (
+        "image_max_pixels", "image_min_pixels", "image_do_pan_and_scan", "video_max_pixels", "video_min_pixels",
+        "video_fps", "video_maxlen", "use_audio_in_video", "audio_sampling_rate",
+    ),
+}  # fmt: skip
 _PREPARING = ("preprocessing_num_workers", "preprocessing_batch_size")
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     # the model and its adapters
@@ -159,7 +170,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     """Convert the datasets of a `dataset_info.json`, or those that a training file names."""
     if _is_info(tree):
         names, described = Names(), account.open(tree).named()
-        sources = [_source(names.of(name), item, None, None) for name, item in described]
+        sources = [_source(names.of(name), item, None, None, None) for name, item in described]
         return _model(
             [source for source in sources if source is not None],
             Path(tree.file),
@@ -169,11 +180,13 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     top = account.open(tree)
     dataset_names = _dataset_names(top)
     info = account.open(_read_descriptions(top, dataset_names))
-    pretraining = top.peek("stage") == "pt"
-    if pretraining:  # the prompts of other stages are not carried over
+    stage = top.peek("stage") or "sft"
+    pretraining = stage == "pt"
+    if pretraining or stage in STAGES:
         top.get("stage")
     tokenizer = top.text("model_name_or_path") if pretraining else None
-    sources = _sources(top, info, dataset_names, top.count("max_samples"), tokenizer)
+    prompts = read_prompts(top) if stage in STAGES else None
+    sources = _sources(top, info, dataset_names, top.count("max_samples"), tokenizer, prompts)
     if not sources:
         raise nothing(Path(tree.file), "LLaMA-Factory")
     strategy = top.text("mix_strategy") or "concat"
@@ -209,14 +222,19 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
                 "disable_shuffling",
                 "datasets are concatenated: here they are mixed evenly, in order",
             )
+    parts, split = hold_out(top, "val_size", [*sources.values()], "LLaMA-Factory")
     model = _model(
-        list(sources.values()),
+        parts,
         Path(tree.file),
         seed=seed_of(top),
         shuffle=Shuffling("none") if ordered else None,
-        split=_held_out(top),
+        split=split,
         horizon=horizon,
-        **_rows(top, pretraining),
+        **(
+            _rows(top, pretraining)
+            if prompts is None
+            else _chat_rows(top, prompts, sources.values())
+        ),
         **options,
     )
     settle_deepspeed(top)
@@ -227,6 +245,8 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
     if pretraining or top.peek("packing") or top.peek("neat_packing"):
         reason = "rows are packed over all data here; LLaMA-Factory packs per group and worker"
         top.settle(noted={reason: _PREPARING})
+    settle_accelerator(top)
+    settle_ranks(top, _RANKS)
     top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
     return model
 
@@ -280,24 +300,6 @@ def _read_descriptions(top: Section, dataset_names: list[str]) -> MixtureNode:
     )
 
 
-def _held_out(top: Section) -> Splitting | None:
-    size = top.number("val_size")
-    if not size:
-        return None
-    if size >= 1:
-        top.report(
-            "val_size",
-            "this number of samples of the combined datasets is held out: give each source its "
-            "split",
-        )
-        return None
-    top.note(
-        "val_size",
-        "this share of every source is held out by hash; LLaMA-Factory draws other samples",
-    )
-    return Splitting(size)
-
-
 def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     """Return tokens, rows and batches.
 
@@ -305,22 +307,16 @@ def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     """
     key = "per_device_train_batch_size"
     size, drop = count_or_default(top, key, 8, "transformers"), top.flag("dataloader_drop_last")
-    packing = top.flag("packing") if top.has("packing") else None
+    packing = top.flag("packing") if pretraining and top.has("packing") else None
     packing = True if top.peek("neat_packing") is True else packing
     if not pretraining or not top.has("model_name_or_path") or packing is False:
-        if pretraining:
+        reason = "model_name_or_path is missing, which names the tokenizer"
+        if pretraining and packing is False:
             reason = (
                 "texts are truncated one by one and padded: only packed rows have a length here"
             )
-            reason = (
-                reason
-                if packing is False
-                else "model_name_or_path is missing, which names the tokenizer"
-            )
-            for name in ("packing", "neat_packing", "cutoff_len"):
-                top.report(name, reason)
-        elif packing is not None:
-            top.report("packing", _LENGTHS)
+        for name in ("packing", "neat_packing", "cutoff_len"):
+            top.report(name, reason)
         return {"batch": per_rank(size, top, key, collate="list", drop_remainder=drop)}
     row_length = top.count("cutoff_len") or 2048
     row_length -= int(packing is True)  # LLaMA-Factory reserves one token with packing
@@ -337,6 +333,26 @@ def _rows(top: Section, pretraining: bool) -> dict[str, Any]:
     }
 
 
+def _chat_rows(top: Section, prompts: Prompts, sources: Iterable[SourceEntry]) -> dict[str, Any]:
+    """Return rows and batches of chats: packed whole, or each for itself."""
+    key = "per_device_train_batch_size"
+    size, drop = count_or_default(top, key, 8, "transformers"), top.flag("dataloader_drop_last")
+    packs = [top.flag("packing"), top.flag("neat_packing")]
+    if not any(packs):
+        return {"batch": per_rank(size, top, key, collate="list", drop_remainder=drop)}
+    forms = {source.chat.format for source in sources if source.chat is not None}
+    if forms & {"preference", "kto"}:
+        top.report("packing", "pairs and samples with labels are not packed")
+    if not packs[1]:
+        top.note(
+            "packing", "samples of a row are apart here; LLaMA-Factory needs neat_packing for that"
+        )
+    return {
+        "pack": {"length": prompts.max_length, "method": "best_fit"},
+        "batch": per_rank(size, top, key, drop_remainder=drop),
+    }
+
+
 def _model(sources: list[SourceEntry], file: Path, **options: Any) -> MixtureFile:
     if not sources:
         raise nothing(file, "LLaMA-Factory")
@@ -349,6 +365,7 @@ def _sources(
     dataset_names: list[str],
     max_samples: int | None,
     tokenizer: str | None,
+    prompts: Prompts | None,
 ) -> dict[int, SourceEntry]:
     """Return the named datasets by their position among the names."""
     names, sources = Names(), dict[int, SourceEntry]()
@@ -357,13 +374,19 @@ def _sources(
         if item is None:
             top.report("dataset", f"{name!r} is not in {info.node.file}: its share is lost")
         else:
-            if (source := _source(names.of(name), item, max_samples, tokenizer)) is not None:
+            if (
+                source := _source(names.of(name), item, max_samples, tokenizer, prompts)
+            ) is not None:
                 sources[number] = source
     return sources
 
 
 def _source(
-    name: str, item: Section, max_samples: int | None, tokenizer: str | None
+    name: str,
+    item: Section,
+    max_samples: int | None,
+    tokenizer: str | None,
+    prompts: Prompts | None,
 ) -> SourceEntry | None:
     location_key = next((key for key in _LOCATION_KEYS if item.has(key)), None)
     if location_key is None:
@@ -405,8 +428,10 @@ def _source(
         field = (columns.text("prompt") if columns else None) or "instruction"
         tokenize = Tokenizing(tokenizer, field)
         columns.pass_over(*columns.table) if columns else None  # other columns are not read
+    chat = read_chat(item, prompts) if prompts is not None else None
     item.settle(("ranking",) if tokenize else (), _ENTRY_REPORTED)
-    return SourceEntry(name, paths, slice=(0, min(counts)) if counts else None, tokenize=tokenize)
+    rows = (0, min(counts)) if counts else None
+    return SourceEntry(name, paths, slice=rows, tokenize=tokenize, chat=chat)
 
 
 def _with_probabilities(

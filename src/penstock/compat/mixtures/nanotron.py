@@ -32,7 +32,13 @@ _HARMLESS: dict[str, frozenset[str]] = {
     "model": frozenset(
         {"ddp_bucket_cap_mb", "dtype", "init_method", "make_vocab_size_divisible_by"}
     ),
-    "model.model_config": MODEL | {"_use_qkv_packed", "_fused_rotary_emb", "_fused_rms_norm"},
+    "model.model_config": MODEL
+    | frozenset(
+        "_use_qkv_packed _fused_rotary_emb _fused_rms_norm flex_attention_mask z_loss_coefficient "
+        "z_loss_enabled sliding_window_size no_rope_layer moe_config moe_layer_recompute "
+        "interleaved_rotary ssm_cfg residual_in_fp32 fused_add_norm is_mamba_config rms_norm "
+        "pad_vocab_size_multiple num_experts_per_tok moe_capacity_factor is_llamoe_config".split()
+    ),
     "checkpoints": frozenset(
         "checkpoint_interval checkpoints_path checkpoints_path_is_shared_file_system "
         "save_initial_state save_final_state load_lr_scheduler load_optimizer".split()

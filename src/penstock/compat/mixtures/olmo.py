@@ -122,7 +122,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
             continue
         files = item.local("paths", name, paths)
         cap = (1 if repetitions is None else repetitions) * (1 if fraction is None else fraction)
-        tokens = any(path.endswith(".npy") for path in files)
+        tokens = any(path.endswith(".npy") for path in (*paths, *files))
         kind = _dtype(item, dtype) if tokens else None
         weight = 1 if ratio is None else ratio
         sources.append(SourceEntry(name, files, dtype=kind, weight=weight, max_epochs=cap or None))

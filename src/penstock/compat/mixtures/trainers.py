@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...mixture_files import Batching, SourceEntry
+from ...mixture_files import Batching, SourceEntry, Splitting
 from .account import Reasons, Section
 
 Horizon = tuple[str, float] | None
@@ -14,6 +14,7 @@ NO_RANKS = (
     "it counts samples per rank, but the file has no number of ranks: set --ranks (ranks=) to the "
     "number of ranks that read their own samples"
 )
+NO_TOKENIZER = "rows are read as stored: no key names a tokenizer"
 SHARED_RANKS = "ranks that work on the same samples count once in --ranks"
 MAY_STOP = "the run may end before its horizon"
 OTHER_RUN = "the position of another run is not carried over: resume from a Penstock state"
@@ -94,6 +95,53 @@ def put_together(
     return tuple(replace(source, epochs=passes, max_epochs=passes) for source in sources), {}
 
 
+def hold_out(
+    part: Section, key: str, sources: Sequence[SourceEntry], tool: str
+) -> tuple[list[SourceEntry], Splitting | None]:
+    """Return the sources and the split for the samples that a trainer holds out: a share or a number.
+
+    A number counts samples of all datasets together, so these become one source, if they can.
+
+    Args:
+        part: the settings.
+        key: the key of the share or number.
+        sources: the datasets that the trainer combines.
+        tool: the name of the trainer, for notes.
+    """
+    size = part.number(key)
+    if not size:
+        return [*sources], None
+    if any(source.split is not None for source in sources):
+        part.report(key, "a dataset that is read in part has no other split")
+        return [*sources], None
+    if size < 1 or len(sources) == 1:
+        amount = "this share" if size < 1 else "this number"
+        part.note(key, f"{amount} of every source is held out by hash; {tool} draws other samples")
+        return [*sources], Splitting(size if size < 1 else int(size))
+    if (joined := _join(sources)) is None:
+        part.report(
+            key,
+            "this number of samples of the combined datasets is held out: give each source its split",
+        )
+        return [*sources], None
+    part.note(
+        key,
+        f"the datasets are one source, of which this number is held out by hash; {tool} draws other "
+        "samples",
+    )
+    return [joined], Splitting(int(size))
+
+
+def _join(sources: Sequence[SourceEntry]) -> SourceEntry | None:
+    """Return datasets as one source; `None` if they differ, or may have different columns."""
+    first = sources[0]
+    if first.columns is None:
+        return None
+    paths = tuple(path for source in sources for path in source.path)
+    alike = all(replace(source, name=first.name, path=first.path) == first for source in sources)
+    return replace(first, path=paths) if alike else None
+
+
 def seed_of(part: Section, default: int | None = 42) -> int | None:
     """Return the seed of the order of samples: `data_seed`, else `seed`.
 
@@ -103,6 +151,29 @@ def seed_of(part: Section, default: int | None = 42) -> int | None:
         part.pass_over("seed")
         return part.integer("data_seed", default)
     return part.integer("seed", default)
+
+
+def settle_ranks(part: Section, keys: Sequence[str]) -> None:
+    """Account for ranks that share samples: a loss, unless the caller gives the number of ranks."""
+    record = {SHARED_RANKS: keys}
+    usual = dict.fromkeys(keys, 1)
+    if part.account.ranks is None:
+        part.settle(reported=record, usual=usual)
+    else:
+        part.settle(noted=record, usual=usual)
+
+
+def settle_accelerator(part: Section) -> None:
+    """Account for `accelerator_config`, which may share batches among ranks in other ways."""
+    if not isinstance(part.peek("accelerator_config"), dict):
+        part.report("accelerator_config", RANK_SHARING)
+    elif (inside := part.part("accelerator_config")) is not None:
+        keys = ("split_batches", "dispatch_batches", "even_batches")
+        inside.settle(
+            ("gradient_accumulation_kwargs", "use_seedable_sampler", "non_blocking"),
+            {RANK_SHARING: keys},
+            usual={"even_batches": True},
+        )
 
 
 _EXP_MANAGER = frozenset(
@@ -166,14 +237,18 @@ TRANSFORMERS_REPORTED: Reasons = {
     LIKE_LENGTHS: ("group_by_length", "length_column_name"),
     "another sampler orders the samples": ("train_sampling_strategy",),
     "without a fixed order, batches arrive as workers finish": ("dataloader_in_order",),
-    RANK_SHARING: ("accelerator_config", "split_batches", "dispatch_batches", "even_batches"),
+    RANK_SHARING: ("split_batches", "dispatch_batches", "even_batches"),
     SHARED_RANKS: ("parallelism_config",),
     "the batch shrinks if memory runs out": ("auto_find_batch_size",),
-    MAY_STOP: ("early_stopping_patience", "early_stopping_threshold", "early_stopping_steps"),
     OTHER_RUN: ("resume_from_checkpoint", "ignore_data_skip"),
     "training is disabled": ("do_train",),
 }
-TRANSFORMERS_USUAL: Mapping[str, Any] = {"do_train": True, "dataloader_in_order": True}
+TRANSFORMERS_NOTED: Reasons = {"the newest revision of the tokenizer is read": ("model_revision",)}
+TRANSFORMERS_USUAL: Mapping[str, Any] = {
+    "do_train": True,
+    "dataloader_in_order": True,
+    "model_revision": "main",
+}
 """Values without effect; false by default."""
 WORKERS = (
     "dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_persistent_workers", "dataloader_pin_memory",

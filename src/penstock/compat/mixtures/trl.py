@@ -6,23 +6,29 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ...mixture_files import MixtureFile, SourceEntry, Splitting
+from ...mixture_files import MixtureFile, SourceEntry
 from ...mixture_files.reading import MixtureNode
 from .account import EVALUATION, Account, Reasons, Section, nothing
 from .axolotl import lists_paths
 from .locations import Hub, Names, name_of_path
 from .trainers import (
+    MAY_STOP,
+    NO_TOKENIZER,
     TRANSFORMERS_HARMLESS,
+    TRANSFORMERS_NOTED,
     TRANSFORMERS_REPORTED,
     TRANSFORMERS_USUAL,
     WORKERS,
     count_or_default,
+    hold_out,
     length,
     per_rank,
     put_together,
     seed_of,
+    settle_accelerator,
     settle_deepspeed,
 )
+from .trl_prompts import LENGTHS, PROMPTS, read_chat
 
 ARGUMENTS = frozenset(
     "model_name_or_path num_train_epochs per_device_train_batch_size "
@@ -36,11 +42,6 @@ ENTRY_ARGUMENTS = frozenset("columns data_dir fraction".split())
 """Keys of a dataset that distinguish its files from other formats."""
 FILES = (".jsonl", ".json", ".parquet", ".csv")
 _KINDS = {"json": "jsonl", "csv": "csv", "parquet": "parquet", "text": "text", "arrow": "arrow"}
-PROMPTS = "the trainer makes prompts of its rows: map the rows in Python"
-LENGTHS = "splitting and packing need tokens, which a template makes: map the rows in Python"
-_TEST_SPLIT = (
-    "this number of samples of the combined datasets is held out: give each source its split"
-)
 _STREAMS = (
     "a stream uses a shuffle buffer and is sharded across workers: rows are read by index here"
 )
@@ -48,14 +49,14 @@ _REPEATED = "the trainer repeats prompts, or generates answers"
 _REPORTED: Reasons = {
     **TRANSFORMERS_REPORTED,
     PROMPTS: (
-        "chat_template", "chat_template_path", "dataset_text_field", "dataset_kwargs", "eos_token", "pad_token",
+        "chat_template", "chat_template_path", "dataset_text_field", "dataset_kwargs", "eos_token",
         "completion_only_loss", "assistant_only_loss", "chat_template_kwargs", "step_separator",
-        "train_on_last_step_only", "is_encoder_decoder", "padding_value",
-        "tokenizer_name_or_path", "auto_insert_empty_system_msg",
+        "train_on_last_step_only", "is_encoder_decoder",
     ),
+    "an empty system message begins conversations without one": ("auto_insert_empty_system_msg",),
     LENGTHS: (
         "max_length", "max_seq_length", "max_prompt_length", "max_completion_length", "max_target_length",
-        "truncation_mode", "packing", "packing_strategy", "padding_free", "pad_to_multiple_of", "model_max_length",
+        "truncation_mode", "packing", "packing_strategy", "model_max_length",
     ),
     _REPEATED: (
         "num_generations", "generation_batch_size", "steps_per_generation", "num_iterations", "num_ppo_epochs",
@@ -65,12 +66,12 @@ _REPORTED: Reasons = {
         "shuffle_dataset",
     ),
     _STREAMS: ("streaming", "dataset_streaming"),
-    "environment variables may set the number of ranks": ("env",),
     "it limits the number of samples: give each source a "
     "slice": ("max_train_samples", "max_samples"),
 }  # fmt: skip
 _USUAL = {**TRANSFORMERS_USUAL, "shuffle_dataset": None}
 _NOTED: Reasons = {
+    **TRANSFORMERS_NOTED,
     EVALUATION: (
         "dataset_test_split",
         "max_eval_samples",
@@ -78,6 +79,12 @@ _NOTED: Reasons = {
         "num_generations_eval",
         "eval_dataset",
     ),
+    "rows are joined or padded by the collator of the trainer": (
+        "padding_free",
+        "pad_to_multiple_of",
+    ),
+    MAY_STOP: ("early_stopping_patience", "early_stopping_threshold", "early_stopping_steps"),
+    "environment variables may set the number of ranks: give --ranks": ("env",),
 }
 _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     "use_peft peft_config lora_r lora_alpha lora_dropout lora_target_modules "
@@ -90,7 +97,8 @@ _HARMLESS = TRANSFORMERS_HARMLESS | frozenset(
     "discopop_tau sync_ref_model ref_model_mixup_alpha ref_model_sync_steps "
     "router_aux_loss_coef activation_offloading model_init_kwargs ref_model_init_kwargs "
     "generate_during_eval ignore_bias_buffers gradient_checkpointing_use_reentrant "
-    "use_liger use_logits_to_keep code_revision".split()
+    "use_liger use_logits_to_keep code_revision pad_token padding_value "
+    "code_revision".split()
 )
 _PREPARING = ("dataset_num_proc", "preprocessing_num_workers", "dataset_batch_size")
 
@@ -114,7 +122,7 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
         ]
         for key in ("dataset_name", "dataset_config", "dataset_train_split"):
             top.report(key, "datasets takes precedence, so TRL does not read this")
-        split = _test_split(top)
+        sources, split = hold_out(top, "test_split_size", sources, "TRL")
     else:
         sources = [_named(top, names)]
     if not sources:
@@ -127,18 +135,21 @@ def convert(tree: MixtureNode, account: Account) -> MixtureFile:
 
 
 def training(top: Section) -> dict[str, Any]:
-    """Return the batches of a file for transformers' trainer, and account for its other keys."""
-    top.account.note(top.node, top.key_path, "rows are read as stored: tokenize them in Python")
+    """Return tokens and batches of a file for transformers' trainer, and account for its other keys."""
+    read = read_chat(top)
+    chat, pack = read if read is not None else (None, None)
+    if chat is None:
+        top.account.note(top.node, top.key_path, NO_TOKENIZER)
     size = count_or_default(top, "per_device_train_batch_size", 8, "transformers")
-    options = {"collate": "list", "drop_remainder": top.flag("dataloader_drop_last")}
+    collate = "stack" if pack else "list"
+    options = {"collate": collate, "drop_remainder": top.flag("dataloader_drop_last")}
     batch = per_rank(size, top, "per_device_train_batch_size", **options)
     settle_deepspeed(top)
+    settle_accelerator(top)
     if top.peek("streaming") or top.peek("dataset_streaming"):
         top.settle(reported={_STREAMS: WORKERS})
-    if top.peek("packing"):
-        top.settle(reported={LENGTHS: _PREPARING})
     top.settle({*_HARMLESS, *WORKERS, *_PREPARING}, _REPORTED, _NOTED, _USUAL)
-    return {"batch": batch}
+    return {"chat": chat, "pack": pack, "batch": batch}
 
 
 def _pathless(item: Section) -> bool:
@@ -217,18 +228,3 @@ def _named(top: Section, names: Names) -> SourceEntry:
     )
     name = names.of(hub.short)
     return SourceEntry(name, paths_of(top, "dataset_name", name, hub, "dataset_config", key))
-
-
-def _test_split(top: Section) -> Splitting | None:
-    """Return the share of the combined datasets that TRL holds out."""
-    size = top.number("test_split_size")
-    if not size:
-        return None
-    if size >= 1:
-        top.report("test_split_size", _TEST_SPLIT)
-        return None
-    top.note(
-        "test_split_size",
-        "this share of every source is held out by hash; TRL draws other samples",
-    )
-    return Splitting(size)

@@ -216,39 +216,64 @@ def _describe_passes(
 
 
 _MOVABLE = frozenset({"slice", "repeat", "replay", "repeat_each", "gap", "skips"})
-"""Orders that may change during a pass: the last samples show if they moved the samples before."""
+"""Orders that may change during the first pass: the last samples show if they moved those before."""
 
 
-def find_reordered_sources(saved: Json, now: Json) -> list[str]:
+def find_reordered_sources(saved: Json, now: Json, *, movable: bool) -> list[str]:
     """Return the sources that two pipelines shuffle or select differently.
 
     Args:
         saved: the description of the pipeline in a state.
         now: the description of the present pipeline.
+        movable: whether slices and repetitions may differ.
     """
-    before, after = dict(_list_orders(saved)), dict(_list_orders(now))
+    ignored = _MOVABLE if movable else frozenset[str]()
+    before, after = (dict(_list_orders(each, ignored)) for each in (saved, now))
     moved = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     return sorted({"/".join(path[:-1]) or path[-1] for path in moved})
 
 
+def without_last_limit(description: Any) -> Json:
+    """Return the part of a pipeline below its last order, if that is a limit."""
+    step = description
+    while not ({"order", "limit", "mix"} & step.keys()) and isinstance(step.get("of"), dict):
+        step = step["of"]
+    return step["of"] if is_limit(step) else description
+
+
 def _list_orders(
-    step: Any, inputs: tuple[str, ...] = (), seed: int = 0, order: str = ""
+    step: Any,
+    ignored: Collection[str],
+    inputs: tuple[str, ...] = (),
+    seed: int = 0,
+    orders: tuple[Json, ...] = (),
 ) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield each source by its inputs, with the orders over it.
 
     `seed` is the one that orders without a seed use.
     """
     below: Any = step.get("of")
-    if step.get("order", "slice") not in _MOVABLE:
-        order += encode_canonical_text({"seed": seed, **_keep_orders(step)})
+    if "order" in step and step["order"] not in ignored:
+        orders = (*orders, {"seed": seed, **_keep_orders(step)})
     if "mix" in step:
         seed = step.get("seed", seed)  # a weighted mixture seeds its inputs
         for name, child in below.items():
-            yield from _list_orders(child, (*inputs, name), seed, order)
+            yield from _list_orders(child, ignored, (*inputs, name), seed, orders)
     elif below is not None:
-        yield from _list_orders(below, inputs, seed, order)
+        yield from _list_orders(below, ignored, inputs, seed, orders)
     else:
-        yield (*inputs, str(step.get("read"))), order
+        rows = step.get("rows")
+        kept: Json = [_mark_rest(each, rows) for each in orders]
+        yield (*inputs, str(step.get("read"))), encode_canonical_text(kept)
+
+
+def _mark_rest(order: Any, rows: Any) -> dict[str, Json]:
+    """Return the description of orders over a source in which a slice up to its last row has no
+    length, so that it is the same when the source grows."""
+    below = {"of": _mark_rest(order["of"], rows)} if order.get("of") else {}
+    if order["order"] == "slice" and order["step"] == 1 and order["start"] + order["count"] == rows:
+        return {**order, "count": None, **below}
+    return {**order, **below}
 
 
 def _keep_orders(step: Mapping[str, Any]) -> dict[str, Json]:

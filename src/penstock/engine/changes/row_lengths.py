@@ -19,8 +19,10 @@ from .edits import Edit, RowsBefore, Skipped
 
 
 class SavedRun(Protocol):
-    """The position of a run in a state."""
+    """The position of a run in a state, and the description of its pipeline."""
 
+    @property
+    def pipeline(self) -> Any: ...
     @property
     def epoch(self) -> int: ...
     @property
@@ -31,27 +33,38 @@ class SavedRun(Protocol):
     def pass_sizes(self) -> Passes | None: ...
 
 
-def keep_row_lengths(
-    base: Step, saved: SavedRun, description: Json, edits: Sequence[Edit]
-) -> tuple[Edit, ...]:
+def find_other_lengths(base: Step, saved: SavedRun) -> dict[str, Json] | None:
+    """Return the description of the saved rows if those of a tree continue them with another length.
+
+    Args:
+        base: the present tree.
+        saved: the position and the pipeline of the run.
+    """
+    pack, then = find_pack(tail_of(base).rows), _find_fold(saved.pipeline)
+    if pack is None or then is None or not isinstance(fold := pack.fold, ConcatSplit):
+        return None
+    plan = fold.plan and fold.plan.to_json()
+    if then["length"] == fold.length and then.get("lengths") == plan:
+        return None
+    if not pack.cuts_rows or then["fold"] != "concat_split" or (saved.epoch and _has_limit(base)):
+        return None
+    return then
+
+
+def keep_row_lengths(base: Step, saved: SavedRun, edits: Sequence[Edit]) -> tuple[Edit, ...]:
     """Return the changes of a run, with the row lengths of a saved pipeline before its position.
 
     The lengths that the present pipeline plans for later steps begin after it.
 
     Args:
         base: the present tree.
-        saved: the position of the run.
-        description: the description of the saved pipeline.
+        saved: the position and the pipeline of the run.
         edits: the changes in the state.
     """
-    pack, then = find_pack(tail_of(base).rows), _find_fold(description)
-    if pack is None or then is None or not isinstance(fold := pack.fold, ConcatSplit):
+    then, pack = find_other_lengths(base, saved), find_pack(tail_of(base).rows)
+    if then is None or pack is None:
         return tuple(edits)
-    plan = fold.plan and fold.plan.to_json()
-    if then["length"] == fold.length and then.get("lengths") == plan:
-        return tuple(edits)
-    if not pack.cuts_rows or then["fold"] != "concat_split" or (saved.epoch and _has_limit(base)):
-        return tuple(edits)
+    fold = cast("ConcatSplit", pack.fold)
     row = saved.position + (0 if saved.pass_sizes is None else saved.pass_sizes.start(saved.epoch))
     skips = Skips.of((edit.start, edit.count) for edit in edits if isinstance(edit, Skipped))
     if skips.points:

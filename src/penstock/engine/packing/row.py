@@ -436,6 +436,8 @@ def _list_tokens(docs: Sequence[Any]) -> list[Any]:
 def _measure_lengths(name: str, values: Sequence[Any]) -> Ints:
     if isinstance(values, DocumentSpans):
         return values.ends - values.begins
+    if len(values) and isinstance(values[0], str | bytes):  # their length is not one of tokens
+        raise _make_unpackable_error(name, values)
     try:
         return np.fromiter(map(len, values), np.int64, len(values))
     except TypeError:

@@ -21,13 +21,14 @@ from ..changes.next_pass import (
     find_next_pass,
     find_reordered_sources,
     require_adopted_passes,
+    without_last_limit,
 )
-from ..changes.row_lengths import keep_row_lengths
+from ..changes.row_lengths import find_other_lengths, keep_row_lengths
 from ..steps.batch import rows_of_lanes
 from ..steps.limit import migrate_lanes
 from ..steps.paths import Migration
-from ..steps.step import Step
-from .states import SavedState
+from ..steps.step import Builder, Step
+from .states import SavedState, require_same_packing
 
 Changes = tuple[Edit, ...]
 
@@ -63,8 +64,9 @@ class Adoption:
             StateError: if samples would be lost or repeated.
         """
         base, saved, before = self.base, self.saved, self.changes
+        self._require_packing()
         if self.indexed:
-            before = keep_row_lengths(base, saved, saved.pipeline, before)
+            before = keep_row_lengths(base, saved, before)
         else:
             self._require_orders()
         adopted = adopt_state(
@@ -82,13 +84,35 @@ class Adoption:
         migration = Migration(adopted.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
 
+    @property
+    def _has_delivered(self) -> bool:
+        return any(cursor for cursor in self.cursors.values()) or self.saved.epoch > 0
+
+    def _require_packing(self) -> None:
+        """Raise `StateError` if the run delivered rows that are packed differently now."""
+        if self._has_delivered:
+            lengths_vary = self.indexed and find_other_lengths(self.base, self.saved) is not None
+            now = self.base.description()
+            require_same_packing(self.saved.pipeline, now, lengths_vary)
+
     def _require_orders(self) -> None:
         """Raise `StateError` if the run delivered samples that are in another order now."""
-        saved = self.saved
-        if any(cursor for cursor in self.cursors.values()) or saved.epoch:
-            moved = find_reordered_sources(saved.pipeline, self.base.description())
-            if moved:
-                raise make_moved_error(moved)
+        if not self._has_delivered:
+            return
+        before, now = self.saved.pipeline, self.base.description()
+        later_pass = self.indexed and self.saved.epoch > 0
+        moved = find_reordered_sources(before, now, movable=not later_pass)
+        if not moved and (grown := Builder(self.base).other_rows(self.saved.row_counts)):
+            # The rows that they had in earlier passes follow from the present orders.
+            ranges = (without_last_limit(each) for each in (before, now))
+            reordered = find_reordered_sources(*ranges, movable=False)
+            moved = [
+                name
+                for name in reordered
+                if any(f"{each}/".startswith(f"{name}/") for each in grown)
+            ]
+        if moved:
+            raise make_moved_error(moved)
 
     def with_other_rows(self, changes: Changes) -> Changes:
         """Return the changes of a run of positions whose sources may have other numbers of rows."""

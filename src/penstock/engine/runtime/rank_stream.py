@@ -6,20 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
 from ...errors import ConfigError, StateError
-from ...types import MAX_POSITION, Ints, Json, Path
+from ...types import MAX_POSITION, Ints, Json, Path, SourceFacts
 from ..base.passes import Passes
 from ..base.rows import ProvenanceRows
 from ..base.seams import world
 from ..changes.adopt import make_moved_error
 from ..steps.batch import rows_of_lanes, tail_of
+from ..steps.digests import known_parts
 from ..steps.limit import FirstPass
 from ..steps.op import Op, last_samples
-from ..steps.packed import packed_before, window_ends
+from ..steps.packed import find_window, packed_before, window_ends
 from ..steps.reorder_op import find_repeated_leaves
 from ..steps.step import Builder
 from ..steps.tally import Tally
@@ -93,15 +94,24 @@ class RankStream:
         }
         return {**dict.fromkeys(came), **digests}
 
-    def digest_by_source(self, came: LastItem, ends: bool = False) -> dict[str, str]:
-        """Return digests of the last sample of every source; with `ends`, also at the end of its
-        pass.
+    def digest_by_source(self, came: LastItem) -> dict[str, str]:
+        """Return digests of the last sample of every source that gave one, and of the window of
+        rows that it was packed in.
+
+        At the end of a pass there are two, of the end and of its last sample. The pass may end
+        elsewhere in another pipeline, and the next may have another order.
         """
-        found = last_samples(came.step, came.position, ends)
-        return {
-            self.builder.leaves[leaf].name: world.digests.digest_lists(cast("Any", each))[:8]
-            for leaf, each in found.items()
-        }
+        window = find_window(came.step, came.position)
+        found = last_samples(came.step, came.position)
+        both = [found]
+        if len(found) < len(came.step.leaves) or any(len(each) == 1 for each in found.values()):
+            both.append(last_samples(came.step, came.position, ends=True))
+        out = dict[str, str]()
+        for leaf in both[-1]:
+            samples = [[*each[leaf], window] for each in both if leaf in each]
+            digests = [world.digests.digest_lists(sample)[:8] for sample in samples]
+            out[self.builder.leaves[leaf].name] = " ".join(dict.fromkeys(digests))
+        return out
 
     def require_same(self, epoch: int, cursor: Json, body: SavedState) -> None:
         """Raise `StateError` if the last samples before a cursor differ from those of a state."""
@@ -112,38 +122,44 @@ class RankStream:
                 "another; load the state into the pipeline and version that saved it"
             )
 
-    def require_last(self, epoch: int, cursor: Json, body: SavedState) -> None:
+    def require_last(
+        self, epoch: int, cursor: Json, body: SavedState, data: Mapping[str, SourceFacts]
+    ) -> None:
         """Raise `StateError` if the last samples, in all or of a source, differ from those of an
-        adopted state. A source may have another name now, and a window of whole documents that was
-        delivered in full another order.
+        adopted state. A source may have another name now; with other sources, a window of whole
+        documents that was delivered in full may have another order.
+
+        Args:
+            epoch: the pass in which the run stands.
+            cursor: the position in it.
+            body: the adopted state.
+            data: the facts of the present sources, by name.
         """
+        reordered = False
         if isinstance(cursor, int):
             self._require_next(epoch, cursor)
-            if window_ends(self._rows, self._pass_start(epoch) + cursor):
-                return
-        names, known = {leaf.name for leaf in self.builder.leaves}, {*body.data}
+            ends = window_ends(self._rows, self._pass_start(epoch) + cursor)
+            reordered = ends and data.keys() != body.data.keys()
+        former = find_former_names(body.data, data)
         spellings = [
-            dict[str, str](),
-            *(dict.fromkeys(names - known, str(gone)) for gone in known - names),
+            {name: pasts[which] for name, pasts in former.items() if which < len(pasts)}
+            for which in range(max(map(len, former.values()), default=1))
         ]
         came = {lane: one for lane, one in self.last_items(epoch, cursor).items() if one}
         last, was = body.last, body.latest
-        other = any(
+        other = not reordered and any(
             one.rows is not None
             and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
             for lane, one in came.items()
         )
-        # a source that got shorter may stand at the end of a pass now, within which it stood
-        now = {
-            lane: self.digest_by_source(one, True) | self.digest_by_source(one)
-            for lane, one in came.items()
-            if lane in was
-        }
         moved = {
             name
-            for lane in now
-            for name in now[lane]
-            if was[lane].get(name, now[lane][name]) != now[lane][name]
+            for lane, one in came.items()
+            for name, digests in self.digest_by_source(one).items()
+            if lane in was
+            and {*digests.split()}.isdisjoint(
+                digest for past in former[name] for digest in str(was[lane].get(past)).split()
+            )
         }
         if other or moved:
             raise make_moved_error([*moved])
@@ -192,6 +208,19 @@ class RankStream:
             op.count(tally, start, start + cursor)
             return packed, tally.samples.tolist()
         return packed, []
+
+
+def find_former_names(
+    saved: Mapping[str, SourceFacts], now: Mapping[str, SourceFacts]
+) -> dict[str, list[str]]:
+    """Return the names that each source may have had in a state: its own, or of equal data."""
+    gone = [name for name in saved if name not in now]
+    return {
+        name: [name]
+        if name in saved
+        else [past for past in gone if known_parts(saved[past]) == known_parts(facts)]
+        for name, facts in now.items()
+    }
 
 
 def find_repeated_sources(builder: Builder) -> set[str]:

@@ -79,7 +79,6 @@ from .states import (
     log_notes,
     make_other_pipeline_error,
     merge_states,
-    refuse_other_packing,
 )
 from .step_log import (
     GivenBefore,
@@ -626,8 +625,7 @@ class Session:
         def change() -> None:
             try:
                 self._load(states, on_mismatch == "adopt")
-            except StateError as error:
-                refuse_other_packing(error, states, self.description)
+            except StateError:
                 raise
             except MALFORMED_INPUT_ERRORS as error:
                 if not isinstance(error, PenstockError):
@@ -722,10 +720,14 @@ class Session:
         cursor = self._cursor_of_rank(body, cursors)
         if adopt:
             cursor = without_witnesses(cursor)
-        require = RankStream.require_last if adopt else RankStream.require_same
-        opened, out = self._open_at(
-            cursor, lambda opened: require(opened, self.epoch, cursor, body)
-        )
+
+        def require(opened: RankStream) -> None:
+            if adopt:
+                opened.require_last(self.epoch, cursor, body, self._base.data)
+            else:
+                opened.require_same(self.epoch, cursor, body)
+
+        opened, out = self._open_at(cursor, require)
         return opened, out, cursor
 
     def _cursor_of_rank(self, body: SavedState, cursors: Mapping[int, Json]) -> Json:

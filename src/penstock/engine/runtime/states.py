@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 from ...arguments import join_first
-from ...errors import PositionError, StateError
+from ...errors import StateError
 from ...types import MAX_POSITION, Json
 from ..base.canonical_json import compute_fingerprint, encode_canonical_json, list_differences
 from ..base.cursors import parse_cursor_int
@@ -435,28 +435,26 @@ _PACKING_IS_ADOPTED = (
 def _list_other_packing(saved: Any, now: Json) -> list[str]:
     """Return the differences of two pipelines by which they pack other rows."""
     lines = list_differences(saved, now)
-    return [line for line in lines if re.search(r"^(\S*\.)?pack(:|\(|\.(?!pad:))", line)]
+    packs = re.compile(r"(\S*\.)?pack(:|\(|\.(?!pad\b|dtype:|provenance:))")
+    return [line for line in lines if packs.match(line)]
 
 
-def refuse_other_packing(error: StateError, states: Any, now: Json) -> None:
-    """Raise an error that names the packing if it is why a pipeline lacks the position of a state.
+def require_same_packing(saved: Any, now: Json, other_lengths: bool) -> None:
+    """Raise an error that names the differences of two pipelines by which they pack other rows.
 
     Args:
-        error: the error of the load.
-        states: the state, or those of all ranks.
+        saved: description of the pipeline in a state.
         now: description of the present pipeline.
-
-    Raises:
-        StateError: if the pipeline of the state packs other rows.
+        other_lengths: whether rows may have another length from the position of the state on.
     """
-    if not isinstance(error, PositionError):
+    lines = _list_other_packing(saved, now)
+    if other_lengths and all(re.match(r"pack\.lengths?\b", line) for line in lines):
         return
-    saved = decode_state(states[0] if isinstance(states, list | tuple) else states).pipeline  # pyright: ignore[reportUnknownArgumentType]
-    if lines := _list_other_packing(saved, now):
+    if lines:
         raise StateError(
             f"adopt: the run packs other rows ({', '.join(lines)}), so tokens of this pass would "
             "be repeated or lost: keep the packing, or start a new run; " + _PACKING_IS_ADOPTED
-        ) from error
+        )
 
 
 def log_notes(notes: Sequence[str]) -> list[str]:

@@ -469,7 +469,8 @@ def step_of_rank(
         raise ConfigError(
             f"the ranks would end at different steps: {reason}, so the end of a pass on each of "
             f"{world_size} ranks is unknown beforehand; keep every sample (no filter or may_skip), "
-            "repeat() the dataset, give Loader(epoch_length=n), or accept different ends with "
+            "store the lengths of packed samples (penstock tokenize) or pad them (Padded), repeat() "
+            "the dataset, give Loader(epoch_length=n), or accept different ends with "
             "Loader(remainder='keep')"
         )
     if remainder == "pad":

@@ -11,7 +11,8 @@ from ...errors import ConfigError, DataError, PositionError, StateError
 from ...types import Fold, Json, Path, Sizer
 from ..base.cursors import parse_cursor_list
 from ..base.shown import format_description
-from ..grouping import BatchByTokens, BucketByLength
+from ..grouping import BatchByTokens, BucketByLength, ShuffleBuffer
+from ..orders import WindowShuffle
 from ..packing import (
     SOURCE,
     Apart,
@@ -51,6 +52,10 @@ class Group(RandomStep, GroupStep):
         Folds of users are of the kind "fold" unless they have a `KEY`.
         """
         return getattr(self.fold, "KEY", "fold")
+
+    @cached_property
+    def forms_groups(self) -> bool:
+        return not isinstance(self.fold, ShuffleBuffer | WindowShuffle) or self.input.forms_groups
 
     @cached_property
     def forms_batches(self) -> bool:

@@ -357,27 +357,30 @@ def iter_reads(op: Op) -> Iterator[Op]:
         yield from iter_reads(each)
 
 
-def last_samples(root: Op, position: int, ends: bool = False) -> dict[int, Json]:
+def last_samples(root: Op, position: int, ends: bool = False) -> dict[int, list[list[int]]]:
     """Return the last sample before a position by leaf.
 
-    Leaves that an op orders together share one. Leaves at the end of a pass have none, unless
-    `ends` asks for the last of that pass.
+    Leaves that an op orders together share one. Leaves at the end of a pass have the number of the
+    next pass, since that may have another order; with `ends` they have the last of that pass.
 
     >>> from penstock import from_sequence, mix
     >>> ds = mix({"a": from_sequence("xyz"), "b": from_sequence("uvw")}, {"a": 2, "b": 1})
     >>> last_samples(ds.compiled.op, 4)
     {1: [[0], [0], [0]]}
     """
-    found, todo = dict[int, Json](), [Before(root, position, ends)]
+    found, todo = dict[int, list[list[int]]](), [Before(root, position, ends)]
     while todo:
         op, position, ahead, *_ = todo.pop()
         below = [] if op.leaf is not None else [*op.before(position, ahead)]
         todo += below
         passes = op.passes
-        within = passes is not None and passes.at(position).start != position
-        if not below and passes is not None and (within or (ends and position)):
+        if below or passes is None or not position:
+            continue
+        current = passes.at(position)
+        one = [[current.epoch]]
+        if ends or current.start != position:
             rows = op.locate(np.asarray([position - 1]))
             place = np.searchsorted(sorted(op.leaves), rows.leaf).tolist()
-            one: Json = [rows.epoch.tolist(), rows.index.tolist(), place]
-            found |= dict.fromkeys(op.leaves, one)
+            one = [rows.epoch.tolist(), rows.index.tolist(), place]
+        found |= dict.fromkeys(op.leaves, one)
     return dict(sorted(found.items()))

@@ -295,6 +295,19 @@ def window_ends(op: Op, position: int) -> bool:
     return bool(below) and all(window_ends(each.op, each.position) for each in below)
 
 
+def find_window(root: Op, position: int) -> list[int]:
+    """Return the first row and the number of rows of the window of whole documents that has the
+    last row before a position; nothing if there is none.
+    """
+    if isinstance(root, PackedOp):
+        if not root.together or not position:
+            return []
+        first, _, layout = root.rows_together(position - 1)
+        return [first, len(layout)]
+    below = [] if root.only_input is None else [*root.before(position)]
+    return [number for each in below for number in find_window(each.op, each.position)]
+
+
 def replanned_passes(rows: Op, position: int) -> tuple[int, ...]:
     """Return the passes from which on planned rows lack samples that are excluded at a position."""
     op = rows

@@ -251,6 +251,8 @@ def single_source(step: Step, path: Path = ()) -> tuple[Read, Path] | None:
     if step.forms_groups:
         return None
     while step.only_input is not None:
+        if "fold" in step.describe():
+            return None
         ((step, path),) = step.child_paths(path)
     return (step, path) if isinstance(step, Read) else None
 

@@ -76,6 +76,7 @@ class Chat:
         allowed_special: control tokens that are tokens in the data too, or "all".
         variables: values for the template, such as `{"enable_thinking": False}`.
         date: the date for templates that ask for it, such as "2024-07-26".
+        input_separator: the text between the instruction and the input of "alpaca" and "dolly".
         bos: the text of the token that begins a sample, if the tokenizer does not name it; "" for
             none.
         eos: the text of the token that ends a sample, if the tokenizer does not name it; "" for
@@ -117,6 +118,7 @@ class Chat:
         allowed_special: Sequence[str] | Literal["all"] = (),
         variables: Mapping[str, Any] | None = None,
         date: datetime.date | str | None = None,
+        input_separator: str = "\n\n",
         bos: str | None = None,
         eos: str | None = None,
     ) -> None:
@@ -146,6 +148,7 @@ class Chat:
         )
         self.date = _read_date(date)
         self._variables, self._bos, self._eos = dict(variables or {}), bos, eos
+        self.input_separator = input_separator
         self.options: dict[str, Any] = {  # the other arguments, as they were given
             "template": template, "fields": fields, "roles": roles, "variables": variables,
             "bos": bos, "eos": eos,
@@ -156,7 +159,12 @@ class Chat:
         self._tool_source = None if template is not None else list_templates(loaded).get("tool_use")
         self._named = read_named_tokens(self._origin)
         self._reader = SampleReader(
-            format, fields or {}, roles or {}, is_processor(tokenizer), self._all_sources
+            format,
+            fields or {},
+            roles or {},
+            is_processor(tokenizer),
+            self._all_sources,
+            input_separator,
         )
         digest = self._identity = identify_tokenizer(self._origin)
         if is_processor(loaded):
@@ -179,6 +187,7 @@ class Chat:
             "allowed_special": self.allowed_special,
             "variables": variables,
             "date": self.date and self.date.isoformat(),
+            "input_separator": None if input_separator == "\n\n" else repr(input_separator),
             "bos": "none" if bos == "" else bos,
             "eos": "none" if eos == "" else eos,
             "tokens": self._compiled.named_tokens,

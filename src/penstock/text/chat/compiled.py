@@ -123,9 +123,10 @@ class CompiledChat:
             if writes_eos and not self.eos and not self._leaves_out_eos:
                 raise _make_unnamed_error("eos", "</s>", self.tokenizer.special)
             takes_parts = self.processor is not None
+            known_values = {**values, "text_prefix": self.text_prefix, **variables}
             for has_tools, written in ((False, source), (True, tool_source)):
                 if written is not None:
-                    template = ChatTemplate(written, {**values, **variables}, date, takes_parts)
+                    template = ChatTemplate(written, known_values, date, takes_parts)
                     locator = MessageLocator(template, self.control, self.eos)
                     self._templates[has_tools] = template, locator, self.control
 

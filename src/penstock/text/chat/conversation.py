@@ -172,6 +172,7 @@ class MessageReader:
         takes_media: whether parts other than text are read.
         writes_calls: whether the template writes tool calls; else turns of calls are text.
         template_roles: roles that the template names.
+        separator: the text between an instruction and its input.
         counts: receives what was left out, by the fields of `ChatStats`.
     """
 
@@ -181,6 +182,7 @@ class MessageReader:
     takes_media: bool = False
     writes_calls: bool = True
     template_roles: frozenset[str] = frozenset()
+    separator: str = "\n\n"
     counts: Counter[str] = field(default_factory=Counter[str], compare=False)
 
     @property

@@ -114,12 +114,16 @@ def _read_conversation(name: str, fields: Fields, reader: MessageReader) -> Exam
 
 
 def _read_instruction(context: str, answer: str, fields: Fields, reader: MessageReader) -> Example:
-    texts = [fields["instruction"], _read_optional_text(fields, context)]
+    instruction, added = fields["instruction"], _read_optional_text(fields, context)
     messages = list[Message]()
     for question, reply in _read_history(fields.get("history")):
         messages += [_message("user", question), _message("assistant", reply)]
-    prompt = "\n\n".join(text for text in texts if text)
-    messages += [_message("user", prompt), _message("assistant", fields[answer])]
+    question = _message(
+        "user", reader.separator.join(text for text in (instruction, added) if text)
+    )
+    if added:  # for templates that write the two apart
+        question |= {"instruction": instruction, "input": added}
+    messages += [question, _message("assistant", fields[answer])]
     messages = _with_system(fields, messages, reader)
     return _single(Conversation(messages, _read_tools(fields, reader)))
 
@@ -193,7 +197,7 @@ def _read_stepwise(fields: Fields, reader: MessageReader) -> Example:
 
 def _read_preference(fields: Fields, reader: MessageReader) -> Example:
     answers = [_list_messages(fields[name]) for name in ("chosen", "rejected")]
-    prompt = _find_prompt(fields, answers)
+    prompt = _find_prompt(fields, answers, reader)
     if prompt is None and all(map(_is_text, answers)):
         dialogues = [_split_dialogue(answer) for answer in answers]
         if all(dialogues):
@@ -208,7 +212,7 @@ def _read_preference(fields: Fields, reader: MessageReader) -> Example:
         and not fields.keys().isdisjoint(_QUESTION_NAMES)
         and not any(_asks(answer, reader) for answer in answers)
     ):
-        prompt = _find_question(fields) or None
+        prompt = _find_question(fields, reader) or None
     if prompt is not None:
         chosen, rejected = (_join(prompt, answer, fields, reader) for answer in answers)
     else:
@@ -225,12 +229,12 @@ def _list_messages(answer: Any) -> Any:
     return [answer] if isinstance(answer, Mapping) else answer
 
 
-def _find_prompt(fields: Fields, answers: list[Any]) -> Any:
+def _find_prompt(fields: Fields, answers: list[Any], reader: MessageReader) -> Any:
     """Return the prompt of a preference pair, as data sets name it; `None` if the answers have it."""
     if fields.get("prompt") is not None:
         return fields["prompt"]
     if all(map(_is_text, answers)):
-        question = _find_question(fields)
+        question = _find_question(fields, reader)
         return [_message("user", question)] if question else None
     if all(len(answer) == 1 for answer in answers):
         return next(
@@ -248,10 +252,10 @@ def _asks(messages: Any, reader: MessageReader) -> bool:
 _QUESTION_NAMES = ("instruction", "question", "input")
 
 
-def _find_question(fields: Fields) -> str:
+def _find_question(fields: Fields, reader: MessageReader) -> str:
     """Return the question beside the answers of a pair, empty if there is none."""
     texts = (_read_optional_text(fields, name) for name in _QUESTION_NAMES)
-    return "\n\n".join(text for text in texts if text)
+    return reader.separator.join(text for text in texts if text)
 
 
 _CONVERSATION_FORMATS: tuple[
@@ -370,6 +374,7 @@ class SampleReader:
         roles: names of templates by the roles of the data, such as `{"speaker": "assistant"}`.
         takes_media: whether messages may have images, audio and video.
         template: the source of the template; by default one that writes tool calls.
+        separator: the text between an instruction and its input.
 
     Raises:
         ConfigError: if no format has a field.
@@ -382,6 +387,7 @@ class SampleReader:
         roles: Mapping[str, str],
         takes_media: bool = False,
         template: str | None = None,
+        separator: str = "\n\n",
     ) -> None:
         for role, name in roles.items():
             if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -403,6 +409,7 @@ class SampleReader:
             takes_media,
             writes_calls=template is None or "tool_calls" in template,
             template_roles=frozenset(_find_compared_texts(template or "")),
+            separator=separator,
         )
         self._formats = [
             entry for entry in _order_formats(fields) if format in ("auto", entry.name)

@@ -190,13 +190,25 @@ def _find_suspects(messages: list[Message], learned: list[int], text: str) -> li
         number
         for number, message in enumerate(messages)
         if number not in certain
-        and (content := message["content"].strip())
+        and message["content"].strip()
         and not message.get("media")
         and (
-            message["role"] not in ("system", "user", "assistant")
-            or (content not in text and NONCHARACTERS.sub("\ufffd", content) not in text)
+            message["role"] not in ("system", "user", "assistant") or not _is_written(message, text)
         )
     ]
+
+
+def _is_written(message: Message, text: str) -> bool:
+    """Return whether a rendering has the content of a message, or its instruction and input apart."""
+    apart = [message[key] for key in ("instruction", "input") if key in message]
+    return any(
+        all(
+            part.strip() in text or NONCHARACTERS.sub("\ufffd", part.strip()) in text
+            for part in parts
+        )
+        for parts in ([message["content"]], apart)
+        if parts
+    )
 
 
 def _is_excluded(message: Message) -> bool:
