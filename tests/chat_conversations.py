@@ -130,7 +130,8 @@ class ConversationMaker:
             for _ in range(self._repeats()):
                 messages.append({"role": "user", "content": self.content(False)})
             if self.abilities.calls and episodes < self.abilities.episodes and rng.random() < 0.3:
-                messages += self.episode()
+                for _ in range(rng.choice([1, 1, 2, 3]) if self.abilities.episodes > 1 else 1):
+                    messages += self.episode()
                 episodes += 1
             for _ in range(self._repeats()):
                 messages.append(self.answer())
@@ -170,7 +171,11 @@ class ConversationMaker:
         if rng.random() < 0.6:
             message["content"] = rng.choice(["", None])
         results = [
-            {"role": "tool", "content": self.text(False), "tool_call_id": call["id"]}
+            {
+                "role": "tool",
+                "content": rng.choice([self.text(False)] * 3 + ["", call["function"]["name"]]),
+                "tool_call_id": call["id"],
+            }
             for call in calls
         ]
         return [message, *results]

@@ -347,3 +347,15 @@ def test_the_british_name_of_the_class_still_works() -> None:
     from penstock.text import Tokenise
 
     assert Tokenise is Tokenize
+
+
+def test_the_representation_shows_the_options(words: Any) -> None:
+    assert (
+        repr(Tokenize(words, bos=1, keep=("id",)))
+        == "Tokenize(Tokenizer object, bos=1, keep=('id',))"
+    )
+    assert repr(Tokenize(len, "body")) == "Tokenize(len, field='body')"
+    encode = Chat(words, "text", eos="", max_length=4, train_on="last")
+    assert repr(encode) == (
+        "Chat(Tokenizer object, format='text', train_on='last', max_length=4, eos='')"
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import inspect
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -137,6 +138,10 @@ class Tokenize:
         self.__qualname__ = f"Tokenize({self.counted}{f', keep {self.keep}' if self.keep else ''})"
         if not isinstance(self.tokenizer, str):
             self._loaded  # noqa: B018 - read its settings now, not in several threads at once
+
+    def __repr__(self) -> str:
+        """Return the arguments that differ from the defaults."""
+        return show_call(self, self.__dict__)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -352,6 +357,28 @@ class Tokenize:
         if hasattr(tokenizer, "convert_tokens_to_ids"):
             tokenizer([""])
         return tokenizer
+
+
+def show_call(instance: Any, values: Mapping[str, Any]) -> str:
+    """Return the call that made an object: its tokenizer, and arguments that are no defaults.
+
+    Args:
+        instance: the object.
+        values: values by the names of arguments.
+    """
+    shown = list[str]()
+    for name, parameter in inspect.signature(instance.__class__).parameters.items():
+        value = values.get(name, parameter.default)
+        if name == "tokenizer":
+            is_function = hasattr(value, "__qualname__")
+            kind = getattr(value, "__qualname__", type(value).__name__)
+            shown.append(
+                repr(value) if isinstance(value, str) else kind + " object" * (not is_function)
+            )
+        elif value != parameter.default:
+            text = getattr(value, "__qualname__", repr(value))
+            shown.append(f"{name}={text if len(text) <= 60 else f'{text[:57]}...'}")
+    return f"{instance.__class__.__name__}({', '.join(shown)})"
 
 
 def _read_file(path: Path) -> bytes:

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from chat_cases import FAMILIES, bpe, decode
-from penstock.errors import DataError
+from penstock.errors import ConfigError, DataError
 from penstock.text import Chat
-from penstock.text.chat import FORMATS
+from penstock.text.chat import FORMATS, find_format
 from penstock.text.chat.formats import FORMAT_NAMES, SampleReader
 
 HUMAN = "\n\nHuman: Can you help?\n\nAssistant: With what?\n\nHuman: A sum."
@@ -703,3 +703,32 @@ def test_steps_without_a_token_of_their_own() -> None:
     whole = Chat(make_words(None), "stepwise", eos="</s>")
     with pytest.raises(DataError, match=r"step 1 .* since step 0 ends in the same token: join"):
         whole({"prompt": "p", "completions": ["a", "b"], "labels": [0, 1]})
+
+
+def test_fields_that_the_user_names_choose_the_format() -> None:
+    talk = [say("user", "other"), say("assistant", "x")]
+    sample = {"problem": "P", "solution": "S", "messages": talk, "body": "B", "good": True}
+    named = {"prompt": "problem", "completion": "solution"}
+    assert decode(chat(fields=named)(sample)) == "P{S<|im_end|>}"
+    assert decode(chat(fields={"text": "body"})(sample)) == "{B<|im_end|>}"
+    labelled = chat(fields={**named, "label": "good"})(sample)
+    assert (decode(labelled), labelled["label"]) == ("P{S<|im_end|>}", True)
+    assert find_format(sample, named) == "completion"
+    pair = {"talk": talk[:1], "chosen": talk[1:], "rejected": [say("assistant", "y")]}
+    assert "chosen_tokens" in chat(fields={"messages": "talk"})(pair)
+
+
+def test_messages_as_json_text_are_refused_with_a_remedy() -> None:
+    with pytest.raises(DataError, match="messages is JSON text.*json.loads"):
+        chat()({"messages": json.dumps([say("user", "a"), say("assistant", "b")])})
+
+
+def test_roles_in_capitals_are_refused_with_a_remedy() -> None:
+    talk = [say("User", "a"), say("Assistant", "b")]
+    with pytest.raises(DataError, match=r"message 1 has the role 'Assistant'.*roles=\{'Assistant'"):
+        chat()(talk)
+    roles = {"Assistant": "assistant", "User": "user"}
+    assert "{b<|im_end|>}" in decode(chat(roles=roles)(talk))
+    wrong: Any = {"Assistant": 1}
+    with pytest.raises(ConfigError, match=r"roles=\{'Assistant': 1\}"):
+        chat(roles=wrong)

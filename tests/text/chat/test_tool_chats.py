@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from chat_cases import bpe, decode
-from penstock.errors import DataError
+from penstock.errors import ConfigError, DataError
 from penstock.text import Chat
 
 WITH_CALLS = ("chatml", "qwen", "llama3.1", "mistral", "deepseek")
@@ -425,3 +425,32 @@ def test_a_system_field_beside_a_system_message_is_counted(caplog: Any) -> None:
     encode({**talk, "system": {"content": "two"}})
     encode({"system": ["two"], "prompt": "q", "completion": "a"})
     assert encode.stats.dropped_systems == 3
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning", "thinking"])
+@pytest.mark.parametrize("read", ["reasoning_content", "thinking"])
+def test_templates_read_reasoning_by_either_name(key: str, read: str) -> None:
+    template = OWN.replace("{{ m.content }}", f"{{{{ m.{read} }}}}{{{{ m.content }}}}")
+    row = Chat(bpe(), template=template)([say("user", "q"), say("assistant", "a", **{key: "so"})])
+    assert "{soa<|im_end|>}" in decode(row)
+
+
+def test_the_template_for_tools_encodes_samples_with_tools() -> None:
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer: Any = PreTrainedTokenizerFast(tokenizer_object=bpe(), eos_token="<|im_end|>")
+    plain = OWN.partition("{% for c")[0] + "<|im_end|>{% endfor %}"
+    tokenizer.chat_template = {"default": plain, "tool_use": OWN}
+    encode = Chat(tokenizer)
+    for tools in (None, TOOLS):
+        expected = tokenizer.apply_chat_template(TALKS[0], tools=tools, tokenize=False)
+        row = encode({"messages": TALKS[0], "tools": tools})
+        assert decode(row).replace("{{", "{").replace("{", "").replace("}", "") == (
+            expected.replace("{", "").replace("}", "")
+        )
+    assert encode.stats.dropped_calls == 1
+    single = Chat(tokenizer, template=plain)
+    assert single.__qualname__ != encode.__qualname__
+    tokenizer.chat_template = {"rag": plain, "short": plain}
+    with pytest.raises(ConfigError, match=r"templates rag, short.*chat_template\['rag'\]"):
+        Chat(tokenizer)(TALKS[0])

@@ -4,7 +4,8 @@
 - `templates` renders messages in a sandbox; `families` are the built-in templates.
 - `control_tokens` keeps control tokens in data from being tokens; `marks` are how renderings show
   where data and answers are.
-- `spans` finds the characters of messages, and `media` encodes images, audio and video in them.
+- `loop_tracing` shows which message a template writes, and `spans` finds the characters of messages.
+- `media` encodes images, audio and video in messages.
 - `compiled` has a tokenizer and a template that fit, `rendering` makes one text of a conversation,
   and `encoded_row` the features of its tokens.
 - `truncation` drops turns, `counts` counts what is dropped, and `chat` puts all together.

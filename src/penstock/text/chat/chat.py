@@ -13,7 +13,13 @@ from typing import Any, Literal, TypeAlias, cast, get_args
 from ...arguments import check_choice, check_int
 from ...errors import ConfigError, DataError, Skip
 from ...stores import display_path
-from ..tokenize import identify_tokenizer, locate_tokenizer, open_tokenizer, read_named_tokens
+from ..tokenize import (
+    identify_tokenizer,
+    locate_tokenizer,
+    open_tokenizer,
+    read_named_tokens,
+    show_call,
+)
 from .compiled import CompiledChat
 from .conversation import Conversation, Example, Message, Segments
 from .counts import ChatStats, SampleCounter
@@ -21,7 +27,7 @@ from .encoded_row import EncodedRow
 from .formats import FORMAT_NAMES, SampleReader
 from .media import describe_processor, is_processor
 from .rendering import LearnedText, SequenceRenderer, TrainOn
-from .templates import find_template
+from .templates import find_template, list_templates
 from .truncation import TRUNCATE, Truncate, drop_turns
 
 Untrained: TypeAlias = Literal["skip", "keep", "error"]
@@ -150,24 +156,26 @@ class Chat:
         self._counter = SampleCounter()
         loaded = open_tokenizer(self._origin)
         self._source, self._family = find_template(template, loaded)
+        self._tool_source = None if template is not None else list_templates(loaded).get("tool_use")
         self._named = read_named_tokens(self._origin)
         self._reader = SampleReader(
             format,
             fields or {},
             roles or {},
             is_processor(tokenizer),
-            self._source,
+            self._all_sources,
             input_separator,
         )
         digest = self._identity = identify_tokenizer(self._origin)
         if is_processor(loaded):
             digest = f"{identify_tokenizer(loaded.tokenizer)}, {describe_processor(loaded)}"
         self._compiled = self._compile(loaded)
-        if format in _TEXT_FORMATS or (self._source is None and format not in _MESSAGE_FORMATS):
+        has_template = self._all_sources is not None
+        if format in _TEXT_FORMATS or (not has_template and format not in _MESSAGE_FORMATS):
             self._compiled.require_eos(format != "auto")
         settings = {
             "format": format,
-            "template": _digest(self._source or ""),
+            "template": _digest(self._all_sources or ""),
             "train_on": getattr(train_on, "__qualname__", train_on),
             "version": getattr(train_on, "version", None),
             "fields": fields,
@@ -187,6 +195,11 @@ class Chat:
         shown = [f"{name} {value}" for name, value in settings.items() if value]
         self.__qualname__ = f"Chat({', '.join([digest, *shown])})"
 
+    def __repr__(self) -> str:
+        """Return the arguments that differ from the defaults."""
+        date = self.date and self.date.isoformat()
+        return show_call(self, {**self.__dict__, **self.options, "date": date})
+
     def __getstate__(self) -> dict[str, Any]:
         left_out = ("_compiled", "_renderer")
         return {name: value for name, value in self.__dict__.items() if name not in left_out}
@@ -198,9 +211,15 @@ class Chat:
 
     def _compile(self, tokenizer: Any) -> CompiledChat:
         return CompiledChat(
-            tokenizer, self._source, self._family, self._variables, self.date, self._bos, self._eos,
-            self.allowed_special, self._named,
+            tokenizer, self._source, self._tool_source, self._family, self._variables, self.date,
+            self._bos, self._eos, self.allowed_special, self._named,
         )  # fmt: skip
+
+    @property
+    def _all_sources(self) -> str | None:
+        """Return the templates as one text; `None` if there is none."""
+        sources = [source for source in (self._source, self._tool_source) if source is not None]
+        return "".join(sources) if sources else None
 
     @cached_property
     def _renderer(self) -> SequenceRenderer:
@@ -318,8 +337,8 @@ class Chat:
         counts["untrained"] += 1
         if self.untrained == "error":
             raise DataError(
-                "no token of the sample carries loss: check train_on=, and the roles and weights of "
-                "its messages"
+                "no token of the sample carries loss: check train_on=, and the weights and roles of "
+                "its messages, such as roles={'Assistant': 'assistant'}"
             )
         if self.untrained == "skip":
             raise Skip(

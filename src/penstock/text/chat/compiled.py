@@ -11,7 +11,7 @@ from ..offset_tokenizers import make_offset_tokenizer, swap_slash
 from .control_tokens import ControlTokens
 from .media import MediaProcessor, is_processor
 from .spans import MessageLocator
-from .templates import ChatTemplate, Family
+from .templates import ChatTemplate, Family, list_templates
 
 _MARKUP = {
     f"<{slash}{name}>"
@@ -27,6 +27,7 @@ class CompiledChat:
     Args:
         tokenizer: an object of a package, or a processor of transformers.
         source: the template, if there is one.
+        tool_source: another one for conversations with tools.
         family: the family of a built-in template.
         variables: values for the template.
         date: the date for templates that ask for it.
@@ -47,6 +48,7 @@ class CompiledChat:
         self,
         tokenizer: Any,
         source: str | None,
+        tool_source: str | None,
         family: Family | None,
         variables: Mapping[str, Any],
         date: datetime.date | None,
@@ -60,8 +62,9 @@ class CompiledChat:
             tokenizer = self.processor.tokenizer
         self.tokenizer = make_offset_tokenizer(tokenizer)
         known = {**self.tokenizer.added, **self.tokenizer.special}
+        text = f"{source or ''}{tool_source or ''}"
         writes_bos, writes_eos = (
-            name in (source or "") and name not in variables for name in ("bos_token", "eos_token")
+            name in text and name not in variables for name in ("bos_token", "eos_token")
         )
         self.bos, self.eos = (
             _name_token(tokenizer, name, named, default, known) if given is None else given
@@ -94,7 +97,7 @@ class CompiledChat:
             added = {token for token in self.tokenizer.added if token.strip()}
             markup = {token for token in added if swap_slash(token) in added}
             markup |= {token for token in known if token in _MARKUP and swap_slash(token) in known}
-            control = {token for token in added if token in (source or "")} | markup
+            control = {token for token in added if token in text} | markup
             control |= {*self.tokenizer.special, *(family.tokens if family else ())}
             control = {*control, *filter(None, (self.bos, self.eos))} - {*allowed}
         self.control = ControlTokens(control, markup)
@@ -109,11 +112,11 @@ class CompiledChat:
         self.named_tokens = {
             name: token
             for name, token in values.items()
-            if (name in defaults or name in (source or ""))
-            and token not in ("", defaults.get(name))
+            if (name in defaults or name in text) and token not in ("", defaults.get(name))
         }
-        self._template: tuple[ChatTemplate, MessageLocator, ControlTokens] | None = None
-        if source is not None:
+        self._templates = dict[bool, tuple[ChatTemplate, MessageLocator, ControlTokens]]()
+        self._other_names = [] if source else [*list_templates(tokenizer)]
+        if text:
             has_no_bos = hasattr(tokenizer, "bos_token") or "bos_token" in named or bos == ""
             if writes_bos and not self.bos and not has_no_bos:
                 raise _make_unnamed_error("bos", "<s>", self.tokenizer.special)
@@ -121,10 +124,11 @@ class CompiledChat:
                 raise _make_unnamed_error("eos", "</s>", self.tokenizer.special)
             takes_parts = self.processor is not None
             known_values = {**values, "text_prefix": self.text_prefix, **variables}
-            template = ChatTemplate(source, known_values, date, takes_parts)
-            self._template = (
-                template, MessageLocator(template, self.control, self.eos), self.control
-            )  # fmt: skip
+            for has_tools, written in ((False, source), (True, tool_source)):
+                if written is not None:
+                    template = ChatTemplate(written, known_values, date, takes_parts)
+                    locator = MessageLocator(template, self.control, self.eos)
+                    self._templates[has_tools] = template, locator, self.control
 
     def require_eos(self, is_text: bool = True) -> None:
         """Raise if nothing names the token that ends texts, and the user does not leave it out.
@@ -138,7 +142,7 @@ class CompiledChat:
         if self.eos or self._leaves_out_eos:
             return
         tokens = _list_tokens(self.tokenizer.special)
-        if self._template is None and not is_text:
+        if not self._templates and not is_text:
             raise ConfigError(
                 "the tokenizer has no chat template, which conversations need, and names no eos token, "
                 "with which texts end: name a template, such as Chat(tokenizer, template='chatml'), or "
@@ -149,18 +153,30 @@ class CompiledChat:
             f"text, such as Chat(..., eos='</s>'), or eos='' to leave it out; {tokens}"
         )
 
-    def require_template(self) -> tuple[ChatTemplate, MessageLocator, ControlTokens]:
+    def require_template(
+        self, has_tools: bool = False
+    ) -> tuple[ChatTemplate, MessageLocator, ControlTokens]:
         """Return the template, with the locator of messages and the control tokens.
+
+        Args:
+            has_tools: whether the conversation has schemas of tools.
 
         Raises:
             ConfigError: if there is none.
         """
-        if self._template is None:
+        found = self._templates.get(has_tools) or self._templates.get(False)
+        if found is None:
+            if self._other_names:
+                raise ConfigError(
+                    f"the tokenizer has the chat templates {', '.join(self._other_names)}, and none "
+                    "is the default one: choose one, such as "
+                    f"Chat(..., template=tokenizer.chat_template[{self._other_names[0]!r}])"
+                )
             raise ConfigError(
                 "the tokenizer has no chat template, which conversations need: name the family of "
                 "the model, such as Chat(tokenizer, template='chatml'), or the path of a template"
             )
-        return self._template
+        return found
 
 
 def _name_token(

@@ -235,6 +235,7 @@ class MessageReader:
         reasoning = next((message[name] for name in _REASONING_NAMES if name in message), None)
         if isinstance(reasoning, str):
             message["reasoning_content"] = reasoning
+            message.setdefault("thinking", reasoning)  # the key of gpt-oss and LFM 2.5
         if calls is not None and len(calls := self._read_list(calls)):
             message["tool_calls"] = [_read_tool_call(call) for call in calls]
         elif (call := message.get("function_call")) and isinstance(call, Mapping):
@@ -244,6 +245,11 @@ class MessageReader:
         if role == CALL_ROLE and role not in self.template_roles:
             role, content = "assistant", self._read_call_turn(content, message)
         elif role not in KNOWN_ROLES | self.template_roles and role not in self.roles.values():
+            if self._rename_role(role.lower()) == "assistant":
+                raise DataError(
+                    f"message {number} has the role {role!r}, which is not learned: map it, such as "
+                    f"roles={{{role!r}: 'assistant'}}"
+                )
             self.counts["unknown_roles"] += 1
         if content is None and "tool_calls" not in message and reasoning is None:
             raise DataError(

@@ -52,8 +52,11 @@ class ChatFormat:
         if missing := [name for name in self.needs if fields.get(name) is None]:
             return f"lacks {' and '.join(missing)}"
         for name, kind in self.needs.items():
-            if not KINDS[kind](fields[name]):
-                return f"{name} is {_describe_value(fields[name])}, not {kind}"
+            value = fields[name]
+            if not KINDS[kind](value):
+                if isinstance(value, str) and value.lstrip().startswith("[{"):
+                    return f"{name} is JSON text, not {kind}: read it by json.loads in a map before"
+                return f"{name} is {_describe_value(value)}, not {kind}"
         return None
 
 
@@ -320,13 +323,28 @@ FORMATS: tuple[ChatFormat, ...] = (
 
 FORMAT_NAMES: tuple[str, ...] = ("auto", *dict.fromkeys(entry.name for entry in FORMATS))
 
+_COMMON_FIELDS = ("role", "content", "system", "tools", "input", "context", "history")
+"""Fields that formats have beside those that they need."""
+
 FIELD_NAMES: tuple[str, ...] = tuple(
-    sorted(
-        {name for entry in FORMATS for name in entry.needs}
-        | {"role", "content", "system", "tools", "input", "context", "history"}
-    )
+    sorted({name for entry in FORMATS for name in entry.needs} | {*_COMMON_FIELDS})
 )
 """Names of fields for `Chat(fields=)`."""
+
+
+def _order_formats(named: Collection[str]) -> list[ChatFormat]:
+    """Return all formats, first those that use the most fields that the user names.
+
+    Args:
+        named: fields of formats.
+    """
+
+    def count_unused(entry: ChatFormat) -> int:
+        prompts = ("prompt", "messages", "conversations", "instruction")
+        used = {*entry.needs, *_COMMON_FIELDS, *(prompts if entry.name == "preference" else ())}
+        return len({*named} - used)
+
+    return sorted(FORMATS, key=count_unused)
 
 
 def find_format(names: Collection[str], fields: Mapping[str, str] | None = None) -> str | None:
@@ -343,7 +361,8 @@ def find_format(names: Collection[str], fields: Mapping[str, str] | None = None)
     has |= {name for name, named in (fields or {}).items() if named in names}
     if "kto_tag" in has:
         has.add("label")
-    return next((entry.name for entry in FORMATS if entry.needs.keys() <= has), None)
+    formats = _order_formats(fields or ())
+    return next((entry.name for entry in formats if entry.needs.keys() <= has), None)
 
 
 class SampleReader:
@@ -370,6 +389,12 @@ class SampleReader:
         template: str | None = None,
         separator: str = "\n\n",
     ) -> None:
+        for role, name in roles.items():
+            if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigError(
+                    f"Chat(roles={{{role!r}: {name!r}}}): give the name of a role of the template, such "
+                    f"as {{{role!r}: 'assistant'}}"
+                )
         for name in fields:
             if name not in FIELD_NAMES:
                 raise ConfigError(
@@ -386,7 +411,9 @@ class SampleReader:
             template_roles=frozenset(_find_compared_texts(template or "")),
             separator=separator,
         )
-        self._formats = [entry for entry in FORMATS if format in ("auto", entry.name)]
+        self._formats = [
+            entry for entry in _order_formats(fields) if format in ("auto", entry.name)
+        ]
 
     def read(self, sample: Any) -> Example:
         """Return the content of a sample.

@@ -7,20 +7,25 @@ Unicode reserves these characters for use inside a program, so texts do not cont
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from ..offset_tokenizers import Span
 
 GENERATION_START, GENERATION_END, DATA = "\ufdd0", "\ufdd1", "\ufdd2"
 _PART_START, _PART_END = "\ufdd3", "\ufdd4"
-MEDIA_START, MEDIA_END = "\ufdd8", "\ufdd9"
-_MARKS = (GENERATION_START, GENERATION_END, DATA, _PART_START, _PART_END, MEDIA_START, MEDIA_END)
+_SWITCH, MEDIA_START, MEDIA_END = "\ufdd5", "\ufdd8", "\ufdd9"
+_MARKS = (
+    *(GENERATION_START, GENERATION_END, DATA, _PART_START, _PART_END),
+    *(_SWITCH, MEDIA_START, MEDIA_END),
+)
 
 PLACEHOLDER, OTHER_PLACEHOLDER = "\ufdd6" * 16, "\ufdd7" * 16
 """Stand for contents of messages in a rendering; even a part of one shows where that is."""
 
 NONCHARACTERS = re.compile("[\ufdd0-\ufdef]")
-_MARK = re.compile("([\ufdd0-\ufdd4\ufdd8\ufdd9])([\ufde0-\ufdef]*)")
+_MARK = re.compile("([\ufdd0-\ufdd5\ufdd8\ufdd9])([\ufde0-\ufdef]*)")
 MEDIA_KINDS = {"\U0001fffe": "image", "\U0002fffe": "audio", "\U0003fffe": "video"}
 """Noncharacters that stand for media in the content of a message."""
 ANSWER_KEYS = ("content", "reasoning_content", "reasoning", "thinking")
@@ -68,6 +73,15 @@ def mark_ends(message: int) -> tuple[str, str]:
     return f"{_PART_START}{number}", f"{_PART_END}{number}"
 
 
+def mark_switch(message: int | None) -> str:
+    """Return the mark behind which a template writes a message, or text of no message.
+
+    Args:
+        message: the index of the message.
+    """
+    return _SWITCH if message is None else f"{_SWITCH}{format(message, 'x').translate(_DIGITS)}"
+
+
 @dataclass
 class Rendering:
     """A rendered conversation without its marks.
@@ -78,6 +92,8 @@ class Rendering:
         data: positions of marks in control tokens of the data.
         parts: the spans of marked parts, by the index of the message.
         media: the spans of tokens of media.
+        message_spans: the spans that a traced template writes for a message, by its index.
+        owned: the control tokens of the template, once they are looked for.
     """
 
     text: str
@@ -85,6 +101,18 @@ class Rendering:
     data: list[int] = field(default_factory=list[int])
     parts: dict[int, list[Span]] = field(default_factory=dict[int, list[Span]])
     media: list[Span] = field(default_factory=list[Span])
+    message_spans: dict[int, list[Span]] = field(default_factory=dict[int, list[Span]])
+    owned: list[Span] | None = None
+
+    def has_data(self, start: int, stop: int) -> bool:
+        """Return whether a control token of the data lies in a span.
+
+        Args:
+            start: the start of the span.
+            stop: the end of the span.
+        """
+        place = bisect_right(self.data, start)
+        return place < len(self.data) and self.data[place] < stop
 
 
 def remove_marks(marked: str, except_for: str = "") -> str:
@@ -138,7 +166,7 @@ def _read_pairs(marked: str) -> Rendering | None:
 
 def _read_any_marks(marked: str) -> Rendering:
     pieces, position, previous = list[str](), 0, 0
-    rendering, starts = Rendering(""), dict[str, int]()
+    rendering, starts, switches = Rendering(""), dict[str, int](), list[tuple[int, str]]()
     for match in _MARK.finditer(marked):
         pieces.append(marked[previous : match.start()])
         position += match.start() - previous
@@ -148,14 +176,26 @@ def _read_any_marks(marked: str) -> Rendering:
             rendering.data.append(position)
         elif kind in (GENERATION_START, _PART_START, MEDIA_START):
             starts[kind + digits] = position
+        elif kind == _SWITCH:
+            switches.append((position, digits))
         elif kind == MEDIA_END:
             rendering.media.append((starts.pop(MEDIA_START, position), position))
         elif kind == GENERATION_END:
             rendering.generation.append((starts.pop(GENERATION_START, position), position))
         elif kind == _PART_END and (start := starts.pop(_PART_START + digits, None)) is not None:
             rendering.parts.setdefault(_read_number(digits), []).append((start, position))
-    rendering.text = "".join([*pieces, marked[previous:]]) if pieces else marked
+    text = rendering.text = "".join([*pieces, marked[previous:]]) if pieces else marked
+    for (start, digits), (stop, _) in pairwise([*switches, (len(text), "")]):
+        if digits and text[start:stop].strip():
+            _add_span(rendering.message_spans.setdefault(_read_number(digits), []), (start, stop))
     return rendering
+
+
+def _add_span(spans: list[Span], span: Span) -> None:
+    """Add a span to others before it, joined with the last one if both touch."""
+    if spans and spans[-1][1] == span[0]:
+        span = spans.pop()[0], span[1]
+    spans.append(span)
 
 
 def _read_number(digits: str) -> int:

@@ -361,7 +361,21 @@ class ExpandedTemplate:
         Raises:
             DataError: if the template or the processor refuses the messages.
         """
-        rendered = self._template.render(messages, tools)
+        return self._expand(self._template.render(messages, tools))
+
+    def trace(self, messages: list[Message], tools: list[Any] | None, /) -> str:
+        """Return the conversation as text with marks of the message that the template writes.
+
+        Args:
+            messages: its messages.
+            tools: schemas of tools.
+
+        Raises:
+            DataError: if the template or the processor refuses the messages.
+        """
+        return self._expand(self._template.trace(messages, tools))
+
+    def _expand(self, rendered: str) -> str:
         if self.expansion is None:
             self.expansion = self._processor.expand(rendered, self._media)
         return self._processor.replace(rendered, self.expansion)

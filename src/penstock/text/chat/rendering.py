@@ -64,7 +64,7 @@ class SequenceRenderer:
 
     def _render_conversation(self, conversation: Conversation, counts: Counter[str]) -> LearnedText:
         compiled, messages = self._compiled, conversation.messages
-        own_template, locator, control = compiled.require_template()
+        own_template, locator, control = compiled.require_template(bool(conversation.tools))
         template, processor = own_template, compiled.processor
         if calls := sum(len(message.get("tool_calls") or ()) for message in messages):
             if template.takes_text_arguments:
@@ -92,7 +92,8 @@ class SequenceRenderer:
         else:
             located = locator.locate(protected, tools, learned, template)
             rendering = located.rendering
-            answer_spans = spans = [span for found in located.spans.values() for span in found]
+            spans = [span for found in located.spans.values() for span in found]
+            answer_spans = [(found[0][0], found[-1][1]) for found in located.spans.values()]
         text = rendering.text
         counts["changed_answers"] += _count_changed(messages, learned, text, answer_spans)
         if suspects := _find_suspects(messages, learned, text):

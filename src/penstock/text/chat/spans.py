@@ -10,14 +10,15 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from logging import getLogger
 from typing import Any, Protocol, cast
 
 from ...errors import DataError
 from .control_tokens import ControlTokens
-from .conversation import Message
+from .conversation import Message, write_arguments
 from .marks import (
     ANSWER_KEYS,
     GENERATION_END,
@@ -44,6 +45,8 @@ class ConversationTemplate(Protocol):
 
     def render(self, messages: list[Message], tools: list[Any] | None, /) -> str: ...
 
+    def trace(self, messages: list[Message], tools: list[Any] | None, /) -> str: ...
+
 
 @dataclass(frozen=True)
 class Located:
@@ -56,6 +59,46 @@ class Located:
 
     rendering: Rendering
     spans: dict[int, list[Span]]
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A conversation whose messages are found by the loops of the template.
+
+    Attributes:
+        messages: messages whose control tokens are marked.
+        tools: schemas of tools.
+        rendering: the rendering.
+        parts: the marked parts of each message.
+        message_spans: the text that the template writes for each message.
+        has_media: whether renderings have the tokens of media.
+        prompt_ends: where the prompt of an answer ends in the text before its first part, by this
+            text and the role of the message before; `None` for elsewhere.
+    """
+
+    messages: list[Message]
+    tools: list[Any] | None
+    rendering: Rendering
+    parts: dict[int, list[Span]]
+    message_spans: dict[int, list[Span]]
+    has_media: bool
+    prompt_ends: dict[tuple[str, str], int | None] = field(
+        default_factory=dict[tuple[str, str], "int | None"]
+    )
+
+    @cached_property
+    def parts_in_order(self) -> list[tuple[int, int, int]]:
+        """Return all marked parts in order, each with its message."""
+        return sorted((*part, i) for i, found in self.parts.items() for part in found)
+
+    def select_others(self, number: int, span: Span) -> list[Span]:
+        """Return the marked parts of other messages in a span."""
+        first, last = (bisect_left(self.parts_in_order, (position,)) for position in span)
+        return [
+            (start, stop)
+            for start, stop, i in self.parts_in_order[first:last]
+            if i != number and stop > span[0]  # or else it is the empty end of the message before
+        ]
 
 
 class MessageLocator:
@@ -73,7 +116,9 @@ class MessageLocator:
         self._answer_headers, self.ends = list[str](), self._eos
         self._has_prompt = False
         self._closings = set[str]()  # text between a content and the token that ends the answer
+        self._has_header_ends = False  # the header of the next message ends an answer
         self._probe()
+        self._call_ends = self._probe_calls()
 
     def locate(
         self,
@@ -101,9 +146,16 @@ class MessageLocator:
             if len(answers) == len(rendering.generation) and {*wanted} <= {*answers}:
                 blocks = dict(zip(answers, rendering.generation, strict=True))
                 return Located(rendering, {i: [blocks[i]] for i in wanted})
-        spans = self._find_by_marks(messages, tools, wanted, rendering, template)
-        if spans is None:
+        message_spans = dict[int, list[Span]]()
+        if any(map(_has_parts, messages)):
+            message_spans = _trace_messages(messages, tools, rendering, template)
+        parts = self._find_parts(messages, tools, wanted, rendering, template)
+        if parts is None:
+            parts = dict[int, list[Span]]()
             spans = self._find_by_replacing(messages, tools, wanted, rendering, template)
+        else:
+            parts = _leave_out_repeats(parts, message_spans)
+            spans = self._find_by_parts(messages, wanted, rendering, parts)
         if template.has_generation:
             spans = {
                 number: self._use_blocks(found, rendering.generation)
@@ -111,11 +163,23 @@ class MessageLocator:
                 else found
                 for number, found in spans.items()
             }
-        elif self._has_prompt and template is self._template:
-            for number, found in spans.items():
-                if self._is_doubtful(messages[number], rendering.text, found[-1]):
-                    turn = self._find_turn(messages, tools, number, rendering, found[-1])
-                    spans[number] = found if turn is None else [turn]
+        else:
+            doubtful = [
+                number
+                for number in wanted
+                if messages[number]["role"] == "assistant"
+                and (
+                    message_spans
+                    or self._is_doubtful(messages[number], rendering.text, spans.get(number))
+                )
+            ]
+            if doubtful and not message_spans:
+                message_spans = _trace_messages(messages, tools, rendering, template)
+            has_media = template is not self._template
+            traced = _Traced(messages, tools, rendering, parts, message_spans, has_media)
+            for number in doubtful:
+                spans[number] = self._find_answer(traced, number, spans.get(number, []))
+        spans = {number: spans[number] for number in wanted if spans.get(number)}
         return Located(rendering, spans)
 
     def count_dropped(
@@ -149,7 +213,7 @@ class MessageLocator:
             if any(start < block[1] and block[0] < stop for start, stop in spans)
         ]
 
-    def _find_by_marks(
+    def _find_parts(
         self,
         messages: list[Message],
         tools: list[Any] | None,
@@ -157,7 +221,7 @@ class MessageLocator:
         rendering: Rendering,
         template: ConversationTemplate,
     ) -> dict[int, list[Span]] | None:
-        """Return spans from a second rendering with marks; `None` if marks change the text."""
+        """Return parts of messages from renderings with marks; `None` if marks change the text."""
         marked: list[Message] = [_mark_message(message, i) for i, message in enumerate(messages)]
         parts = _render_parts(template, marked, tools, rendering.text)
         for mark_content in _CAREFUL_MARKS:
@@ -181,8 +245,16 @@ class MessageLocator:
                     marked, parts = careful, found
                     if group == missing:
                         break
-        if parts is None:
-            return None
+        return parts
+
+    def _find_by_parts(
+        self,
+        messages: list[Message],
+        wanted: Sequence[int],
+        rendering: Rendering,
+        parts: dict[int, list[Span]],
+    ) -> dict[int, list[Span]]:
+        """Return spans from the marked parts of messages."""
         written = _group_parts(parts)
         firsts = [start for _, (start, _) in written] + [len(rendering.text)]
         lasts = [0, *(stop for _, (_, stop) in written)]
@@ -255,60 +327,204 @@ class MessageLocator:
             stop += len(space)  # no token ends the answer, so its white space is the end of it
         return start, stop
 
-    def _is_doubtful(self, message: Message, text: str, span: Span) -> bool:
+    def _is_doubtful(self, message: Message, text: str, spans: list[Span] | None) -> bool:
         """Return whether marks may miss a part of an answer: calls, reasoning, or an unknown end."""
-        if message["role"] != "assistant":
-            return False
-        has_parts = message.get("tool_calls") or any(key in message for key in ANSWER_KEYS[1:])
-        return bool(has_parts) or not self.ends or not text.endswith(self.ends, 0, span[1])
+        is_known = spans and self.ends and text.endswith(self.ends, 0, spans[-1][1])
+        return _has_parts(message) or not is_known
 
-    def _find_turn(
-        self,
-        messages: list[Message],
-        tools: list[Any] | None,
-        number: int,
-        rendering: Rendering,
-        span: Span,
-    ) -> Span | None:
-        """Return all that a template writes for an answer behind the prompt of its generation.
-
-        Two shorter renderings show it: the conversation up to the prompt, and up to the answer.
+    def _find_answer(self, traced: _Traced, number: int, spans: list[Span]) -> list[Span]:
+        """Return what a template writes for an answer, between its header and the next message.
 
         Args:
-            messages: messages whose control tokens are marked.
-            tools: schemas of tools.
+            traced: the conversation.
             number: the answer.
-            rendering: the rendering of the whole conversation.
-            span: the answer by its marks.
+            spans: the answer by its marks.
 
-        Returns:
-            The span, or None if the template writes these parts otherwise in a longer conversation.
+        Raises:
+            DataError: if it is uncertain where an answer with calls ends.
+        """
+        message, rendering, text = traced.messages[number], traced.rendering, traced.rendering.text
+        pieces, answer = traced.message_spans.get(number, []), list[Span]()
+        if traced.message_spans and not pieces and not spans:
+            return []  # the template does not write the message
+        parts = _select_within(traced.parts.get(number, spans), pieces)
+        if not pieces or (len(pieces) > 1 and not parts):
+            answer = self._find_alone(traced, number, spans)
+            pieces = []
+        for start, stop in pieces:
+            within = _select_within(parts, [(start, stop)])
+            if parts and not within:
+                continue  # the template only looks something up
+            begin = start
+            if not answer:
+                begin = self._find_begin(traced, number, (start, stop), within)
+            last = within[-1][1] if within else begin
+            others = traced.select_others(number, (start, stop))
+            if others:  # the template writes another message without a loop
+                answer += self._find_alone(traced, number, spans, begin, others[0][0])
+                content = self._find_content(message, rendering, within, others[0][1])
+                if content is None:
+                    continue
+                begin, last = content
+            end = self._find_end(message, rendering, max(begin, last), stop)
+            if spans and end < spans[-1][1] <= stop and text[last:stop].isspace():
+                end = spans[-1][1]  # white space of the data
+            answer.append((begin, end))
+        return [
+            span for span in answer if text[slice(*span)].strip() or (spans and span[0] < span[1])
+        ]
+
+    def _find_alone(
+        self,
+        traced: _Traced,
+        number: int,
+        spans: list[Span],
+        begin: int | None = None,
+        limit: int | None = None,
+    ) -> list[Span]:
+        """Return an answer by shorter renderings, where its turn does not show it.
+
+        Args:
+            traced: the conversation.
+            number: the answer.
+            spans: the answer by its marks.
+            begin: where it begins, if that is known.
+            limit: where the first part of the next message begins, if that is known.
+
+        Raises:
+            DataError: if it is uncertain where an answer with calls begins or ends.
+        """
+        end = self._measure_prefix(traced, number + 1, has_prompt=False)
+        if begin is None:
+            begin = self._measure_prefix(traced, number, has_prompt=True)
+            if begin is not None and end is not None and not self._has_prompt:
+                parts = _select_within(traced.parts.get(number, spans), [(begin, end)])
+                begin = self._find_begin(traced, number, (begin, end), parts)
+        if begin is not None and end is not None and begin <= end <= (limit or end):
+            return [(begin, end)]
+        if traced.messages[number].get("tool_calls"):
+            raise DataError(
+                f"it is uncertain which text of the chat template belongs to message {number}, which "
+                "calls tools: put {% generation %} and {% endgeneration %} around answers in the "
+                "template, or leave such answers out by 'train': false"
+            )
+        return spans
+
+    def _find_content(
+        self, message: Message, rendering: Rendering, parts: Sequence[Span], start: int
+    ) -> Span | None:
+        """Return the content of a message that stands behind the results of its calls.
+
+        Args:
+            message: the message.
+            rendering: the rendering.
+            parts: its marked parts.
+            start: the end of the first result.
+        """
+        text, content = rendering.text, message["content"].strip()
+        for first, last in parts:
+            if first >= start and text[first:last] == content:
+                owned = [*self._owned_between(rendering, start, first)]
+                return (owned[-1][1] if owned else first), last
+        return None
+
+    def _find_begin(self, traced: _Traced, number: int, span: Span, parts: Sequence[Span]) -> int:
+        """Return where an answer begins, behind the header that its turn begins with.
+
+        Args:
+            traced: the conversation.
+            number: the answer.
+            span: the text that the template writes for it.
+            parts: its marked parts in this text.
+        """
+        start, first = span[0], parts[0][0] if parts else span[1]
+        begin = self._skip_header(traced.rendering, start, first, has_text=len(parts) > 0)
+        if begin > start and not self._has_prompt:
+            return begin
+        # Prompts before equal texts have equal ends, so few shorter renderings serve all answers.
+        case = traced.messages[number - 1]["role"], traced.rendering.text[start:first]
+        if case not in traced.prompt_ends:
+            end = self._measure_prefix(traced, number, has_prompt=True)
+            is_within = end is not None and start <= end <= first
+            traced.prompt_ends[case] = (end or 0) - start if is_within else None
+        size = traced.prompt_ends[case]
+        return begin if size is None else start + size
+
+    def _skip_header(self, rendering: Rendering, start: int, first: int, has_text: bool) -> int:
+        """Return where an answer begins, by the headers of the template.
+
+        Args:
+            rendering: the rendering.
+            start: the start of its turn.
+            first: its first marked character, or the end of the turn.
+            has_text: whether it has a marked character.
+        """
+        text, headers = rendering.text, list[tuple[int, int]]()
+        for header in self._answer_headers:
+            place = text.find(header, start, first + len(header) - 1)
+            stop = place + len(header)
+            if place >= 0 and text[place:first].strip() and not rendering.has_data(place, stop):
+                headers.append((place, -stop))
+        if headers:
+            return -min(headers)[1]
+        prompt = self._answer_headers[0] if self._answer_headers else ""
+        written = text[start:first].rstrip()
+        if not has_text and prompt.startswith(written):
+            return start + len(written)  # the template strips the end of the header
+        common = start + _count_common(prompt, written)
+        tokens = [stop for _, stop in self._owned_between(rendering, start, common)]
+        return max([start, *(stop for stop in tokens if stop <= common)])
+
+    def _find_end(self, message: Message, rendering: Rendering, last: int, stop: int) -> int:
+        """Return where an answer ends, with the token that ends it.
+
+        Args:
+            message: the answer.
+            rendering: the rendering.
+            last: the end of its last marked part.
+            stop: the end of its turn.
         """
         text = rendering.text
+        ends = [
+            (left, right)
+            for left, right in self._owned_between(rendering, last, stop)
+            if text[left:right] in self.ends
+        ]
+        if ends:
+            left, right = ends[-1]
+            if text[left:right] in self._eos and len(ends) > 1:
+                if text[ends[-2][1] : left].isspace():
+                    return ends[-2][1]  # `add_eos` adds what ends the conversation
+            return right
+        end = last + len(text[last:stop].rstrip())
+        if self.ends and text.endswith(self.ends, last, end):
+            return end
+        behind = end
+        while text[behind : behind + 1].isspace():
+            behind += 1
+        for token in (*self.ends, *(self._call_ends if message.get("tool_calls") else ())):
+            following = behind + len(token)
+            if text.startswith(token, behind) and not rendering.has_data(behind, following):
+                return following  # the template writes it in the next turn, or at the end
+        return end
+
+    def _measure_prefix(self, traced: _Traced, count: int, has_prompt: bool) -> int | None:
+        """Return where a shorter conversation ends; `None` if the longer one is written otherwise.
+
+        Args:
+            traced: the conversation.
+            count: the number of messages.
+            has_prompt: whether the prompt of a generation follows.
+        """
+        if traced.has_media:
+            return None
+        messages = traced.messages[:count]
         try:
-            before = read_marks(self._template.render(messages[:number], tools, True)).text
-            after = read_marks(self._template.render(messages[: number + 1], tools)).text
+            written = read_marks(self._template.render(messages, traced.tools, has_prompt)).text
         except DataError:
             return None
-        if not text.startswith(before) or not after.startswith(before):
-            return None
-        start, stop = len(before), _count_common(after, text)
-        if stop < len(after):  # the last turn has another end
-            if start > span[0] or stop <= span[0]:
-                return None
-            cut = next(
-                (a for a, b in self._owned_between(rendering, start, stop) if b > stop), stop
-            )
-            if cut == stop and not text[stop - 1 : stop].isspace() and stop < len(text):
-                cut = max(text.rfind(" ", start, stop), text.rfind("\n", start, stop))
-            stop = max(cut, span[1])
-        end = start + len(text[start:stop].rstrip())
-        if span[1] > stop:  # marks of the answer in a later turn
-            return start, end
-        behind = text[span[1] : end].strip()
-        if behind in self._eos and self.ends and text.endswith(self.ends, 0, span[1]):
-            end = span[1]  # `add_eos` adds what the template ends the conversation with
-        return start, max(end, span[1])
+        written = written if has_prompt else written.rstrip()
+        return len(written) if traced.rendering.text.startswith(written) else None
 
     def _find_start(self, rendering: Rendering, lowest: int, start: int) -> int:
         """Return where an answer begins, before its first marked character.
@@ -329,7 +545,7 @@ class MessageLocator:
                 first = text.rfind(header, lowest, start + len(header) - 1)
                 if not text[first:start].strip():
                     continue  # the data begins like a header
-            while first >= 0 and any(first < i < first + len(header) for i in rendering.data):
+            while first >= 0 and rendering.has_data(first, first + len(header)):
                 first = text.rfind(header, lowest, first)  # a header in the data
             if first >= 0 and first + len(header) >= lowest_begin:
                 return first + len(header)  # the model writes what follows the prompt
@@ -343,8 +559,11 @@ class MessageLocator:
     def _owned_between(self, rendering: Rendering, start: int, stop: int) -> Iterator[Span]:
         """Yield the control tokens of the template that begin between two positions."""
         if rendering.data:
-            owned, _ = self._control.find_owned(rendering.text, rendering.data)
-            yield from (span for span in owned if start <= span[0] < stop)
+            if rendering.owned is None:
+                rendering.owned, _ = self._control.find_owned(rendering.text, rendering.data)
+            owned = rendering.owned
+            first = bisect_left(owned, (start,))
+            yield from owned[first : bisect_left(owned, (stop,))]
             return
         while (found := self._control.find_first(rendering.text, start, stop)) is not None:
             yield found
@@ -369,9 +588,7 @@ class MessageLocator:
                 first += 1
             for eos in self._eos:
                 last = first + len(eos)
-                if text.startswith(eos, first) and not any(
-                    first < i < last for i in rendering.data
-                ):
+                if text.startswith(eos, first) and not rendering.has_data(first, last):
                     added.append((first, last))
         return added
 
@@ -379,12 +596,14 @@ class MessageLocator:
         """Find the tokens that end an answer, and the header of an answer, in a small conversation."""
         question: Message = {"role": "user", "content": PLACEHOLDER}
         answer: Message = {"role": "assistant", "content": OTHER_PLACEHOLDER}
+        talk = [question, answer, question, answer]
         try:
-            text = self._template.render([question, answer, question, answer], None)
+            text = self._template.render(talk, None)
             prompt = remove_marks(self._template.render([question], None, True))
         except DataError:
             return  # the template needs other conversations
-        self._has_prompt = self._writes_prompt(prompt)
+        alone = self._render_alone(question)
+        self._has_prompt = alone != prompt
         blocks = [match.end() for match in re.finditer(GENERATION_END, text)]
         tails = [remove_marks(text[end:]) for end in blocks]
         ends, text = list(self._eos), remove_marks(text)
@@ -402,6 +621,8 @@ class MessageLocator:
                 )
                 if is_end and not text[match.end() : first].strip() and token not in ends:
                     ends.append(token)
+                    is_header = bool(rest) and begin.endswith(rest)
+                    self._has_header_ends |= is_header and f"{PLACEHOLDER[0]}{token}" not in text
         if start and not blocks:  # behind the last answer, all is of its end
             last = next(iter(self._owned_after(text, start)), None)
             closing = text[start : last[0] if last else len(text)].strip()
@@ -417,33 +638,75 @@ class MessageLocator:
                 "does not learn to end its answers: move {%% endgeneration %%} behind it",
                 next(end for end in self.ends for tail in tails if tail.startswith(end)),
             )
-        self._answer_headers = self._find_headers(text, prompt)
+        self._answer_headers = self._find_headers(talk, text, prompt, alone or "")
 
-    def _writes_prompt(self, prompt: str) -> bool:
-        """Return whether a question has another rendering without the prompt of a generation."""
+    def _probe_calls(self) -> tuple[str, ...]:
+        """Return the tokens that end a call behind its turn.
+
+        A template may write the token at the end of a conversation, and elsewhere with the result.
+        """
+        function: dict[str, Any] = {"name": "f", "arguments": {}}
+        call = {"id": "call00000", "type": "function", "function": function}
+        talk: list[Message] = [
+            {"role": "user", "content": PLACEHOLDER},
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {
+                "role": "tool",
+                "content": OTHER_PLACEHOLDER,
+                "tool_call_id": "call00000",
+                "name": "f",
+            },
+        ]
+        if "tool_calls" not in self._template.source:
+            return ()
+        messages = write_arguments(talk) if self._template.takes_text_arguments else talk
         try:
-            alone = self._template.render([{"role": "user", "content": PLACEHOLDER}], None)
+            alone = remove_marks(self._template.render(messages[:2], None)).rstrip()
+            traced = read_marks(self._template.trace(messages, None))
         except DataError:
-            return True
-        return remove_marks(alone) != prompt
+            return ()
+        if 1 not in traced.message_spans or not traced.text.startswith(alone):
+            return ()
+        start, stop = traced.message_spans[1][0]
+        end = start + len(traced.text[start:stop].rstrip())
+        ends = [alone[end:].strip()]
+        if self._has_header_ends:
+            owned = self._owned_after(traced.text, end)
+            ends += [traced.text[slice(*span)] for span in owned[:1]]
+        return tuple(filter(None, ends))
 
-    def _find_headers(self, text: str, prompt: str) -> list[str]:
+    def _render_alone(self, question: Message) -> str | None:
+        """Return a question without the prompt of a generation; `None` if that is refused."""
+        try:
+            return remove_marks(self._template.render([question], None))
+        except DataError:
+            return None
+
+    def _find_headers(self, talk: list[Message], text: str, prompt: str, alone: str) -> list[str]:
         """Return the headers of answers: what the prompt of a generation ends with, and parts of it.
 
         In earlier answers, a template may leave out the end of it, such as `<think>`. If a template
         has no prompt of a generation, headers are what it writes between a question and an answer.
 
         Args:
-            text: a conversation of placeholders.
+            talk: a conversation of placeholders.
+            text: its rendering.
             prompt: a question, and the prompt of a generation.
+            alone: the question, if the template accepts it.
         """
         between = re.findall(f"{PLACEHOLDER[0]}([^{PLACEHOLDER[0]}]*?){OTHER_PLACEHOLDER[0]}", text)
         if not self._has_prompt:
-            end = prompt[prompt.rfind(PLACEHOLDER[0]) + 1 :]  # of the question
-            own = [each[len(end) :] for each in between if each.startswith(end)]
+            traced, stop = read_marks(self._template.trace(talk, None)), OTHER_PLACEHOLDER[0]
+            starts = [traced.message_spans[i][0][0] for i in (1, 3) if i in traced.message_spans]
+            own = [traced.text[start:].partition(stop)[0] for start in starts]
+            if not starts:
+                end = prompt[prompt.rfind(PLACEHOLDER[0]) + 1 :]  # of the question
+                own = [each[len(end) :] for each in between if each.startswith(end)]
             if headers := [*dict.fromkeys(each.lstrip("\n") for each in own if each.strip())]:
                 return headers
         start = prompt.rfind(PLACEHOLDER[0]) + 1
+        if self._has_prompt and prompt.startswith(alone):
+            start = max(start, len(alone))
         after = [
             last
             for first, last in self._owned_after(prompt, start)
@@ -455,9 +718,14 @@ class MessageLocator:
         headers = [header]
         for written in between:
             sizes = range(len(header), 0, -1)
-            size = next((size for size in sizes if written.endswith(header[:size])), len(header))
-            if header[:size] not in headers:
-                headers.append(header[:size])
+            size = next((size for size in sizes if written.endswith(header[:size])), 0)
+            shorter = header[:size]
+            if not size and header not in written:  # such as an empty reasoning
+                tokens = self._owned_after(written, 0)
+                ends = [last for first, last in tokens if written[first:last] in self.ends]
+                shorter = written[ends[-1] if ends else len(written) :].lstrip("\n")
+            if shorter and shorter not in headers:
+                headers.append(shorter)
         return headers
 
     def _owned_after(self, text: str, position: int) -> list[Span]:
@@ -467,11 +735,8 @@ class MessageLocator:
 
 def _count_common(one: str, other: str) -> int:
     """Return how many characters two texts have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
-    return low
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def _render_parts(
@@ -483,6 +748,41 @@ def _render_parts(
     except (DataError, ValueError):  # the template changes the marks
         return None
     return rendering.parts if rendering.text == text else None
+
+
+def _trace_messages(
+    messages: list[Message],
+    tools: list[Any] | None,
+    rendering: Rendering,
+    template: ConversationTemplate,
+) -> dict[int, list[Span]]:
+    """Return the text that a template writes for each message; none if marks change the text."""
+    text, traced = rendering.text, read_marks(template.trace(messages, tools))
+    if traced.text.strip() != text.strip():  # a template may strip the conversation, not its marks
+        return {}
+    spaces = [len(each) - len(each.lstrip()) for each in (text, traced.text)]
+    shift = spaces[0] - spaces[1]
+    return {
+        number: [(max(start + shift, 0), min(stop + shift, len(text))) for start, stop in spans]
+        for number, spans in traced.message_spans.items()
+    }
+
+
+def _leave_out_repeats(
+    parts: dict[int, list[Span]], message_spans: dict[int, list[Span]]
+) -> dict[int, list[Span]]:
+    """Return the parts of messages in their turns, such as names of calls, not those in results."""
+    return {
+        number: _select_within(found, message_spans.get(number, [])) or found
+        for number, found in parts.items()
+    }
+
+
+def _select_within(spans: Sequence[Span], outer: Sequence[Span]) -> list[Span]:
+    """Return the spans that lie within others, in order."""
+    return sorted(
+        span for span in spans if any(start <= span[0] and span[1] <= stop for start, stop in outer)
+    )
 
 
 def _group_parts(parts: dict[int, list[Span]]) -> list[tuple[int, Span]]:
@@ -572,6 +872,11 @@ def _needs_care(message: Message) -> bool:
     """Return whether marks around the whole content may be lost, or change the rendering."""
     content: str = message["content"]
     return _THINK_END in content or not content.strip()
+
+
+def _has_parts(message: Message) -> bool:
+    """Return whether a message has calls or reasoning beside its content."""
+    return bool(message.get("tool_calls")) or any(key in message for key in ANSWER_KEYS[1:])
 
 
 def _is_empty(message: Message) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...arguments import suggest_names
 from ...errors import (
@@ -23,6 +23,7 @@ from ...errors import (
 from ...stores import display_path, parse_location
 from ...stores.limits import MIXTURE_FILE, read_within
 from .conversation import Message
+from .loop_tracing import add_loop_filters, parse_traced, trace_loops
 from .marks import GENERATION_END, GENERATION_START, MEDIA_KINDS
 from .sandbox import bound_rendering, make_environment
 
@@ -74,8 +75,8 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
     """Return the source of a template, and its family if it is built in.
 
     Args:
-        template: the name of a family, a path, a template itself, or `None` for the template of the
-            tokenizer.
+        template: the name of a family, a path, a template itself, or `None` for the default
+            template of the tokenizer.
         tokenizer: an object, for its own template.
 
     Returns:
@@ -85,10 +86,7 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
         ConfigError: if there is no such family or file.
     """
     if template is None:
-        source = getattr(tokenizer, "chat_template", None)
-        if isinstance(source, Mapping):
-            source = source.get("default")  # pyright: ignore[reportUnknownVariableType,reportUnknownMemberType]
-        return (source if isinstance(source, str) else None), None
+        return list_templates(tokenizer).get("default"), None
     if isinstance(template, str) and template in FAMILIES:
         path = Path(__file__).with_name("families") / f"{FAMILIES[template].file}.jinja"
         return path.read_text(encoding="utf-8"), FAMILIES[template]
@@ -106,6 +104,22 @@ def find_template(template: Any, tokenizer: Any) -> tuple[str | None, Family | N
                 f"{suggest_names(path.name, FAMILIES)}; the families are {', '.join(FAMILIES)}"
             )
         return read_within(str(path), MIXTURE_FILE).decode("utf-8"), None
+
+
+def list_templates(tokenizer: Any) -> Mapping[str, str]:
+    """Return the templates of a tokenizer by their names.
+
+    A single template is the "default". Of several, transformers takes "tool_use" for conversations
+    with tools, if there is one.
+
+    Args:
+        tokenizer: an object.
+    """
+    templates = getattr(tokenizer, "chat_template", None)
+    if not isinstance(templates, Mapping):
+        return {"default": templates} if isinstance(templates, str) else {}
+    items = cast("Mapping[str, Any]", templates).items()
+    return {name: source for name, source in items if isinstance(source, str)}
 
 
 def is_template_file(template: str) -> bool:
@@ -187,10 +201,33 @@ class ChatTemplate:
             DataError: if the template refuses the messages.
             ConfigError: if the template asks for a date that is not given, or exceeds a limit.
         """
+        return self._render(self._compiled, messages, tools, add_generation_prompt)
+
+    def trace(self, messages: list[Message], tools: list[Any] | None, /) -> str:
+        """Return a conversation as text with marks of the message that the template writes.
+
+        Args:
+            messages: plain JSON values.
+            tools: schemas of tools.
+
+        Raises:
+            DataError: if the template refuses the messages.
+        """
+        distinct = [{**message} for message in messages]
+        return self._render(_compile(self.source, True), distinct, tools, False)
+
+    def _render(
+        self,
+        compiled: Any,
+        messages: list[Message],
+        tools: list[Any] | None,
+        add_generation_prompt: bool,
+    ) -> str:
+        messages = [*map(_split_parts, messages)] if self._takes_parts else messages
         try:
-            with bound_rendering():
-                return self._compiled.render(
-                    messages=[*map(_split_parts, messages)] if self._takes_parts else messages,
+            with bound_rendering(), trace_loops(messages):
+                return compiled.render(
+                    messages=messages,
                     tools=tools,
                     documents=None,
                     add_generation_prompt=add_generation_prompt,
@@ -218,12 +255,14 @@ def _split_parts(message: Message) -> Message:
 
 
 @cache
-def _compile(source: str) -> Any:
+def _compile(source: str, is_traced: bool = False) -> Any:
     """Compile a template, once in a process."""
     environment = _make_environment()
     try:
         with bound_rendering():
-            return environment.from_string(source)
+            return environment.from_string(
+                parse_traced(environment, source) if is_traced else source
+            )
     except Exception as error:
         raise ConfigError(f"the chat template is not valid Jinja: {error}") from error
 
@@ -293,6 +332,7 @@ def _make_environment() -> Any:
     environment = make_environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, extensions.loopcontrols]
     )
+    add_loop_filters(environment)
     environment.filters["tojson"] = environment.bound_filter("tojson", tojson)
     environment.globals.update(
         raise_exception=raise_exception, dict=make_dict, namespace=SafeNamespace
