@@ -16,7 +16,7 @@ from example_counts import examples
 from helpers import as_lists
 from penstock.errors import ConfigError, DataError
 from penstock.testing import assert_resumes
-from penstock.text import TRANSFORMERS, CausalLM, Padded, document_mask
+from penstock.text import TRANSFORMERS, CausalLM, Padded, document_mask, slice_rows
 from penstock.text.causal_lm import FIELDS as EVERY
 
 Row = list[int]
@@ -260,7 +260,7 @@ def test_padded_and_unpadded_borders_are_those_of_the_documents(
     )
 
 
-def test_padding_that_begins_a_row_is_a_document_also_to_padded_borders() -> None:
+def test_padding_that_begins_a_row_is_a_document_without_tokens() -> None:
     batch = {
         "tokens": np.arange(8).reshape(2, 4),
         "segment_ids": np.array([[1, 0, 2, 2], [0, 0, 1, 0]], np.int32),
@@ -268,7 +268,7 @@ def test_padding_that_begins_a_row_is_a_document_also_to_padded_borders() -> Non
     made = CausalLM(("cu_seqlens", "cu_seqlens_padded"))(batch)
     assert made["cu_seqlens_padded"].tolist() == [0, 2, 4, 6, 8] and made[
         "cu_seqlens"
-    ].tolist() == [0, 1, 3, 5, 6]
+    ].tolist() == [0, 1, 3, 3, 4]
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
@@ -471,3 +471,14 @@ def test_packed_rows_are_documents_alone_in_a_model_with_its_defaults(attention:
     }
     dense = {**CausalLM()(rows), "attention_mask": document_mask(rows["segment_ids"])}
     assert (_difference(model, dense, rows) < 1e-5) == (attention == "sdpa")
+
+
+def test_lengths_of_slices_add_up_when_the_first_document_of_a_row_is_masked() -> None:
+    documents = ps.from_tokens(np.arange(1, 25), np.arange(0, 25, 4), name="t").limit(6).repeat()
+    fields = CausalLM(("input_ids", "segment_ids", "cu_seqlens", "cu_seqlens_padded"), shift=True)
+    loader = ps.Loader(documents.pack(12, "first_fit", pad_to_multiple=4).batch(1).map(fields))
+    loader.exclude([("t", 0)])
+    batch = next(iter(loader))
+    assert batch["cu_seqlens"].tolist() == [0, 0, 4, 8]
+    slices = [slice_rows(batch, rank, 2)["slice_cu_seqlens"] for rank in range(2)]
+    assert sum(slices).tolist() == [0, 0, 4, 8]

@@ -233,10 +233,12 @@ class _Rows:
     def padded(self) -> tuple[Ints, Ints]:
         """Return the tokens of each document, without and with the padding after it.
 
-        Padding at the start of a row is a document.
+        Padding at the start of a row is a document without tokens.
         """
         starts, sizes = self.documents
-        after = (self.ids.reshape(-1)[starts] == 0) & (starts % self.ids.shape[-1] != 0)
+        is_padding = self.ids.reshape(-1)[starts] == 0
+        after = is_padding & (starts % self.ids.shape[-1] != 0)
+        sizes = np.where(is_padding, 0, sizes)
         return sizes[~after], np.diff(starts[~after], append=self.ids.size)
 
     def flattened(self, value: Any) -> Any:

@@ -209,3 +209,29 @@ def check_plan(plan: Any, documents: ps.Dataset, taken: list[list[int]]) -> None
     for (source, index), rows in places.items():
         found = plan.find(source, index, range(len(taken)))
         assert set(found) == rows
+
+
+@pytest.mark.parametrize("batches", [8, ps.Schedule({0: 8, 6: 12}, unit="steps")])
+def test_steps_left_out_keep_one_row_length_in_every_step(batches: Any) -> None:
+    """A length that began within a step gave ranks rows of two lengths."""
+
+    def make() -> ps.Dataset:
+        tokens = ps.from_tokens(np.arange(9000), np.arange(0, 9001, 30), name="t").repeat()
+        lengths = ps.Schedule({0: 16, 10: 64}, unit="steps")
+        return tokens.pack(lengths).batch(global_batch_size=batches)
+
+    loader = ps.Loader(make())
+    for _ in islice(loader, 3):
+        pass
+    plan = make().plan.for_state(loader.state_dict())
+    if batches != 8:
+        with pytest.raises(ps.ConfigError, match="row length would begin within a step"):
+            plan.skip(steps=range(3, 4))
+        plan = plan.skip(steps=range(12, 14))
+        assert plan.exclude([plan.at(step=3)[0]])
+    else:
+        plan = plan.skip(steps=range(3, 4))
+    later = ps.Loader(make())
+    later.load_state_dict(plan.state)
+    shapes = [batch["tokens"].shape for batch in islice(later, 12)]
+    assert len(shapes) == 12 and {length for _, length in shapes} == {16, 64}

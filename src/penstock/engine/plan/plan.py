@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ from ..changes.edits import (
     find_source_position,
 )
 from ..changes.masking import find_maskable_sources
-from ..orders import Gap
+from ..orders import Gap, Skips
 from ..runtime.seal import seal
 from ..runtime.states import SavedState, StateSection, decode_state, log_notes, merge_states
 from ..runtime.step_log import RowsGiven, StepRecord, given_before_from_json, records_from_json
@@ -35,7 +36,7 @@ from ..steps.map_with_index import MapWithIndex
 from ..steps.mask import DocumentMask
 from ..steps.mix import find_histories
 from ..steps.one_source import global_step_of
-from ..steps.packed import packed_before, replanned_passes
+from ..steps.packed import packed_before, packs_of, replanned_passes
 from ..steps.planned_batches import rows_by_step
 from ..steps.random_map import RandomMap
 from ..steps.reorder import Reorder
@@ -350,7 +351,29 @@ class Plan(Questions, Generic[D]):
                 f"plan.skip({asked}): the range is a whole pass; end the pass by "
                 "Loader.seek(step), to the first step of the next pass"
             )
-        return self._edited(Skipped(low, high - low))
+        edited = self._edited(Skipped(low, high - low))
+        edited._require_whole_lengths(asked)
+        return edited
+
+    def _require_whole_lengths(self, skipped: range) -> None:
+        """Raise `ConfigError` if rows change their length within a step of the run."""
+        skips = Skips.of(
+            (edit.start, edit.count) for edit in self._edits if isinstance(edit, Skipped)
+        )
+
+        def row_below(row: int) -> int:
+            return int(skips.down(np.asarray([row]), None, 0)[0][0])
+
+        for pack in packs_of(self._rows_op):
+            for until, _ in getattr(pack.fold, "earlier", ()):
+                row = bisect_left(range(until + 1), until, key=row_below)
+                log = self.step_log
+                if row > self._row and log.rows(log.next_step(row)).start != row:
+                    raise ConfigError(
+                        f"plan.skip({skipped}): a later row length would begin within a step, because "
+                        "the schedule also changes the batch; exclude the samples of these steps "
+                        "instead: plan.exclude(keys)"
+                    )
 
     def _skip_in_each_pass(self, start: int, stop: int) -> Self:
         """Leave out rows of every pass of a dataset."""
