@@ -123,7 +123,21 @@ SEEDS: dict[str, dict[str, Any]] = {
         "manifest_url": "x/manifest.jsonl",
         "tokenized": True,
     },
-    "python": {},  # is no YAML
+    "llamafactory-v1": {
+        "model": "a/b",
+        "train_dataset": "data.yaml",
+        "dist_config": {"name": "fsdp2"},
+    },
+    "open-instruct": {"dataset_mixer_list": ["a/b", "1.0"], "max_seq_length": 8},
+    "lingua": {"data": {"root_dir": "x", "sources": {"a": 1.0}, "seq_len": 8, "batch_size": 2}},
+    "litgpt": {
+        "data": {"class_path": "litgpt.data.JSON", "init_args": {"json_path": "x.json"}},
+        "train": {"global_batch_size": 8, "epochs": 1},
+    },
+    "nemotron": {"datasets": [{"name": "a", "path": "x", "weight": 1.0}]},
+    "olmo-core-mix": {},  # is no YAML
+    "megatron-shell": {},
+    "python": {},
 }
 
 

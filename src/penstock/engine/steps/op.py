@@ -369,7 +369,7 @@ def last_samples(
     >>> from penstock import from_sequence, mix
     >>> ds = mix({"a": from_sequence("xyz"), "b": from_sequence("uvw")}, {"a": 2, "b": 1})
     >>> last_samples(ds.compiled.op, 4)
-    {1: [[0], [0], [0]]}
+    {0: [[1]], 1: [[0], [0], [0]]}
     """
     found, todo = dict[int, list[list[int]]](), [Before(root, position, ends is not None)]
     while todo:
