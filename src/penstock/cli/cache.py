@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import ConfigError
 from .common import JsonOption, handle_errors, parse_local_path, print_result, print_text
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ def _open_block_cache(folder: Path | None) -> BlockCache:
     from penstock.stores import get_default_cache
     from penstock.stores.blocks import BlockCache
 
-    if folder is not None and not folder.is_dir():
-        raise ConfigError(f"{folder}: there is no such folder; name one that runs cached blocks in")
     return BlockCache(get_default_cache() if folder is None else folder)
 
 
