@@ -452,17 +452,21 @@ class Planned(RuleBasedStateMachine):
             self.tree, self.rows, self.adopted, self.loaders, self.its, self.size = before
             packs = any(part[0] == "pack" for part in self.parts())
             # A mixture that is gone through again is not changed in a later pass, and an input of which samples are
-            # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere.
+            # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere. An inner
+            # mixture that stands at the end of its pass waits for the next step.
             passes = (
-                "repeat" in self.above() or (self.excluded and change == "grown") or moved or packs
+                "repeat" in self.above()
+                or (self.excluded and change == "grown")
+                or moved
+                or packs
+                or sum(part[0] == "mix" for part in self.parts()) > 1
             )
             allowed = (
                 *NOT_ADOPTED,
                 "no plan describes the past",
                 "the mixture would have another length",
                 *["packed"] * packs,
-                # A source at the end of its pass counts as moved where that pass ends elsewhere now.
-                "the last delivered samples of this pass",
+                *["the last delivered samples of this pass"] * passes,
             )
             assert any(why in str(error) for why in allowed), error
             return
