@@ -1,4 +1,4 @@
-"""Formats of pretraining tools: shares, rows and length of a run, and what is refused."""
+"""Formats of pretraining tools: shares, rows and length of a run, and their errors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_litgpt_reads_the_dataset_of_its_data_module(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "error"),
     [
-        ("prompt_style: alpaca", "prompt_style: nobody", [(7, "data.init_args.prompt_style")]),
+        ("prompt_style: alpaca", "prompt_style: unknown", [(7, "data.init_args.prompt_style")]),
         ("max_tokens: ", "max_tokens: 100", [(8, "train.max_tokens")]),
         ("logger_name: csv", "resume: true", [(3, "resume")]),
     ],

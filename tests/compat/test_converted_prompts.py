@@ -1,4 +1,4 @@
-"""Prompts of trainers as `chat`: the text of a sample, what is learned, and what is refused."""
+"""Prompts of trainers as `chat`: the text of a sample, what is learned, and their errors."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_datasets_of_llamafactory_are_chats(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "losses"),
     [
-        ("stage: sft\ntemplate: nobody\ndataset: plain\n", [(4, "cutoff_len"), (6, "template")]),
+        ("stage: sft\ntemplate: unknown\ndataset: plain\n", [(4, "cutoff_len"), (6, "template")]),
         ("stage: sft\ntemplate: llama3\ndataset: pictures\n", [(1, "pictures.columns.images")]),
         (
             "stage: ppo\ntemplate: llama3\ndataset: plain\n",

@@ -93,7 +93,7 @@ def test_fields_without_effect_raise_an_error_that_says_what_to_use(name: str) -
 def test_the_package_owns_no_order_buffer_or_cursor() -> None:
     folder = Path(easydata.__file__).parent
     states = {"hub.py", "async_loader.py"}
-    """Modules with a state: that of Hugging Face, and of the loader that they wrap."""
+    """Modules that keep a state of Hugging Face, or of the loader that they wrap."""
     banned = {"deque", "Queue", "SimpleQueue", "Thread", "default_rng", "permutation"}
     for path in sorted(folder.glob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

@@ -453,7 +453,7 @@ class Planned(RuleBasedStateMachine):
             packs = any(part[0] == "pack" for part in self.parts())
             # A mixture that is gone through again is not changed in a later pass, and an input of which samples are
             # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere. An inner
-            # mixture that stands at the end of its pass waits for the next step.
+            # mixture at the end of its pass waits for the next step.
             passes = (
                 "repeat" in self.above()
                 or (self.excluded and change == "grown")

@@ -126,7 +126,7 @@ def hold_out(
         return [*sources], None
     part.note(
         key,
-        f"the datasets are one source, of which this number is held out by hash; {tool} draws other "
+        f"the datasets are one source here, and this number of its rows is held out by hash; {tool} draws other "
         "samples",
     )
     return [joined], Splitting(int(size))

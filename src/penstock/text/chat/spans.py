@@ -676,7 +676,7 @@ class MessageLocator:
         return tuple(filter(None, ends))
 
     def _render_alone(self, question: Message) -> str | None:
-        """Return a question without the prompt of a generation; `None` if that is refused."""
+        """Return a question without the prompt of a generation; `None` if the template raises."""
         try:
             return remove_marks(self._template.render([question], None))
         except DataError:
