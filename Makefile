@@ -85,7 +85,7 @@ soak: $(VENV)/.dev
 	SOAK=1 $(PYTEST) tests/engine/runtime/executors/test_ray_actors.py tests/engine/runtime/executors/test_processes.py -k "without or node"
 	SOAK=1 $(PYTEST) -s tests/sources/test_first_use.py tests/sources/test_damage.py tests/sources/test_fuzz.py
 	SOAK=1 $(PYTEST) tests/mixture_files/test_curriculum.py tests/integrations/test_trainers.py tests/test_found.py \
-	    tests/demo/test_story.py
+	    tests/cli/demo/test_story.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/cli/test_manners.py tests/compat/test_easydata_mixing.py tests/sources/test_formats.py \
 	    tests/sources/test_derived_kinds.py tests/sources/test_hostile.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/test_removal.py tests/engine/changes/test_history.py tests/mixture_files/test_tokenize.py \

@@ -35,7 +35,8 @@ UNITS = (
     *("types", "errors", "arguments", "schedule", "arrays"),
     *("engine", "stores", "text", "sources"),
     *(
-        "posttraining",
+        "replacements",
+        "leases",
         "saves",
         "plan",
         "explore",
@@ -46,7 +47,7 @@ UNITS = (
         "tuning",
         "mixture_files",
     ),
-    *("media", "tasks", "integrations", "testing", "compat", "report", "demo", "cli", "__main__"),
+    *("media", "tasks", "integrations", "testing", "compat", "report", "cli", "__main__"),
 )
 ENGINE = (
     "base",
@@ -85,7 +86,7 @@ MAY_TOUCH_THE_SYSTEM = {
     "compat/energon/allowed.py",  # loads pickles that the caller allows by name
     "integrations/shared_reader.py",  # connects the processes of a node
 }
-RUN_BY_HAND = ("cli", "demo")
+RUN_BY_HAND = ("cli",)
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 
 HEAVY = (

@@ -39,7 +39,7 @@ from .engine.steps.reorder import Reorder
 from .engine.steps.step import Step
 from .engine.steps.token_dtypes import require_ids_fit
 from .errors import ConfigError
-from .posttraining.replacements import SHARE_OF, Replacements, ShareOf
+from .replacements import SHARE_OF, Replacements, ShareOf
 from .schedule import (
     COUNTED_UNITS,
     CountedUnit,

@@ -49,7 +49,7 @@ from .engine.streams.balance import Balance, Cost, make_cost
 from .engine.streams.journal import OnError, journal_to_json
 from .engine.streams.rank_sharding import REMAINDERS, Remainder
 from .errors import ConfigError, hide_unknown_length
-from .posttraining import InFlight, LeasedItem, Leases, Settlement
+from .leases import LeasedItem, Leases, Settlement, UnsettledItems
 from .schedule import Schedule
 from .types import MAX_POSITION, CountingFunction, Flags, Json
 
@@ -201,7 +201,7 @@ class Loader(Shows):
         try:
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
             stages = Stages.of(dataset.flow, planned, of_rank, compiled) if planned else None
-            self._session = Session(compiled, setting, self._executor, InFlight(), stages)
+            self._session = Session(compiled, setting, self._executor, UnsettledItems(), stages)
         except BaseException:
             for helper in (self._copies, self._executor):
                 if helper is not None:
@@ -655,8 +655,8 @@ class Loader(Shows):
         self._alone(lambda: self._leasing().compensation("compensate()").compensate(reports))
 
     @property
-    def _in_flight(self) -> InFlight:
-        return cast("InFlight", self._session.section)
+    def _in_flight(self) -> UnsettledItems:
+        return cast("UnsettledItems", self._session.section)
 
     def _leasing(self) -> Leases:
         """Switch the run to leasing items, at the first call, and return it."""

@@ -228,7 +228,7 @@ def test_the_demo_without_tokenizers_names_its_extra(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    for name in ("penstock.demo.story", "penstock.demo.pipeline"):
+    for name in ("penstock.cli.demo.story", "penstock.cli.demo.pipeline"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     done = RUNNER.invoke(app, ["demo", "--out", str(tmp_path)])
     assert done.exit_code == 2

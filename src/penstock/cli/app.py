@@ -123,8 +123,8 @@ def demo(
     from rich.console import Console
 
     try:
-        from penstock.demo.story import DemoSettings, TrainingProcessError
-        from penstock.demo.story import demo as play
+        from penstock.cli.demo.story import DemoSettings, TrainingProcessError
+        from penstock.cli.demo.story import demo as play
     except ImportError as error:
         if error.name != "tokenizers":
             raise

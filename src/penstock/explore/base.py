@@ -16,7 +16,7 @@ from ..engine.base.shown import Shows
 from ..engine.steps.compiled import Compiled
 from ..engine.steps.step import Step
 from ..errors import ConfigError
-from ..posttraining.in_flight import InFlight
+from ..leases import UnsettledItems
 from ..types import Indices, Ints
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class BaseDataset(Shows, Generic[D], metaclass=HintingType):
         """
         from .plan_html import DatasetPlan
 
-        return DatasetPlan(self.compiled, self._with, section=InFlight())
+        return DatasetPlan(self.compiled, self._with, section=UnsettledItems())
 
     @abstractmethod
     def _with(self, step: Step, /) -> D:

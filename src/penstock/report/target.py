@@ -41,7 +41,7 @@ from penstock.mixture_files.horizon import count_pass_samples, count_steps, coun
 from penstock.mixture_files.stages import compute_stage_ends
 from penstock.mixture_files.step_sizes import count_before
 from penstock.plan import Plan
-from penstock.posttraining.replacements import ReplacedDraws
+from penstock.replacements import ReplacedDraws
 from penstock.schedule import Schedule, place_points
 from penstock.stores import parse_location
 from penstock.stores.limits import STATE, read_within

@@ -97,7 +97,7 @@ class RunSection(StateSection, Protocol):
     """Section that a package outside the engine adds to the states of a run.
 
     A run whose items are delivered out of order needs one, for the items below its position that
-    are not finished (`penstock.posttraining`). The section is a part of the run: if a load fails,
+    are not finished (`penstock.leases`). The section is a part of the run: if a load fails,
     the run keeps its old section.
     """
 

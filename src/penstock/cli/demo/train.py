@@ -1,6 +1,6 @@
 """One training process of the demo: take batches, write the journal, save states.
 
-`python -m penstock.demo.train FOLDER RUN --steps 400 --workers 2 [--state FOLDER]`
+`python -m penstock.cli.demo.train FOLDER RUN --steps 400 --workers 2 [--state FOLDER]`
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def train(
 def main() -> None:
     """Parse the arguments and run."""
     parser = argparse.ArgumentParser(
-        prog="penstock.demo.train", description="One training process of the demo."
+        prog="penstock.cli.demo.train", description="One training process of the demo."
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("run", type=Path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.ipc as ipc
 import pyarrow.parquet as pq
 
-from penstock.demo.data import (
+from penstock.cli.demo.data import (
     MAX_PIECE_LENGTH,
     PIECE_LENGTH,
     WrittenSource,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.demo.show import columns
+from penstock.cli.demo.show import columns
 
 
 def test_columns_are_as_high_as_the_shares() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.demo.journal import JournalReader, Record, compare_runs, write
+from penstock.cli.demo.journal import JournalReader, Record, compare_runs, write
 
 
 def record(step: int, digest: str | None = None) -> Record:

@@ -316,7 +316,7 @@ def _start_training_process(
 ) -> Generator[tuple[subprocess.Popen[bytes], JournalReader]]:
     """Start a training process; kill it when the block ends."""
     run = settings.folder / "runs" / name
-    command = [sys.executable, "-m", "penstock.demo.train", str(settings.folder), str(run)]
+    command = [sys.executable, "-m", "penstock.cli.demo.train", str(settings.folder), str(run)]
     command += [
         "--steps",
         str(settings.steps),

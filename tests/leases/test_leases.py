@@ -19,7 +19,7 @@ from example_counts import examples
 from helpers import through_json
 from penstock.engine.plan.records import Address, parse_uid
 from penstock.engine.runtime.seal import seal
-from penstock.posttraining.in_flight import InFlight
+from penstock.leases import UnsettledItems
 from simulated_rollouts import Rollouts, prompts
 
 FOLDER = Path(__file__).resolve().parents[1]
@@ -487,7 +487,7 @@ def test_an_item_that_fails_when_it_is_given_again_stops_those_behind_it() -> No
 @examples(100)
 def test_what_is_open_is_what_was_never_settled(done: list[tuple[Any, int]], waiting: int) -> None:
     in_flight, model = (
-        InFlight(Address(0, i) for i in range(waiting)),
+        UnsettledItems(Address(0, i) for i in range(waiting)),
         {Address(0, i): "waits" for i in range(waiting)},
     )
     for what, i in done:

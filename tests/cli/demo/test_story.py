@@ -12,10 +12,10 @@ from rich.console import Console
 
 from example_counts import is_soak
 from helpers import through_json
-from penstock.demo import story
-from penstock.demo.journal import JournalReader
-from penstock.demo.queries import query_plan
-from penstock.demo.story import DemoSettings, demo
+from penstock.cli.demo import story
+from penstock.cli.demo.journal import JournalReader
+from penstock.cli.demo.queries import query_plan
+from penstock.cli.demo.story import DemoSettings, demo
 from penstock.report import open_target
 
 pytestmark = pytest.mark.slow  # three runs in processes, one of which is killed

@@ -1,36 +1,59 @@
-"""Items in flight (leased, and not settled yet): the section that leases add to a state.
+"""Items that a trainer finishes out of order: `Loader.lease`, `settle` and `compensate`.
+
+`Leases` leases items of a run, and reads them again after a resume. `UnsettledItems` holds the items that
+are not settled, as a section of the state. `Compensation` replaces lost items in
+`mix(count="settled")`. The engine knows none of this. A session has two hooks: `section` adds a
+section to the state, and `begin_items`, `reopen_items` and `reopen_lane` deliver whole items, also
+again.
+
+Items in flight (leased, and not settled yet): the section that leases add to a state.
 
 The state of such a run is a position, and the items below it that are not settled. Each rank has
-its own position. `InFlight.merge` moves the states of all ranks to the furthest position: the items
+its own position. `UnsettledItems.merge` moves the states of all ranks to the furthest position: the items
 that the other ranks had not reached become items to lease.
 
 In a run in lanes no item can be computed alone. So each item in flight has a mark, the cursor of
 its lane before an item at or before it, and a resume reads the lane from there. Items are numbered
 as one rank delivers them: lane `l` of `L` delivers items `l`, `l + L`, ... of a pass. `behind`
 counts the rounds by which a lane is behind the run.
+
+Compensation of lost items in `mix(count="settled")`, whose weights count the trained items.
+
+A single rank replaces a lost item at once. Ranks cannot see what others lost. So each rank reports,
+receives the reports of all ranks, and continues as after a resume: from the position of the
+furthest rank. The items that other ranks had not reached are divided among all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from itertools import groupby, islice, pairwise, takewhile
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from ..arguments import check_choice
-from ..engine.base.cursors import parse_cursor_int, parse_cursor_list
-from ..engine.base.shown import counted
-from ..engine.changes.edits import Edit
-from ..engine.plan.records import Address, parse_uid
-from ..engine.runtime.session import Session
-from ..engine.runtime.states import SavedState
-from ..engine.steps.mix_history import FURTHEST
-from ..engine.steps.step import Step
-from ..engine.streams.rank_sharding import RankSharding
-from ..errors import ConfigError, StateError
-from ..stores.limits import RANKS
-from ..types import Json
-from .replacements import replay_log
+import numpy as np
+
+from .arguments import check_choice
+from .engine.base.canonical_json import compute_fingerprint
+from .engine.base.cursors import parse_cursor_int, parse_cursor_list
+from .engine.base.shown import counted
+from .engine.changes.edits import ChangedDraws, Edit, changed
+from .engine.mixing import Mixture
+from .engine.plan.records import Address, parse_uid
+from .engine.runtime.delivery import Delivery
+from .engine.runtime.session import Session
+from .engine.runtime.states import SavedState
+from .engine.steps.batch import rows_of_lanes, tail_of
+from .engine.steps.mix import bind_mixtures
+from .engine.steps.mix_history import FURTHEST
+from .engine.steps.mix_op import MixOp
+from .engine.steps.step import Step
+from .engine.streams.rank_sharding import RankSharding
+from .errors import ConfigError, PenstockError, StateError
+from .replacements import ReplacedDraws, Replacements, counts_settled_items, replay_log
+from .stores.limits import RANKS
+from .types import Json
 
 Settlement: TypeAlias = Literal["trained", "filtered", "failed", "requeue"]
 
@@ -39,7 +62,7 @@ SETTLEMENTS: tuple[Settlement, ...] = get_args(Settlement)
 _CHUNK = 1 << 16  # items listed at a time
 
 
-class InFlight:
+class UnsettledItems:
     """Items of a rank that are leased, and items that wait to be leased (again), in order.
 
     Attributes:
@@ -99,10 +122,10 @@ class InFlight:
         items = session.compiled.size if session.group else None
         return _describe_items(session.sharding, session.rows(), items, self.open, self.lost)
 
-    def load(self, state: SavedState, session: Session, adopting: bool) -> InFlight:
+    def load(self, state: SavedState, session: Session, adopting: bool) -> UnsettledItems:
         """Return the share of this rank of the open items in a merged state."""
         if self.key not in state.sections:
-            return InFlight()
+            return UnsettledItems()
         if state.lanes is not None:
             return _load_lanes(state, session, adopting)
         spread, saved = session.sharding, RankProgress.from_state(state)
@@ -113,7 +136,7 @@ class InFlight:
                 f"{len(saved.open)} items of {saved.spread.group} rows are not settled, but items "
                 f"have {spread.group} rows here; settle them before you change the batch size"
             )
-        loaded = InFlight(saved.open[spread.rank :: spread.world_size])
+        loaded = UnsettledItems(saved.open[spread.rank :: spread.world_size])
         loaded.lost, loaded.open_on_all_ranks = [*saved.lost], saved.open
         return loaded
 
@@ -189,7 +212,7 @@ class RankProgress(NamedTuple):
     def from_state(state: SavedState) -> RankProgress:
         """Read the progress of a rank from its state."""
         try:
-            saved: Any = state.sections[InFlight.key]
+            saved: Any = state.sections[UnsettledItems.key]
             rank, ranks = map(parse_cursor_int, parse_cursor_list(saved["of"]))
             rows, items = (
                 None if saved[name] is None else parse_cursor_int(saved[name])
@@ -280,7 +303,7 @@ def _merge_ranks(states: Sequence[SavedState]) -> list[SavedState]:
         (state.records or [] for state in states), key=lambda log: log[-1].get("gives") == "items"
     )
     furthest: dict[str, Any] = {"epoch": epoch, "at": at, "last": last.last, "latest": last.latest}
-    sections: dict[str, Json] = {InFlight.key: section}
+    sections: dict[str, Json] = {UnsettledItems.key: section}
     return [replace(state, records=records, sections=sections, **furthest) for state in states]
 
 
@@ -294,7 +317,7 @@ class LaneMark(NamedTuple):
     cursor: Json
 
 
-class LanesInFlight(InFlight):
+class UnsettledLanes(UnsettledItems):
     """Items in flight of a run in lanes. `marks` has a mark for each open item."""
 
     def __init__(
@@ -380,7 +403,7 @@ def _merge_lanes(states: Sequence[SavedState]) -> list[SavedState]:
             "passes; save all ranks after the same step"
         )
     for state in states:
-        saved: Any = state.sections.get(InFlight.key, {"behind": {}, "open": []})
+        saved: Any = state.sections.get(UnsettledItems.key, {"behind": {}, "open": []})
         turn, lanes = state.items, state.lanes or 1
         try:
             for lane in map(int, {**state.at, **saved["behind"]}):
@@ -394,11 +417,13 @@ def _merge_lanes(states: Sequence[SavedState]) -> list[SavedState]:
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise _corrupted(error) from error
     section = {"behind": behind, "open": items}
-    return [replace(state, items=furthest, sections={InFlight.key: section}) for state in states]
+    return [
+        replace(state, items=furthest, sections={UnsettledItems.key: section}) for state in states
+    ]
 
 
-def _load_lanes(state: SavedState, session: Session, adopting: bool) -> LanesInFlight:
-    saved: Any = state.sections[InFlight.key]
+def _load_lanes(state: SavedState, session: Session, adopting: bool) -> UnsettledLanes:
+    saved: Any = state.sections[UnsettledItems.key]
     turn, now = state.items, state.epoch
     lanes, rank, world_size = session.lanes, session.setting.rank, session.setting.world_size
     marks = dict[Address, LaneMark]()
@@ -428,4 +453,299 @@ def _load_lanes(state: SavedState, session: Session, adopting: bool) -> LanesInF
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise _corrupted(error) from error
     ours = {lane: rounds for lane, rounds in behind.items() if lane % world_size == rank}
-    return LanesInFlight(lanes, ours, marks)
+    return UnsettledLanes(lanes, ours, marks)
+
+
+class Compensation:
+    """Replaces lost items in the mixture of a run; `log` records the replacement draws."""
+
+    def __init__(self, session: Session) -> None:
+        draws = cast("MixOp", bind_mixtures(session.compiled.builder)[()]).schedule
+        if not isinstance(draws, ReplacedDraws):
+            draws = ReplacedDraws(cast("Mixture", draws), Replacements())
+        self._session, self._draws, self._must_reopen = session, draws, False
+        position, in_flight = self._position, self._in_flight
+        self.log: list[dict[str, Json]] = [
+            {"from": position},
+            *(
+                {"position": draw, "source": name}
+                for draw, name in draws.replacements.draws
+                if draw >= position
+            ),
+        ]
+        if in_flight.lost:
+            # The states of ranks that did not know of each other's losses: now all ranks know.
+            needed = [address.item for address in in_flight.open_on_all_ranks]
+            self._replace(in_flight.lost, position, needed)
+            in_flight.lost.clear()
+
+    @property
+    def _in_flight(self) -> UnsettledItems:
+        return cast("UnsettledItems", self._session.section)
+
+    @property
+    def _position(self) -> int:
+        return parse_cursor_int(self._session.out.cursor())
+
+    def lose(self, address: Address) -> None:
+        """Replace a lost item; on several ranks, at the next `compensate`."""
+        if self._session.setting.world_size > 1:
+            self._in_flight.lost.append(address.item)
+        else:
+            needed = [other.item for other in self._in_flight.open]
+            self._replace([address.item], self._position, needed)
+
+    def reopen(self, cursor: Json = None) -> None:
+        """Reopen the run at a cursor, or where it is, if draws were replaced."""
+        session = self._session
+        if self._must_reopen:
+            session.flow = changed(session.base, session.changes, session.epoch)
+            session.reopen(session.out.cursor() if cursor is None else cursor)
+            self._must_reopen = False
+
+    def report(self) -> dict[str, Json]:
+        """Return the progress of this rank, for the other ranks."""
+        session, in_flight = self._session, self._in_flight
+        changes = compute_fingerprint([change.to_json() for change in session.changes])
+        return {
+            "of": [session.setting.rank, session.setting.world_size],
+            "at": self._position,
+            "open": [address.item for address in in_flight.open],
+            "lost": [*in_flight.lost],
+            "made": changes,
+        }
+
+    def compensate(self, reports: Sequence[Any]) -> None:
+        """Replace the lost items of all ranks, and continue from the furthest position."""
+        reports, session = self._read(reports), self._session
+        lost = sorted(item for report in reports for item in report["lost"])
+        if not lost:
+            return
+        furthest = max(report["at"] for report in reports)
+        not_reached = list[Address]()
+        for report in reports:
+            spread = replace(session.sharding, rank=report["of"][0])
+            progress = RankProgress(0, report["at"], spread, None, None, [])
+            not_reached += progress.items_before(0, furthest)
+        needed = [
+            *(item for report in reports for item in report["open"]),
+            *(item for _, item in not_reached),
+        ]
+        before = session.changes, session.flow, self._draws, [*self.log]
+        try:
+            self._replace(lost, furthest, needed)
+            self.reopen(furthest)
+        except BaseException:
+            session.changes, session.flow, self._draws, self.log = before
+            self._must_reopen = False
+            raise
+        self._in_flight.lost.clear()
+        self._in_flight.waiting |= dict.fromkeys(
+            sorted(not_reached)[session.setting.rank :: session.setting.world_size]
+        )
+
+    def _read(self, reports: Sequence[Any]) -> list[Any]:
+        """Return the reports in the order of their ranks, if they are the current ones of all."""
+        own, setting = json.loads(json.dumps(self.report())), self._session.setting
+        by_rank = json.loads(json.dumps(list(reports)))
+        try:
+            by_rank = sorted(
+                by_rank, key=lambda report: parse_cursor_int(parse_cursor_list(report["of"])[0])
+            )
+            ranks = [report["of"] for report in by_rank]
+            for report in by_rank:
+                for item in [report["at"], *report["open"], *report["lost"]]:
+                    parse_cursor_int(item)
+        except (LookupError, TypeError, PenstockError) as error:
+            raise ConfigError(
+                f"compensate: a report cannot be read ({error!r}); give the settled_report() of "
+                "every rank"
+            ) from error
+        if ranks != [[rank, setting.world_size] for rank in range(setting.world_size)]:
+            raise ConfigError(
+                f"compensate: the reports are of ranks {str(ranks)[:80]}; give one report for each "
+                f"of the {setting.world_size} ranks"
+            )
+        if any(report["made"] != own["made"] for report in by_rank):
+            raise StateError(
+                "compensate: the reports were made at different times or by different runs, because "
+                "the ranks have replaced different draws; take all reports after the same call"
+            )
+        if by_rank[setting.rank] != own:
+            raise ConfigError(
+                "compensate: this rank leased or settled items after its report; report, gather the "
+                "reports of all ranks, and call compensate before you lease or settle more items"
+            )
+        return by_rank
+
+    def _replace(self, lost: Sequence[int], position: int, needed: Sequence[int]) -> None:
+        """Schedule a replacement draw for each lost item, from a position without leases on.
+
+        The changes of the run keep only the `needed` draws before that position.
+        """
+        session, draws = self._session, self._draws
+        sources: list[int] = draws.at(np.asarray(lost, np.int64))[0].tolist()
+        names = [draws.names[source] for source in sources]
+        replacements = draws.replace_lost(names, position, np.asarray(sorted(needed), np.int64))
+        others = [edit for edit in session.changes if not isinstance(edit, ChangedDraws)]
+        self._draws, self._must_reopen = ReplacedDraws(draws.mixture, replacements), True
+        session.changes = (*others, ChangedDraws((), replacements))
+        for draw, name in replacements.draws[-len(names) :]:
+            self.log.append({"position": draw, "source": name})
+
+
+class LeasedItem(NamedTuple):
+    """An item and its uid, which is the same in every run of the pipeline: `plan.at(uid)`."""
+
+    uid: str
+    value: Any
+
+
+class Leases:
+    """Leases items of a run, instead of delivering them in order.
+
+    An item keeps its value here until `lease` returns it, so an exception in between loses no item.
+
+    Args:
+        session: the run, with a section `UnsettledItems`.
+        fill: fills the item buffer of the run, and raises `StopIteration` at the end of the pass.
+    """
+
+    def __init__(self, session: Session, fill: Callable[[], object]) -> None:
+        self._compensation = Compensation(session) if counts_settled_items(session.flow) else None
+        self._session, self._fill = session, fill
+        self._values, self._pass_ended = dict[Address, Any](), False
+        if session.group:
+            session.begin_items()
+        else:
+            _require_separate_lanes(session)
+            if not isinstance(session.section, UnsettledLanes):
+                session.section = UnsettledLanes(session.lanes)
+        self._in_flight.used = True
+
+    @property
+    def _in_flight(self) -> UnsettledItems:
+        return cast("UnsettledItems", self._session.section)
+
+    def lease(self, k: int) -> list[LeasedItem]:
+        """Lease the next `k` items, first those that wait to be leased again.
+
+        Returns:
+            Items: fewer at the end of a pass, and before an item that fails; none after the last
+            item of a pass, and then items of the next pass.
+        """
+        if self._compensation:
+            self._compensation.reopen()
+        waiting = self._in_flight.waiting
+        self._read_waiting(k)
+        try:
+            self._draw(k - len(waiting))
+        except Exception:
+            if not waiting:
+                raise
+        ready = list(takewhile(self._values.__contains__, islice(waiting, k)))
+        items = [LeasedItem(address.uid, self._values[address]) for address in ready]
+        self._in_flight.lease(ready)
+        for address in ready:
+            del self._values[address]
+        self._pass_ended = not items
+        return items
+
+    def settle(self, uid: str, settlement: Settlement) -> None:
+        """Settle a leased item."""
+        address = self._in_flight.settle(uid, settlement)
+        self._values.pop(address, None)
+        if self._compensation and settlement in ("filtered", "failed"):
+            self._compensation.lose(address)
+
+    def compensation(self, call: str) -> Compensation:
+        """Return the compensation of lost items; an error names the `call` that needs it."""
+        if not self._compensation:
+            raise ConfigError(
+                f"{call} needs mix(count='settled'), because no other pipeline depends on "
+                "settled items; add it to the mixture"
+            )
+        return self._compensation
+
+    def _read_waiting(self, k: int) -> None:
+        """Read the first `k` waiting items again, up to an item that fails."""
+        waiting = self._in_flight.waiting
+        wanted = [address for address in islice(waiting, k) if address not in self._values]
+        try:
+            for address, value in self._read_again(wanted):
+                self._values[address] = value
+        except Exception:
+            if next(iter(waiting)) not in self._values:
+                raise
+
+    def _read_again(self, wanted: Sequence[Address]) -> Iterator[tuple[Address, Any]]:
+        if isinstance(self._in_flight, UnsettledLanes):
+            yield from self._in_flight.read_again(wanted, self._session)
+            return
+        for epoch, group in groupby(wanted, lambda address: address.epoch):
+            addresses = list(group)
+            items = np.asarray([address.item for address in addresses], np.int64)
+            delivery = self._session.reopen_items(epoch, items)
+            try:
+                for address in addresses:
+                    yield address, delivery.next()
+            finally:
+                delivery.stream.close()
+
+    def _draw(self, count: int) -> None:
+        """Take `count` new items of the run, or as many as the pass still has."""
+        waiting, values = self._in_flight.waiting, self._values
+        while count > 0 and self._has_more():
+            out = self._session.out
+            addresses = self._next_addresses(out, min(count, out.stop - out.used))
+            for address in addresses:
+                # No call between these statements: an interrupt there would lose the item.
+                waiting[address], values[address] = None, out.values[out.used]
+                out.used += 1
+            count -= len(addresses)
+
+    def _next_addresses(self, out: Delivery, count: int) -> list[Address]:
+        """Return the addresses of the next buffered items."""
+        session, in_flight = self._session, self._in_flight
+        if isinstance(in_flight, UnsettledLanes):
+            cursors = [out.cursor_before(item) for item in range(out.used, out.used + count + 1)]
+            return [in_flight.next_address(*pair, session) for pair in pairwise(cursors)]
+        row = parse_cursor_int(out.cursor())
+        items = session.sharding.next_groups(row, session.epoch, session.rows(), count)[:count]
+        return [Address(session.epoch, item) for item in items.tolist()]
+
+    def _has_more(self) -> bool:
+        """Fill the buffer; from the next pass if the last `lease` returned the end of this one."""
+        while True:
+            try:
+                self._fill()
+                return True
+            except StopIteration:
+                in_flight = self._in_flight
+                if in_flight.waiting or not self._pass_ended:
+                    return False
+                self._session.next_pass()
+                self._session.require_pass()
+                self._pass_ended = False
+                if isinstance(in_flight, UnsettledLanes):
+                    in_flight.behind.clear()
+
+
+def _require_separate_lanes(session: Session) -> None:
+    """Raise `ConfigError` if an item belongs to no single lane, or the ends of passes are unknown."""
+    if tail_of(session.flow).batches or rows_of_lanes(session.flow).limit is not None:
+        raise ConfigError(
+            "lease() gives the rows one by one if the number of rows depends on the data; leave "
+            "out the batch() and the limit() above, and count and batch the rows that you take"
+        )
+    if session.reads_all_lanes:
+        raise ConfigError(
+            f"lease(): the number of rows depends on the data, and {session.setting.world_size} "
+            f"ranks cannot share out the {counted(session.lanes, 'lane')} of the run; start the "
+            "run with lanes= a multiple of every number of ranks that it may have"
+        )
+    if session.setting.world_size > 1 and not session.flow.is_endless:
+        raise ConfigError(
+            "lease() on several ranks: the number of rows depends on the data, so the ends of the "
+            "ranks' passes are unknown; repeat() the dataset, so that it is endless"
+        )

@@ -19,14 +19,14 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from ..engine.base.integers import find_distinct_values
-from ..engine.changes.edits import ChangedDraws, Edit
-from ..engine.mixing import Mixture
-from ..engine.mixing.rules import DrawChange, Drawing
-from ..engine.steps.mix import Mix, find_mixtures, mixture_below_functions
-from ..engine.steps.step import Step
-from ..errors import ConfigError, StateError
-from ..types import MAX_POSITION, Ints, Json
+from .engine.base.integers import find_distinct_values
+from .engine.changes.edits import ChangedDraws, Edit
+from .engine.mixing import Mixture
+from .engine.mixing.rules import DrawChange, Drawing
+from .engine.steps.mix import Mix, find_mixtures, mixture_below_functions
+from .engine.steps.step import Step
+from .errors import ConfigError, StateError
+from .types import MAX_POSITION, Ints, Json
 
 ShareOf: TypeAlias = Literal["drawn", "settled"]
 

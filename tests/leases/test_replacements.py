@@ -16,7 +16,7 @@ import penstock as ps
 from example_counts import examples
 from helpers import through_json
 from penstock.engine.mixing import Mixture
-from penstock.posttraining.replacements import ReplacedDraws, Replacements, read_log
+from penstock.replacements import ReplacedDraws, Replacements, read_log
 
 NAMES = ("a", "b", "c")
 
