@@ -293,9 +293,11 @@ def test_only_the_file_of_a_step_checks_for_its_class() -> None:
 
 def test_few_files_are_at_the_root() -> None:
     root = [name for name in FILES if "/" not in name]
-    assert len(root) <= 12, (
+    assert len(root) <= 14, (
         f"{len(root)} modules at the root ({', '.join(root)}): put the new one into a folder"
     )
+    folders = {name.split("/")[0] for name in FILES if "/" in name}
+    assert len(folders) <= 15, f"{len(folders)} folders at the top: {', '.join(sorted(folders))}"
 
 
 # ---------------------------------------------------------------- the docs of the source
