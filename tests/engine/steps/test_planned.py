@@ -452,14 +452,9 @@ class Planned(RuleBasedStateMachine):
             self.tree, self.rows, self.adopted, self.loaders, self.its, self.size = before
             packs = any(part[0] == "pack" for part in self.parts())
             # A mixture that is gone through again is not changed in a later pass, and an input of which samples are
-            # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere. An inner
-            # mixture at the end of its pass waits for the next step.
+            # left out grows in its first. What is shuffled stands elsewhere where the mixture ends elsewhere.
             passes = (
-                "repeat" in self.above()
-                or (self.excluded and change == "grown")
-                or moved
-                or packs
-                or sum(part[0] == "mix" for part in self.parts()) > 1
+                "repeat" in self.above() or (self.excluded and change == "grown") or moved or packs
             )
             allowed = (
                 *NOT_ADOPTED,

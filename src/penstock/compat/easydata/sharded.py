@@ -321,7 +321,24 @@ class _Shards:
 # ---------------------------------------------------------------- transformed sources
 
 
-class TransformedShardedSource(ShardedSource):
+class SourceOverShards(ShardedSource):
+    """A source with the shards of another; subclasses set `_source` and `_dataset`."""
+
+    _source: Any
+    _dataset: Dataset
+
+    @property
+    def shard_names(self) -> list[str]:
+        """Names of the shards of the source."""
+        return list(self._source.shard_names)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The samples of all shards."""
+        return self._dataset
+
+
+class TransformedShardedSource(SourceOverShards):
     """Apply a transform to every row of a source.
 
     Rows of `open_shard_at_row` count after the transform. The length is the length of the source;
@@ -341,16 +358,6 @@ class TransformedShardedSource(ShardedSource):
     def __init__(self, source: Any, transform: Any) -> None:
         self._source, self._transform = source, transform
         self._dataset = _apply(dataset_of(source, "source"), transform)
-
-    @property
-    def shard_names(self) -> list[str]:
-        """Names of the shards of the source."""
-        return list(self._source.shard_names)
-
-    @property
-    def dataset(self) -> Dataset:
-        """All shards after the transform."""
-        return self._dataset
 
     def _shard(self, name: str) -> Dataset:
         return _apply(get_shard_of(self._source, name), self._transform)
@@ -376,7 +383,7 @@ class MappedShardedDataSource(TransformedShardedSource):
         super().__init__(source, MapTransform(fn))
 
 
-class LimitedShardedSource(ShardedSource):
+class LimitedShardedSource(SourceOverShards):
     """The first rows of a source, counted over its shards in order.
 
     Args:
@@ -393,16 +400,6 @@ class LimitedShardedSource(ShardedSource):
     def __init__(self, source: Any, max_rows: int) -> None:
         self._source, self._max_rows = source, max(int(max_rows), 0)
         self._dataset = dataset_of(source, "source").limit(self._max_rows)
-
-    @property
-    def shard_names(self) -> list[str]:
-        """Names of the shards of the source."""
-        return list(self._source.shard_names)
-
-    @property
-    def dataset(self) -> Dataset:
-        """The rows, up to the limit."""
-        return self._dataset
 
     def _shard(self, name: str) -> Dataset:
         rows_left = self._max_rows

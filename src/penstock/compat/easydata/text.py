@@ -15,7 +15,7 @@ from ...errors import ConfigError, DataError, make_missing_extra_error
 from ...text import Tokenize
 from .config import DatasetConfig, TokenizerConfig, TokenizeStageConfig
 from .inputs import dataset_of
-from .sharded import ShardedSource, get_shard_of
+from .sharded import SourceOverShards, get_shard_of
 
 
 class TokenizedRows:
@@ -188,7 +188,7 @@ def _list_options(config: TokenizerConfig) -> dict[str, Any]:
     return limit_length(config, TokenizeStageConfig().max_length).to_dict()
 
 
-class TokenizedShardedSource(ShardedSource):
+class TokenizedShardedSource(SourceOverShards):
     """Tokenize the rows of a source: `input_ids`, `attention_mask`, and additional fields.
 
     Args:
@@ -219,16 +219,6 @@ class TokenizedShardedSource(ShardedSource):
         self._tokenized = TokenizedRows(tokenizer, call, fields)
         self._formatted = Formatted("rows", format_callback, format_fields)
         self._dataset = self._tokenize(dataset_of(source, "source"))
-
-    @property
-    def shard_names(self) -> list[str]:
-        """Names of the shards of the source."""
-        return list(self._source.shard_names)
-
-    @property
-    def dataset(self) -> Dataset:
-        """The tokens of all shards."""
-        return self._dataset
 
     def _shard(self, name: str) -> Dataset:
         return self._tokenize(get_shard_of(self._source, name))

@@ -155,7 +155,9 @@ class RankStream:
             name
             for lane, one in came.items()
             for name, digests in self.digest_by_source(one).items()
+            # A new source has delivered nothing: at the end of a pass, it waits for the next.
             if lane in was
+            and (former[name] or not _ends_pass(one))
             and {*digests.split()}.isdisjoint(
                 digest for past in former[name] for digest in str(was[lane].get(past)).split()
             )
@@ -207,6 +209,11 @@ class RankStream:
             op.count(tally, start, start + cursor)
             return packed, tally.samples.tolist()
         return packed, []
+
+
+def _ends_pass(item: LastItem) -> bool:
+    passes = item.step.passes
+    return passes is not None and passes.at(item.position).start == item.position
 
 
 def find_former_names(
