@@ -194,3 +194,16 @@ def test_inputs_that_change_below_a_mixture(change: str) -> None:
             assert "read other data" in str(error)
         else:
             assert found == keys[:steps]
+
+
+def test_a_new_source_is_accepted_at_every_row_of_a_slice_and_at_its_end() -> None:
+    def make(*names: str) -> ps.Dataset:
+        sources = {name: ps.from_sequence(range(12), name=name) for name in names}
+        return ps.mix(sources, {n: 3 if n == "d" else 1 for n in names}, seed=2).slice(1, 20)
+
+    for rows in range(20):
+        first, later = ps.Loader(make("a", "b")), ps.Loader(make("a", "b", "d"))
+        assert len(list(islice(first, rows))) == rows
+        later.load_state_dict(through_json(first.state_dict()), on_mismatch="adopt")
+        next_pass = [key for _ in islice(later, 19 + 19) for key in later.keys()]
+        assert len(set(next_pass)) == len(next_pass)

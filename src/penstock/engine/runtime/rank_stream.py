@@ -137,18 +137,18 @@ class RankStream:
         reordered = False
         if isinstance(cursor, int):
             self._require_next(epoch, cursor)
-            ends = window_ends(self._rows, self._pass_start(epoch) + cursor)
-            reordered = ends and data.keys() != body.data.keys()
+            if data.keys() != body.data.keys():
+                reordered = window_ends(self._rows, self._pass_start(epoch) + cursor)
         former = find_former_names(body.data, data)
         spellings = [
             {name: pasts[which] for name, pasts in former.items() if which < len(pasts)}
             for which in range(max(map(len, former.values()), default=1))
         ]
         came = {lane: one for lane, one in self.last_items(epoch, cursor).items() if one}
-        last, was = body.last, body.latest
+        was = body.latest
         other = not reordered and any(
             one.rows is not None
-            and last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
+            and body.last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
             for lane, one in came.items()
         )
         moved = {
@@ -156,8 +156,7 @@ class RankStream:
             for lane, one in came.items()
             for name, digests in self.digest_by_source(one).items()
             # A new source has delivered nothing: at the end of a pass, it waits for the next.
-            if lane in was
-            and (former[name] or not _ends_pass(one))
+            if (lane in was and (former[name] or len(digests.split()) < 2))
             and {*digests.split()}.isdisjoint(
                 digest for past in former[name] for digest in str(was[lane].get(past)).split()
             )
@@ -209,11 +208,6 @@ class RankStream:
             op.count(tally, start, start + cursor)
             return packed, tally.samples.tolist()
         return packed, []
-
-
-def _ends_pass(item: LastItem) -> bool:
-    passes = item.step.passes
-    return passes is not None and passes.at(item.position).start == item.position
 
 
 def find_former_names(
