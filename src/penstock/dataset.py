@@ -126,6 +126,12 @@ _ENDLESS_ALREADY = (
 )
 
 
+_TRAINERS = (
+    "(torch's DataLoader takes penstock.integrations.torch.IterableDataset(ds), and trainers take "
+    "penstock.integrations.transformers.hf_dataset(ds))"
+)
+
+
 @validate_arguments
 class Dataset(Look["Dataset"], Tables["Dataset"]):
     """An immutable pipeline over samples; every method returns a new dataset.
@@ -215,13 +221,11 @@ class Dataset(Look["Dataset"], Tables["Dataset"]):
     def __len__(self) -> int:
         self.flow.require_indexed(
             "len()",
-            "count with sum(1 for _ in ds), or filter files by ps.read(paths, where=...) (DataLoader "
-            "and trainers take penstock.integrations.torch.IterableDataset(ds))",
+            f"count with sum(1 for _ in ds), or filter files by ps.read(paths, where=...) {_TRAINERS}",
         )
         if self._size is None:
             raise IndexedError(
-                "len() of an endless dataset; .limit(n) gives it a length (DataLoader and trainers "
-                "take penstock.integrations.torch.IterableDataset(ds))"
+                f"len() of an endless dataset; .limit(n) gives it a length {_TRAINERS}"
             )
         return self._size
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
@@ -14,20 +15,28 @@ DISTRIBUTION_NAME = "penstock-data"
 
 _HEAD, _TAIL = 1400, 600
 
+# C0 but for tabs and line ends, C1, and what changes the direction or the lines of a text.
+_CONTROL_CHARACTERS = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
+
 
 class PenstockError(Exception):
     """Base class of all errors of Penstock.
 
     Args:
-        *args: the message. Of a text of 2,600 characters or more, such as one that quotes a list of
-            samples, only the first 1,400 and the last 600 are kept.
+        *args: the message. Control characters, which names in files may hold, are escaped. Of a
+            text of 2,600 characters or more, such as one that quotes a list of samples, only the
+            first 1,400 and the last 600 are kept.
 
     >>> print(str(ConfigError(f"batch({'ab' * 5_000}): give a whole number"))[1390:1440])
     ababababab [... 8,028 characters ...] abababababab
+    >>> print(DataError("there is no column 'x'", where="\\x1b[31mred.csv"))
+    \\x1b[31mred.csv: there is no column 'x'
     """
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(_shorten_message(arg) if isinstance(arg, str) else arg for arg in args))
+        super().__init__(*(_clean_message(arg) if isinstance(arg, str) else arg for arg in args))
 
 
 class ConfigError(PenstockError, ValueError):
@@ -87,7 +96,7 @@ class DataError(PenstockError, ValueError):
         """
         if path not in str(self):
             self.where = f"{path}, row {row}"
-            self.args = (f"{self.where}: {self}",)
+            self.args = (_clean_message(f"{self.where}: {self}"),)
 
 
 class ChangedFileError(DataError):
@@ -135,6 +144,18 @@ def make_storage_error(error: OSError, what: object) -> StorageError:
     converted = StorageError(f"{what}: {error.strerror or error}{f': {remedy}' if remedy else ''}")
     converted.errno = error.errno
     return converted
+
+
+def make_thread_error(error: RuntimeError) -> StorageError:
+    """Convert the limit of threads to a `StorageError` with a remedy.
+
+    Args:
+        error: the error of Python.
+
+    >>> print(make_thread_error(RuntimeError("can't start new thread")))  # doctest: +ELLIPSIS
+    threads: can't start new thread: raise the limit of processes (ulimit -u), or use fewer workers
+    """
+    return make_storage_error(OSError(errno.EAGAIN, str(error)), "threads")
 
 
 def make_memory_error(error: MemoryError, what: object) -> StorageError:
@@ -305,7 +326,10 @@ class Skip(PenstockError):
         self.reason = reason
 
 
-def _shorten_message(text: str) -> str:
+def _clean_message(text: str) -> str:
+    """Escape control characters, which a terminal would obey, and leave out the middle of a long
+    text."""
+    text = _CONTROL_CHARACTERS.sub(lambda found: ascii(found[0])[1:-1], text)
     left_out = len(text) - _HEAD - _TAIL
     return (
         text

@@ -263,7 +263,8 @@ class Loader(Shows):
                 "DataLoader use penstock.integrations.torch.IterableDataset(ds)"
             )
         raise TypeError(
-            "len(loader): the dataset never ends; Loader(epoch_length=n) gives its passes a length"
+            "len(loader): the dataset never ends; Loader(epoch_length=n) gives its passes a length "
+            "(the Trainer of transformers takes loaders by penstock.integrations.transformers.FromLoader)"
         )
 
     def __bool__(self) -> bool:

@@ -437,3 +437,12 @@ def test_samples_that_are_nested_too_deeply_are_an_error_of_ours() -> None:
         sample = {"a": sample}
     with pytest.raises(DataError, match="nested too deeply to be stacked: flatten them"):
         collate([sample, sample])
+
+
+@pytest.mark.parametrize("other", [[None, None], ["a", "b"], [[1], [2]], np.arange(2)])
+@pytest.mark.parametrize("container", [{"x": [1, 2], "y": [3, 4]}, (np.arange(2), np.arange(2))])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_rows_beside_a_container_are_not_joined(other: Any, container: Any, reverse: bool) -> None:
+    trees = [{"meta": other}, {"meta": container}]
+    with pytest.raises(ps.DataError, match=r"'meta' has .* in one batch, .* in another; give"):
+        join_batches(trees[::-1] if reverse else trees)

@@ -301,3 +301,11 @@ def test_columns_of_nearly_one_name_have_lengths_of_their_own(tmp_path: Path) ->
     pq.write_table(pa.table({"a_b": [[1, 2, 3]], "a-b": [[1]], "A_b": [[1, 2]]}), path)
     found = [ps.read(path, lengths=name).flow.source.lengths()[0] for name in ("a_b", "a-b", "A_b")]  # type: ignore[union-attr,index]
     assert found == [3, 1, 2]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "txt"])
+def test_rows_of_lines_store_no_lengths(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    path.write_text('{"ids": [1, 2]}\n')
+    with pytest.raises(ps.ConfigError, match="only Parquet and Arrow files provide the lengths"):
+        ps.read(path, lengths="ids")

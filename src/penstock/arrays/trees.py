@@ -180,21 +180,21 @@ def join_batches(trees: Sequence[Any]) -> Any:
 
 
 def _join_trees(trees: Sequence[Any], path: str) -> Any:
-    first = trees[0]
-    node = _decompose_container(first, lists=False)
+    nodes = [_decompose_container(tree, lists=False) for tree in trees]
+    node = next((node for node in nodes if node is not None), None)
     if node is not None:
-        others = [_decompose_container(tree, lists=False) for tree in trees]
-        for other in others:
+        for other in nodes:
             if other is None or sorted(other.names) != sorted(node.names):
                 names = "no container" if other is None else _format_field_names(other.names)
                 raise DataError(
-                    f"{_describe_field(path)} has {_format_field_names(node.names)} in one batch, {names} in another"
+                    f"{_describe_field(path)} has {_format_field_names(node.names)} in one batch, {names} in another; "
+                    "give the field one type in every sample by a map before batch(), or use batch(collate=list)"
                 )
         if len({*node.names}) < len(node.names):
             raise DataError(
                 f"{_describe_field(path)} has keys whose texts are equal: {_format_field_names(node.names)}"
             )
-        tables = [dict(zip(o.names, o.values, strict=True)) for o in others if o is not None]
+        tables = [dict(zip(o.names, o.values, strict=True)) for o in nodes if o is not None]
         return node.like(
             [_join_trees([table[name] for table in tables], path + name) for name in node.names]
         )

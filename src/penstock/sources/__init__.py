@@ -56,7 +56,7 @@ from .plugins import find_plugin_format
 from .saved_dataset import find_token_column, is_integer_list, read_saved
 from .select import SelectedRows, Selection, select
 from .single_column import find_sample_column
-from .sizes import load_lengths
+from .sizes import load_lengths, require_column_file
 from .tokens import (
     TokenIdOptions,
     is_cache,
@@ -285,6 +285,8 @@ def _open_own_format(
         opener = opener._replace(bare=field.name)
         files, outline = _open_uniform_files(files_found, opener)
         lengths = lengths or (field.name if is_integer_list(field.type) else None)
+    if isinstance(lengths, str):
+        require_column_file(files[0], lengths)
     find_lengths = (
         None
         if lengths is None

@@ -39,6 +39,21 @@ class ColumnFile(Protocol):
 
 
 @derived_files.merge_logs()
+def require_column_file(file: object, column: str) -> ColumnFile:
+    """Return a file that provides the lengths of a column's lists.
+
+    Raises:
+        ConfigError: if its format stores rows, not columns.
+    """
+    if isinstance(file, ColumnFile):
+        return file
+    raise ConfigError(
+        f"lengths={column!r}: only Parquet and Arrow files provide the lengths of a column's lists "
+        "without reading the rows; write the tokens into one of these, or count the tokens of texts "
+        "by lengths=Tokenize(...) (--tokenizer on the command line)"
+    )
+
+
 def load_lengths(
     files: Sequence[IndexedFile],
     column: str | TokenCounter,
@@ -96,12 +111,7 @@ def load_lengths(
             ]
         )
     for file in files:
-        if not isinstance(file, ColumnFile):
-            raise ConfigError(
-                f"lengths={column!r}: only Parquet and Arrow files provide the lengths of a "
-                "column's lists without reading the rows; write the tokens into one of these, or "
-                "count the tokens of texts by lengths=Tokenize(...) (--tokenizer on the command line)"
-            )
+        file = require_column_file(file, column)
         suffix = "".join(character if character.isalnum() else "-" for character in column)
         # Another column may have the same suffix, also on disks without case.
         if suffix != column or suffix != suffix.lower():

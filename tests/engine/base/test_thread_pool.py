@@ -77,3 +77,14 @@ def test_a_forked_process_does_not_wait_for_threads_of_its_parent() -> None:
     assert in_fork(lambda: list(it)) == 7
     assert len(list(it)) == 8
     it.close()
+
+
+def test_a_machine_without_threads_is_an_error_with_a_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("penstock.engine.base.thread_pool.start_new_thread", fail)
+    with pytest.raises(ps.StorageError, match="raise the limit of processes"):
+        ThreadPool(2).submit(print)

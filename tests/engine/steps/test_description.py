@@ -397,6 +397,17 @@ def test_a_loader_shows_the_difference_and_stays_where_it_is() -> None:
         assert loader.state_dict() == before
 
 
+def test_a_state_of_batches_differs_from_one_of_samples() -> None:
+    for saved, now, line in (
+        (numbers().batch(2), numbers(), "batch(): only in the saved run"),
+        (numbers(), numbers().batch(2), "batch(): not in the saved run"),
+    ):
+        loader = ps.Loader(saved)
+        next(iter(loader))
+        with pytest.raises(ps.StateError, match=re.escape(line)):
+            ps.Loader(now).load_state_dict(loader.state_dict())
+
+
 def test_a_difference_of_the_only_source_names_it() -> None:
     for name in ("wiki", "code"):
         saved, now = numbers(10, name).shuffle().batch(2), numbers(12, name).shuffle().batch(2)

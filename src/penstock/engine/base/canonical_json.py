@@ -90,7 +90,7 @@ def list_differences(saved: Json, now: Json, where: str = "") -> list[str]:
 _METHODS = {
     "all but": "plan.exclude", "gap": "plan.skip", "skips": "plan.skip", "stride": "shard",
     "replay": "repeat", "weighted": "mix", "flat": "flat_map", "random": "random_map",
-    "concat_split": "part", "first_fit": "part", "best_fit": "part", "any": "part",
+    "concat_split": "part", "first_fit": "part", "best_fit": "part",
     "collate": "part", "_only": "part", "join_parts": "part",
     "block shuffle": "shuffle", "window shuffle": "shuffle", "bucket shuffle": "shuffle",
 }  # fmt: skip
@@ -120,7 +120,7 @@ def _name_step(step: Mapping[str, Json]) -> tuple[str, Json]:
             if key in ("pack", "order", "fold", "mix"):
                 return _METHODS.get(name, name), ""
             part = _METHODS.get(name) == "part"
-            return "part" if part else _METHODS.get(key, key), value
+            return "part" if part else _METHODS.get(key, key), "" if value == "any" else value
     is_inputs = bool(step) and all(isinstance(value, Mapping) for value in step.values())
     return ("inputs", ", ".join(step)) if is_inputs else ("", "")
 

@@ -23,6 +23,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from ...errors import make_thread_error
+
 _JOIN_SECONDS = 1.0  # for a thread whose function has returned
 
 
@@ -205,10 +207,10 @@ class ThreadPool:
             queue.workers.append(worker)
             try:
                 worker.start()
-            except RuntimeError:  # the limit of threads is reached
+            except RuntimeError as error:  # the limit of threads is reached
                 worker.started = False
                 if len(queue.workers) == 1:
-                    raise
+                    raise make_thread_error(error) from error
         queue.full = len(queue.workers) >= self._workers
 
     def close(self, seconds: float | None = None, /) -> None:

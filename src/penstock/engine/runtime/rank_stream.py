@@ -78,8 +78,7 @@ class RankStream:
         return min(self.skipped, self.passes.size(epoch))
 
     def _pass_start(self, epoch: int) -> int:
-        passes = self._rows.passes
-        return 0 if passes is None else passes.start(epoch)
+        return 0 if self._rows.passes is None else self._rows.passes.start(epoch)
 
     def digest_last(self, epoch: int, cursor: Json) -> dict[str, str | None]:
         """Return digests of the last samples before a cursor, by lane."""
@@ -92,7 +91,7 @@ class RankStream:
             for lane, one in came.items()
             if one and one.rows is not None
         }
-        return {**dict.fromkeys(came), **digests}
+        return dict.fromkeys(came) | digests
 
     def digest_by_source(self, came: LastItem) -> dict[str, str]:
         """Return digests of the last sample of every source that gave one, and of the window of
