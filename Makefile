@@ -183,7 +183,7 @@ oldest:
 	.venv-oldest/bin/penstock --help > /dev/null
 	.venv-oldest/bin/python -m pytest -q -n $(JOBS) -m "not slow" tests/sources tests/writing tests/mixture_files \
 	    $$(ls -d tests/engine/*/ | grep -v -e base -e runtime) tests/engine/runtime/test_resume.py tests/test_numbers.py \
-	    tests/test_golden.py tests/test_golden_states.py
+	    tests/test_golden.py tests/test_golden_states.py tests/test_goldens.py
 
 pythons:
 	for version in $(PYTHONS); do \
