@@ -143,6 +143,7 @@ soak: $(VENV)/.dev
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	SOAK=1 $(PYTEST) tests/test_stages.py tests/test_killed_stages.py tests/integrations/test_evaluation.py
 	SOAK=1 $(PYTEST) tests/test_bench.py -k every_row
+	SOAK=1 $(PYTEST) tests/test_operations.py
 	for round in $$(seq $(SEEDS)); do \
 	    seed=$$($(PYTHON) -c "import secrets; print(secrets.randbits(32))"); \
 	    echo "round $$round of $(SEEDS): --hypothesis-profile=soak --hypothesis-seed=$$seed"; \
