@@ -8,7 +8,7 @@ import re
 import tomllib
 import zipfile
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +27,7 @@ def load_tool(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["changed_tests", "install", "lock"])
+@pytest.mark.parametrize("name", ["changed_tests", "install", "lock", "text_pages"])
 def test_examples_of_tools_run(name: str) -> None:
     outcome = doctest.testmod(load_tool(name))
     assert outcome.attempted and not outcome.failed
@@ -40,6 +40,33 @@ def test_every_extra_has_a_check_and_a_page_that_names_it() -> None:
     for name, check in checks.items():
         pages = re.findall(r"(?:docs/[\w/-]+|README)\.md", check.__doc__ or "")
         assert pages and all((ROOT / page).exists() for page in pages), name
+
+
+def test_the_site_gets_a_text_of_every_page_and_a_list_of_them(tmp_path: Path) -> None:
+    tool = load_tool("text_pages")
+
+    def make_page(path: str, title: str, markdown: str, html: str = "") -> SimpleNamespace:
+        page = SimpleNamespace(
+            file=SimpleNamespace(src_uri=path), title=title, is_section=False, is_page=True
+        )
+        tool.on_page_markdown(markdown, page)
+        tool.on_page_content(html, page)
+        return page
+
+    pages = [
+        make_page("index.md", "Home", "# Home\n\nIt mixes\nsources. More.\n"),
+        make_page("tasks/api.md", "API", "::: penstock.mix\n", "<h3>mix</h3><p>Mix <b>it</b>.</p>"),
+    ]
+    section = SimpleNamespace(is_section=True, is_page=False, title="Reference", children=pages[1:])
+    config: dict[str, Any] = {"site_dir": tmp_path, "site_name": "P", "site_description": "D"}
+    config["extra"] = {}
+    tool.on_nav(SimpleNamespace(items=[pages[0], section]), config)
+    tool.on_post_build(config)
+    assert (tmp_path / "index.md").read_text().startswith("# Home\n")
+    assert (tmp_path / "tasks/api.md").read_text() == "### mix\n\nMix it.\n"
+    listed = (tmp_path / "llms.txt").read_text()
+    assert "- [Home](index.md): It mixes sources.\n" in listed
+    assert "## Reference\n\n- [API](tasks/api.md): Mix it.\n" in listed
 
 
 def make_wheel(folder: Path, *surplus: str) -> Path:
