@@ -367,7 +367,7 @@ def _make_events(
     signs = {
         "first repeat": "bar: first repeat",
         "used up": "cross: used up",
-        "change": "diamond: change",
+        "change": "diamond: event",
     }
     note = "; ".join(sign for kind, sign in signs.items() if kind in kinds)
     y = {"field": "row", "type": "ordinal", "axis": None}

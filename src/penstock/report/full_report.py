@@ -68,8 +68,8 @@ def collect_facts(target: Target, steps: int, rows: Sequence[Row]) -> list[Fact]
     drawn = [row.epochs for row in rows if row.samples and row.size]
     sizes, lengths = _collect_sizes(target, steps)
     unit = "parts of documents" if target.packed else "samples"
-    facts = [Fact("tokens", _format_large(sum(tokens)), f"{sum(tokens):,}")] if tokens else []
-    facts.append(Fact(unit, _format_large(samples), f"{samples:,}" if samples >= 100_000 else ""))
+    facts = [_count_fact("tokens", sum(tokens))] if tokens else []
+    facts.append(_count_fact(unit, samples))
     if drawn:
         low, high = min(drawn), max(drawn)
         text = f"{low:,.2f}" if high - low < 0.005 else f"{low:,.2f} to {high:,.2f}"
@@ -133,6 +133,10 @@ def _collect_sizes(target: Target, steps: int) -> tuple[list[int], list[int]]:
         return batches, [border.length for border in borders if border.length]
     length = target.row_length(0) if target.packed else None
     return [target.log.record_of(0).rows], [length] if length else []
+
+
+def _count_fact(name: str, value: int) -> Fact:
+    return Fact(name, _format_large(value), f"{value:,}" if value >= 1_000_000 else "")
 
 
 def _format_range(values: Sequence[int], unit: str) -> str:

@@ -248,7 +248,8 @@ def list_run_changes(target: Target) -> list[tuple[int | None, str]]:
         saved = target.rows.state.get("changes", [])
     except ConfigError:  # no run
         return []
-    return [_describe_change(target, change) for change in saved]
+    changes = [_describe_change(target, change) for change in saved]
+    return sorted(changes, key=lambda change: (change[0] is None, change[0] or 0))
 
 
 def _describe_change(target: Target, change: Mapping[str, Any]) -> tuple[int | None, str]:
