@@ -165,12 +165,27 @@ def test_readers_skip_corrupted_lines(tmp_path: Path, clock: Clock, line: bytes)
     assert read_stats(path).summary()["step"] == 2
 
 
+def test_values_of_other_types_are_dropped() -> None:
+    hostile: list[Any] = [None, "x", -1, [], {"a": "b"}, [[1]], float("nan"), float("inf"), 1 << 90]
+    good = make_record("s", 5, work=[], warnings=["w"], tokens=3)
+    for key in (*good, "world_size", "steps", "sources", "host", "pid", "run"):
+        for value in hostile:
+            rank = RankStats()
+            start = {"kind": "start", "session": "s", "world_size": 1}
+            rank.take(start | ({key: value} if key not in good else {}))
+            rank.take(good | ({key: value} if key in good else {}))
+            summary = summarize({0: rank})
+            assert format_line(summary) and render_html(summary)
+            json.dumps(summary, allow_nan=False)
+
+
 def test_wrong_paths_are_errors(tmp_path: Path) -> None:
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n')
     for path, said in (
         (tmp_path / "none", "no such file"),
         (tmp_path, "no stats file in this folder"),
         (tmp_path / "other.jsonl", "not a stats file"),
+        (Path("/dev/null"), "not a stats file"),
     ):
         with pytest.raises(ps.ConfigError, match=said):
             StatsFollower(path)

@@ -11,7 +11,7 @@ import json
 import logging
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -248,12 +248,12 @@ class RankStats:
 
     def take(self, line: Mapping[str, Any]) -> None:
         """Add a line; unknown and corrupted lines are ignored."""
-        kind = line.get("kind")
+        kind, line = line.get("kind"), _drop_invalid(line)
         if kind == "start" and isinstance(line.get("session"), str):
-            self.start = dict(line)
-            self.starts.append(self.start)
+            self.start = line
+            self.starts.append(line)
         elif kind in ("record", "end") and _is_record(line):
-            self.records.append(dict(line))
+            self.records.append(line)
             self.last_by_session[line["session"]] = self.records[-1]
             if len(self.records) > _MAX_RECORDS:
                 recent = _MAX_RECORDS // 4
@@ -261,14 +261,57 @@ class RankStats:
 
 
 def _is_record(line: Mapping[str, Any]) -> bool:
-    numbers = ("time", "elapsed_s", "step", "items", "waited_s", "first_s", "epoch")
-    samples = line.get("samples")
-    return (
-        isinstance(line.get("session"), str)
-        and all(isinstance(line.get(name), int | float) for name in numbers)
-        and isinstance(samples, dict)
-        and all(isinstance(n, int) for n in cast("dict[Any, Any]", samples).values())
+    needs = ("time", "elapsed_s", "step", "items", "waited_s", "first_s", "epoch", "samples")
+    return isinstance(line.get("session"), str) and all(name in line for name in needs)
+
+
+def _drop_invalid(line: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line without the values that have another type than writers give them."""
+    return {
+        key: value
+        for key, value in line.items()
+        if (check := _CHECKS.get(key)) is None or check(value)
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value < 1e300
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and 0 <= value < 1 << 63
+
+
+def _is_counts(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_count, cast("dict[str, Any]", value).values()))
+
+
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in cast("list[Any]", value))
+
+
+def _is_work(value: Any) -> bool:
+    return isinstance(value, list) and all(
+        isinstance(row, dict)
+        and isinstance(cast("Any", row).get("step"), str)
+        and isinstance(cast("Any", row).get("source"), str)
+        and all(_is_number(cast("Any", row).get(n)) for n in ("items", "seconds", "processor"))
+        for row in cast("list[Any]", value)
     )
+
+
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(("time", "elapsed_s", "waited_s", "first_s", "longest_stall_s"), _is_number),
+    **dict.fromkeys(("step", "items", "epoch", "rows", "tokens", "steps", "errors"), _is_count),
+    **dict.fromkeys((*_TOTALS, "under_way", "under_way_bytes", "pid", "rank"), _is_count),
+    **dict.fromkeys(("samples", "cropped", "quarantined", "resident_bytes"), _is_counts),
+    "world_size": lambda value: _is_count(value) and value > 0,
+    "warnings": _is_texts,
+    "sources": _is_texts,
+    "work": _is_work,
+    "run": lambda value: isinstance(value, str),
+    "host": lambda value: isinstance(value, str),
+}
 
 
 @dataclass(frozen=True)
@@ -383,7 +426,7 @@ def find_stats_file(path: Path) -> Path:
         return max(base, key=lambda file: base[file])
     if not path.exists():
         raise ConfigError(f"{path}: no such file or folder; give the path of Loader(stats=...)")
-    if path.is_file() and path.stat().st_size and not is_stats_file(path):
+    if not path.is_file() or (path.stat().st_size and not is_stats_file(path)):
         raise ConfigError(
             f"{path}: not a stats file of a loader; give the path of Loader(stats=...)"
         )
@@ -441,7 +484,9 @@ def summarize(ranks: Mapping[int, RankStats], path: str | None = None) -> dict[s
             samples.update(record["samples"])
             cropped.update(record.get("cropped", {}))
             totals.update({name: record.get(name) or 0 for name in _TOTALS})
-    resident = {rank: sum(record["resident_bytes"].values()) for rank, record in last.items()}
+    resident = {
+        rank: sum(record.get("resident_bytes", {}).values()) for rank, record in last.items()
+    }
     quarantined = Counter[str]()
     for record in last.values():
         quarantined.update(record.get("quarantined", {}))
