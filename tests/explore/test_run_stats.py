@@ -26,7 +26,7 @@ from penstock.explore.live_stats import (
     open_display,
     render_html,
 )
-from penstock.explore.run_reporter import count_tokens
+from penstock.explore.run_reporter import RunReporter, count_tokens
 from penstock.explore.run_stats import RankStats, StatsFollower, read_stats, summarize
 
 
@@ -294,6 +294,12 @@ def test_only_rank_0_shows_progress(capsys: pytest.CaptureFixture[str], clock: C
 def test_tokens_are_counted_by_shape_on_a_device() -> None:
     device = SimpleNamespace(shape=(2, 8), dtype="torch.int64", device="cuda:0")
     assert count_tokens({"tokens": device, "segment_ids": device}) == 16
+    facts = {"rank": 0, "world_size": 1}
+    reporter: Any = RunReporter(None, False, facts, lambda: ({}, {}))
+    reporter.count_item(0, np.arange(4), 4)  # labels
+    reporter.count_item(1, np.zeros((4, 3), np.int32), 4)
+    reporter.count_item(1, np.zeros((4, 3), np.int32), 4)  # asked for again
+    assert (reporter._tokens, reporter._rows) == (12, 8)
     torch = pytest.importorskip("torch")
     segments = torch.tensor([[1, 1, 0]])
     assert count_tokens({"tokens": segments, "segment_ids": segments}) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import prod
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..engine.base.machine import get_pid
+from ..errors import type_and_message
 from ..stores.urls import require_local
 from .run_stats import RunRecorder, name_rank_file, summarize
 
@@ -81,7 +83,7 @@ class RunReporter:
         self._recorder, self._collect = RunRecorder(path, facts), collect
         self._rank, self._pid = rank, get_pid()
         self._tokens, self._rows, self._counted = 0, 0, -1
-        self._display = None
+        self._display, self._failed = None, False
         if progress and not rank:
             from .live_stats import RunDisplay, open_display
 
@@ -98,19 +100,24 @@ class RunReporter:
         if number == self._counted:
             return
         self._counted = number
-        self._tokens += count_tokens(item)
+        tokens = count_tokens(item)
+        self._tokens += tokens if tokens != rows else 0  # one integer a row is a label
         self._rows += rows or 0
 
     def report(self, now: bool = False) -> None:
         """Write and show what is due; with `now`, also what is not due yet, if nothing was."""
-        if get_pid() != self._pid:
+        if self._failed or get_pid() != self._pid:
             return
-        is_due = self._recorder.is_due() or (now and self._recorder.is_empty)
-        shows = self._display is not None and self._display.is_due()
-        if is_due:
-            self._record()
-        if shows and self._display is not None:
-            self._display.update(self._summarize_now())
+        try:
+            if self._recorder.is_due() or (now and self._recorder.is_empty):
+                self._record()
+            if self._display is not None and self._display.is_due():
+                self._display.update(self._summarize_now())
+        except Exception as error:
+            self._failed = True  # a report never stops the training
+            logging.getLogger("penstock").warning(
+                "the run is no longer reported: %s; the training continues", type_and_message(error)
+            )
 
     def close(self) -> None:
         """Write the last record, and close the display."""
