@@ -7,12 +7,14 @@ of its reader, and holds no script.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -52,7 +54,6 @@ def render_svg(
     strip: EventStrip | None = None,
     width: int = 1060,
     height: int = 280,
-    name: str = "plan",
 ) -> str:
     """Return an `<svg>` element.
 
@@ -62,13 +63,14 @@ def render_svg(
         strip: stages, first repeats and ends.
         width: pixels of the picture.
         height: pixels of the panel of shares.
-        name: prefix of the ids in the element, which differ within a page.
 
     Raises:
         ImportError: without the extra `plot`.
     """
     spec = make_spec(course, title, strip, width, height)
     text = _import_renderer().vegalite_to_svg(spec, vl_version=VERSION)
+    # Several charts may be on one page, so ids are named after the content.
+    name = f"plan-{crc32(json.dumps(spec).encode()):08x}"
     return _finish_svg(text, title or "Shares of the sources over the run", name)
 
 

@@ -171,22 +171,18 @@ def render_warnings(warnings: Sequence[tuple[str, str]]) -> str:
     return f"<ul>{''.join(items[:_MAX_WARNINGS])}</ul>{more}"
 
 
-def render_pictures(
-    course: RunCounts, title: str = "", strip: EventStrip | None = None, name: str = "plan"
-) -> str:
+def render_pictures(course: RunCounts, title: str = "", strip: EventStrip | None = None) -> str:
     """Return a chart for wide, medium and narrow windows; without the extra `plot`, a hint.
 
     Args:
         course: counts of samples along the run.
         title: the heading in the chart.
         strip: stages, first repeats and ends.
-        name: prefix of the ids of the chart, which differ within a page.
     """
     if not has_renderer():
         return f'<p class="dim">Charts need: {escape(install_command("plot"))}</p>'
     drawn = {
-        kind: render_svg(course, title, strip, width, name=f"{name}-{kind}")
-        for kind, width in PICTURE_WIDTHS.items()
+        kind: render_svg(course, title, strip, width) for kind, width in PICTURE_WIDTHS.items()
     }
     return "".join(f'<div class="{kind}">{svg}</div>' for kind, svg in drawn.items())
 

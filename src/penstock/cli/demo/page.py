@@ -60,7 +60,7 @@ def write(
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
         (
             "The plan, known before the run",
-            render_pictures(planned, "As planned", strip, "planned"),
+            render_pictures(planned, "As planned", strip),
         ),
         (
             "The run",
@@ -68,7 +68,6 @@ def write(
                 run,
                 "As it ran",
                 EventStrip(changes=sorted(marks.items())),
-                "run",
             ),
         ),
         (f"What was in step {answers.step}?", f"<pre>{escape(listed)}</pre>"),
