@@ -30,7 +30,7 @@ def test_a_plan_shows_its_picture_and_its_table() -> None:
     assert shown.count("<svg") == shown.count("<table>") == 1 and "<b>" not in shown
     cells = ["&lt;b&gt;math", "20", "10.00%", "40", "2.00", "27", "50"]
     assert "".join(f"<td>{cell}</td>" for cell in cells) in shown
-    assert shown == html(pickle.loads(pickle.dumps(plan))) and len(shown) < 30_000
+    assert shown == html(pickle.loads(pickle.dumps(plan))) and len(shown) < 40_000
     with ps.Loader(mixed()) as loader:
         for _ in range(20):
             next(iter(loader))

@@ -73,12 +73,9 @@ def plan(
     horizon = target.horizon(steps)
     rows = shares.rows(target, horizon)
     if out is not None:
-        from penstock.report.page import save
+        from penstock.report.full_report import write_picture
 
-        lines = shares.format_rows(rows, target.packed)
-        course = shares.count_by_step(target, horizon)
-        strip = shares.collect_run_events(target, horizon, course.names)
-        save(course, out, f"{mixture.name}: {horizon:,} {target.unit}s", lines, strip)
+        write_picture(out, target, horizon)
     samples, fingerprints = sum(row.samples for row in rows), target.fingerprint(digest)
     borders = target.borders(horizon)
     result = {
@@ -364,12 +361,9 @@ def simulate(
     horizon = before.horizon(steps), after.horizon(steps)
     rows = [shares.rows(target, n) for target, n in zip((before, after), horizon, strict=True)]
     if out is not None:
-        from penstock.report.page import save
+        from penstock.report.full_report import write_picture
 
-        lines = shares.format_rows(rows[1], after.packed)
-        course = shares.count_by_step(after, horizon[1])
-        strip = shares.collect_run_events(after, horizon[1], course.names)
-        save(course, out, f"{mixture.name}, changed: {horizon[1]:,} {after.unit}s", lines, strip)
+        write_picture(out, after, horizon[1], changed=True)
     result = {
         name: {"steps": n, "unit": target.unit, "sources": shares.convert_to_json(sources)}
         for name, n, target, sources in zip(

@@ -60,6 +60,14 @@ def run(
             help="File for the sample keys of every step, as JSON lines.",
         ),
     ] = None,
+    stats: Annotated[
+        Path | None,
+        typer.Option(
+            parser=parse_local_path,
+            metavar="PATH",
+            help="File for the figures of the run, which `penstock top` shows.",
+        ),
+    ] = None,
     on_error: Annotated[
         str, typer.Option(help="Policy for bad samples: raise or quarantine.")
     ] = "raise",
@@ -81,12 +89,20 @@ def run(
 
     check_choice(on_error, POLICIES, "--on-error {}")
     target = _merge_ranks(open_target(mixture, allow=allow))
-    target.require_separate_output(dump)
+    for output in (dump, stats):
+        target.require_separate_output(output)
     policy = cast("OnError", on_error)
     console = Console(stderr=True, quiet=as_json, highlight=False)
     with ExitStack() as stack:
         loader = stack.enter_context(
-            ps.Loader(target.dataset, workers=workers, rank=0, world_size=1, on_error=policy)
+            ps.Loader(
+                target.dataset,
+                workers=workers,
+                rank=0,
+                world_size=1,
+                on_error=policy,
+                stats=stats,
+            )
         )
         first = (ps.restore(state, loader) or 0) if state else 0
         file = stack.enter_context(_open_dump(dump, first))

@@ -71,11 +71,16 @@ class DatasetPlan(Plan[D]):
         ]
 
     def _draw(self, counts: RunCounts, events: Sequence[Exhaustion]) -> str:
-        from .svg import EventStrip, render_svg
+        from ..errors import install_command
+        from .charts import has_renderer, render_svg
+        from .run_counts import EventStrip
 
         stop, position = int(counts.steps[-1]), self.position
+        if not has_renderer():
+            return f"<p>A chart needs: {install_command('plot')}</p>"
         now = [(position, "position of the run")] if 0 < position < stop else []
-        strip = EventStrip(now, [one.repeats for one in events], [one.ends for one in events])
+        repeats, ends = [one.repeats for one in events], [one.ends for one in events]
+        strip = EventStrip((), repeats, ends, now)
         title = f"{stop:,} positions" + (", one pass" if self.size else "")
         return render_svg(counts, title, strip, _WIDTH, _HEIGHT)
 

@@ -1,17 +1,11 @@
-"""Counts of samples along a run, and the colours and labels of its pictures."""
+"""Counts of samples and events along a run, and the colours of its charts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
 
 from ..types import Ints
-
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 MAX_BANDS = 10  # sources with their own colour; the smaller ones share one
 OTHERS_COLOUR = "#b8bcc4"
@@ -41,29 +35,8 @@ class RunCounts:
     sizes: Sequence[int | None]
     steps: Ints
     counts: Ints
-    marks: Sequence[tuple[int, str]] = ()
     unit: str = "samples"
     groups: Sequence[str] = ()
-
-    def merged(self) -> RunCounts:
-        """Return the course with the smallest sources merged, unless there are groups."""
-        if self.grouped:
-            return self
-        if len(self.names) <= MAX_BANDS + 1:
-            return self
-        order: list[int] = np.argsort(-self.counts[-1], kind="stable").tolist()
-        largest, rest = order[:MAX_BANDS], order[MAX_BANDS:]
-        known = [size for i in rest if (size := self.sizes[i]) is not None]
-        names = [*(self.names[i] for i in largest), f"{len(rest)} others"]
-        sizes = [*(self.sizes[i] for i in largest), sum(known) if len(known) == len(rest) else None]
-        return RunCounts(
-            names,
-            sizes,
-            self.steps,
-            np.column_stack([self.counts[:, largest], self.counts[:, rest].sum(axis=1)]),
-            self.marks,
-            self.unit,
-        )
 
     @property
     def grouped(self) -> bool:
@@ -80,36 +53,18 @@ class RunCounts:
         ]
 
 
-def lighten_colour(colour: str, number: int, count: int) -> str:
-    """Return the colour of a source in a group; later sources are lighter."""
-    lightness = 0.6 * number / max(count - 1, 1)
-    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
-    return "#" + "".join(f"{round(value + (255 - value) * lightness):02x}" for value in channels)
+@dataclass(frozen=True)
+class EventStrip:
+    """Events beside the shares.
 
-
-def spread_labels(positions: Floats, gap: float, top: float) -> Floats:
-    """Return positions at least `gap` apart and at most `top`, close to the given ones.
-
-    >>> spread_labels(np.array([0.0, 0.5, 0.02]), 0.1, 1.0).tolist()
-    [0.0, 0.5, 0.1]
-    >>> spread_labels(np.array([1.0, 0.98]), 0.1, 1.0).tolist()
-    [1.0, 0.9]
+    Attributes:
+        stages: first steps and names of stages.
+        repeats: the step of the first repeat of each source.
+        ends: the step at which each source is used up.
+        changes: steps and descriptions of other events, such as changes of the run.
     """
-    order = np.argsort(positions, kind="stable")
-    steps = np.arange(len(positions)) * gap
-    raised = np.maximum.accumulate(positions[order] - steps) + steps
-    result = np.empty_like(positions)
-    result[order] = np.minimum(raised, top - steps[::-1])
-    return result
 
-
-def format_number(value: float, _: Any = None) -> str:
-    """Format a number with a unit prefix.
-
-    >>> format_number(5_000), format_number(1.5e12), format_number(12)
-    ('5 k', '1.5 T', '12')
-    """
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
-            return f"{value / size:g} {unit}"
-    return f"{value:g}"
+    stages: Sequence[tuple[int, str]] = ()
+    repeats: Sequence[int | None] = ()
+    ends: Sequence[int | None] = ()
+    changes: Sequence[tuple[int, str]] = ()

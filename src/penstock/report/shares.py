@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import numpy as np
 from penstock.engine.base.integers import find_distinct_values
 from penstock.engine.plan import PackedShares
 from penstock.engine.steps.token_dtypes import said_of
+from penstock.errors import ConfigError
 
 from .remarks import Row, collect_remarks
 from .target import StageBorder, Target
@@ -18,8 +19,7 @@ from .target import StageBorder, Target
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from penstock.explore.run_counts import RunCounts
-    from penstock.explore.svg import EventStrip
+    from penstock.explore.run_counts import EventStrip, RunCounts
 
 CURVE_POINTS = 120  # points of a picture along the run
 
@@ -223,7 +223,7 @@ def compare_plans(one: Sequence[Row], two: Sequence[Row]) -> Table:
 
 def collect_run_events(target: Target, steps: int, names: Sequence[str]) -> EventStrip:
     """Return stages, first repeats and ends of sources, for a picture."""
-    from penstock.explore.svg import EventStrip
+    from penstock.explore.run_counts import EventStrip
 
     counts, found = target.rows.counts(step=steps), target.exhaustion_within(steps)
     repeats = [
@@ -235,7 +235,38 @@ def collect_run_events(target: Target, steps: int, names: Sequence[str]) -> Even
         else None
         for name in names
     ]
-    return EventStrip([(at, name) for at, name in target.stages if at < steps], repeats, ends)
+    stages = [(at, name) for at, name in target.stages if at < steps]
+    changes = [
+        (step, text) for step, text in list_run_changes(target) if step is not None and step < steps
+    ]
+    return EventStrip(stages, repeats, ends, changes)
+
+
+def list_run_changes(target: Target) -> list[tuple[int | None, str]]:
+    """Return the changes of the run that saved a state: the step if it is known, and a text."""
+    try:
+        saved = target.rows.state.get("changes", [])
+    except ConfigError:  # no run
+        return []
+    changes = [_describe_change(target, change) for change in saved]
+    return sorted(changes, key=lambda change: (change[0] is None, change[0] or 0))
+
+
+def _describe_change(target: Target, change: Mapping[str, Any]) -> tuple[int | None, str]:
+    if "skip" in change:
+        step = target.step(change["skip"])
+        return step, f"step {step:,}: {change['count']:,} rows skipped"
+    if "exclude" in change:
+        row, count = change.get("row"), len(change["indices"])
+        step = None if row is None else target.step(row)
+        place = "" if step is None else f"step {step:,}: "
+        plural = "s" if count != 1 else ""
+        return step, f"{place}{count:,} sample{plural} of {change['exclude']!r} excluded"
+    event: Mapping[str, Any] = change.get("event") or {}
+    kind = str(event.get("event", "change")).replace("_", " ")
+    at = event.get("at")
+    place = f" from sample {at:,} of the mixture on" if isinstance(at, int) else ""
+    return None, f"{kind}{place}"
 
 
 def count_by_step(target: Target, steps: int) -> RunCounts:
@@ -247,25 +278,13 @@ def count_by_step(target: Target, steps: int) -> RunCounts:
     )
     unit = "tokens" if target.by_tokens else "samples"
     counts = [list(target.rows.counts(step=int(step), unit=unit).values()) for step in grid]
-    marks = list[tuple[int, str]]()
-    exhaustions = target.exhaustion_within(steps)
-    for name, one in exhaustions.items():
-        if (ends := _find_end_step(target, one.ends, steps)) is not None:
-            if target.spent(name, target.rows.counts(step=steps)[name]):
-                marks.append((ends, f"{name} used up"))
-        elif (repeat_step := _find_step(target, one.repeats, steps)) is not None and len(
-            exhaustions
-        ) <= 12:
-            marks.append((repeat_step, f"{name} repeats"))
     names = list(target.plan.sources)
     totals = target.all_tokens if target.by_tokens else target.sizes
     sizes = [totals.get(name) for name in names]
     order = sorted(range(len(names)), key=lambda i: target.by_group(names[i]))
     names, sizes = [names[i] for i in order], [sizes[i] for i in order]
     groups = [target.groups.get(name, name) for name in names]
-    return RunCounts(
-        names, sizes, grid, np.asarray(counts, np.int64)[:, order], sorted(marks)[:12], unit, groups
-    )
+    return RunCounts(names, sizes, grid, np.asarray(counts, np.int64)[:, order], unit, groups)
 
 
 def make_packing_table(packed_shares: PackedShares) -> Table:

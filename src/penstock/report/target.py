@@ -244,7 +244,7 @@ class Target:
         begins |= {self._find_other_length(first, stop) for first, stop in parts}
         out = list[StageBorder]()
         for step in sorted(step for step in begins if step < steps):
-            rows, length = self.log.record_of(step).rows, self._row_length(step)
+            rows, length = self.log.record_of(step).rows, self.row_length(step)
             if step in names or not out or (out[-1].batch, out[-1].length) != (rows, length):
                 tokens = sum(self.tokens(step).values()) if length else None
                 out.append(StageBorder(step, names.get(step), self.row(step), tokens, length, rows))
@@ -252,15 +252,15 @@ class Target:
 
     def _find_other_length(self, first: int, stop: int) -> int:
         """Return the first of some steps whose rows have another length than those of the first."""
-        length, last = self._row_length(first), stop - 1
-        if self._row_length(last) == length:
+        length, last = self.row_length(first), stop - 1
+        if self.row_length(last) == length:
             return first
         while last - first > 1:
             middle = (first + last) // 2
-            first, last = (middle, last) if self._row_length(middle) == length else (first, middle)
+            first, last = (middle, last) if self.row_length(middle) == length else (first, middle)
         return last
 
-    def _row_length(self, step: int) -> int | None:
+    def row_length(self, step: int) -> int | None:
         """Return the tokens of the rows of a step; None if the file packs no planned rows."""
         if self._pack is None:
             return None

@@ -55,7 +55,7 @@ def test_a17_the_demo_proves_an_equal_stream_however_late_it_looks(
     )
     assert through_json(found)["tokens"] == 100 * 8 * 1_024
     report = outcome.report.read_text()
-    assert report.count("<svg") == 4 and "As planned" in report and "As it ran" in report
+    assert report.count("<svg") == 6 and "As planned" in report and "As it ran" in report
     outcome.tell(console)
     said = console.file.getvalue()  # pyright: ignore[reportAttributeAccessIssue]
     assert "100 of 100 steps equal" in said and "100 of 100 steps match the plan" in said

@@ -9,18 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from penstock.engine.base.integers import find_distinct_values
-from penstock.explore.run_counts import RunCounts
-from penstock.explore.svg import EventStrip
+from penstock.explore.run_counts import EventStrip, RunCounts
 from penstock.report import Row, Target, shares
-from penstock.report.page import html, render_pictures
+from penstock.report.full_report import collect_facts
+from penstock.report.page import render_page, render_pictures, render_table
 
 from .journal import Record
 from .queries import PlanAnswers
 
 
-def measure_run_counts(
-    target: Target, records: Sequence[Record], marks: Mapping[int, str]
-) -> RunCounts:
+def measure_run_counts(target: Target, records: Sequence[Record]) -> RunCounts:
     """Return the tokens of each source as the run delivered them."""
     names = list(target.plan.sources)
     delivered_tokens = np.array(
@@ -33,7 +31,7 @@ def measure_run_counts(
         np.linspace(0, len(records), min(len(records), shares.CURVE_POINTS) + 1).astype(np.int64)
     )
     sizes = [target.all_tokens[name] for name in names]
-    return RunCounts(names, sizes, steps, counts[steps], sorted(marks.items()), "tokens")
+    return RunCounts(names, sizes, steps, counts[steps], "tokens")
 
 
 def write(
@@ -41,6 +39,7 @@ def write(
     target: Target,
     rows: Sequence[Row],
     run: RunCounts,
+    marks: Mapping[int, str],
     answers: PlanAnswers,
     proof: Sequence[str],
 ) -> None:
@@ -57,12 +56,18 @@ def write(
         f"{answers.wrong_documents[:10]}"
     )
     parts = [
+        ("Sources", render_table(shares.format_rows(rows, target.packed))),
         ("The mixture file", f"<pre>{escape(target.path.read_text(encoding='utf-8'))}</pre>"),
-        ("The plan, known before the run", render_pictures(planned, "As planned", strip)),
+        (
+            "The plan, known before the run",
+            render_pictures(planned, "As planned", strip),
+        ),
         (
             "The run",
             render_pictures(
-                run, "As it ran", EventStrip([(step, said) for step, said in run.marks])
+                run,
+                "As it ran",
+                EventStrip(changes=sorted(marks.items())),
             ),
         ),
         (f"What was in step {answers.step}?", f"<pre>{escape(listed)}</pre>"),
@@ -72,5 +77,5 @@ def write(
         ),
         ("The proof", "<pre>" + escape("\n".join(proof)) + "</pre>"),
     ]
-    table = shares.format_rows(rows, target.packed)
-    path.write_text(html("Penstock demo", parts, table), encoding="utf-8")
+    facts = collect_facts(target, int(run.steps[-1]), rows)
+    path.write_text(render_page("Penstock demo", facts, parts), encoding="utf-8")

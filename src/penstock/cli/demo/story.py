@@ -186,8 +186,10 @@ def _show_results(
         for name, exhaustion in target.exhaustion.items()
         if exhaustion.ends and exhaustion.ends < last
     }
-    run = page.measure_run_counts(target, undisturbed, marks)
-    page.write(outcome.report, target, rows(target, last), run, outcome.answers, outcome.facts())
+    run = page.measure_run_counts(target, undisturbed)
+    page.write(
+        outcome.report, target, rows(target, last), run, marks, outcome.answers, outcome.facts()
+    )
     delivered_tokens = np.diff(run.counts, axis=0)
     console.print("\nShare of the tokens over the run", style="bold")
     draw_shares(
