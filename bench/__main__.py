@@ -16,7 +16,6 @@ from pathlib import Path
 
 from .machine import machine
 from .measure import Scale
-from .reading import TINY
 from .run import (
     Results,
     Runner,
@@ -28,7 +27,7 @@ from .run import (
     ratios,
 )
 from .table import CASES, peers
-from .work import scratch
+from .work import TINY, scratch
 
 HERE = Path(__file__).resolve().parent
 
@@ -79,7 +78,8 @@ def main() -> None:
     if options.tiny:
         os.environ[TINY] = "1"
         runner = Runner(Scale.tiny(), options.timeout, quiet=False)
-        runner.run(make_tiny_tasks(list(chosen(only, who, absent(list(peers()), try_import=True)))))
+        missing = absent(who or list(peers()), try_import=False)
+        runner.run(make_tiny_tasks(list(chosen(only, who, missing))))
         ran = runner.results.numbers.keys() | runner.results.words.keys()
         failed = runner.results.failed
         for (peer, case, how), reason in failed.items():
