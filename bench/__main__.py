@@ -1,5 +1,5 @@
 """`python -m bench`: measure, and write bench/RESULTS.md; `--quick` prints one JSON object of
-ratios; `--tiny` only looks whether every row runs.
+ratios; `--tiny` only looks whether every row runs; `--growth` measures cost over size.
 
 A run that was stopped continues behind its last row when it is started again on the same commit.
 """
@@ -42,6 +42,9 @@ def main() -> None:
     parser.add_argument(
         "--tiny", action="store_true", help="run every row once on little data; exit 1 if one fails"
     )
+    parser.add_argument(
+        "--growth", action="store_true", help="write GROWTH.md: cost over size; exit 1 if one grows"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds at most (3)")
     parser.add_argument(
         "--minutes", type=float, default=40.0, help="no row of a later round begins after these"
@@ -67,6 +70,10 @@ def main() -> None:
         name for name in who if name not in peers()
     ]:
         parser.error(f"no case or peer is called {', '.join(unknown)}")
+    if options.growth:
+        from .growth import write as write_growth
+
+        sys.exit(not write_growth(options.out, machine()["line"]))
     scratch("")  # made here, so that all children share it
     if options.quick:
         runner = Runner(Scale.quick(), 30.0, quiet=False)
