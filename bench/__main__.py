@@ -1,5 +1,5 @@
 """`python -m bench`: measure, and write bench/RESULTS.md; `--quick` prints one JSON object of
-ratios; `--tiny` only looks whether every row runs.
+ratios; `--tiny` only looks whether every row runs; `--growth` measures cost over size.
 
 A run that was stopped continues behind its last row when it is started again on the same commit.
 """
@@ -16,7 +16,6 @@ from pathlib import Path
 
 from .machine import machine
 from .measure import Scale
-from .reading import TINY
 from .run import (
     Results,
     Runner,
@@ -28,7 +27,7 @@ from .run import (
     ratios,
 )
 from .table import CASES, peers
-from .work import scratch
+from .work import TINY, scratch
 
 HERE = Path(__file__).resolve().parent
 
@@ -42,6 +41,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--tiny", action="store_true", help="run every row once on little data; exit 1 if one fails"
+    )
+    parser.add_argument(
+        "--growth", action="store_true", help="write GROWTH.md: cost over size; exit 1 if one grows"
     )
     parser.add_argument("--rounds", type=int, default=3, help="rounds at most (3)")
     parser.add_argument(
@@ -68,6 +70,10 @@ def main() -> None:
         name for name in who if name not in peers()
     ]:
         parser.error(f"no case or peer is called {', '.join(unknown)}")
+    if options.growth:
+        from .growth import write as write_growth
+
+        sys.exit(not write_growth(options.out, machine()["line"]))
     scratch("")  # made here, so that all children share it
     if options.quick:
         runner = Runner(Scale.quick(), 30.0, quiet=False)
@@ -79,7 +85,8 @@ def main() -> None:
     if options.tiny:
         os.environ[TINY] = "1"
         runner = Runner(Scale.tiny(), options.timeout, quiet=False)
-        runner.run(make_tiny_tasks(list(chosen(only, who, absent(list(peers()), try_import=True)))))
+        missing = absent(who or list(peers()), try_import=False)
+        runner.run(make_tiny_tasks(list(chosen(only, who, missing))))
         ran = runner.results.numbers.keys() | runner.results.words.keys()
         failed = runner.results.failed
         for (peer, case, how), reason in failed.items():

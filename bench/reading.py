@@ -15,10 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .work import scratch
+from .work import IS_TINY, scratch
 
-TINY = "PENSTOCK_BENCH_TINY"  # set by `--tiny`: small files, for a look whether every row runs
-IS_TINY = TINY in os.environ
 ROWS, GROUP = (4_000, 1_000) if IS_TINY else (200_000, 10_000)
 # Row groups of the large file; 500 are 5M rows, 2 GB.
 MANY = int(os.environ.get("PENSTOCK_BENCH_GROUPS", "4" if IS_TINY else "50"))

@@ -11,9 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .reading import IS_TINY, made
+from .reading import made
+from .work import IS_TINY
 
-FILE_ROWS, CHATS = (300, 60) if IS_TINY else (2_000, 2_000)
+FILE_ROWS, CHATS = (40, 30) if IS_TINY else (2_000, 2_000)
 _WORDS = "the of and to in is that for it as was with be by on not he his but at are this have"
 
 

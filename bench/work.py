@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # the import of NumPy is part of what is timed
 
 BATCH, SEED, ROWS = 32, 7, 8
 FOLDER = "PENSTOCK_BENCH_FOLDER"
+TINY = "PENSTOCK_BENCH_TINY"  # set by `--tiny`: little data, for a look whether every row runs
+IS_TINY = TINY in os.environ
+MANY = 20_000 if IS_TINY else 1_000_000  # integers of the floor
 
 
 def plus_one(x: Any) -> Any:
@@ -115,7 +118,7 @@ class Mixed:
 
     def floor(self) -> Iterator[list[int]]:
         """The loop over shuffled integers: a mix without decisions about the next source."""
-        return Ints(1_000_000, self.batch, self.seed).floor()
+        return Ints(MANY, self.batch, self.seed).floor()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from example_counts import is_soak
 from helpers import through_json
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -74,9 +73,9 @@ def test_quick_prints_ratios_for_what_is_installed() -> None:
     assert found["overhead"]["penstock"] > 0 and found["start import_s"]["penstock"] > 0
 
 
-@pytest.mark.skipif(not is_soak(), reason="two minutes: in `make soak`")
+@pytest.mark.slow  # 30 s of CPU
 def test_every_row_of_ours_runs() -> None:
-    """Two rows of headlines failed for a hundred commits."""
+    """Two rows of headlines failed for a hundred commits. Little data: some 25 s of CPU."""
     ours = [r for name in ("floor", "penstock") for r in table.peers()[name].rows]
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--tiny", "--peers", "penstock"],

@@ -9,7 +9,9 @@ from time import perf_counter
 
 from ..held import Held
 from ..table import Peer
-from ..work import Docs, Mixed, MixedDocs, plus_one
+from ..work import IS_TINY, Docs, Mixed, MixedDocs, plus_one
+
+LITTLE = 10_000  # documents at a tiny scale, at most
 
 PEER = Peer("penstock", needs=("penstock-data", "numpy", "pyarrow"), imports="penstock")
 
@@ -244,7 +246,7 @@ def resume_500():
 def resume_pack():
     import penstock as ps
 
-    docs = Docs(1024, 200_000)
+    docs = Docs(1024, 2_000 if IS_TINY else 200_000)
     ds = (
         ps.from_tokens(docs.tokens, docs.offsets).shuffle(seed=7).pack(1024, dtype="int32").batch(1)
     )
@@ -443,7 +445,7 @@ def changes(docs):
         loader.set_weights({n: 1 + (number * i) % 7 for i, n in enumerate(names, 1)})
         next(batches)
 
-    many = 1_000 if docs > 10_000 else 60
+    many = 1_000 if docs > LITTLE else 20
     taken = [milliseconds(lambda number=number: change(number)) for number in range(many)]
     state = milliseconds(loader.state_dict)
     return {
@@ -454,10 +456,10 @@ def changes(docs):
     }
 
 
-def stepwise(loader):
-    """The time of a state after each of 200 batches."""
+def stepwise(loader, docs):
+    """The time of a state after each of 200 batches; of 10 at a tiny scale."""
     taken = []
-    for _ in islice(loader, 200):
+    for _ in islice(loader, 200 if docs > LITTLE else 10):
         taken.append(milliseconds(loader.state_dict))
     return {"ms": float(median(taken)), "bytes": float(len(json.dumps(loader.state_dict())))}
 
@@ -466,14 +468,14 @@ def stepwise(loader):
 def states_of_3(docs):
     import penstock as ps
 
-    return stepwise(ps.Loader(mixture(Mixed(3, batch=8)).batch(8)))
+    return stepwise(ps.Loader(mixture(Mixed(3, batch=8)).batch(8)), docs)
 
 
 @PEER.row("states", "mix of 500")
 def states_of_500(docs):
     import penstock as ps
 
-    return stepwise(ps.Loader(mixture(Mixed(500, batch=8)).batch(8)))
+    return stepwise(ps.Loader(mixture(Mixed(500, batch=8)).batch(8)), docs)
 
 
 @PEER.row("states", "shuffle buffer, 8 lanes")
@@ -481,16 +483,16 @@ def states_of_lanes(docs):
     import penstock as ps
 
     ds = ps.from_sequence(range(100_000)).shuffle_buffer(256, seed=1).batch(8)
-    return stepwise(ps.Loader(ds, lanes=8))
+    return stepwise(ps.Loader(ds, lanes=8), docs)
 
 
 @PEER.row("curriculum", "60 sources, caps, 3 stages, best_fit")
 def curriculum(docs):
     import penstock as ps
 
-    work = MixedDocs(2048, docs, sources=60)
+    work = MixedDocs(2048, docs, sources=60 if docs > LITTLE else 6)
     tokens, weights = int(work.offsets[-1]), dict(zip(work.names, work.weights, strict=True))
-    equal = dict.fromkeys(work.names, 1 / 60)
+    equal = dict.fromkeys(work.names, 1 / len(work.names))
 
     def make():
         stages = ps.Schedule({0: weights, tokens // 2: equal, 3 * tokens // 4: weights})

@@ -1,9 +1,13 @@
-"""Plans with files: the states of a folder, and audits, one line for every sample of some steps."""
+"""Plans with files: the states of a folder, audits, and the agreement of two plans.
+
+An audit has one line for every sample of some steps.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -16,25 +20,64 @@ from .engine.base.row_files import as_row_files
 from .engine.base.rows import compute_bounds
 from .engine.changes.edits import Edit, edit_from_json
 from .engine.changes.masking import find_maskable_sources
+from .engine.mixing import Mixture, SetWeights
+from .engine.mixing.options import compute_limits, compute_spans
+from .engine.mixing.rules import Drawing
+from .engine.mixing.rules.chain import ChainSchedule
+from .engine.mixing.rules.turns import TurnsSchedule
+from .engine.orders import (
+    BlockShuffle,
+    Pick,
+    Portion,
+    Repeat,
+    RepeatEach,
+    Replay,
+    Shuffle,
+    Slice,
+    Stride,
+    WindowShuffle,
+)
+from .engine.packing import BestFit, ConcatSplit, FirstFit, get_inner_fold, has_independent_rows
 from .engine.plan import Plan as EnginePlan
 from .engine.plan.edit import group_by_source, list_removals
 from .engine.plan.plan import Keys
+from .engine.plan.questions import Questions
 from .engine.plan.records import Removal
 from .engine.plan.step_samples import StepReader, StepSamples
 from .engine.runtime.seal import seal
 from .engine.runtime.session import Session
 from .engine.runtime.states import decode_state, make_other_pipeline_error, merge_states
+from .engine.steps.batch import BatchOp
 from .engine.steps.compiled import Compiled
+from .engine.steps.function_step import FunctionOp
 from .engine.steps.mask import DocumentMask
+from .engine.steps.mix_eras import ErasOp
+from .engine.steps.mix_op import MixOp
+from .engine.steps.op import Op
+from .engine.steps.pack import PackOp
+from .engine.steps.pack_windows import WindowPackOp
+from .engine.steps.packed import PackedOp
+from .engine.steps.read import ReadOp
+from .engine.steps.reorder_op import OrderOp
+from .engine.steps.seek import Metered
+from .engine.steps.tokens import Lengths
 from .engine.streams.function_call import Leaf
 from .errors import ConfigError, convert_storage_errors
 from .saves import read_states
+from .schedule import InterpolationSpan, Schedule
 from .stores.outputs import writer
 from .stores.urls import require_local
 from .text.loss_tokens import measure_untrained
-from .types import MAX_POSITION, FileSource, Flags, Ints, is_source
+from .types import MAX_POSITION, FileSource, Flags, IdentifiesLengths, Ints, Json, is_source
 
 D = TypeVar("D")
+
+_FIRST_COMPARED = 1 << 6  # positions of two plans that are compared first,
+_MOST_COMPARED = 1 << 14  # and at most so many together
+_LENGTHS_COMPARED = 1 << 16  # lengths that are compared one by one if nothing identifies them
+_FOLDS = (ConcatSplit, FirstFit, BestFit)
+_ORDERS = (BlockShuffle, Pick, Portion, Repeat, RepeatEach, Replay, Shuffle, Stride, WindowShuffle)
+_LAST_WINDOWS = 5  # the last window of a pass has fewer rows than so many others
 
 COLUMNS = (
     "step",
@@ -255,6 +298,19 @@ class Plan(EnginePlan[D]):
     def _measure_untrained(self) -> Mapping[str, float]:
         return measure_untrained(self.compiled)
 
+    def _find_difference(self, other: Questions, within: range) -> int | None:
+        start, size = within.start, _FIRST_COMPARED
+        if self.size != 0 and other.size != 0 and not self._entries and not other._entries:
+            start = max(start, count_agreeing(self.compiled, other.compiled, within.stop))
+        with Progress("compare plans", max(within.stop - start, 0), "positions") as progress:
+            while start < within.stop:
+                part = range(start, min(start + size, within.stop))
+                if (first := super()._find_difference(other, part)) is not None:
+                    return first
+                progress.more(len(part))
+                start, size = part.stop, min(2 * size, _MOST_COMPARED)
+        return None
+
     def for_state(
         self,
         state: Mapping[str, Any] | Sequence[Mapping[str, Any]] | str | Path,
@@ -389,3 +445,342 @@ def _mask_in_stream(
         for source, indices in asked.items()
     }
     return tuple(DocumentMask(source, step, indices) for source, indices in left.items() if indices)
+
+
+# ---------------------------------------------------------------- agreement of two plans
+#
+# Two runs of one mixture often agree for millions of rows, up to a stage that differs. What the
+# samples follow from is compared, node by node: sources, orders, weights, limits, lengths.
+
+
+def count_agreeing(here: Compiled, there: Compiled, stop: int) -> int:
+    """Return a number of first positions at which two plans have the same samples.
+
+    Later positions may agree too. Parts of the user, such as orders, agree only with themselves.
+
+    Args:
+        here: The compiled tree of a plan.
+        there: The other one.
+        stop: The first position that does not matter.
+
+    Returns:
+        At most `stop`.
+
+    >>> import penstock as ps
+    >>> numbers = ps.from_sequence(range(100), name="numbers")
+    >>> plans = [numbers.shuffle(seed=seed).repeat().batch(4).compiled for seed in (1, 1, 2)]
+    >>> count_agreeing(plans[0], plans[1], 10**9), count_agreeing(plans[0], plans[2], 10**9)
+    (1000000000, 0)
+    """
+    names = [[leaf.name for leaf in compiled.builder.leaves] for compiled in (here, there)]
+    if names[0] != names[1]:
+        return 0
+    return min(_Comparison(here, there).count(here.op, there.op), stop)
+
+
+class _Comparison:
+    """A comparison of compiled steps. Their leaves have the same names in the same order."""
+
+    def __init__(self, here: Compiled, there: Compiled) -> None:
+        self._here, self._there = here, there
+        self._equal_leaves = dict[int, bool]()
+
+    def count(self, a: Op, b: Op) -> int:
+        """Return a number of first positions that agree; `MAX_POSITION` if all do."""
+        if a is b:
+            return MAX_POSITION
+        while isinstance(a, FunctionOp):
+            a = a.input
+        while isinstance(b, FunctionOp):
+            b = b.input
+        if isinstance(a, MixOp | ErasOp) and isinstance(b, MixOp | ErasOp):
+            return self._count_eras(a, b)
+        if type(a) is not type(b):
+            return 0
+        if isinstance(a, ReadOp) and isinstance(b, ReadOp):
+            return _count_read(a, b)
+        if isinstance(a, OrderOp) and isinstance(b, OrderOp):
+            return self._count_ordered(a, b)
+        if isinstance(a, BatchOp) and isinstance(b, BatchOp):
+            return self._count_batches(a, b)
+        if isinstance(a, PackedOp) and isinstance(b, PackedOp):
+            return self._count_packed(a, b)
+        return 0
+
+    def _count_ordered(self, a: OrderOp, b: OrderOp) -> int:
+        one, other, below = a.order, b.order, self.count(a.input, b.input)
+        if a.key == b.key and isinstance(one, Slice) and isinstance(other, Slice):
+            if (one.start, one.step) != (other.start, other.step) or one.step < 1:
+                return 0
+            last = one.start + (one.count - 1) * one.step
+            if below > last and one.count == other.count:
+                return MAX_POSITION
+            agreed = max(-(-(below - one.start) // one.step), 0)
+            return min(agreed, one.count, other.count)
+        if not _are_equal_orders(a, b):
+            return 0
+        if below == MAX_POSITION and a.input.size == b.input.size:
+            return MAX_POSITION
+        is_plain = type(a) is OrderOp and isinstance(one, Repeat)
+        return below if is_plain and a.input.size == b.input.size else 0
+
+    def _count_batches(self, a: BatchOp, b: BatchOp) -> int:
+        if (a.n, a.drop) != (b.n, b.drop) or a.by_step or b.by_step:
+            return 0
+        below = self.count(a.input, b.input)
+        if below == MAX_POSITION and a.input.passes == b.input.passes:
+            return MAX_POSITION
+        sizes = [size for op in (a, b) if (size := op.input.size) is not None]
+        return min(below, *sizes) // a.n if sizes else below // a.n
+
+    # ------------------------------------------------------------ packed rows
+
+    def _count_packed(self, a: PackedOp, b: PackedOp) -> int:
+        if not _are_equal_folds(a, b) or not self._have_equal_lengths(a.lengths, b.lengths):
+            return 0
+        below = self.count(a.input, b.input)
+        if below == MAX_POSITION:
+            return MAX_POSITION if a.input.passes == b.input.passes and a.passes == b.passes else 0
+        if not has_independent_rows(a.fold):
+            return 0
+        most = MAX_POSITION
+        for op in (a, b):
+            if op.size is None:
+                continue
+            if not op.is_large or op.input.size is None:
+                return 0
+            below = min(below, op.input.size - 1)
+            most = min(most, op.size - 1 - _LAST_WINDOWS * op.together)
+        return max(_find_row(a, below, most), 0)
+
+    def _have_equal_lengths(self, a: Lengths, b: Lengths) -> bool:
+        """Return whether two plans count the same tokens for every sample."""
+        if a.described != b.described or len(a.by_leaf) != len(b.by_leaf):
+            return False
+        return all(self._has_equal_lengths(number, a, b) for number in range(len(a.by_leaf)))
+
+    def _has_equal_lengths(self, number: int, a: Lengths, b: Lengths) -> bool:
+        sizes, others = a.by_leaf[number], b.by_leaf[number]
+        if sizes is others:
+            return True
+        if len(sizes) != len(others):
+            return False
+        if number not in self._equal_leaves:
+            one, other = (each.builder.leaves[number].source for each in (self._here, self._there))
+            version = one.lengths_version() if isinstance(one, IdentifiesLengths) else None
+            self._equal_leaves[number] = one is other or (
+                version is not None
+                and isinstance(other, IdentifiesLengths)
+                and version == other.lengths_version()
+            )
+        if self._equal_leaves[number]:
+            return True
+        if len(sizes) > _LENGTHS_COMPARED:
+            return False
+        return np.array_equal(np.asarray(sizes[:]), np.asarray(others[:]))
+
+    # ------------------------------------------------------------ mixtures
+
+    def _count_eras(self, a: MixOp | ErasOp, b: MixOp | ErasOp) -> int:
+        """Compare mixtures up to the first era that differs."""
+        if isinstance(a, MixOp) and isinstance(b, MixOp):
+            return self._count_mixed(a, b)
+        agreed = 0
+        for one, other in zip(_list_eras(a), _list_eras(b), strict=False):
+            if one[0] != other[0]:
+                return agreed
+            end = min(one[1], other[1])
+            agreed = min(self._count_mixed(one[2], other[2]), end)
+            if agreed < end or one[1] != other[1]:
+                return agreed
+        return agreed
+
+    def _count_mixed(self, a: MixOp, b: MixOp) -> int:
+        if len(a.inputs) != len(b.inputs) or not np.array_equal(a.base, b.base):
+            return 0
+        below = [self.count(one, other) for one, other in zip(a.inputs, b.inputs, strict=True)]
+        same_sizes = [op.size for op in a.inputs] == [op.size for op in b.inputs]
+        is_whole = min(below) == MAX_POSITION and same_sizes
+        rule, other_rule = a.schedule, b.schedule
+        if not isinstance(rule, Mixture) or not isinstance(other_rule, Mixture):
+            return MAX_POSITION if is_whole and _are_equal_rules(rule, other_rule) else 0
+        has_clock = rule.meters is not None or other_rule.meters is not None
+        if has_clock and not (is_whole and self._have_equal_clocks(a, b)):
+            return 0
+        agreed = _count_draws(rule, other_rule)
+        sizes = [size for size in (a.size, b.size) if size is not None]
+        if sizes and is_whole and a.size == b.size and agreed >= sizes[0]:
+            if np.array_equal(a.advance, b.advance):
+                return MAX_POSITION
+        agreed = min(agreed, *sizes, MAX_POSITION)
+        for i, draws in enumerate(below):
+            if draws < MAX_POSITION:
+                agreed = min(agreed, _find_draw(rule, i, draws - int(a.base[i])))
+        return agreed
+
+    def _have_equal_clocks(self, a: MixOp, b: MixOp) -> bool:
+        """Return whether two mixtures count the same tokens for their draws."""
+        units = list[tuple[Json, Json]]()
+        for compiled, mix in ((self._here, a), (self._there, b)):
+            step = None if mix.at is None else compiled.builder.mixtures.get(mix.at)
+            described = dict[str, Json]() if step is None else dict(step[0].describe())
+            units.append((described.get("unit"), described.get("packed")))
+        if units[0] != units[1] or units[0][0] != "tokens":
+            return False
+        return self._have_equal_lengths(self._here.builder.lengths, self._there.builder.lengths)
+
+
+def _count_read(a: ReadOp, b: ReadOp) -> int:
+    if a.named.name != b.named.name or a.former or b.former:
+        return 0
+    return MAX_POSITION if a.size == b.size else min(a.size, b.size)
+
+
+def _are_equal_orders(a: OrderOp, b: OrderOp) -> bool:
+    one, other = a.order, b.order
+    if a.key != b.key or type(one) is not type(other):
+        return False
+    if one is other:
+        return True
+    return type(one) in _ORDERS and one.describe() == other.describe()
+
+
+def _are_equal_rules(one: Drawing, other: Drawing) -> bool:
+    """Return whether two rules, other than weights, draw alike; rules of the user are unknown."""
+    same = isinstance(one, ChainSchedule | TurnsSchedule) and type(one) is type(other)
+    return one is other or (same and one == other)
+
+
+def _list_eras(mix: MixOp | ErasOp) -> Iterator[tuple[int, int, MixOp]]:
+    """Yield the eras that begin in the first pass: first position, last one plus 1, mixture."""
+    if isinstance(mix, MixOp):
+        yield 0, MAX_POSITION, mix
+        return
+    for era, later in zip_longest(mix.eras, mix.eras[1:]):
+        if era.epoch:
+            return
+        stop = MAX_POSITION if later is None else mix.position(later.epoch, later.offset)
+        yield era.offset, stop, era.mix
+
+
+# ---------------------------------------------------------------- packed rows
+
+
+def _are_equal_folds(a: PackedOp, b: PackedOp) -> bool:
+    if not isinstance(a, PackOp | WindowPackOp) or not isinstance(b, PackOp | WindowPackOp):
+        return False
+    known = all(type(get_inner_fold(op.fold)) in _FOLDS for op in (a, b))
+    options = [(op.fold, op.key, op.multiple, op.group_count) for op in (a, b)]
+    return known and options[0] == options[1]
+
+
+def _find_row(pack: PackedOp, documents: int, most: int) -> int:
+    """Return a number of first rows, at most `most`, that hold none but the first documents."""
+    tokens = Metered(pack.input, pack.lengths).tokens(documents)
+    row, back = min(tokens // (pack.row_length or 1), most), max(pack.together, 1)
+    while row > 0 and pack.drawn(row) > documents:
+        row, back = row - back, 2 * back
+    return row
+
+
+# ---------------------------------------------------------------- weights and limits
+
+
+def _count_draws(one: Mixture, other: Mixture) -> int:
+    """Return a number of first positions at which mixtures make the same draws."""
+    if _get_fixed(one) != _get_fixed(other) or (one.meters is None) != (other.meters is None):
+        return 0
+    if one.meters is not None and one.lengths != other.lengths:
+        return 0
+    if one.log != other.log and any(
+        not isinstance(event, SetWeights) for event in (*one.log, *other.log)
+    ):
+        return 0
+    agreed = min(_compare_weights(one, other), _compare_limits(one, other))
+    if agreed == MAX_POSITION:
+        return agreed
+    # A block, or a stretch of one source, may begin before the difference and depend on it.
+    margin = one.block_size if one.block_size > 1 else 0
+    if (size := one.one_source_per) > 1:
+        margin = (margin + 2) * size
+    return max(agreed - margin, 0)
+
+
+def _get_fixed(mixture: Mixture) -> tuple[object, ...]:
+    stop, size = mixture.stop, mixture.one_source_per
+    return mixture.names, stop, mixture.block_size, mixture.key, size
+
+
+def _compare_weights(one: Mixture, other: Mixture) -> int:
+    """Return the first position from which on other weights may count."""
+    agreed = _compare_spans(_list_spans(one, one.weights), _list_spans(other, other.weights))
+    for event, changed in zip_longest(one.log, other.log):
+        if not isinstance(event, SetWeights) or not isinstance(changed, SetWeights):
+            if event == changed:
+                continue
+            return min([agreed, *(each.at for each in (event, changed) if each is not None)])
+        spans = [
+            _list_spans(mixture, each.weights, is_changed=True)
+            for mixture, each in ((one, event), (other, changed))
+        ]
+        if event.at != changed.at or _compare_spans(*spans) < MAX_POSITION:
+            return min(agreed, event.at, changed.at)
+    return agreed
+
+
+def _list_spans(
+    mixture: Mixture, weights: Mapping[str, float] | Schedule | None, is_changed: bool = False
+) -> Sequence[InterpolationSpan]:
+    return compute_spans(
+        mixture.names,
+        mixture.sizes,
+        weights,
+        None if is_changed else mixture.temperature,
+        mixture.lengths,
+        mixture.meters is not None,
+    )
+
+
+def _compare_spans(spans: Sequence[InterpolationSpan], others: Sequence[InterpolationSpan]) -> int:
+    for one, other in zip_longest(spans, others):
+        if one is None or other is None:
+            return min(span.begin for span in (one, other) if span is not None)
+        kinds = [(each.begin, each.interpolation) for each in (one, other)]
+        same = np.array_equal(one.first, other.first) and np.array_equal(one.last, other.last)
+        if not same or kinds[0] != kinds[1]:
+            return min(one.begin, other.begin)
+        ends = [(each.end, each.origin, each.target) for each in (one, other)]
+        if ends[0] != ends[1]:
+            if not (one.constant and other.constant):
+                return one.begin
+            return min(end for end in (one.end, other.end, MAX_POSITION) if end is not None)
+    return MAX_POSITION
+
+
+def _compare_limits(one: Mixture, other: Mixture) -> int:
+    """Return the first position from which on other sizes or caps of sources may count."""
+    limits, others = (
+        compute_limits(
+            mixture.names,
+            mixture.sizes,
+            mixture.stop,
+            mixture.block_size,
+            mixture.key,
+            mixture.max_epochs,
+        )
+        for mixture in (one, other)
+    )
+    agreed = MAX_POSITION
+    for here, there in ((limits.most, others.most), (limits.goal, others.goal)):
+        for i in np.flatnonzero(here != there).tolist():
+            draw = min(int(here[i]), int(there[i])) - one.one_source_per
+            agreed = min(agreed, _find_draw(one, i, draw))
+    return agreed
+
+
+def _find_draw(mixture: Mixture, source: int, draw: int) -> int:
+    """Return the position of a draw of a source; `MAX_POSITION` if it is never made."""
+    if draw < 0:
+        return 0
+    place = int(mixture.places(np.asarray([source]), np.asarray([draw]))[0])
+    return MAX_POSITION if place < 0 else place

@@ -28,7 +28,6 @@ from .seen import Seen, count_seen, sum_seen
 
 PlanUnit: TypeAlias = Literal["samples", "tokens"]
 
-_SCAN = 1 << 14  # positions of two plans that are compared together
 _MANY = 1 << 10  # places that are found together
 _LISTED = 1 << 16  # repeats of a sample listed at once if no range is given
 _LISTED_IN_VAIN = 1 << 17  # and in all, without a hit
@@ -396,17 +395,7 @@ class Questions(PlanLookup):
                 )
             )
         within = self._range(within, "plan.diff")
-        first = None
-        starts = range(within.start, within.stop, _SCAN)
-        with Progress("compare plans", len(starts)) as progress:
-            for start in progress.each(starts):
-                stop = min(start + _SCAN, within.stop)
-                if (
-                    first := find_difference(
-                        self.at(slice(start, stop)), other.at(slice(start, stop))
-                    )
-                ) is not None:
-                    break
+        first = self._find_difference(other, within)
         here, there = (
             tuple(s.key for s in plan.at(first)) if first is not None else ()
             for plan in (self, other)
@@ -416,6 +405,11 @@ class Questions(PlanLookup):
         return Difference(
             within, first, here, there, {name: (a, b) for name, (a, b) in pairs.items() if a != b}
         )
+
+    def _find_difference(self, other: Questions, within: range) -> int | None:
+        """Return the first position of a range with other samples; looks all of them up at once."""
+        part = slice(within.start, within.stop)
+        return find_difference(self.at(part), other.at(part))
 
     def _count_in(self, within: range) -> dict[str, int]:
         """Count the samples of each source in a range of positions."""
