@@ -138,6 +138,49 @@ def test_seeks_over_borders_find_the_steps() -> None:
         assert take([again], 14 - step - 3) == wanted[step + 3 :]
 
 
+ramps = st.dictionaries(st.integers(1, 9), st.sampled_from([2, 4, 6]), max_size=3).map(
+    lambda later: ps.Schedule({0: 4, **later}, unit="steps") if later else 4
+)
+
+
+@examples(25)
+@given(ramps=st.lists(ramps, min_size=2, max_size=4), data=st.data())
+def test_a_run_keeps_its_steps_when_it_takes_other_ramps(
+    ramps: list[Any], data: st.DataObject
+) -> None:
+    endless = ps.from_sequence(range(5000), name="d").repeat()
+    given: list[list[int]] = []
+    state, went_back = None, False
+    for ramp in ramps:
+        ds = endless.batch(global_batch_size=ramp)
+        loader = ps.Loader(ds)
+        if state is not None:
+            loader.load_state_dict(state)
+        it = iter(loader)
+        for back in (False, True):
+            for _ in range(data.draw(st.integers(0, 6), label="steps")):
+                next(it)
+                given.append(sorted(key[2] for key in loader.keys()))
+            if back and given and data.draw(st.booleans(), label="back"):
+                step = data.draw(st.integers(0, len(given)), label="to")
+                loader.seek(step)
+                went_back |= step < len(given)
+                del given[step:]
+                it = iter(loader)
+        state = through_json(loader.state_dict())
+        plan = ds.plan.for_state(state)
+        rows = [sorted(sample.index for sample in plan.at(step=step)) for step in range(len(given))]
+        assert rows == given
+        assert sorted(sum(given, [])) == list(range(sum(map(len, given))))
+        if not went_back:  # else it counts what was given before too
+            assert plan.counts(step=len(given)) == {"d": sum(map(len, given))}
+        ahead = sorted(sample.index for sample in plan.at(step=len(given)))
+        fresh = ps.Loader(ds)
+        fresh.load_state_dict(state)
+        next(iter(fresh))
+        assert sorted(key[2] for key in fresh.keys()) == ahead
+
+
 def test_a_run_may_take_a_ramp_or_leave_it() -> None:
     """Steps from a state on have the sizes that the loader plans for their numbers."""
     samples = in_order(numbers(), [1] * 200)

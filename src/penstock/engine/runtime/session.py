@@ -150,10 +150,9 @@ class Session:
         self._record = first_record(self.sharding, tail_of(self.flow))
         self.records: tuple[StepRecord, ...] = (self._record,)
         self.given_before: tuple[GivenBefore, ...] = ()
-        self.epoch = self.given = self._before = (
-            0  # given: items of a loader's epoch that is shorter than a pass
-        )
-        self.ended = 0  # passes that ended here
+        # given: items of a loader's epoch that is shorter than a pass; ended: passes that ended here;
+        # _planned_from: the step at which the run began to follow its stages
+        self.epoch = self.given = self._before = self.ended = self._planned_from = 0
         self.changes: tuple[Edit, ...] = ()
         self.adopted: tuple[str, ...] = ()  # fingerprints of the pipelines with which the run began
         self.journal = Journal(setting.on_error, setting.max_errors)
@@ -459,7 +458,7 @@ class Session:
     def _planned_log(self) -> StepLog:
         """The planned steps of a run, also those after its end."""
         assert self.stages is not None
-        return StepLog(self.records, None).with_planned(self.stages.rows)
+        return StepLog(self.records, None).with_planned(self.stages.rows, self._planned_from)
 
     # ------------------------------------------------------------ batches that change by step
 
@@ -511,6 +510,7 @@ class Session:
             return
         self.records = log.go_back(self._record, row).records
         step = self.step_log.next_step(row)
+        self._planned_from = min(self._planned_from, step)
         before = [replace(one, step=min(one.step, step)) for one in self.given_before]
         if records := log.records_within(row, now):
             at = now - self.pass_start
@@ -657,6 +657,7 @@ class Session:
                     "pass; load it into a loader whose batches have one size"
                 )
             self._begin_stage(body.step)
+            self._planned_from = body.step
             log = StepLog(records_from_json(body.records), None).until(body.position)
             self.records = log.continue_with(self._record, body.position).records
         home = self._base.remembered(body.pipeline)

@@ -384,11 +384,16 @@ class StepLog:
         """Return the log without the steps planned after those that hold a row."""
         return replace(self, records=tuple(each for each in self.records if each.row <= row))
 
-    def with_planned(self, rows: RowsByStep) -> StepLog:
-        """Return the log with the later steps of a plan, of an endless run."""
+    def with_planned(self, rows: RowsByStep, start: int = 0) -> StepLog:
+        """Return the log with the later steps of a plan, of an endless run.
+
+        Args:
+            rows: the plan.
+            start: the step at which the run began to follow it. The steps before have records.
+        """
         records = list(self.records)
         for step, many in rows:
-            if step > (last := records[-1]).step:
+            if step > max(start, (last := records[-1]).step):
                 row = last.row + (step - last.step) * last.rows
                 records.append(last.with_rows(step, row, many))
         return replace(self, records=tuple(records))
