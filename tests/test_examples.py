@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -34,3 +35,21 @@ def test_example_runs(path: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_outside_package_passes_its_own_tests(tmp_path: Path) -> None:
+    package = EXAMPLES[0].parent / "outside_package"
+    root = package.parent.parent
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull]
+    done = subprocess.run(
+        [*command, str(package / "tests")],
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(map(str, (root / "src", package / "src"))),
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout

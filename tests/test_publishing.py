@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import re
+import subprocess
+import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -107,6 +109,27 @@ def test_the_lock_has_every_package_of_development_and_names_no_index() -> None:
     assert "://" not in LOCK and "--" not in LOCK
     assert re.search(r"^torch==2\.13\.0$", LOCK, re.MULTILINE)
     assert not re.search(r"^(nvidia|cuda|triton)", LOCK, re.MULTILINE)
+
+
+def test_an_install_shows_its_progress_and_the_error_of_pip(
+    tmp_path: Path,
+) -> None:
+    pip = tmp_path / "python"
+    pip.write_text(
+        '#!/bin/sh\necho "$@" > arguments\necho Collecting numpy\n'
+        "echo Installing collected packages: numpy\necho ERROR: the disk is full >&2\nexit 3\n"
+    )
+    pip.chmod(0o755)
+    command = [sys.executable, ROOT / "tools" / "install.py", pip, "--editable", ".[dev]"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode == 3
+    assert ended.stdout.startswith("pip install .[dev]\n")
+    assert "1 packages: installing 1 packages" in ended.stdout
+    assert "ERROR: the disk is full" in ended.stdout and "pip failed after" in ended.stdout
+    arguments = (tmp_path / "arguments").read_text()
+    assert "--editable .[dev]" in arguments and "constraints.txt" in arguments
+    subprocess.run([*command, "--no-lock"], cwd=tmp_path, capture_output=True)
+    assert "constraints.txt" not in (tmp_path / "arguments").read_text()
 
 
 def test_a_change_is_tested_by_its_neighbours(tmp_path: Path) -> None:

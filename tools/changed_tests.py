@@ -121,11 +121,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(*tests, sep="\n")
         return 0
     print(f"{len(changed)} changed files, tests: {' '.join(tests) or 'none of their own'}")
-    runs = [["tests/test_house.py"]]
+    runs = list[list[str]]()
     if tests:
         runs.append([*tests, "-n", options.jobs, "--dist", "worksteal"])
     if pattern := module_pattern(changed):
         runs.append(["tests/test_doctests.py", "-k", pattern])
+    runs.append(["tests/test_house.py"])
     started = time.monotonic()
     for run in runs:
         command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", *run]

@@ -90,6 +90,8 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        raise SystemExit(__doc__)
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:

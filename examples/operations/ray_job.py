@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import ray
+from ray.exceptions import RayError
 
 TRAIN = Path(__file__).resolve().parent / "train.py"
 
@@ -34,7 +35,7 @@ def main() -> None:
         ranks = [run_rank.remote(rank, options.ranks, arguments) for rank in range(options.ranks)]
         try:
             codes = ray.get(ranks)
-        except ray.exceptions.RayError as error:  # the worker or its node was lost
+        except RayError as error:  # the worker or its node was lost
             print(f"a rank was lost: {error}", flush=True)
             continue
         if not any(codes):

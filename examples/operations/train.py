@@ -83,7 +83,7 @@ def main() -> int:
         torch.distributed.init_process_group("gloo")
     stopping = False
 
-    def stop(number: int, frame: Any) -> None:
+    def stop(number: int, stack: Any) -> None:
         nonlocal stopping
         stopping = True
 

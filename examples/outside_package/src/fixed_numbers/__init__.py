@@ -1,0 +1,1 @@
+"""A format, an order, a mixing rule and a fold for Penstock."""
