@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
+
+import pytest
 
 import penstock as ps
 from cli_world import Penstock
@@ -49,3 +60,29 @@ def test_a_wrong_path_says_what_to_give(tmp_path: Path, penstock: Penstock) -> N
     (tmp_path / "empty.jsonl").touch()
     found = json.loads(penstock("top", tmp_path / "empty.jsonl", "--json").stdout)
     assert found["status"] == "no data"
+
+
+@pytest.mark.slow  # starts a process on a terminal
+def test_a_terminal_is_left_as_it_was(tmp_path: Path) -> None:
+    write_stats(tmp_path / "stats.jsonl", 6).close()
+    main, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    command = [sys.executable, "-m", "penstock", "top", str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm"}
+    with subprocess.Popen(
+        command, stdin=terminal, stdout=terminal, stderr=terminal, env=env
+    ) as run:
+        os.close(terminal)
+        shown = b""
+        while b"warnings: none" not in shown:
+            shown += os.read(main, 65536)
+        fcntl.ioctl(main, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 40, 0, 0))
+        run.send_signal(signal.SIGINT)
+        with suppress(OSError):  # the terminal has no process any more
+            while data := os.read(main, 65536):
+                shown += data
+        assert run.wait(60) == 0
+    os.close(main)
+    assert b"\x1b[?1049h" in shown and b"step 6 of 25" in shown
+    assert b"\x1b[?1049l" in shown and b"\x1b[?25h" in shown and b"Traceback" not in shown
+    assert shown.rstrip().endswith(b"MB")  # the last line tells the state

@@ -94,8 +94,22 @@ def _import_renderer() -> Any:
     return vl_convert
 
 
+_UNUSED = re.compile(r' (?:aria-[a-z]+|role|pointer-events|class|font-family)="[^"]*"')
+_DIGITS = re.compile(r"(\.\d)\d+")
+
+
+def _shorten_tag(found: re.Match[str]) -> str:
+    """Remove what the picture as a whole says, and digits that are no pixels, from a tag."""
+    tag = found[0]
+    if tag.startswith("<svg"):
+        return tag
+    tag = _UNUSED.sub("", tag)
+    return _DIGITS.sub(r"\1", tag) if tag.startswith("<path") else tag
+
+
 def _finish_svg(text: str, title: str, name: str) -> str:
-    """Name the ids of this picture, and add the dark theme."""
+    """Shorten a picture, name its ids, and add the dark theme."""
+    text = re.sub(r"<[^>]*>", _shorten_tag, text)
     numbers = dict[str, str]()
 
     def rename(found: re.Match[str]) -> str:
@@ -110,7 +124,7 @@ def _finish_svg(text: str, title: str, name: str) -> str:
     )
     style = f"<style>@media (prefers-color-scheme: dark){{{rules}}}</style>"
     head, _, rest = text.partition(">")
-    head = head.replace('class="marks"', 'class="penstock-plan" role="img"')
+    head = head.replace('class="marks"', f'class="penstock-plan" role="img" font-family="{_FONT}"')
     return f'{head} aria-label="{_escape(_clean(title))}">{style}{rest}'
 
 

@@ -30,9 +30,9 @@ body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 main { max-width: 1100px; margin: 0 auto; padding: 24px 20px 48px }
 h1 { font-size: 24px; margin: 0 0 16px; overflow-wrap: anywhere } h2 { font-size: 18px; margin: 36px 0 8px }
 .dim { color: var(--dim) }
-dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; margin: 0 0 20px }
-dl div { background: var(--box); border: 1px solid var(--rule); border-radius: 6px; padding: 8px 12px; min-width: 0 }
-dt { color: var(--dim); font-size: 13px } dd { margin: 0; font-size: 18px; font-weight: 600; overflow-wrap: anywhere }
+dl { display: grid; grid-template-columns: repeat(auto-fit, minmax(122px, 1fr)); gap: 10px; margin: 0 0 20px }
+dl div { background: var(--box); border: 1px solid var(--rule); border-radius: 6px; padding: 8px 10px; min-width: 0 }
+dt { color: var(--dim); font-size: 13px } dd { margin: 0; font-size: 17px; font-weight: 600; overflow-wrap: anywhere }
 dd small { display: block; font-size: 13px; font-weight: 400; color: var(--dim) } dd.noted { color: var(--note) }
 svg { display: block; max-width: 100%; height: auto }
 .medium, .narrow { display: none }
