@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 Promise = Literal["flat", "linear"]
 
-ROUNDS = 3  # the least of so many times counts
+REPEATS = 3  # the least of so many times counts
 SLACK = 2.0  # times the first cost that a flat one may reach; digits of numbers cost something
 BATCH = 8
 
@@ -55,7 +55,7 @@ def count_calls(call: Callable[[], object]) -> int:
     """Return the number of calls of functions that a call makes."""
     calls = 0
 
-    def note(frame: object, event: str, argument: object) -> None:
+    def note(_: object, event: str, argument: object) -> None:
         nonlocal calls
         calls += event in ("call", "c_call")
 
@@ -67,12 +67,12 @@ def count_calls(call: Callable[[], object]) -> int:
     return calls
 
 
-def measure(question: Question, rounds: int = ROUNDS) -> Cost:
+def measure(question: Question, repeats: int = REPEATS) -> Cost:
     """Ask once to fill caches, then count calls and take the least CPU time."""
     size = question.size_of(question.ask())
     calls = count_calls(question.ask)
     taken = list[float]()
-    for _ in range(rounds):
+    for _ in range(repeats):
         began = time.process_time()
         question.ask()
         taken.append(1e3 * (time.process_time() - began))
@@ -236,17 +236,17 @@ TABLES = (
 )
 
 
-def run(table: Table, sizes: tuple[int, ...], rounds: int = ROUNDS) -> dict[str, list[Cost]]:
+def run(table: Table, sizes: tuple[int, ...], repeats: int = REPEATS) -> dict[str, list[Cost]]:
     """Return the costs of each question at each size; the promise is the last part of a name."""
     costs = dict[str, list[Cost]]()
     for size in sizes:
         for question in table.questions(size):
             name = f"{question.name}, {question.promise}"
-            costs.setdefault(name, []).append(measure(question, rounds))
+            costs.setdefault(name, []).append(measure(question, repeats))
     return costs
 
 
-def judge(costs: dict[str, list[Cost]], sizes: tuple[int, ...]) -> dict[str, bool]:
+def compare_with_promises(costs: dict[str, list[Cost]], sizes: tuple[int, ...]) -> dict[str, bool]:
     """Return by question whether calls and bytes grow as promised."""
     verdicts = dict[str, bool]()
     for name, cells in costs.items():
@@ -270,7 +270,7 @@ def write(folder: Path, machine: str) -> bool:
     for table in TABLES:
         print(table.name, file=sys.stderr, flush=True)
         costs = run(table, table.sizes)
-        verdicts = judge(costs, table.sizes)
+        verdicts = compare_with_promises(costs, table.sizes)
         holds_all = holds_all and all(verdicts.values())
         heads = [table.axis, *costs]
         parts += ["", f"## {table.name}", "", f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]

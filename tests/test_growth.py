@@ -28,9 +28,9 @@ SIZES = {
 @pytest.mark.parametrize("table", growth.TABLES, ids=lambda table: table.name)
 def test_calls_and_bytes_grow_as_promised(table: growth.Table) -> None:
     sizes = SIZES[table.axis]
-    costs = growth.run(table, sizes, rounds=0)
+    costs = growth.run(table, sizes, repeats=0)
     shown = {name: [(cell.calls, cell.size) for cell in cells] for name, cells in costs.items()}
-    assert all(growth.judge(costs, sizes).values()), shown
+    assert all(growth.compare_with_promises(costs, sizes).values()), shown
 
 
 def test_growth_beyond_a_promise_is_found() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from abc import ABCMeta
 from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache, wraps
 from inspect import CO_VARKEYWORDS, isfunction
 from numbers import Real
@@ -138,6 +137,8 @@ def suggest_names(word: object, known: Iterable[str]) -> str:
     >>> suggest_names("text", ["texts", "web/text"])
     "; did you mean 'web/text'?"
     """
+    from difflib import get_close_matches
+
     names, word = list(known), str(word)
     matches = [name for name in names if name.rpartition("/")[2] == word][:3] or get_close_matches(
         word, names, 3
@@ -342,6 +343,8 @@ def _suggest_argument(function: str, word: str, value: object, names: Sequence[s
                 isinstance(value, bool | int | str | None) and len(repr(value)) < _SHOWN_VALUE
             )
             return instead.replace("ARGUMENT", f"{word}={value!r}" if is_short else f"{word}=...")
+    from difflib import get_close_matches
+
     synonyms = [
         name for words in hints["synonyms"] if word in words for name in names if name in words
     ]

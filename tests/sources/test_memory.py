@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import ConfigError, DataError
+import penstock as ps
+from penstock.errors import ConfigError, DataError, StateError
+from penstock.sources.digests import digest_data, digest_memory
 from penstock.sources.memory import Iterable, Memory, Tokens
 from penstock.types import Shards, Source
 
@@ -348,3 +350,27 @@ def test_arrays_of_jax_are_read() -> None:
     numpy = pytest.importorskip("jax.numpy")
     rows = Memory(numpy.arange(6).reshape(3, 2)).read(np.array([2, 0, 2]))
     assert [row.tolist() for row in rows] == [[4, 5], [0, 1], [4, 5]]
+
+
+def test_large_arrays_are_identified_by_pages() -> None:
+    array = np.arange(2_000_000).reshape(1_000, 2_000)
+    digest = digest_data(array)
+    assert digest == digest_data(np.asfortranarray(array)) != digest_data(array.reshape(-1))
+    assert digest != digest_data(array.astype(np.uint64)) and digest != digest_data(array[:-1])
+    for place in ((0, 0), (-1, -1)):
+        changed = array.copy()
+        changed[place] += 1
+        assert digest_data(changed) != digest
+    assert digest_data(array + 1) != digest
+    small = array[:100]
+    assert digest_data(small) == digest_memory(small)
+
+
+def test_a_state_over_a_large_array_notices_other_values() -> None:
+    array = np.arange(1_000_000)
+    loader = ps.Loader(ps.from_sequence(array).batch(4))
+    next(iter(loader))
+    state = loader.state_dict()
+    ps.Loader(ps.from_sequence(array.copy()).batch(4)).load_state_dict(state)
+    with pytest.raises(StateError):
+        ps.Loader(ps.from_sequence(array[::-1]).batch(4)).load_state_dict(state)

@@ -6,6 +6,7 @@ of an empty list. Batches, packed rows and padding use these functions instead.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -35,9 +36,15 @@ class InexactError(ValueError):
         self.index = index
 
 
+def is_masked(kind: type[Any]) -> bool:
+    """Return whether values of a type are masked arrays, without loading `numpy.ma`."""
+    return "numpy.ma" in sys.modules and issubclass(kind, np.ma.MaskedArray)
+
+
 def require_unmasked(values: Any, index: int = 0) -> None:
     """Raise `InexactError` for a masked array, as joining would deliver the masked values."""
-    if isinstance(values, np.ma.MaskedArray):
+    kind: type[Any] = type(values)
+    if is_masked(kind):
         raise InexactError(
             "a masked array would lose its mask: give its `filled()` values and the mask apart",
             index,

@@ -24,6 +24,7 @@ from .dtypes import (
     InexactError,
     cast_to_common_dtype,
     concatenate,
+    is_masked,
     make_exact_array,
     name_dtype_by_width,
     require_unmasked,
@@ -265,7 +266,7 @@ def _collate_column(values: Sequence[Any], path: str) -> Any:
         except ValueError:  # the values are not all numbers, or have no common dtype
             pass
     kinds: set[type[Any]] = set(map(type, values))
-    if any(issubclass(kind, np.ma.MaskedArray) for kind in kinds):
+    if any(map(is_masked, kinds)):
         for place, value in enumerate(values):
             require_unmasked(value, place)
     families = {_classify_type(kind) for kind in kinds}

@@ -23,7 +23,14 @@ from ..errors import ConfigError, DataError
 from ..types import Digest, Ints, Json, LossCounts, Sizes
 from .cached_integers import VersionedLengths, load_or_make_integers, read_lengths_version
 from .chain import compute_offsets, read_by_part
-from .digests import copy_for_reading, digest_few_rows, digest_memory, sample_fixed_indices
+from .digests import (
+    MAX_WHOLE_ARRAY_BYTES,
+    copy_for_reading,
+    digest_data,
+    digest_few_rows,
+    digest_memory,
+    sample_fixed_indices,
+)
 from .hub import (
     can_skip,
     has_array_format,
@@ -166,7 +173,7 @@ class Memory:
         """
         if self._digest is None:
             digest_method = getattr(self._seq, "digest", None)
-            value = str(digest_method()) if callable(digest_method) else digest_memory(self._seq)
+            value = str(digest_method()) if callable(digest_method) else digest_data(self._seq)
             self._digest = {} if value is None else {"values": value}
         return self._digest
 
@@ -186,7 +193,7 @@ class Memory:
         if callable(getattr(self._seq, "digest", None)):
             return {}
         return (
-            {"values": digest_memory(self._seq[:rows]) or ""}
+            {"values": digest_data(self._seq[:rows]) or ""}
             if self.digest()
             else self._rows_digest(rows)
         )
@@ -375,10 +382,13 @@ class Tokens:
     def digest_of(self, rows: int, /) -> Digest:
         """Return a digest of the first documents."""
         bounds = self._offsets[: rows + 1]
-        offsets = hashlib.blake2b(np.ascontiguousarray(bounds).tobytes(), digest_size=8).hexdigest()
+        offsets = digest_data(bounds) or ""
+        if bounds.nbytes <= MAX_WHOLE_ARRAY_BYTES:
+            data = np.ascontiguousarray(bounds).tobytes()
+            offsets = hashlib.blake2b(data, digest_size=8).hexdigest()
         return {
             "offsets": offsets,
-            "tokens": digest_memory(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
+            "tokens": digest_data(self._tokens[int(bounds[0]) : int(bounds[-1])]) or "",
         }
 
     def describe(self) -> Json:

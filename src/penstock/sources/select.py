@@ -16,7 +16,6 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, cast
-from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -241,6 +240,8 @@ def _list_values(value: Any) -> list[Any]:
 
 def _to_python_scalar(value: Any) -> Any:
     """Convert NumPy scalars to Python's, and UUIDs to texts; timedeltas stay."""
+    from uuid import UUID
+
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, np.timedelta64) or not isinstance(value, np.number | np.bool_):

@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import NamedTuple, Protocol
 
@@ -187,5 +186,7 @@ def _parse_retry_after(header: str) -> float | None:
     if header.strip().isdecimal():
         return float(header)
     with suppress(TypeError, ValueError, OverflowError):
+        from email.utils import parsedate_to_datetime  # loads sockets and all of email
+
         return max(0.0, parsedate_to_datetime(header).timestamp() - storage.read_wall_time())
     return None

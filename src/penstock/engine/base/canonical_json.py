@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from difflib import SequenceMatcher
 from itertools import zip_longest
 from typing import Any, cast
 
@@ -61,6 +60,8 @@ def list_differences(saved: Json, now: Json, where: str = "") -> list[str]:
         same = encode_canonical_json(saved) == encode_canonical_json(now)
         change = f"{where or 'pipeline'}: saved {_shorten(saved)}, now {_shorten(now)}"
         return [] if same else [change]
+    from difflib import SequenceMatcher
+
     lines, empty = list[str](), dict[str, Json]()
     was, new = _split_steps(saved), _split_steps(now)
     kinds = [[*(",".join(sorted(step)) for step in steps[:-1]), "last"] for steps in (was, new)]
