@@ -125,6 +125,17 @@ ANSWERS = {
         unit={"enum": ["samples", "documents", "tokens"]},
         sources=named(record(samples=INT, share=NUMBER, requested=NUMBER)),
     ),
+    "top": answer(
+        path=maybe(TEXT), time=maybe(NUMBER), age_s=maybe(NUMBER),
+        status={"enum": ["running", "closed", "ended", "stale", "no data"]},
+        ranks=INT, world_size=INT, sessions=INT, run=maybe(TEXT), step=INT, steps=maybe(INT), epoch=INT,
+        samples_per_s=NUMBER, tokens_per_s=maybe(NUMBER), steps_per_s=NUMBER, waited=NUMBER,
+        waited_by_rank=named(NUMBER), samples=named(INT), shares=named(NUMBER),
+        work=many(record(step=TEXT, source=TEXT, items=INT, seconds=NUMBER, processor=NUMBER)),
+        resident_bytes=INT, resident_by_rank=named(INT), under_way=INT, under_way_bytes=INT, worker_deaths=INT,
+        retries=INT, cache_hits=INT, cache_misses=INT, stalls=INT, bytes=INT, errors=INT, quarantined=named(INT),
+        cropped=named(INT), warnings=many(TEXT),
+    ),
     "edit": answer(state=TEXT, skipped=many(TEXT), excluded=many({"type": "array"}), removals=many(REMOVAL)),
     "convert": answer(
         mixture=maybe(TEXT), format=TEXT, sources=many(TEXT),

@@ -6,10 +6,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from importlib import import_module
 from inspect import currentframe, unwrap
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast, get_args
 
@@ -23,6 +24,7 @@ from .arguments import (
     validate_arguments,
 )
 from .dataset import Dataset
+from .engine.base.canonical_json import compute_fingerprint
 from .engine.base.cursors import parse_cursor_int
 from .engine.base.machine import get_pid, is_gil_enabled, make_lock
 from .engine.base.rows import ProvenanceRows
@@ -54,6 +56,7 @@ from .schedule import Schedule
 from .types import MAX_POSITION, CountingFunction, Flags, Json
 
 if TYPE_CHECKING:
+    from .explore.run_reporter import RunReporter
     from .text.loss_tokens import LossTokens
 
 T = TypeVar("T")
@@ -119,6 +122,11 @@ class Loader(Shows):
             `NamedSharding` of global arrays, which implies the rank.
         pin_memory: for torch: whether tensors are in pinned memory, from which copies to a device
             start. Default: True if `device` is a CUDA GPU.
+        stats: file to which the loader appends its `stats()` about once a second, as JSON lines.
+            `penstock top` and `penstock explore` follow it, also over restarts. Rank 0 writes this
+            file, and rank 3 `stats.rank3.jsonl` beside `stats.jsonl`.
+        progress: whether rank 0 shows the progress: a live display in a terminal (with `rich`) and
+            in a notebook, else a line every ten seconds on stderr.
 
     Raises:
         ConfigError: if options are invalid, or if ranks would end at different steps.
@@ -154,6 +162,8 @@ class Loader(Shows):
         to: ArrayType = "numpy",
         device: object = None,
         pin_memory: bool | None = None,
+        stats: str | Path | None = None,
+        progress: bool = False,
     ) -> None:
         if not isinstance(dataset, Dataset):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise make_not_dataset_error("Loader", dataset)
@@ -202,11 +212,54 @@ class Loader(Shows):
             compiled = dataset.compiled.of(flow).timed(self._watch.timing)
             stages = Stages.of(dataset.flow, planned, of_rank, compiled) if planned else None
             self._session = Session(compiled, setting, self._executor, UnsettledItems(), stages)
+            self._reporter = (
+                self._make_reporter(stats, progress, dataset, executor, profile)
+                if stats is not None or progress
+                else None
+            )
         except BaseException:
             for helper in (self._copies, self._executor):
                 if helper is not None:
                     helper.close()
             raise
+
+    def _make_reporter(
+        self,
+        stats: str | Path | None,
+        progress: bool,
+        dataset: Dataset,
+        executor: str,
+        profile: bool,
+    ) -> RunReporter:
+        """Open the stats file and the progress display of this loader."""
+        from .explore.run_reporter import RunReporter
+
+        session, setting = self._session, self._session.setting
+        fingerprint: str | None = None
+        with suppress(Exception):  # a function without a description
+            fingerprint = compute_fingerprint(dataset.flow.description())
+        steps: int | None = None
+        with suppress(Exception):  # endless, or unknown before the run
+            steps = len(self)
+        facts: dict[str, Any] = {
+            "rank": setting.rank,
+            "world_size": setting.world_size,
+            "run": fingerprint,
+            "sources": [leaf.name for leaf in session.leaves],
+            "rows_per_step": session.group * setting.world_size if session.group else None,
+            "steps": steps,
+            "workers": self._workers,
+            "executor": executor if self._workers else "inline",
+            "prefetch": setting.window,
+            "profile": profile,
+        }
+
+        def collect() -> tuple[dict[str, Any], dict[str, Any]]:
+            # Without the lock, which a waiting next() holds.
+            figures = self._watch.stats(self._session)
+            return figures, {"step": self._session.step, "warnings": self.warnings}
+
+        return RunReporter(stats, progress, facts, collect)
 
     # ------------------------------------------------------------ a pass
 
@@ -233,6 +286,7 @@ class Loader(Shows):
             self._epoch_length is not None
             or self._session.sharding.remainder == "pad"
             or self._copies is not None
+            or self._reporter is not None
         )
         self._pass = _PassIterator(self, not needs_checks and _GIL_ENABLED)
         return self._pass
@@ -312,6 +366,8 @@ class Loader(Shows):
     def _filled(self, item: Callable[[Delivery], Any]) -> Any:
         """Fill the item buffer, record the time waited, and return `item` of the buffer."""
         self._check_open()
+        if self._reporter is not None:
+            self._reporter.report()
         out, began = self._session.out, world.sched.now()
         try:
             out.fill()
@@ -320,6 +376,10 @@ class Loader(Shows):
             self._check_open()  # another thread, or a signal handler, closed it meanwhile
             raise
         self._watch.record_wait(began, world.sched.now())
+        if self._reporter is not None and out.used < len(out.values):
+            session = self._session
+            item = out.values[out.used]
+            self._reporter.count_item(session.items, item, session.group or None)
         return value
 
     def _item(self, out: Delivery) -> tuple[Sequence[Any], int, Any]:
@@ -391,6 +451,8 @@ class Loader(Shows):
     def _end(self) -> None:
         self._require_step()
         self._warn_of_omitted_rows()
+        if self._reporter is not None:
+            self._reporter.report(now=True)
         self._session.next_pass()
 
     def _require_step(self) -> None:
@@ -915,6 +977,8 @@ class Loader(Shows):
         """Stop the workers and close open files. Closing twice does nothing."""
         self._closed, self._session.out.stop = True, 0
         if not self._released:  # a second call completes one that was interrupted
+            if self._reporter is not None:
+                self._reporter.close()
             self._session.close()
             for helper in (self._copies, self._executor):
                 if helper is not None:

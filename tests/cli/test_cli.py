@@ -254,7 +254,7 @@ def test_help_groups_the_commands_with_one_plain_line_each() -> None:
     assert panels == {
         "Author": ["lint", "convert", "simulate", "diff", "report"],
         "Inspect": ["plan", "at", "find", "audit", "seen", "leaks", "blame", "replay"],
-        "Run": ["run", "edit", "demo"],
+        "Run": ["run", "top", "edit", "demo"],
         "Data": ["info", "preview", "index", "prepare", "tokenize", "verify", "cache"],
     }
     page = (ROOT / "docs" / "command-line.md").read_text()

@@ -43,6 +43,7 @@ ASKED: dict[str, tuple[tuple[str, ...], int]] = {
     "report": (("FILE", "-o", "OUT.html"), 0),
     "lint": (("FILE", "WRONG"), 1),
     "run": (("FILE", "--steps", "5"), 0),
+    "top": (("STATS",), 0),
     "edit": (("FILE", "RUN", "--skip", "20:30", "-o", "OUT"), 0),
     "convert": (("OLMO", "-o", "OUT.yaml"), 0),
     "index": (("LINES", "--rebuild"), 0),
@@ -73,6 +74,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {
     "states in a store": (("run", "FILE", "--state", "s3://bucket/run"), "UsageError"),
     "states of a store": (("plan", "FILE", "--state", "s3://bucket/run"), "UsageError"),
     "shards in a store": (("prepare", "LINES", "-o", "gs://bucket/shards"), "UsageError"),
+    "a stats file that is none": (("top", "LINES"), "ConfigError"),
     "a cache in a store": (("index", "LINES", "--cache", "s3://bucket/cache"), "UsageError"),
 }
 
@@ -97,6 +99,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     with ps.Loader(ps.load(folder / "mixture.yaml"), rank=0, world_size=1) as loader:
         next(iter(loader))
         ps.save(folder / "run", loader)
+    with ps.Loader(
+        ps.load(folder / "mixture.yaml"), stats=folder / "stats.jsonl", profile=True
+    ) as loader:
+        next(iter(loader))
     ps.save(folder / "foreign", iter(ps.from_sequence(range(5))))
     (folder / "empty").mkdir()
     names = {
@@ -105,6 +111,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "WRONG": "wrong.yaml",
         "OLMO": "olmo.yaml",
         "RUN": "run",
+        "STATS": "stats.jsonl",
     }
     names |= {
         "FOREIGN": "foreign",
@@ -240,6 +247,7 @@ INSIDE = {
     "info": "penstock.cli.outline.describe_files",
     "preview": "penstock.read",
     "tokenize": "penstock.mixture_files.read_model",
+    "top": "penstock.explore.run_stats.StatsFollower",
     "verify": "penstock.writing.verify",
     "cache info": "penstock.stores.blocks.BlockCache",
     "cache clear": "penstock.stores.blocks.BlockCache",

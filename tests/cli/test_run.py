@@ -17,7 +17,7 @@ import pytest
 
 import penstock as ps
 from cli_world import Penstock
-from penstock.cli.live import count_tokens
+from penstock.explore.run_reporter import count_tokens
 from penstock.saves import read_states
 
 

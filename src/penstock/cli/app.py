@@ -43,6 +43,7 @@ from .replay import replay
 from .run import run
 from .seen import leaks, seen
 from .tokenize import tokenize
+from .top import top
 from .verify import verify
 
 # Base class of the parser's errors (unknown options, missing files); click does not export it
@@ -253,7 +254,7 @@ def index(
 COMMANDS_BY_HEADING: dict[str, tuple[Any, ...]] = {
     "Author": (lint, convert, plan.simulate, plan.diff, plan.report),
     "Inspect": (plan.plan, plan.at, find, audit, seen, leaks, blame, replay),
-    "Run": (run, edit, demo),
+    "Run": (run, top, edit, demo),
     "Data": (info, preview, index, prepare, tokenize, verify),
 }
 for heading, commands in COMMANDS_BY_HEADING.items():

@@ -12,43 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.engine.base.machine import measure_resident_memory
+from penstock.explore.live_stats import LineDisplay, RunDisplay, TerminalDisplay
+from penstock.explore.run_reporter import count_tokens
+from penstock.explore.run_stats import RunRecorder, summarize
 from penstock.loader import Loader
 
 from .common import print_table, print_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
     from rich.table import Table
 
     from penstock.report.target import Target
 
 MAX_SOURCES = 12  # rows of the table; the other sources share one row
 Redraw: TypeAlias = Callable[[Loader], None]
-REFRESH_SECONDS = 0.2  # on a terminal
-
-
-def count_tokens(item: Any) -> int:
-    """Count the tokens of an item.
-
-    Counts the positions of packed rows that hold a document, else the elements of the largest
-    integer array.
-
-    >>> count_tokens({"tokens": np.zeros((2, 4), np.int32), "segment_ids": np.array([[1, 1, 0, 0], [1, 1, 1, 1]])})
-    6
-    >>> count_tokens([np.arange(3), np.arange(4)]), count_tokens("text")
-    (7, 0)
-    """
-    if isinstance(item, Mapping):
-        columns = cast("Mapping[str, Any]", item)
-        if "segment_ids" in columns:
-            return int(np.count_nonzero(columns["segment_ids"]))
-        return max(map(count_tokens, columns.values()), default=0)
-    if isinstance(item, list | tuple):
-        return sum(map(count_tokens, cast("list[Any]", item)))
-    if not isinstance(item, np.ndarray):
-        return 0
-    array = cast("npt.NDArray[Any]", item)
-    return array.size if array.ndim and array.dtype.kind in "iu" else 0
 
 
 def count_begun_documents(item: Any, keys: Sequence[tuple[str, int, int]]) -> Counter[str] | None:
@@ -92,6 +70,8 @@ class RunMeter:
         )
         self.peak = measure_resident_memory()
         self._began = monotonic()
+        facts = {"rank": 0, "world_size": 1, "steps": last, "sources": list(target.plan.sources)}
+        self._recorder = RunRecorder(None, facts)
 
     def count_step(self, item: Any, keys: Callable[[], Sequence[tuple[str, int, int]]]) -> None:
         """Count a step: its tokens and, for packed rows, its documents."""
@@ -195,52 +175,37 @@ class RunMeter:
             )
         return shares
 
-    def line(self) -> str:
-        """Return progress and throughput as one line."""
-        done, seconds = self.step - self.first, self.seconds
-        left = (self.last - self.step) * seconds / max(done, 1)
-        return (
-            f"step {self.step:,} of {self.last:,}  {sum(self.samples.values()) / seconds:,.0f} "
-            "samples/s  "
-            f"{self.tokens / seconds:,.0f} tokens/s  waited {min(1.0, self.waited / seconds):.0%}  "
-            f"{self.peak / 1e6:,.0f} MB  {left:,.0f} s left"
-        )
+    def summarize(self, stats: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the summary that the live display shows."""
+        self.update(stats)
+        more: dict[str, Any] = {
+            "step": self.step,
+            "rows": None,
+            "tokens": self.tokens or None,
+            "warnings": [],
+        }
+        if self._recorder.is_due():
+            self._recorder.record(stats, more)
+        summary = summarize({0: self._recorder.preview(stats, more)})
+        rows = self.shares()
+        return {
+            **summary,
+            "unit": self.unit,
+            "shares": {name: share for name, _, share, _ in rows},
+            "requested": {name: requested for name, _, _, requested in rows},
+        }
 
 
 @contextmanager
 def show_live_totals(meter: RunMeter, console: Console) -> Generator[Redraw]:
     """Redraw the totals several times a second; without a terminal, print a line every 10 s."""
-    interval = REFRESH_SECONDS if console.is_terminal else 10.0
-    last_draw = monotonic()
-    if not console.is_terminal:
+    display = RunDisplay(TerminalDisplay(console) if console.is_terminal else LineDisplay(console))
 
-        def print_line(loader: Loader) -> None:
-            nonlocal last_draw
-            if monotonic() - last_draw >= interval:
-                last_draw = monotonic()
-                meter.update(loader.stats())
-                console.print(meter.line(), soft_wrap=True)
+    def draw(loader: Loader) -> None:
+        if display.is_due():
+            display.update(meter.summarize(loader.stats()))
 
-        yield print_line
-        return
-
-    from rich.console import Group
-    from rich.live import Live
-    from rich.progress_bar import ProgressBar
-
-    def render() -> RenderableType:
-        bar = ProgressBar(
-            total=max(1, meter.last - meter.first), completed=meter.step - meter.first
-        )
-        return Group(bar, meter.line(), meter.table())
-
-    with Live(render(), console=console, auto_refresh=False, transient=True) as screen:
-
-        def draw(loader: Loader) -> None:
-            nonlocal last_draw
-            if monotonic() - last_draw >= interval:
-                last_draw = monotonic()
-                meter.update(loader.stats())
-                screen.update(render(), refresh=True)
-
+    try:
         yield draw
+    finally:
+        display.close()
