@@ -22,6 +22,7 @@ from .. import shares
 from ..target import Target, open_target
 from .comparison import Comparison
 from .documents import DocumentFinder
+from .live import LiveStats
 from .steps import StepReader
 from .timeline import Timeline
 from .values import make_printable
@@ -77,6 +78,7 @@ class Explorer:
         others: Mixture files to compare with.
         steps: The length of the run; by default as in `penstock plan`.
         allow: Rights of files from URLs, as in `ps.load`.
+        stats: The stats file of a running job, or its folder.
 
     Raises:
         ConfigError: A file has problems.
@@ -90,7 +92,9 @@ class Explorer:
         others: Sequence[Path] = (),
         steps: int | None = None,
         allow: Collection[str] | None = None,
+        stats: Path | None = None,
     ) -> None:
+        self._live = None if stats is None else LiveStats(stats)
         self._opened = dict[str, Dataset]()
         self._path, self._state, self._steps = path, state, steps
         target = open_target(path, state=state, allow=allow, opened=self._opened)
@@ -149,6 +153,7 @@ class Explorer:
                 for name in target.plan.sources
             ],
             "plans": self._describe_plans(),
+            "has_stats": self._live is not None,
         }
 
     def _describe_plans(self) -> list[Json]:
@@ -206,6 +211,27 @@ class Explorer:
                 "settings": comparison.list_settings(),
                 "ends": [before.steps, after.steps],
             }
+        return answer
+
+    # ------------------------------------------------------------ live
+
+    def read_live(self) -> Json:
+        """Return the state and the history of the running job.
+
+        The shares that the plan has at the step of the job are `planned`.
+        """
+        if self._live is None:
+            return {"waiting": "no stats file: open the explorer with --stats FILE"}
+        answer = self._live.read()
+        if "summary" not in answer:
+            return answer
+        step = answer["summary"].get("step")
+        target = self.main.target
+        if isinstance(step, int) and step > 0 and target.indexed:
+            step = step if target.end is None else min(step, target.end)
+            counts = target.rows.counts(step=step)
+            total = max(1, sum(counts.values()))
+            answer["planned"] = {name: round(n / total, 6) for name, n in counts.items()}
         return answer
 
     # ------------------------------------------------------------ what if
