@@ -1,6 +1,6 @@
 // Shell of the page: tabs, routing, keyboard.
 
-import { count, get, h, hashOf, readHash, say } from "./lib.js";
+import { colorOf, count, get, h, hashOf, readHash, say } from "./lib.js";
 import * as timeline from "./views/timeline.js";
 import * as step from "./views/step.js";
 import * as documents from "./views/document.js";
@@ -63,6 +63,8 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { pr
 try {
   overview = await get("overview");
   document.getElementById("title").textContent = overview.title;
+  for (const group of overview.groups) colorOf(group);
+  if (overview.sources.length <= 12) for (const source of overview.sources) colorOf(source.name);
   const facts = [
     `${count(overview.steps)} ${overview.unit}s`,
     `${count(overview.sources.length)} source${overview.sources.length === 1 ? "" : "s"}`,

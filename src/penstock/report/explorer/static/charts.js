@@ -103,6 +103,7 @@ function drawMarks(chart, marks, position) {
   };
   ctx.save();
   let free = -Infinity;
+  ctx.textAlign = "left";
   ctx.font = `${12 * scale}px system-ui, sans-serif`;
   for (const mark of visible) {
     const at = Math.round(chart.valToPos(mark.step, "x", true));

@@ -32,7 +32,7 @@ export function open({ content, query }) {
     const first = h("p", { role: "status" }, "Comparing ..."), settings = h("div");
     const pictures = [base.value, other.value].map((name) => ({ name, title: plans.find((p) => p.name === name)?.title ?? name, holder: h("div", { className: "chart", role: "img", "aria-label": `Shares of ${name}` }) }));
     answer.replaceChildren(h("h2", {}, "First difference"), first, h("h2", {}, "Settings"), settings,
-      h("h2", {}, "Shares over the run"), pictures.map((p) => [h("h3", {}, h("bdi", {}, p.title)), p.holder]), h("div", { id: "bands" }));
+      h("h2", {}, "Shares over the run"), ...pictures.flatMap((p) => [h("h3", {}, h("bdi", {}, p.title)), p.holder]), h("div", { id: "bands" }));
     const names = { of: base.value, with: other.value };
     let part = await get("compare", names, signal);
     settings.replaceChildren(part.settings.length ? h("ul", {}, part.settings.map((line) => h("li", {}, h("bdi", {}, line)))) : h("p", { className: "dim" }, "The same settings."));

@@ -90,13 +90,13 @@ export function open({ content, overview, query }) {
           rows.push(h("tr", {},
             h("td", { className: "number" }, h("a", { href: hashOf("step", { step: view.step }) }, count(view.step))),
             cell(count(view.epoch), "number"), cell(count(view.rank), "number wide"), cell(count(view.row), "number wide"),
-            cell(view.stop === undefined ? "" : `${count(view.start)} to ${count(view.stop)}`, "number"),
+            isPacked ? cell(`${count(view.start)} to ${count(view.stop)}`, "number") : null,
             cell([when, view.masked ? "masked" : ""].filter(Boolean).join(", "))));
         }
         next = part.next;
         const end = next ?? part.stop;
         status.textContent = `${count(rows.length)} time${rows.length === 1 ? "" : "s"}, in ${count(passes.size)} pass${passes.size === 1 ? "" : "es"}, up to ${part.unit} ${count(end)} of ${count(part.stop)}`;
-        const columns = [{ title: part.unit, className: "number" }, { title: "pass", className: "number" }, { title: "rank", className: "number wide" }, { title: "row", className: "number wide" }, { title: isPacked ? "tokens in it" : "", className: "number" }, { title: "" }];
+        const columns = [{ title: part.unit, className: "number" }, { title: "pass", className: "number" }, { title: "rank", className: "number wide" }, { title: "row", className: "number wide" }, ...(isPacked ? [{ title: "its tokens", className: "number" }] : []), { title: part.position === null ? "" : "when" }];
         body.replaceChildren(rows.length ? table(columns, rows, { label: "Steps with the document" }) : next === null ? h("p", {}, "Never in this run.") : "");
       }
       button.hidden = next === null;

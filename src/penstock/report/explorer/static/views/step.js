@@ -75,7 +75,7 @@ export function open({ content, overview, query }) {
     const facts = [
       ["source", h("bdi", {}, sample.source)], ["index", count(sample.index)], ["pass", count(sample.epoch)],
       ["rank", count(sample.rank)], ["row", count(sample.row)],
-      sample.stop === undefined ? null : ["tokens in the row", `${count(sample.start)} to ${count(sample.stop)}`],
+      sample.stop === undefined ? null : ["its tokens in the row", `${count(sample.start)} to ${count(sample.stop)}`],
       sample.file ? ["file", h("bdi", {}, `${sample.file}, row ${count(sample.row_in_file)}`)] : null,
     ].filter(Boolean);
     const key = h("span", {});

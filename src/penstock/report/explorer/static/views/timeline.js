@@ -120,7 +120,7 @@ export function open({ content, overview, query }) {
   function shownMarks(timeline) {
     const names = new Set(timeline.bands.map((b) => b.name));
     return (sources?.marks ?? []).filter((m) =>
-      ["stage", "state", "change"].includes(m.kind) || names.has(m.source) || overview.sources.length <= 40);
+      ["stage", "state", "change"].includes(m.kind) || names.has(m.source) || overview.sources.length <= 12);
   }
   function draw(timeline) {
     latest = timeline;
@@ -143,7 +143,7 @@ export function open({ content, overview, query }) {
     markList.replaceChildren(
       h("h2", {}, "Events in these steps"),
       table([{ title: timeline.unit, className: "number" }, { title: "kind" }, { title: "what happens" }], rows, { label: "Events" }),
-      marks.length > MAX_MARK_ROWS ? h("p", { className: "dim" }, `and ${count(marks.length - MAX_MARK_ROWS)} more: zoom in to see them`) : null);
+      marks.length > MAX_MARK_ROWS ? h("p", { className: "dim" }, `and ${count(marks.length - MAX_MARK_ROWS)} more: zoom in to see them`) : "");
   }
   async function update(q) {
     abort.abort();
