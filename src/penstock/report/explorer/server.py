@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -36,17 +36,17 @@ def make_app(explorer: Explorer, rules: AccessRules) -> ASGIApp:
         rules: The rules for requests.
     """
     files = {
-        path.relative_to(STATIC).as_posix(): path
+        path.relative_to(STATIC).as_posix(): (path.read_bytes(), _TYPES[path.suffix])
         for path in sorted(STATIC.rglob("*"))
         if path.suffix in _TYPES
     }
 
     async def send_page(_: Request) -> Response:
-        return _send_file(STATIC / "index.html")
+        return _make_file(files["index.html"])
 
     async def send_static(request: Request) -> Response:
-        path = files.get(request.path_params["path"])
-        return _make_error("no such file", 404) if path is None else _send_file(path)
+        file = files.get(request.path_params["path"])
+        return _make_error("no such file", 404) if file is None else _make_file(file)
 
     async def send_media(request: Request) -> Response:
         query = request.query_params
@@ -109,8 +109,8 @@ class _AccessControl:
         await self._app(scope, receive, send_guarded)
 
 
-def _send_file(path: Path) -> Response:
-    return FileResponse(path, media_type=_TYPES[path.suffix])
+def _make_file(file: tuple[bytes, str]) -> Response:
+    return Response(file[0], media_type=file[1])
 
 
 def _make_error(message: str, status: int) -> Response:

@@ -4,6 +4,8 @@ import { count, percent, resolveColor } from "./lib.js";
 
 /* global uPlot */
 
+const VISIBLE = 0.004; // a smaller difference of delivered and requested shares draws no line
+
 function css(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
@@ -49,6 +51,7 @@ export function drawShares(holder, timeline, { marks = [], onZoom = null, onPoin
     data.push(sums[i]);
   }
   for (let i = 0; i < bands.length - 1; i++) {
+    if (sums[i].every((v, k) => Math.abs(v - wanted[i][k]) < VISIBLE)) continue;
     series.push({ label: `${bands[i].name} requested`, stroke: css("--text"), width: 1, dash: [4, 4], paths: stepped(), points: { show: false } });
     data.push(wanted[i]);
   }

@@ -74,7 +74,7 @@ export function goTo(view, parameters, replace = false) {
 const whole = new Intl.NumberFormat("en-US");
 export const count = (n) => (n === null || n === undefined ? "" : whole.format(n));
 export const percent = (x) => (x === null || x === undefined ? "" : `${(100 * x).toFixed(2)}%`);
-export const fixed = (x, digits = 2) => (x === null || x === undefined ? "" : x.toFixed(digits));
+export const fixed = (x) => (x === null || x === undefined ? "" : x >= 1000 ? count(Math.round(x)) : x.toFixed(2));
 
 export function bytes(n) {
   for (const unit of ["B", "kB", "MB", "GB"]) {

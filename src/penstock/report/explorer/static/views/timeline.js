@@ -14,10 +14,10 @@ export async function fetchTimeline(parameters, show, signal) {
 }
 
 const MARK_NAMES = { stage: "stage", repeat: "first repeat", end: "used up", state: "state", change: "change" };
-const MAX_MARK_ROWS = 40;
+const MAX_MARK_ROWS = 12;
 
 export function open({ content, overview, query }) {
-  let abort = new AbortController(), chart = null, sources = null, latest = null, state = null;
+  let abort = new AbortController(), chart = null, sources = null, latest = null, state = null, allMarks = false;
   const holder = h("div", { className: "chart", tabIndex: 0, role: "img", "aria-label": "Shares of the sources over the run" });
   const legend = h("div"), markList = h("div"), range = h("p", { className: "dim", id: "range" });
   const first = h("input", { type: "text", inputMode: "numeric", size: 12, id: "first" });
@@ -102,7 +102,7 @@ export function open({ content, overview, query }) {
     ], rows, { label: "Shares of the sources" }));
     const unit = timeline.unit;
     range.textContent = at === null
-      ? `${unit}s ${count(timeline.first)} to ${count(timeline.stop)}, shares of ${timeline.by}. Dashed lines: requested. Drag to zoom, double-click to open a ${unit}.`
+      ? `${unit}s ${count(timeline.first)} to ${count(timeline.stop)}, shares of ${timeline.by}. Dashed lines: requested, if it differs. Drag to zoom, double-click to open a ${unit}.`
       : `${unit}s ${count(timeline.steps[at])} to ${count(timeline.steps[at + 1])}`;
   }
   const stepLink = (n) => h("a", { href: hashOf("step", { step: n }) }, count(n));
@@ -139,11 +139,12 @@ export function open({ content, overview, query }) {
   function drawMarkList(timeline) {
     const marks = (sources?.marks ?? []).filter((m) => m.step >= timeline.first && m.step <= timeline.stop);
     if (!marks.length) return markList.replaceChildren(h("p", { className: "dim" }, sources ? "No stage, repeat, end or change in these steps." : ""));
-    const rows = marks.slice(0, MAX_MARK_ROWS).map((m) => h("tr", {}, cell(stepLink(m.step), "number"), cell(MARK_NAMES[m.kind]), cell(h("bdi", {}, m.text))));
+    const isShort = marks.length > MAX_MARK_ROWS + 3 && !allMarks;
+    const rows = (isShort ? marks.slice(0, MAX_MARK_ROWS) : marks).map((m) => h("tr", {}, cell(stepLink(m.step), "number"), cell(MARK_NAMES[m.kind]), cell(h("bdi", {}, m.text))));
     markList.replaceChildren(
       h("h2", {}, "Events in these steps"),
       table([{ title: timeline.unit, className: "number" }, { title: "kind" }, { title: "what happens" }], rows, { label: "Events" }),
-      marks.length > MAX_MARK_ROWS ? h("p", { className: "dim" }, `and ${count(marks.length - MAX_MARK_ROWS)} more: zoom in to see them`) : "");
+      isShort ? h("button", { type: "button", onclick: () => { allMarks = true; drawMarkList(timeline); } }, `Show ${count(marks.length - MAX_MARK_ROWS)} more`) : "");
   }
   async function update(q) {
     abort.abort();
