@@ -14,8 +14,8 @@ from penstock.report.explorer import Explorer
 
 pytest.importorskip("starlette")
 
-from penstock.report.explorer.security import AccessRules  # noqa: E402
-from penstock.report.explorer.server import COMMANDS, QUERIES, STATIC, make_app  # noqa: E402
+from penstock.report.explorer.security import AccessRules
+from penstock.report.explorer.server import COMMANDS, QUERIES, STATIC, make_app
 
 TOKEN = "a-token"
 HOST = "127.0.0.1:8123"

@@ -112,13 +112,13 @@ def _listen(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
+        listener.listen(128)  # a browser may connect as soon as the URL is printed
     except OSError as error:
         listener.close()
         raise ConfigError(
             f"--host {host} --port {port}: {error.strerror or error}; give another address, or "
             "--port 0 for a free port"
         ) from None
-    listener.set_inheritable(True)
     return listener
 
 
