@@ -159,7 +159,7 @@ def test_hostile_samples_are_shown_as_text(open_page: Callable[..., Page], tmp_p
         {
             "text": "<script>document.title='bad'</script><img src=x onerror=\"document.title='bad'\">"
         },
-        {"text": "\u202e\x00مرحبا", "<b>": "\ud800"},
+        {"text": "\u202e\x00\u0645\u0631\u062d\u0628\u0627", "<b>": "\ud800"},
         {"text": "x" * 3_000_000},
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

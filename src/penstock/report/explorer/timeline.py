@@ -113,8 +113,8 @@ class Timeline:
                     "kind": band.kind,
                     "sources": len(band.members),
                     "total": float((counts[-1] - counts[0])[band.members].sum()) / total,
-                    "share": _round(delivered[:, band.members].sum(axis=1) / sums[0]),
-                    "requested": _round(requested[:, band.members].sum(axis=1) / sums[1]),
+                    "share": _round_values(delivered[:, band.members].sum(axis=1) / sums[0]),
+                    "requested": _round_values(requested[:, band.members].sum(axis=1) / sums[1]),
                 }
                 for band in bands
             ],
@@ -282,5 +282,5 @@ def _describe_change(change: Json) -> tuple[int, str, bool] | None:
     return int(event.get("at", 0)), text, True
 
 
-def _round(values: Floats) -> list[float]:
+def _round_values(values: Floats) -> list[float]:
     return [round(value, 6) for value in values.tolist()]
