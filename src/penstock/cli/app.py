@@ -35,6 +35,7 @@ from .common import (
 )
 from .convert import convert
 from .edit import edit
+from .explore import explore
 from .find import find
 from .info import info
 from .prepare import prepare
@@ -253,7 +254,7 @@ def index(
 # The headings of `penstock --help`, in the order in which they are printed.
 COMMANDS_BY_HEADING: dict[str, tuple[Any, ...]] = {
     "Author": (lint, convert, plan.simulate, plan.diff, plan.report),
-    "Inspect": (plan.plan, plan.at, find, audit, seen, leaks, blame, replay),
+    "Inspect": (plan.plan, explore, plan.at, find, audit, seen, leaks, blame, replay),
     "Run": (run, top, edit, demo),
     "Data": (info, preview, index, prepare, tokenize, verify),
 }

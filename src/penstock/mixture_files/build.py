@@ -45,11 +45,13 @@ from .stand_ins import StandIns, shorten_run
 _READ_KEYS = ("path", "format", "columns", "lengths", "split", "where", "dtype", "eos")
 
 
-def build(model: MixtureFile) -> Dataset:
+def build(model: MixtureFile, opened: dict[str, Dataset] | None = None) -> Dataset:
     """Build the dataset of a description; open its files, and index them if needed.
 
     Args:
         model: The description.
+        opened: Sources that earlier calls opened, for descriptions of the same files. The call
+            adds those that it opens.
 
     Returns:
         The dataset.
@@ -59,7 +61,8 @@ def build(model: MixtureFile) -> Dataset:
         DataError: The data of a source is damaged.
     """
     require_equal_samples(model)
-    return _build_dataset(*_share(model, build_pack_options(model)))
+    model, shared = _share(model, build_pack_options(model))
+    return _build_dataset(model, shared._replace(opened=opened))
 
 
 def require_valid_whole(model: MixtureFile, stand_ins: StandIns) -> None:
@@ -189,6 +192,7 @@ class _SharedResources(NamedTuple):
     pack: Mapping[str, Any] | None
     partitions: dict[str, dict[str, Dataset]]
     stand_ins: StandIns | None = None  # of the sources, if no data is read
+    opened: dict[str, Dataset] | None = None  # by their settings
 
     @property
     def sizer(self) -> Sizer | None:
@@ -531,7 +535,11 @@ def _read_files(source: SourceEntry, model: MixtureFile, shared: _SharedResource
                 "lengths names a column, and tokenize counts tokens: remove one of them"
             )
         lengths = shared.tokenizer(encoding)
-    return read(
+    settings = [getattr(source, key) for key in _READ_KEYS]
+    key = repr((settings, source.label or source.name, encoding, model.cache))
+    if shared.opened is not None and key in shared.opened:
+        return shared.opened[key]
+    ds = read(
         source.path,
         source.format,
         list(source.columns) if source.columns else None,
@@ -543,6 +551,9 @@ def _read_files(source: SourceEntry, model: MixtureFile, shared: _SharedResource
         dtype=source.dtype,
         eos=source.eos,
     )
+    if shared.opened is not None:
+        shared.opened[key] = ds
+    return ds
 
 
 def _open_parts(

@@ -464,6 +464,7 @@ def open_target(
     state: Path | None = None,
     ranks: int | None = None,
     allow: Collection[str] | None = None,
+    opened: dict[str, Dataset] | None = None,
 ) -> Target:
     """Open a mixture file.
 
@@ -473,6 +474,7 @@ def open_target(
         state: A state; the target is then the run that saved it.
         ranks: World size of a run that begins, if the file has a global batch size.
         allow: Rights of a file from a URL, as in `ps.load`.
+        opened: Sources that earlier calls opened, as in `build`.
 
     Returns:
         The target.
@@ -495,7 +497,7 @@ def open_target(
             f"--ranks {ranks}: {path} sets batch.ranks: {batch.ranks}; remove one of them"
         )
     begins_on = ranks or (batch.ranks if batch else 1)
-    dataset = build(model)
+    dataset = build(model, opened)
     flow: Step = dataset.flow
     while True:
         try:

@@ -447,7 +447,9 @@ class Questions(PlanLookup):
         if not steps:
             return []
         first, stop = log.rows(steps.start).start, log.rows(steps[-1]).stop
-        if op.passes:  # the beginning of a pass may fill up its last step
+        if (
+            op.passes and op.passes.at(first).stop <= stop
+        ):  # its beginning may fill up its last step
             first = op.passes.at(first).start
         found = op.find(leaf, np.asarray([index]), first, stop)
         if self._entries:
