@@ -319,7 +319,7 @@ def is_unidentified(source: object) -> bool:
     >>> is_unidentified([1, 2])
     False
     """
-    return isinstance(source, Opaque) and source.unknown
+    return bool(getattr(source, "unknown", False))  # `Opaque`, whose protocol check is slow
 
 
 def is_in_memory(source: object) -> TypeGuard[InMemory]:

@@ -43,8 +43,7 @@ def is_masked(kind: type[Any]) -> bool:
 
 def require_unmasked(values: Any, index: int = 0) -> None:
     """Raise `InexactError` for a masked array, as joining would deliver the masked values."""
-    kind: type[Any] = type(values)
-    if is_masked(kind):
+    if is_masked(cast("type[Any]", type(values))):
         raise InexactError(
             "a masked array would lose its mask: give its `filled()` values and the mask apart",
             index,

@@ -96,7 +96,7 @@ class Reorder(RandomStep, OrderStep):
     @property
     def _fixed(self) -> bool:
         """True for a fixed set: the same samples in every pass."""
-        return isinstance(self.order, FixedSet)
+        return FixedSet in type(self.order).__mro__  # checks of protocols are slow
 
     @property
     def kind(self) -> str | None:
