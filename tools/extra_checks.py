@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import urllib.request
 from collections.abc import Callable
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -425,6 +426,22 @@ def check_plot() -> None:
     write_mixture()
     penstock("plan", "mixture.yaml", "-o", "plan.png")
     assert Path("plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def check_explore() -> None:
+    """Open the page of a plan (docs/explore.md)."""
+    write_mixture()
+    command = [sys.executable, "-m", "penstock", "explore", "mixture.yaml", "--no-open"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert server.stdout is not None and server.stderr is not None
+        url = server.stdout.readline().strip()
+        assert url.startswith("http://127.0.0.1:"), f"{url}{server.stderr.read()}"
+        with urllib.request.urlopen(url, timeout=30) as page:
+            assert page.status == 200
+    finally:
+        server.terminate()
+        server.wait(30)
 
 
 CHECKS: dict[str, Callable[[], None]] = {

@@ -253,7 +253,7 @@ def test_help_groups_the_commands_with_one_plain_line_each() -> None:
         assert not rest.strip() or rest.startswith("\n"), f"{name}: a summary of two lines"
     assert panels == {
         "Author": ["lint", "convert", "simulate", "diff", "report"],
-        "Inspect": ["plan", "at", "find", "audit", "seen", "leaks", "blame", "replay"],
+        "Inspect": ["plan", "explore", "at", "find", "audit", "seen", "leaks", "blame", "replay"],
         "Run": ["run", "top", "edit", "demo"],
         "Data": ["info", "preview", "index", "prepare", "tokenize", "verify", "cache"],
     }
