@@ -286,7 +286,7 @@ def test_everything_long_tells_how_far_it_is(tmp_path: Path) -> None:
         again.load_state_dict(it.state_dict())
         next(iter(again))
 
-    halves = ps.mix({"a": numbers, "b": numbers}, rule=Halves())
+    chosen = numbers.select(range(100))  # equal samples by other steps
     cases: list[tuple[str, Any]] = [
         ("index a.jsonl", lambda: ps.read(tmp_path / "a.jsonl")),
         ("unpack b.jsonl.gz", lambda: ps.read(tmp_path / "b.jsonl.gz", cache=tmp_path / "cache")),
@@ -304,7 +304,7 @@ def test_everything_long_tells_how_far_it_is(tmp_path: Path) -> None:
         ("count samples", lambda: ps.mix({"a": numbers, "b": numbers}, rule=Halves()).plan.counts(1 << 17)),
         ("look for a sample",
          lambda: ps.mix({"a": numbers, "b": numbers}, rule=Halves()).plan.find("a", 3, within=range(1 << 17))),
-        ("compare plans", lambda: halves.plan.diff(halves.map(str).plan, within=range(1 << 17))),
+        ("compare plans", lambda: numbers.plan.diff(chosen.plan)),
     ]  # fmt: skip
     for what, ask in cases:
         board = Board()
