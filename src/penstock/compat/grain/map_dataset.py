@@ -21,7 +21,7 @@ from ...engine.steps.mix import Mix
 from ...engine.steps.read import Read
 from ...engine.steps.reorder import Reorder
 from ...engine.steps.with_source import WithSource
-from ...errors import ConfigError, IndexedError
+from ...errors import ConfigError, IndexedError, StateError
 from ...inputs import from_sequence
 from ...sources import Memory
 from ...types import MAX_POSITION, Ints, Json, Order
@@ -455,9 +455,24 @@ class MapDataset(Base):
         """
         run = Run.of(read_options or (ReadOptions(0, 0) if self.inline else ReadOptions()))
         core = self._reorder(FirstPass(1)) if self.lineage.grain and len(self) else self.core
+        step = _keep_all if allow_nones else _drop_missing
         return PipelineIterDataset(
-            core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run, self
+            step(core), self.lineage.step(), run, self, lambda state: step(self._rest_after(state))
         )
+
+    def _rest_after(self, state: Any) -> Dataset:
+        """Return the elements of the pass after a state that Grain saved."""
+        index = state.get("next_index") if isinstance(state, Mapping) else None
+        if not self.lineage.grain:
+            raise StateError(
+                "the state is one of Grain, whose order differs: pass order='grain' to the source"
+            )
+        if not isinstance(index, int) or not 0 <= index <= len(self):
+            raise StateError(
+                f"the state {str(state)[:80]} of Grain is of another pipeline than this one, of "
+                f"{len(self)} elements: build the pipeline as Grain's was"
+            )
+        return (self[index:] if index else self).to_iter_dataset(allow_nones=True).core
 
     def stream(self) -> IterDataset:
         """Return `to_iter_dataset()`."""
@@ -490,6 +505,14 @@ class MapDataset(Base):
     def _numbered(self) -> Dataset:
         """Pair every element with its position over all passes."""
         return self.core.zip(make_counter(len(self), "place"))
+
+
+def _keep_all(core: Dataset) -> Dataset:
+    return core
+
+
+def _drop_missing(core: Dataset) -> Dataset:
+    return core.filter(f.IsThere())
 
 
 class PipelineMapDataset(MapDataset):
