@@ -79,6 +79,9 @@ def test_states_of_grain_that_do_not_fit() -> None:
     assert [first, *it] == list(ds)
     with pytest.raises(StateError, match="order='grain'"):
         iter(ours.MapDataset.range(9).to_iter_dataset()).set_state({"next_index": 1})
+    counted = iter(ds.to_iter_dataset().map_with_index(lambda i, x: x))
+    with pytest.raises(StateError, match="has no counter"):
+        counted.set_state({"next_index": 1})
     flat = ours.experimental.LimitIterDataset(ds.to_iter_dataset(), 4)
     with pytest.raises(StateError, match="does not convert"):
         iter(flat).set_state({"next_index": 1})

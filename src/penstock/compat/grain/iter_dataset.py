@@ -302,12 +302,21 @@ class IterDataset(Base):
             make: makes the function, from the index of the first element.
             key: name of the count in a state of Grain.
         """
+
+        def rest(state: Any) -> Dataset:
+            if not isinstance(state.get(key), int):
+                raise StateError(
+                    f"the state {str(state)[:80]} of Grain has no {key}: build the pipeline as "
+                    "Grain's was"
+                )
+            return self.rest_after(state["parent"]).map_with_index(make(state[key]))
+
         return PipelineIterDataset(
             self.core.map_with_index(make(0)),
             self.lineage.step(),
             self.run,
             self,
-            lambda state: self.rest_after(state["parent"]).map_with_index(make(state[key])),
+            rest,
         )
 
 

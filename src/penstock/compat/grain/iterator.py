@@ -161,11 +161,12 @@ def find_their_state(state: Any) -> Any:
     """Return the state of Grain that a state is, or that it continues; None without one."""
     if not isinstance(state, Mapping):
         return None
-    keys = set(cast("Mapping[str, Any]", state))
+    fields = cast("Mapping[str, Any]", state)
+    keys = set(fields)
     if keys == {"grain", "rest"}:
-        return state["grain"]
+        return fields["grain"]
     theirs = keys == {"next_index"} or keys in ({"parent", "counter"}, {"parent", "index_for_rng"})
-    return cast("Any", state) if theirs else None
+    return fields if theirs else None
 
 
 class RunIterator(DatasetIterator):

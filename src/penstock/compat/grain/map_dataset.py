@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, cast, overload
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class MapDataset(Base):
         Returns:
             The dataset.
         """
-        return PipelineMapDataset(from_sequence(source), Lineage(order))
+        return SourceMapDataset(source, order=order)
 
     @staticmethod
     def range(
@@ -462,14 +462,15 @@ class MapDataset(Base):
 
     def _rest_after(self, state: Any) -> Dataset:
         """Return the elements of the pass after a state that Grain saved."""
-        index = state.get("next_index") if isinstance(state, Mapping) else None
+        fields = cast("Mapping[str, Any]", state) if isinstance(state, Mapping) else {}
+        index = fields.get("next_index")
         if not self.lineage.grain:
             raise StateError(
                 "the state is one of Grain, whose order differs: pass order='grain' to the source"
             )
         if not isinstance(index, int) or not 0 <= index <= len(self):
             raise StateError(
-                f"the state {str(state)[:80]} of Grain is of another pipeline than this one, of "
+                f"the state {str(fields)[:80]} of Grain is of another pipeline than this one, of "
                 f"{len(self)} elements: build the pipeline as Grain's was"
             )
         return (self[index:] if index else self).to_iter_dataset(allow_nones=True).core
@@ -580,6 +581,13 @@ class PipelineMapDataset(MapDataset):
     def _all_passes(self) -> Dataset:
         """The passes of `core`, one after the other."""
         return self._core if len(self) == sys.maxsize else self._core.repeat()
+
+
+class SourceMapDataset(PipelineMapDataset):
+    """The elements of an object with `len` and `[i]`; see `MapDataset.source`."""
+
+    def __init__(self, source: Any, *, order: Style = "penstock") -> None:
+        super().__init__(from_sequence(source), Lineage(order))
 
 
 def make_counter(size: int, name: str) -> Dataset:
