@@ -462,7 +462,7 @@ class MapDataset(Base):
 
     def _rest_after(self, state: Any) -> Dataset:
         """Return the elements of the pass after a state that Grain saved."""
-        fields = cast("Mapping[str, Any]", state) if isinstance(state, Mapping) else {}
+        fields = cast("dict[str, Any]", state if isinstance(state, Mapping) else {})
         index = fields.get("next_index")
         if not self.lineage.grain:
             raise StateError(
