@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sys
 import warnings
 from itertools import islice
@@ -13,6 +12,7 @@ import pytest
 
 import penstock.compat.grain as ours
 from example_counts import rounds
+from grain_pipelines import INLINE, Built
 from helpers import through_json
 from penstock.compat.grain.cipher import half_bits, shuffled, unshuffled
 from penstock.compat.grain.lineage import Lineage, joined
@@ -29,8 +29,6 @@ from penstock.compat.grain.order import (
 )
 from penstock.errors import ConfigError
 from penstock.testing.asserts import describe_difference
-
-INLINE = ours.ReadOptions(num_threads=0, prefetch_buffer_size=0)
 
 
 @pytest.fixture(scope="module")
@@ -175,126 +173,6 @@ def test_orders_have_an_inverse(order: Any, below: int | None) -> None:
 
 
 # ---------------------------------------------------------------- random pipelines
-
-
-class Built:
-    """A random pipeline, drawn from a seed: the same one for either library."""
-
-    def __init__(self, seed: int, api: Any, order: dict[str, str], inline: Any) -> None:
-        self.dice, self.api, self.order, self.inline = random.Random(seed), api, order, inline
-
-    def maps(self, depth: int) -> Any:
-        dice, api = self.dice, self.api
-        ds = self.source(depth)
-        for _ in range(dice.randint(0, 4)):
-            step = dice.choice(
-                [
-                    "map",
-                    "shuffle",
-                    "shuffle",
-                    "repeat",
-                    "slice",
-                    "random",
-                    "index",
-                    "seed",
-                    "window",
-                ]
-            )
-            endless, size = len(ds) == sys.maxsize, len(ds)
-            if step == "map":
-                ds = ds.map(lambda x: x + 1)
-            elif step == "seed":
-                ds = ds.seed(dice.randint(0, 50))
-            elif step == "shuffle" and not endless and size:
-                ds = ds.shuffle(seed=dice.choice([None, 7, 4294967295]))
-            elif step == "repeat" and not endless:
-                ds = ds.repeat(dice.choice([None, 2, 3]), reseed_each_epoch=dice.random() < 0.7)
-            elif step == "slice" and size > 4:
-                a, c = dice.randint(0, 2), dice.randint(1, 3)
-                ds = (
-                    ds[a:50:c]
-                    if endless
-                    else ds[a::c]
-                    if dice.random() < 0.5
-                    else ds[a : size - 1 : c]
-                )
-            elif step == "random":
-                ds = ds.random_map(lambda x, rng: x + int(rng.integers(0, 1000)))
-            elif step == "index":
-                ds = ds.map_with_index(lambda i, x: 7 * x + i)
-            elif step == "window" and not endless:
-                ds = api.experimental.WindowShuffleMapDataset(
-                    ds, window_size=dice.randint(1, 7), seed=dice.randint(0, 9)
-                )
-        return ds
-
-    def source(self, depth: int) -> Any:
-        dice, api = self.dice, self.api
-        kind = (
-            dice.choice(["range", "list", "mix", "concat"])
-            if depth
-            else dice.choice(["range", "list"])
-        )
-        if kind == "range":
-            return api.MapDataset.range(dice.randint(1, 30), **self.order).seed(dice.randint(0, 99))
-        if kind == "list":
-            return api.MapDataset.source(
-                [3 * i for i in range(dice.randint(1, 20))], **self.order
-            ).seed(5)
-        parts = [self.maps(depth - 1) for _ in range(dice.randint(1, 3))]
-        if kind == "concat":
-            parts = [part[:20] if len(part) == sys.maxsize else part for part in parts]
-            return api.MapDataset.concatenate(parts)
-        parts = [part if len(part) else api.MapDataset.range(3, **self.order) for part in parts]
-        weights = [dice.choice([1, 2, 0.3, 1.005]) for _ in parts] if dice.random() < 0.8 else None
-        return api.MapDataset.mix(parts, weights)
-
-    def stream(self, depth: int) -> Any:
-        dice, api, grain = self.dice, self.api, self.api.experimental
-        if depth and dice.random() < 0.4:
-            parts = [self.stream(depth - 1) for _ in range(2)]
-            if dice.random() < 0.4:
-                ds = grain.InterleaveIterDataset(parts, cycle_length=dice.randint(1, 2))
-            else:
-                ds = api.IterDataset.mix(parts, [dice.choice([1, 2, 0.3]) for _ in parts])
-        else:
-            ds = self.maps(2)
-            endless = len(ds) == sys.maxsize  # what filters may leave nothing of
-            if dice.random() < 0.3 and not endless:
-                ds = ds.filter(lambda x: x % 3)
-            ds = ds.to_iter_dataset(self.inline)
-            ds = grain.LimitIterDataset(ds, 70) if endless else ds
-        for _ in range(dice.randint(0, 3)):
-            step = dice.choice(["window", "random", "index", "filter", "limit", "repeat", "seed"])
-            if step == "window":
-                ds = grain.WindowShuffleIterDataset(
-                    ds, window_size=dice.randint(1, 12), seed=dice.randint(0, 99)
-                )
-            elif step == "random":
-                ds = ds.random_map(
-                    lambda x, rng: x + int(rng.integers(0, 1000)), seed=dice.randint(0, 9)
-                )
-            elif step == "index":
-                ds = ds.map_with_index(lambda i, x: 5 * x + i)
-            elif step == "filter":
-                ds = ds.filter(lambda x: x % 5)
-            elif step == "limit":
-                ds = grain.LimitIterDataset(ds, dice.randint(1, 90))
-            elif step == "seed":
-                ds = ds.seed(dice.randint(0, 9)).random_map(
-                    lambda x, rng: x + int(rng.integers(0, 10))
-                )
-            elif step == "repeat":
-                ds = grain.RepeatIterDataset(grain.LimitIterDataset(ds, 30), 2)
-        return ds
-
-    def whole(self) -> Any:
-        ds = self.stream(1)
-        return (
-            ds.batch(self.dice.randint(1, 5), drop_remainder=self.dice.random() < 0.5)
-            if self.dice.random() < 0.5
-            else ds
-        )
 
 
 @pytest.mark.parametrize("seed", range(rounds(20, 50)))

@@ -29,7 +29,7 @@ from .config import config
 from .data_loader import count_workers
 from .iter_dataset import IterDataset, PipelineIterDataset
 from .iterator import DatasetIterator
-from .map_dataset import MapDataset, PipelineMapDataset
+from .map_dataset import MapDataset, SourceMapDataset
 from .tfrecord_dataset import RecordIterator, RecordReader, TFRecordIterDataset
 
 
@@ -83,7 +83,7 @@ MODULES: dict[str, ModuleType] = {
         ThreadPrefetchIterDataset=experimental.ThreadPrefetchIterDataset,
         multithread_prefetch=experimental.multithread_prefetch,
     ),
-    "python.dataset.transformations.source": _make(SourceMapDataset=PipelineMapDataset),
+    "python.dataset.transformations.source": _make(SourceMapDataset=SourceMapDataset),
     "python.ipc.shared_memory_array": multiprocessing,
     "python.load": data_loader,
     "python.operations": operations,

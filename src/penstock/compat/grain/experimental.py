@@ -102,7 +102,7 @@ class _Iter(PipelineIterDataset):
     """Base of steps whose result is an `IterDataset`."""
 
     def __init__(self, made: IterDataset, parents: Base | Sequence[Base]) -> None:
-        super().__init__(made.core, made.lineage, made.run, parents)
+        super().__init__(made.core, made.lineage, made.run, parents, made.rest_after)
 
 
 class WindowShuffleMapDataset(_Map):
@@ -328,6 +328,7 @@ class WithOptionsIterDataset(_Iter):
     """
 
     def __init__(self, parent: IterDataset, options: DatasetOptions) -> None:
+        options.require_supported()
         self.options = options
         super().__init__(parent, parent)
 
@@ -405,7 +406,7 @@ def device_put(
 
 def replace_run(ds: IterDataset, run: Any) -> IterDataset:
     """Return the dataset with other run options."""
-    return PipelineIterDataset(ds.core, ds.lineage.step(), run, ds)
+    return PipelineIterDataset(ds.core, ds.lineage.step(), run, ds, ds.rest_after)
 
 
 class OnDevice:

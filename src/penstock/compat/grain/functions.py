@@ -58,10 +58,14 @@ class Present(Named):
 
 
 class PresentAt(Named):
-    """Apply `fn(i, x)` to present elements."""
+    """Apply `fn(i, x)` to present elements; `i` begins with `first`."""
+
+    def __init__(self, fn: Callable[..., Any], first: int = 0) -> None:
+        super().__init__(fn)
+        self.first = first
 
     def __call__(self, index: int, x: Any) -> Any:
-        return None if x is None else self.fn(index, x)
+        return None if x is None else self.fn(self.first + index, x)
 
 
 class PresentRandom(Named):
@@ -80,15 +84,15 @@ class PresentPair(Named):
 
 
 class GrainRandom(Named):
-    """Apply `fn(x, rng)` with Grain's generator for the index."""
+    """Apply `fn(x, rng)` with Grain's generator for the index, which begins with `first`."""
 
-    def __init__(self, fn: Callable[..., Any], seed: int) -> None:
+    def __init__(self, fn: Callable[..., Any], seed: int, first: int = 0) -> None:
         super().__init__(fn)
-        self.seed = seed
+        self.seed, self.first = seed, first
         self.__qualname__ = f"{name_of(fn)} (grain seed {seed})"
 
     def __call__(self, index: int, x: Any) -> Any:
-        return None if x is None else self.fn(x, generator_at(self.seed, index))
+        return None if x is None else self.fn(x, generator_at(self.seed, self.first + index))
 
 
 class Keep(Named):

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...dataset import Dataset
-from ...errors import ConfigError
+from ...errors import ConfigError, StateError
 from ...inputs import from_iterable, from_sequence
 from . import functions as f
 from .base import Base
-from .iterator import DatasetIterator, RunIterator
+from .iterator import DatasetIterator, Rest, RunIterator
 from .lineage import Lineage, joined
 from .mixing import mixed, named_inputs
 from .options import MultiprocessingOptions, Run, merge_runs
@@ -56,6 +56,34 @@ class IterDataset(Base):
             core: the new Penstock dataset.
         """
         return PipelineIterDataset(core, self.lineage.step(), self.run, self)
+
+    def rest_after(self, state: Any) -> Dataset:
+        """Return what is left of the dataset after a state that Grain saved.
+
+        Args:
+            state: the state of Grain's iterator.
+
+        Raises:
+            StateError: for a pipeline whose states of Grain are not converted.
+        """
+        raise StateError(
+            f"the state {str(state)[:80]} is one of Grain, which {type(self).__name__} does not "
+            "convert: continue by ds[i:] of a MapDataset with order='grain'"
+        )
+
+    def extend(self, step: Callable[[Dataset], Dataset]) -> IterDataset:
+        """Return the dataset after a step that has no part in a state of Grain.
+
+        Args:
+            step: the step, a function of the Penstock dataset.
+        """
+        return PipelineIterDataset(
+            step(self.core),
+            self.lineage.step(),
+            self.run,
+            self,
+            lambda state: step(self.rest_after(state)),
+        )
 
     def ready_for(self, step: str) -> None:
         """Raise for a step after `device_put`.
@@ -128,7 +156,7 @@ class IterDataset(Base):
         fn = f.Present(f.function("map", transform, Map, "map"))
         if self.run.on_device:
             return PipelineIterDataset(self.core, self.lineage.step(), self.run.mapped(fn), self)
-        return self.then(self.core.map(fn))
+        return self.extend(lambda core: core.map(fn))
 
     def map_with_index(self, transform: MapWithIndex | Callable[[int, Any], Any]) -> IterDataset:
         """Apply `transform(i, element)`; `i` counts the elements of the pass from 0.
@@ -141,7 +169,7 @@ class IterDataset(Base):
         """
         self.ready_for("map_with_index")
         fn = f.function("map_with_index", transform, MapWithIndex, "map_with_index")
-        return self.then(self.core.map_with_index(f.PresentAt(fn)))
+        return self._extend_counted(lambda first: f.PresentAt(fn, first), "counter")
 
     def random_map(
         self, transform: RandomMap | Callable[[Any, Any], Any], *, seed: int | None = None
@@ -159,7 +187,9 @@ class IterDataset(Base):
         fn = f.function("random_map", transform, RandomMap, "random_map")
         step_seed = self.lineage.step().seed("random_map", seed, bits=128)
         if self.lineage.grain:
-            return self.then(self.core.map_with_index(f.GrainRandom(fn, step_seed)))
+            return self._extend_counted(
+                lambda first: f.GrainRandom(fn, step_seed, first), "index_for_rng"
+            )
         return self.then(self.core.random_map(f.PresentRandom(fn), seed=step_seed))
 
     def filter(self, transform: Filter | Callable[[Any], Any]) -> IterDataset:
@@ -172,9 +202,8 @@ class IterDataset(Base):
             The new dataset.
         """
         self.ready_for("filter")
-        return self.then(
-            self.core.filter(f.Passes(f.function("filter", transform, Filter, "filter")))
-        )
+        keep = f.Passes(f.function("filter", transform, Filter, "filter"))
+        return self.extend(lambda core: core.filter(keep))
 
     def batch(
         self,
@@ -196,7 +225,7 @@ class IterDataset(Base):
             The new dataset.
         """
         self.ready_for("batch")
-        return self.then(self.core.batch(batch_size, drop_remainder, batch_fn or f.stack))
+        return self.extend(lambda core: core.batch(batch_size, drop_remainder, batch_fn or f.stack))
 
     def seed(self, seed: int) -> IterDataset:
         """Set the default seed of the random steps that follow.
@@ -208,7 +237,11 @@ class IterDataset(Base):
             The new dataset.
         """
         return PipelineIterDataset(
-            self.core, self.lineage.seeded(self.lineage.seed("seed", seed)), self.run, self
+            self.core,
+            self.lineage.seeded(self.lineage.seed("seed", seed)),
+            self.run,
+            self,
+            self.rest_after,
         )
 
     def flat_map(self, transform: FlatMap) -> IterDataset:
@@ -249,7 +282,7 @@ class IterDataset(Base):
         if options.num_workers == 0:
             return self
         run = self.run.workers(options).initialized(worker_init_fn)
-        return PipelineIterDataset(self.core, self.lineage.step(), run, self)
+        return PipelineIterDataset(self.core, self.lineage.step(), run, self, self.rest_after)
 
     def prefetch(self, multiprocessing_options: MultiprocessingOptions) -> IterDataset:
         """Prefetch with workers; see `mp_prefetch`.
@@ -262,6 +295,30 @@ class IterDataset(Base):
         """
         return self.mp_prefetch(multiprocessing_options)
 
+    def _extend_counted(self, make: Callable[[int], Any], key: str) -> IterDataset:
+        """Return the dataset after a function of the index, which a state of Grain counts.
+
+        Args:
+            make: makes the function, from the index of the first element.
+            key: name of the count in a state of Grain.
+        """
+
+        def rest(state: Any) -> Dataset:
+            if not isinstance(state.get(key), int):
+                raise StateError(
+                    f"the state {str(state)[:80]} of Grain has no {key}: build the pipeline as "
+                    "Grain's was"
+                )
+            return self.rest_after(state["parent"]).map_with_index(make(state[key]))
+
+        return PipelineIterDataset(
+            self.core.map_with_index(make(0)),
+            self.lineage.step(),
+            self.run,
+            self,
+            rest,
+        )
+
 
 class PipelineIterDataset(IterDataset):
     """An `IterDataset` over a Penstock dataset.
@@ -271,6 +328,7 @@ class PipelineIterDataset(IterDataset):
         lineage: order and seeds.
         run: run options.
         parents: the datasets before the last step.
+        rest: returns what is left of `core` after a state of Grain.
     """
 
     def __init__(
@@ -279,9 +337,10 @@ class PipelineIterDataset(IterDataset):
         lineage: Lineage,
         run: Run | None = None,
         parents: Base | Sequence[Base] = (),
+        rest: Rest | None = None,
     ) -> None:
         super().__init__(parents)
-        self._core, self._lineage, self._run = core, lineage, run or Run()
+        self._core, self._lineage, self._run, self._rest = core, lineage, run or Run(), rest
 
     @property
     def core(self) -> Dataset:
@@ -298,8 +357,12 @@ class PipelineIterDataset(IterDataset):
         """Run options."""
         return self._run
 
+    def rest_after(self, state: Any) -> Dataset:
+        """Return what is left of the dataset after a state that Grain saved."""
+        return super().rest_after(state) if self._rest is None else self._rest(state)
+
     def __iter__(self) -> DatasetIterator:
-        return RunIterator(self._core, self._run)
+        return RunIterator(self._core, self._run, self.rest_after)
 
 
 def interleave(streams: Sequence[IterDataset], width: int) -> PipelineIterDataset:

@@ -7,7 +7,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import GenericAlias
-from typing import Any
+from typing import Any, cast
 
 from ...dataset import Dataset
 from ...dataset import DatasetIterator as CoreIterator
@@ -16,6 +16,9 @@ from ...errors import ConfigError, StateError
 from .options import Run
 from .prefetch import PrefetchIterator
 from .sharding import get_process_index_and_count
+
+Rest = Callable[[Any], Dataset]
+"""Returns what is left of a dataset after a state that Grain saved."""
 
 
 def state_file(directory: Any) -> Any:
@@ -154,6 +157,18 @@ class DatasetIterator(Iterator[Any], ABC):
         )
 
 
+def find_their_state(state: Any) -> Any:
+    """Return the state of Grain that a state is, or that it continues; None without one."""
+    if not isinstance(state, Mapping):
+        return None
+    fields = cast("Mapping[str, Any]", state)
+    keys = set(fields)
+    if keys == {"grain", "rest"}:
+        return fields["grain"]
+    theirs = keys == {"next_index"} or keys in ({"parent", "counter"}, {"parent", "index_for_rng"})
+    return fields if theirs else None
+
+
 class RunIterator(DatasetIterator):
     """One pass over a Penstock dataset, with a state.
 
@@ -165,6 +180,7 @@ class RunIterator(DatasetIterator):
     Args:
         core: the Penstock dataset.
         run: run options.
+        rest: returns what is left of `core` after a state of Grain.
 
     >>> from penstock.compat.grain import MapDataset
     >>> it = iter(MapDataset.range(5).to_iter_dataset())
@@ -178,17 +194,18 @@ class RunIterator(DatasetIterator):
     [2, 3, 4]
     """
 
-    def __init__(self, core: Dataset, run: Run) -> None:
+    def __init__(self, core: Dataset, run: Run, rest: Rest | None = None) -> None:
         super().__init__()
-        self._core, self._run = core, run
+        self._core, self._run, self._rest = core, run, rest
+        self._taken_over: Any = None
         for worker_init in run.worker_init:
             worker_init(0, 1)
-        self._source, self._closed = self._open(0), False
+        self._source, self._closed = self._open(core), False
         self._index: int | None = 0
 
-    def _open(self, index: int) -> CoreIterator | PrefetchIterator:
+    def _open(self, core: Dataset, index: int = 0) -> CoreIterator | PrefetchIterator:
         source: CoreIterator | PrefetchIterator = CoreIterator(
-            self._core, self._run.threads, self._run.prefetch or None, lanes=1
+            core, self._run.threads, self._run.prefetch or None, lanes=1
         )
         if index:
             source.seek(index)
@@ -206,17 +223,30 @@ class RunIterator(DatasetIterator):
 
     def get_state(self) -> dict[str, Any]:
         """Return the state after the last element."""
-        return self._source.state_dict()
+        state = self._source.state_dict()
+        return state if self._taken_over is None else {"grain": self._taken_over, "rest": state}
 
     def set_state(self, state: Mapping[str, Any], on_mismatch: OnMismatch = "error") -> None:
         """Restore a state.
 
         Args:
-            state: the return value of `get_state()`.
+            state: the return value of `get_state()`, or with `order="grain"` a state of Grain.
             on_mismatch: "error" rejects the state of another pipeline; "adopt" continues with
                 another mixture, and every input keeps its position.
+
+        Raises:
+            StateError: for a state that does not fit.
         """
-        self._source.load_state_dict(state, on_mismatch)
+        theirs = find_their_state(state)
+        if theirs == self._taken_over and theirs is not state:
+            self._source.load_state_dict(state["rest"] if theirs else state, on_mismatch)
+        else:
+            core = self._core if theirs is None or self._rest is None else self._rest(theirs)
+            source = self._open(core)
+            if theirs is not state:
+                source.load_state_dict(state if theirs is None else state["rest"], on_mismatch)
+            self._source.close()
+            self._source, self._taken_over = source, theirs
         self._index = None
 
     def seek(self, index: int) -> None:
@@ -227,9 +257,9 @@ class RunIterator(DatasetIterator):
         Args:
             index: index in the pass.
         """
-        source = self._open(index)
+        source = self._open(self._core, index)
         self._source.close()
-        self._source, self._index = source, index
+        self._source, self._index, self._taken_over = source, index, None
 
     def next_index(self) -> int:
         """Return the number of elements of the pass before the next one.

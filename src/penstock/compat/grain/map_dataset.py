@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, cast, overload
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from ...engine.steps.mix import Mix
 from ...engine.steps.read import Read
 from ...engine.steps.reorder import Reorder
 from ...engine.steps.with_source import WithSource
-from ...errors import ConfigError, IndexedError
+from ...errors import ConfigError, IndexedError, StateError
 from ...inputs import from_sequence
 from ...sources import Memory
 from ...types import MAX_POSITION, Ints, Json, Order
@@ -92,7 +92,7 @@ class MapDataset(Base):
         Returns:
             The dataset.
         """
-        return PipelineMapDataset(from_sequence(source), Lineage(order))
+        return SourceMapDataset(source, order=order)
 
     @staticmethod
     def range(
@@ -455,9 +455,25 @@ class MapDataset(Base):
         """
         run = Run.of(read_options or (ReadOptions(0, 0) if self.inline else ReadOptions()))
         core = self._reorder(FirstPass(1)) if self.lineage.grain and len(self) else self.core
+        step = _keep_all if allow_nones else _drop_missing
         return PipelineIterDataset(
-            core if allow_nones else core.filter(f.IsThere()), self.lineage.step(), run, self
+            step(core), self.lineage.step(), run, self, lambda state: step(self._rest_after(state))
         )
+
+    def _rest_after(self, state: Any) -> Dataset:
+        """Return the elements of the pass after a state that Grain saved."""
+        fields = cast("dict[str, Any]", state if isinstance(state, Mapping) else {})
+        index = fields.get("next_index")
+        if not self.lineage.grain:
+            raise StateError(
+                "the state is one of Grain, whose order differs: pass order='grain' to the source"
+            )
+        if not isinstance(index, int) or not 0 <= index <= len(self):
+            raise StateError(
+                f"the state {str(fields)[:80]} of Grain is of another pipeline than this one, of "
+                f"{len(self)} elements: build the pipeline as Grain's was"
+            )
+        return (self[index:] if index else self).to_iter_dataset(allow_nones=True).core
 
     def stream(self) -> IterDataset:
         """Return `to_iter_dataset()`."""
@@ -490,6 +506,14 @@ class MapDataset(Base):
     def _numbered(self) -> Dataset:
         """Pair every element with its position over all passes."""
         return self.core.zip(make_counter(len(self), "place"))
+
+
+def _keep_all(core: Dataset) -> Dataset:
+    return core
+
+
+def _drop_missing(core: Dataset) -> Dataset:
+    return core.filter(f.IsThere())
 
 
 class PipelineMapDataset(MapDataset):
@@ -557,6 +581,13 @@ class PipelineMapDataset(MapDataset):
     def _all_passes(self) -> Dataset:
         """The passes of `core`, one after the other."""
         return self._core if len(self) == sys.maxsize else self._core.repeat()
+
+
+class SourceMapDataset(PipelineMapDataset):
+    """The elements of an object with `len` and `[i]`; see `MapDataset.source`."""
+
+    def __init__(self, source: Any, *, order: Style = "penstock") -> None:
+        super().__init__(from_sequence(source), Lineage(order))
 
 
 def make_counter(size: int, name: str) -> Dataset:

@@ -77,13 +77,10 @@ class DatasetOptions:
 
     Args:
         filter_warn_threshold_ratio: ignored: filters do not warn.
-        filter_raise_threshold_ratio: must be None. A pipeline that yields nothing at all raises an
-            error by itself.
+        filter_raise_threshold_ratio: must be None in a pipeline. One that yields nothing at all
+            raises an error by itself.
         execution_tracking_mode: ignored.
         min_shm_size: ignored: workers are threads, and copy nothing.
-
-    Raises:
-        ConfigError: for a `filter_raise_threshold_ratio`.
 
     >>> DatasetOptions(min_shm_size=10).merge(DatasetOptions(filter_warn_threshold_ratio=None))
     DatasetOptions(filter_warn_threshold_ratio=None, filter_raise_threshold_ratio=None, \
@@ -95,7 +92,12 @@ class DatasetOptions:
     execution_tracking_mode: ExecutionTrackingMode = ExecutionTrackingMode.DISABLED
     min_shm_size: int = 0
 
-    def __post_init__(self) -> None:
+    def require_supported(self) -> None:
+        """Raise for an option that would change what the pipeline does.
+
+        Raises:
+            ConfigError: for a `filter_raise_threshold_ratio`.
+        """
         if self.filter_raise_threshold_ratio is not None:
             raise ConfigError(
                 f"filter_raise_threshold_ratio={self.filter_raise_threshold_ratio}: filters have "
