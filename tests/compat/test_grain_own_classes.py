@@ -234,7 +234,8 @@ def test_small_names() -> None:
     source = grain.sources.SharedMemoryDataSource([1, 2], name="x")
     assert list(grain.MapDataset.source(source)) == [1, 2] and "x" in repr(source)
     with pytest.raises(ConfigError, match="no threshold"):
-        ex.DatasetOptions(filter_raise_threshold_ratio=0.5)
+        options = ex.DatasetOptions(filter_raise_threshold_ratio=0.5)
+        ex.WithOptionsIterDataset(numbers().to_iter_dataset(), options)
     calls = list[Any]()
     ds = numbers().to_iter_dataset()
     options = grain.MultiprocessingOptions(2, enable_profiling=True)
