@@ -52,14 +52,12 @@ class Stand(NamedTuple):
     """The position of a mixture in a run.
 
     It has the number of replays before; a pass, and the first place in it that was not delivered;
-    and the first place that the slowest lane did not deliver. `held`: its documents are packed in
-    windows, and one window was delivered in part.
+    and the first place that the slowest lane did not deliver.
     """
 
     lap: int
     at: int
     behind: int
-    held: bool = False
 
 
 Places = Callable[[Step], Mapping[Path, Stand]]
@@ -105,20 +103,13 @@ def adopt_state(
     until = [Change(path, FURTHEST, Adopt(FURTHEST, {}), found) for path, found in taken.items()]
     until_then = changed(base, [*unchanged, *until, *unmixed], epoch)
     stands: Mapping[Path, Stand] = places(until_then) if taken else {}
-    now, made = find_histories(builder, indexed=True), list(unchanged)
+    made = list(unchanged)
     for path in sorted(
         taken, key=len, reverse=True
     ):  # inner mixtures first: their lengths are lengths of inputs
         if path not in stands:
             raise _make_out_of_order_error(path)
         if any(stand := stands[path]):
-            then, names = taken[path][-1].mixture.names, now[path].mixture.names
-            if stand.held and then != names:
-                raise StateError(
-                    "the names of the inputs decide the order of the rows in a window of "
-                    "documents, and the run delivered a part of such a window; keep the names "
-                    "and adopt at the end of a window (see pack(method='best_fit')) or of a pass"
-                )
             made += _takeover(base, [*made, *unmixed], path, taken[path], stand)
     return Adopted((*made, *unmixed), moves)
 
@@ -239,7 +230,7 @@ def _takeover(
     """
     builder = Builder(changed(base, edits))
     present = find_histories(builder, indexed=True)[path].mixture
-    lap, at, behind, _ = stand
+    lap, at, behind = stand
     history = History(present, (), tuple(bound(past, present) for past in pasts), None)
     then = history.at(lap)
     try:
@@ -385,13 +376,19 @@ def _is_past_equal(tree: Step, rows: Mapping[str, int], ends: Mapping[int, int])
 
 
 def _give_equal(then: tuple[Op, Ints], now: tuple[Op, Ints]) -> bool:
-    """Compare the samples at positions of two ops."""
-    with suppress(StateError):  # a source no longer has all rows that it gave
-        # No position of a slice without rows has a sample.
-        has_rows = all(op.size != 0 or not at.size for op, at in (then, now))
-        return has_rows and all(
-            map(np.array_equal, *(_samples_of(op.locate(at)) for op, at in (then, now)))
+    """Compare the samples at positions of two ops, except draws of an input that was removed."""
+    (op, at), (other, present) = then, now
+    if at.size and 0 in (op.size, other.size):
+        return False  # no position of a slice without rows has a sample
+    try:
+        before = op.locate(at)
+    except StateError:
+        first, rest = slice(len(at) // 2), slice(len(at) // 2, None)
+        return len(at) == 1 or all(
+            _give_equal((op, at[part]), (other, present[part])) for part in (first, rest)
         )
+    with suppress(StateError):  # a source no longer has all rows that it gave
+        return all(map(np.array_equal, _samples_of(before), _samples_of(other.locate(present))))
     return False
 
 
@@ -412,19 +409,12 @@ def _some_below(stop: int, most: int) -> Ints:
 def make_moved_error(sources: Sequence[str]) -> PositionError:
     """Make the error for another order of samples in a pass that has begun."""
     named = f" (sources: {', '.join(sorted(sources))})" if sources else ""
-    error = PositionError(
+    return PositionError(
         f"adopt: the last delivered samples of this pass{named} differ in this pipeline, so "
-        "samples would be repeated or lost; keep shuffle, skip, limit, concat and repeat "
-        "unchanged until the end of the pass, or adopt there, and add new rows as a "
-        "separate input"
+        "samples would be repeated or lost: another step orders or counts them, a shuffled source "
+        "grew or has another name, or delivered rows would be packed again; keep these steps and "
+        "sources until the end of the pass, or adopt there, and add new rows as a separate input"
     )
-    error.add_note(
-        "possible causes: another step that orders or counts samples (a shuffle, or a "
-        "shuffle over a source that grew or has another name, skip, limit, concat, "
-        "repeat), or delivered rows would be packed again, differently or with the "
-        "rest of a pass that ends elsewhere"
-    )
-    return error
 
 
 def _carry(surplus: Mapping[str, float], present: Mixture) -> dict[str, float]:
@@ -481,4 +471,4 @@ def standing(tree: Step, epoch: int, at: int) -> dict[Path, Stand]:
     places = {
         path: found[id(mix)] for path, mix in bind_mixtures(builder).items() if id(mix) in found
     }
-    return {path: Stand(epoch, at, at, held) for path, (epoch, at, held) in places.items()}
+    return {path: Stand(epoch, at, at) for path, (epoch, at) in places.items()}

@@ -30,13 +30,6 @@ from .edits import (
 )
 
 
-def find_next_pass(saved: Passes, epoch: int, at: int) -> int | None:
-    """Return the pass that begins next if a run stands between two passes, else None."""
-    if at == 0:
-        return epoch
-    return epoch + 1 if at == saved.size(epoch) else None
-
-
 def begin_with_next_pass(
     base: Step,
     edits: Sequence[Edit],
@@ -216,7 +209,10 @@ def _describe_passes(
 
 
 _MOVABLE = frozenset({"slice", "repeat", "replay", "repeat_each", "gap", "skips"})
-"""Orders that may change during the first pass: the last samples show if they moved those before."""
+"""Orders that do not depend on the names of sources.
+
+They may change during the first pass: the last samples show if they moved those before.
+"""
 
 
 def find_reordered_sources(saved: Json, now: Json, *, movable: bool) -> list[str]:
@@ -231,6 +227,44 @@ def find_reordered_sources(saved: Json, now: Json, *, movable: bool) -> list[str
     before, after = (dict(_list_orders(each, ignored)) for each in (saved, now))
     moved = [path for path in before.keys() & after.keys() if before[path] != after[path]]
     return sorted({"/".join(path[:-1]) or path[-1] for path in moved})
+
+
+def have_same_orders(before: Any, now: Any) -> bool:
+    """Return whether two pipelines order samples alike in every pass.
+
+    Functions may differ, and the weighted mixtures, because a run records their changes.
+    """
+    shared = {*_list_names(before)} & {*_list_names(now)}
+    return _describe_orders(before, shared) == _describe_orders(now, shared)
+
+
+def _describe_orders(step: Any, shared: Collection[str]) -> Json:
+    """Return the description of everything that orders samples; of weighted mixtures, only the
+    orders of shared inputs."""
+    while not ({"order", "limit", "mix", "fold", "read"} & step.keys()):
+        step = step["of"]
+    below: Any = step.get("of")
+    if below is None:
+        return step["read"]
+    if step.get("mix") == "weighted":
+        return [
+            [name, _describe_orders(below[name], shared)] for name in sorted(below.keys() & shared)
+        ]
+    children = list(below.values()) if "mix" in step else [below]
+    if "order" in step:
+        step = _mark_rest({**step, "of": None}, _count_rows(below))
+    by_name = step.get("group_by") or step.get("order", "slice") not in _MOVABLE
+    names = [_list_names(child) for child in children] if by_name else None
+    return [{**step, "of": names}, [_describe_orders(child, shared) for child in children]]
+
+
+def _count_rows(step: Any) -> Any:
+    return step.get("rows", _count_rows(step["of"]) if "of" in step and "mix" not in step else None)
+
+
+def _list_names(pipeline: Any) -> list[str]:
+    """Return the names of the sources of a pipeline, with those of the inputs that lead to them."""
+    return [name for path, _ in _list_orders(pipeline, ()) for name in path]
 
 
 def without_last_limit(description: Any) -> Json:

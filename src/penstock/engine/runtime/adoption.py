@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ...errors import StateError
 from ...types import Json
 from ..base.cursors import parse_cursor_int
 from ..changes.adopt import (
@@ -18,8 +19,8 @@ from ..changes.edits import Edit
 from ..changes.next_pass import (
     begin_streams_with_next_pass,
     begin_with_next_pass,
-    find_next_pass,
     find_reordered_sources,
+    have_same_orders,
     require_adopted_passes,
     without_last_limit,
 )
@@ -81,6 +82,7 @@ class Adoption:
             require_adopted_passes(base, changes, before, saved.epoch)
         if self.indexed:
             self._require_orders()
+            self._require_earlier_passes()
         migration = Migration(adopted.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
 
@@ -114,6 +116,13 @@ class Adoption:
         if moved:
             raise make_moved_error(moved)
 
+    def _require_earlier_passes(self) -> None:
+        """Raise `StateError` at the end of a pass if the pipeline orders earlier passes otherwise."""
+        if self.saved.next_pass and not have_same_orders(
+            self.saved.pipeline, self.base.description()
+        ):
+            raise StateError("adopt: the pipeline orders samples of earlier passes differently")
+
     def with_other_rows(self, changes: Changes) -> Changes:
         """Return the changes of a run of positions whose sources may have other numbers of rows."""
         saved, at = self.saved, parse_cursor_int(self.cursors[0])
@@ -130,8 +139,7 @@ class Adoption:
             if any(cursor is not None for cursor in self.cursors.values()):
                 return None, saved.epoch
             return begin_streams_with_next_pass(*given, saved.row_counts), saved.epoch
-        sizes = saved.pass_sizes
-        until = None if sizes is None else find_next_pass(sizes, saved.epoch, saved.position)
+        sizes, until = saved.pass_sizes, saved.next_pass
         if sizes is None or until is None:
             return None, saved.epoch
         return begin_with_next_pass(*given, saved.row_counts, sizes, until), until

@@ -20,7 +20,7 @@ from ..steps.batch import rows_of_lanes, tail_of
 from ..steps.digests import known_parts
 from ..steps.limit import FirstPass
 from ..steps.op import Op, last_samples
-from ..steps.packed import find_window, packed_before, window_ends
+from ..steps.packed import find_window, packed_before
 from ..steps.reorder_op import find_repeated_leaves
 from ..steps.step import Builder
 from ..steps.tally import Tally
@@ -124,8 +124,7 @@ class RankStream:
         self, epoch: int, cursor: Json, body: SavedState, data: Mapping[str, SourceFacts]
     ) -> None:
         """Raise `StateError` if the last samples, in all or of a source, differ from those of an
-        adopted state. A source may have another name now; with other sources, a window of whole
-        documents that was delivered in full may have another order.
+        adopted state. A source may have another name now.
 
         Args:
             epoch: the pass in which the run stands.
@@ -133,11 +132,8 @@ class RankStream:
             body: the adopted state.
             data: the facts of the present sources, by name.
         """
-        reordered = False
         if isinstance(cursor, int):
             self._require_next(epoch, cursor)
-            if data.keys() != body.data.keys():
-                reordered = window_ends(self._rows, self._pass_start(epoch) + cursor)
         former = find_former_names(body.data, data)
         spellings = [
             {name: pasts[which] for name, pasts in former.items() if which < len(pasts)}
@@ -145,7 +141,7 @@ class RankStream:
         ]
         came = {lane: one for lane, one in self.last_items(epoch, cursor).items() if one}
         was = body.latest
-        other = not reordered and any(
+        other = any(
             one.rows is not None
             and body.last.get(lane) not in [self._digest(one.rows, each) for each in spellings]
             for lane, one in came.items()

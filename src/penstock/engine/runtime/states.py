@@ -89,6 +89,13 @@ class SavedState:
         return Passes.of((epoch, size) for epoch, size in self.passes)
 
     @property
+    def next_pass(self) -> int | None:
+        """The pass that begins next, of a run of positions between two passes."""
+        sizes = self.pass_sizes
+        between = sizes is not None and self.position in (0, sizes.size(self.epoch))
+        return self.epoch + (self.position > 0) if between else None
+
+    @property
     def has_all_lanes(self) -> bool:
         """True for a run in lanes whose cursors are all in this state."""
         return self.lanes is not None and len(self.at) == self.lanes

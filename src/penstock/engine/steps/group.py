@@ -128,10 +128,10 @@ class Group(RandomStep, GroupStep):
     # ------------------------------------------------------------ compilation and runs
 
     def bind(self, builder: Builder, seed: int, path: Path) -> Op:
-        below, key = builder.op(self.input, seed, path), self.order_key(seed, path)
+        below, key = builder.op(self.input, seed, path), self.key(seed, path)
         fold, names = self.fold, [leaf.name for leaf in builder.leaves]
         if self.reason_not_indexed is not None:
-            return GroupOp(below, fold, self.size, key, names)
+            return GroupOp(below, fold, self.size, self.order_key(seed, path), names)
         if isinstance(fold, Apart) and len(below.leaves) == 1:
             fold = fold.fold
         if isinstance(fold, ConcatSplit):

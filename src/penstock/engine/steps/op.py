@@ -175,10 +175,6 @@ class Op(SummedStep):
         """
         return None
 
-    def under_way(self, position: int) -> bool:
-        """Return whether a part of an order keyed by the names of inputs was delivered."""
-        return False
-
     @property
     def mixture(self) -> Path | None:
         """The place of the mixture that this is, or that these steps lie on."""
@@ -188,7 +184,7 @@ class Op(SummedStep):
         """Return the position of the mixture once everything before a position was delivered; None
         if it is unknown.
         """
-        for mix, (epoch, place, _) in _standing(Before(self, position, False)):
+        for mix, (epoch, place) in _standing(Before(self, position, False)):
             if mix.mixture == self.mixture:
                 return (0 if mix.passes is None else mix.passes.start(epoch)) + place
         return None
@@ -255,25 +251,20 @@ class Op(SummedStep):
         return tuple(leaf for each in self.inputs for leaf in each.leaves)
 
 
-def stands_below(op: Op, position: int) -> dict[int, tuple[int, int, bool]]:
-    """Return the positions of the mixtures in an op once everything before a position was
-    delivered.
-
-    Each has its pass and place in the pass; an op above it may be `under_way`.
+def stands_below(op: Op, position: int) -> dict[int, tuple[int, int]]:
+    """Return the passes, and places in them, of the mixtures in an op once everything before a
+    position was delivered.
     """
     return {id(mix): place for mix, place in _standing(Before(op, position, False))}
 
 
-def _standing(
-    given: Before, held: bool = False, top: bool = True
-) -> Iterator[tuple[Op, tuple[int, int, bool]]]:
+def _standing(given: Before, top: bool = True) -> Iterator[tuple[Op, tuple[int, int]]]:
     op = given.op
-    held = held or op.under_way(given.position)
     if (place := op.stands(given.position, given.ahead)) is not None:
-        yield op, (*place, held)
+        yield op, place
     for below in op.before(given.position, given.ahead):
         if not below.again and (top or not below.replays):
-            yield from _standing(below, held, top and op.one_pass)
+            yield from _standing(below, top and op.one_pass)
 
 
 class UnaryOp(Op):

@@ -186,9 +186,6 @@ class PackOp(PackedOp):
         alone."""
         return derive_pass_key(self.key, epoch) if self.together else self.key
 
-    def under_way(self, position: int) -> bool:
-        return self.together > 0 and self.passes.at(position).start != position
-
     @property
     def is_large(self) -> bool:
         return self._below.sizes[0] > _SAMPLED

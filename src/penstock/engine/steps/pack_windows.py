@@ -434,9 +434,6 @@ class WindowPackOp(PackedOp):
         out[self._some(at.document, 1)[0].leaf[0]] += self._until(token, at) - at.token
         return out
 
-    def under_way(self, position: int) -> bool:
-        return self._locate_row(position)[2] > 0
-
     def _rows_of(self, at: At, size: int) -> Ints:
         """The rows that hold a part of a document."""
         epoch = at.document // self.input.size if self.input.size else 0
@@ -462,8 +459,8 @@ class WindowPackOp(PackedOp):
         """Whole windows by sums, those that are cut by what lies in their rows."""
         self._add(tally, self._first(start), self._first(stop), times)
         for row, sign in ((start, -times), (stop, times)):
-            if self.under_way(row):
-                epoch, number, place = self._locate_row(row)
+            epoch, number, place = self._locate_row(row)
+            if place:
                 _, documents, layout = self._window(epoch, number)
                 pieces = slice(0, int(layout.bounds[place]))
                 leaf, begins = documents.leaf[layout.item[pieces]], layout.start[pieces]

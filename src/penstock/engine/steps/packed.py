@@ -285,16 +285,6 @@ def packed_before(op: Op, position: int) -> range:
     return range(max(position - many, 0), position)
 
 
-def window_ends(op: Op, position: int) -> bool:
-    """Return whether a window of whole documents ends at a position, so that later rows do not
-    depend on earlier ones.
-    """
-    if isinstance(op, PackedOp):
-        return bool(op.together) and not op.under_way(position)
-    below = [] if op.only_input is None else [*op.before(position)]
-    return bool(below) and all(window_ends(each.op, each.position) for each in below)
-
-
 def find_window(root: Op, position: int) -> list[int]:
     """Return the first row and the number of rows of the window of whole documents that has the
     last row before a position; nothing if there is none.
