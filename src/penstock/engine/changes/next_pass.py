@@ -224,9 +224,11 @@ def find_reordered_sources(saved: Json, now: Json, *, movable: bool) -> list[str
         movable: whether slices and repetitions may differ.
     """
     ignored = _MOVABLE if movable else frozenset[str]()
-    before, after = (dict(_list_orders(each, ignored)) for each in (saved, now))
-    moved = [path for path in before.keys() & after.keys() if before[path] != after[path]]
-    return sorted({"/".join(path[:-1]) or path[-1] for path in moved})
+    before, after = (
+        {path[:-1]: orders for path, orders in _list_orders(each, ignored)} for each in (saved, now)
+    )
+    moved = [place for place in before.keys() & after.keys() if before[place] != after[place]]
+    return sorted({"/".join(place) or _list_names(now)[-1] for place in moved})
 
 
 def have_same_orders(before: Any, now: Any) -> bool:
@@ -252,10 +254,22 @@ def _describe_orders(step: Any, shared: Collection[str]) -> Json:
         ]
     children = list(below.values()) if "mix" in step else [below]
     if "order" in step:
-        step = _mark_rest({**step, "of": None}, _count_rows(below))
-    by_name = step.get("group_by") or step.get("order", "slice") not in _MOVABLE
-    names = [_list_names(child) for child in children] if by_name else None
-    return [{**step, "of": names}, [_describe_orders(child, shared) for child in children]]
+        step = {**_mark_rest({**step, "of": None}, _count_rows(below)), "of": below}
+    elif step.get("fold") == "concat_split":  # a run records its row lengths
+        step = {**step, "length": None, "lengths": None}
+    return [
+        {**step, "of": _list_deciding_names(step)},
+        [_describe_orders(child, shared) for child in children],
+    ]
+
+
+def _list_deciding_names(step: Any) -> Json:
+    """Return the names of the sources below a step if its order depends on them."""
+    return (
+        _list_names(step["of"])
+        if step.get("group_by") or step.get("order", "slice") not in _MOVABLE
+        else None
+    )
 
 
 def _count_rows(step: Any) -> Any:
@@ -287,8 +301,9 @@ def _list_orders(
     `seed` is the one that orders without a seed use.
     """
     below: Any = step.get("of")
-    if "order" in step and step["order"] not in ignored:
-        orders = (*orders, {"seed": seed, **_keep_orders(step)})
+    names = _list_deciding_names(step)
+    if names or ("order" in step and step["order"] not in ignored):
+        orders = (*orders, {"order": None, "seed": seed, **_keep_orders(step), "names": names})
     if "mix" in step:
         seed = step.get("seed", seed)  # a weighted mixture seeds its inputs
         for name, child in below.items():

@@ -82,7 +82,8 @@ class Adoption:
             require_adopted_passes(base, changes, before, saved.epoch)
         if self.indexed:
             self._require_orders()
-            self._require_earlier_passes()
+            if saved.next_pass and not have_same_orders(saved.pipeline, base.description()):
+                raise StateError("adopt: the pipeline orders samples of earlier passes differently")
         migration = Migration(adopted.streams, saved.lanes or 1, saved.epoch)
         return changes, migrate_lanes(rows_of_lanes(base).step, self.cursors, migration)
 
@@ -115,13 +116,6 @@ class Adoption:
             ]
         if moved:
             raise make_moved_error(moved)
-
-    def _require_earlier_passes(self) -> None:
-        """Raise `StateError` at the end of a pass if the pipeline orders earlier passes otherwise."""
-        if self.saved.next_pass and not have_same_orders(
-            self.saved.pipeline, self.base.description()
-        ):
-            raise StateError("adopt: the pipeline orders samples of earlier passes differently")
 
     def with_other_rows(self, changes: Changes) -> Changes:
         """Return the changes of a run of positions whose sources may have other numbers of rows."""

@@ -91,9 +91,11 @@ class SavedState:
     @property
     def next_pass(self) -> int | None:
         """The pass that begins next, of a run of positions between two passes."""
-        sizes = self.pass_sizes
-        between = sizes is not None and self.position in (0, sizes.size(self.epoch))
-        return self.epoch + (self.position > 0) if between else None
+        ends = (sizes := self.pass_sizes) is not None and self.position in (
+            0,
+            sizes.size(self.epoch),
+        )
+        return self.epoch + (self.position > 0) if ends else None
 
     @property
     def has_all_lanes(self) -> bool:
