@@ -512,12 +512,12 @@ def test_an_empty_document_with_eos_is_one_token() -> None:
         (
             [{"ids": [1, 2]}, {"x": [1]}],
             {},
-            r"segment 2 of a row: the document lacks 'ids', it has 'x'",
+            r"segment 2 of a row: the document lacks 'ids', it has 'x': give every",
         ),
         (
             [{"ids": [1]}, {"ids": [1], "x": [1]}],
             {},
-            r"segment 2 of a row: the document has also 'x'",
+            r"segment 2 of a row: the document has 'x': the first document of its row has none",
         ),
         (
             [{"ids": [1], "x": [1]}],
@@ -608,11 +608,11 @@ def test_lengths_of_other_data_are_noticed() -> None:
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ("text", "feature 'tokens' is a str"),
-        (3, "feature 'tokens' is a int"),
-        ({"text": "abc", "ids": [1]}, "feature 'text' is a str.*Tokenize.*unpacked="),
+        ("text", "feature 'tokens' has type str"),
+        (3, "feature 'tokens' has type int"),
+        ({"text": "abc", "ids": [1]}, "feature 'text' has type str.*Tokenize.*unpacked="),
         ({}, "an empty document"),
-        (np.array(3), "feature 'tokens' is a ndarray"),
+        (np.array(3), "feature 'tokens' has type ndarray"),
     ],
     ids=repr,
 )
@@ -941,5 +941,28 @@ def test_documents_that_are_read_the_slower_way_are_logged(
 def test_a_text_before_the_tokens_is_named_not_measured(tmp_path: Path) -> None:
     pq.write_table(pa.table({"lang": ["de"] * 2, "ids": [[1, 2, 3], [4]]}), tmp_path / "a.parquet")
     for ds in (ps.read(tmp_path / "a.parquet"), ps.read(tmp_path / "a.parquet", lengths="ids")):
-        with pytest.raises(ps.DataError, match="feature 'lang' is a str.*name it in unpacked="):
+        with pytest.raises(ps.DataError, match="feature 'lang' has type str.*name it in unpacked="):
             next(iter(ds.pack(8)))
+
+
+@pytest.mark.parametrize("method", ["concat_split", "first_fit", "best_fit"])
+@pytest.mark.parametrize("bad", ["hello", 5, [[1, 2]]], ids=["text", "number", "two axes"])
+def test_a_bad_document_is_named(method: Any, bad: Any) -> None:
+    """The note named the first sample of the row, or none."""
+    good = [{"ids": [1, 2, 3]} for _ in range(7)]
+    ds = ps.from_sequence([*good, {"ids": bad}, *good], name="odd").pack(8, method=method)
+    with pytest.raises(ps.DataError, match="feature 'ids' has") as caught:
+        list(ps.Loader(ds, on_error="quarantine"))
+    sample = "[7] (pass 0)" in caught.value.__notes__[-1]
+    segment = (
+        "segment" in str(caught.value) and "packed row that begins" in caught.value.__notes__[-1]
+    )
+    assert sample or segment
+
+
+def test_the_first_sample_of_a_bad_batch_is_not_blamed() -> None:
+    ds = ps.from_sequence([[1]] * 7 + [[1, 2]] + [[1]] * 8, name="odd").batch(4)
+    with pytest.raises(ps.DataError, match="do not stack") as caught:
+        list(ps.Loader(ds))
+    (note,) = caught.value.__notes__
+    assert "the batch or packed row that begins with sample odd[4] (pass 0);" in note

@@ -261,7 +261,7 @@ def test_functions_over_batches_and_packs_raise() -> None:
     ):
         with loader(ds) as run, pytest.raises(ValueError, match="a bad group") as caught:
             list(run)
-        assert "over groups" in caught.value.__notes__[0]
+        assert "of a batch or packed row cannot be replaced" in caught.value.__notes__[0]
 
 
 def test_a_known_bad_sample_is_not_read_again() -> None:

@@ -306,7 +306,7 @@ class Packing(RowBuilder):
         except TypeError:
             pass
         raise DataError(
-            f"feature {name!r} is a {type(value).__name__}, not a sequence of tokens: tokenize it in "
+            f"feature {name!r} has type {type(value).__name__}, not a sequence of tokens: tokenize it in "
             "a map before pack (penstock.text.Tokenize), or name it in unpacked= to keep it beside "
             "the tokens of other features"
         )
@@ -476,4 +476,4 @@ def check_dtype(value: Any, step: str) -> None:
     except (TypeError, UnicodeEncodeError):
         raise ConfigError(f"{step}: dtype {value!r} is no NumPy dtype") from None
     if kind in "OSUmM":
-        raise ConfigError(f"{step}: dtype {value!r} is no dtype of numbers")
+        raise ConfigError(f"{step}: dtype {value!r} is not numeric: give one such as 'int32'")

@@ -614,6 +614,13 @@ def _make_unpackable_error(
             )
             message = f"feature {name!r} is a {shown}, not a sequence of numbers: name it in unpacked= to get a list"
             return _make_segment_error(f"{message} of them, or drop it before pack", segment)
+        if array.ndim != np.ndim(values[0]):
+            axes = (
+                f"has {array.ndim} axes, and {np.ndim(values[0])} in the first document of its row"
+            )
+            return _make_segment_error(
+                f"feature {name!r} {axes}: give all one shape by a map", segment
+            )
     return DataError(f"feature {name!r} does not fit into one row (see dtype= and pad=): {error}")
 
 
@@ -633,17 +640,17 @@ def _make_keys_error(docs: Sequence[Any], wanted: set[str], guessed: bool) -> Da
         keys = set(cast("Mapping[str, Any]", doc))
         if wanted - keys:
             return _make_segment_error(
-                f"the document lacks {_format_names(wanted - keys)}, it has {_format_names(keys)}",
+                f"the document lacks {_format_names(wanted - keys)}, it has {_format_names(keys)}: "
+                "give every document the same features by a map, or drop them before pack",
                 segment,
             )
         if keys - wanted:
-            remedy = (
-                "the first document of the row has not"
-                if guessed
-                else "name them in features= or unpacked="
-            )
+            more, remedy = " also", "name them in features= or unpacked="
+            if guessed:
+                more, remedy = "", "the first document of its row has none: give them to all"
             return _make_segment_error(
-                f"the document has also {_format_names(keys - wanted)}: {remedy}, or drop them",
+                f"the document has{more} {_format_names(keys - wanted)}: {remedy}, or drop them "
+                "before pack",
                 segment,
             )
     return DataError(f"documents whose {_format_names(wanted)} cannot be read")

@@ -189,7 +189,12 @@ class GroupStream(UnaryStream):
                 self._trim()
 
     def _take(self, value: Any, rows: ProvenanceRows) -> Sequence[Members]:
-        item = self._item(self._number, value)
+        try:
+            item = self._item(self._number, value)
+        except Exception as error:
+            name, epoch, index = self.names[int(rows.leaf[0])], rows.epoch[0], rows.index[0]
+            error.add_note(f"penstock: at sample {name}[{index}] (pass {epoch})")
+            raise
         if isinstance(self.fold, Apart):
             by = self.fold.by
             document = value.like if isinstance(value, Missing) else value

@@ -230,7 +230,9 @@ class Quarantine:
             draw = self._draw(unit.rows, self._row_of(failure, unit.rows))
         if (reason := self._reason_to_raise(failure)) is not None:
             file = describe_row_location(self.leaves[failure.leaf].source, failure.index)
-            cause.add_note(f"penstock: at sample {describe_draw(draw)}{file}{reason}")
+            unknown = failure.grouped and not getattr(cause, "part", ())
+            at = "in the batch or packed row that begins with" if unknown else "at"
+            cause.add_note(f"penstock: {at} sample {describe_draw(draw)}{file}{reason}")
             raise cause from None
         released, entry = self._release(unit.rows, draw), self.journal.entries.get(draw)
         if entry is None or not self._applies(entry):
@@ -254,7 +256,7 @@ class Quarantine:
         if is_storage_failure(failure.cause):
             return f"; storage failed {STORAGE_TRIES} times, so the sample is not the cause"
         if failure.grouped:
-            return "; a function over groups failed, so no single sample can be replaced"
+            return "; a sample of a batch or packed row cannot be replaced"
         if self.journal.policy == "raise":
             return "; on_error='quarantine' replaces it with another sample"
         if self._paired:
