@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from example_counts import pick_cases
 from helpers import through_json
+from integrations.forked_ranks import run_script
 from integrations.torch_flows import FLOWS, plain
 from penstock.integrations.torch import IterableDataset, MapDataset, Sampler
 
@@ -135,15 +136,8 @@ def test_a_bare_dataset_or_loader_does_the_right_thing_or_names_the_wrapper() ->
 
 
 def test_the_data_parallel_group_of_a_mesh_has_the_ranks(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", str(HERE / "torch_mesh.py")]
-    crew = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path / "store")], stdout=-1, stderr=-1, text=True
-        )
-        for rank in range(4)
-    ]
-    ended = [member.communicate(timeout=600) for member in crew]
-    found = [json.loads(out) if out else pytest.fail(err) for out, err in ended]
+    run_script(HERE / "torch_mesh.py", tmp_path)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(4)]
     ds = ps.from_sequence(range(32)).shuffle(seed=1).batch(2)
     for rank, given in enumerate(found):
         for name, place, size in [
