@@ -201,7 +201,10 @@ def by_jax(_: Any) -> dict[str, Any]:
             }
             if not means:
                 check_local(
-                    jax.jit(total, static_argnums=2), weights, numbers, mean_by_source(step(weights, numbers)[1], sources)
+                    jax.jit(total, static_argnums=2),
+                    weights,
+                    numbers,
+                    mean_by_source(step(weights, numbers)[1], sources),
                 )
             weights, sums = step(weights, numbers)
             count = reduce_loss_tokens(count_loss_tokens(numbers))

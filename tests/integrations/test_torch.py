@@ -57,7 +57,7 @@ FORKED = [
 ]
 SPAWNED = [
     {"do": "passes", "name": name, "workers": 2, "how": "spawn", "kind": kind, "persistent": True}
-    for name, kind in [("planned", "map"), ("filtered", "iterable")]
+    for name, kind in pick_cases([("filtered", "iterable"), ("planned", "map")], 2)
 ]
 RANKED = [
     {
@@ -86,7 +86,7 @@ def test_a_saved_state_goes_on_with_the_next_item() -> None:
     pytest.importorskip("torchdata")
     jobs = [
         {"do": "stateful", "name": name, "workers": workers, "how": "fork", "kind": kind, "at": at}
-        for name, ats in [("batches", (0, 6, 13)), ("filtered", (5, 11)), ("packed", (4,))]
+        for name, ats in [("batches", (6, 13)), ("filtered", (5,)), ("packed", (4,))]
         for workers, at in product((0, 3), ats)
         for kind in kinds(name)
     ]

@@ -16,8 +16,11 @@ import penstock as ps
 from integrations.forked_ranks import fork_ranks
 from penstock.integrations.torch import IterableDataset, MapDataset
 
+
 def receive(rank: int, folder: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=4)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=4
+    )
     ds = ps.from_sequence(range(32)).shuffle(seed=1).batch(2)
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
     hsdp = init_device_mesh("cpu", (2, 2), mesh_dim_names=("replicate", "shard"))

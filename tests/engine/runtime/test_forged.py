@@ -26,7 +26,9 @@ from penstock.engine.steps.read import Read
 from penstock.types import Ints
 
 Place = tuple[Any, ...]
-SAMPLE = rounds(20, 200)  # mutants of every pipeline that are tried at each run; there are some 1,000
+SAMPLE = rounds(
+    20, 200
+)  # mutants of every pipeline that are tried at each run; there are some 1,000
 
 
 def numbers(n: int, first: int = 0) -> ps.Dataset:
