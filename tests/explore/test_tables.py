@@ -135,7 +135,7 @@ def test_endless_datasets_need_a_limit(call: str) -> None:
 
 
 def test_a_table_that_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "detect_available_memory", lambda: 8 << 20)
+    monkeypatch.setattr(memory, "detect_available_memory", lambda: 20 << 20)
     read = list[int]()
 
     def make(i: int) -> Any:
