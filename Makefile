@@ -142,6 +142,13 @@ soak: $(VENV)/.dev
 	    tests/text/chat/test_masks_of_conversations.py tests/compat/test_grain_order.py
 	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/executors/test_kills.py tests/engine/runtime/executors/test_memory.py
 	SOAK=1 $(PYTEST) tests/test_stages.py tests/test_killed_stages.py tests/integrations/test_evaluation.py
+	SOAK=1 $(PYTEST) -n $(JOBS) tests/engine/runtime/test_forged.py tests/engine/runtime/test_interrupt.py \
+	    tests/engine/runtime/test_signals.py tests/engine/steps/test_function_step.py tests/engine/steps/test_group_stream.py \
+	    tests/engine/steps/test_mix_stream.py tests/engine/streams/test_lanes.py tests/leases/test_lanes.py \
+	    tests/test_outside.py tests/test_saves.py tests/cli/test_preview.py tests/compat/test_grain.py \
+	    tests/mixture_files/test_step_sizes.py tests/sources/test_tokens.py
+	SOAK=1 $(PYTEST) tests/integrations/test_loss_counts.py tests/integrations/test_orbax.py \
+	    tests/integrations/test_shared_reader.py tests/integrations/test_steering.py tests/integrations/test_torch.py
 	SOAK=1 $(PYTEST) tests/test_bench.py -k every_row
 	SOAK=1 $(PYTEST) tests/test_operations.py
 	for round in $$(seq $(SEEDS)); do \

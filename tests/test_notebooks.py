@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from example_counts import is_soak
 from helpers import imports_a_framework, slow_if
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,10 +27,19 @@ def code_of(path: Path) -> str:
     return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "code")
 
 
+def nightly_if(trains: bool) -> list[pytest.MarkDecorator]:
+    """Mark a notebook that trains: its imports take 12 s, and `make notebooks` executes it every night."""
+    reason = "trains a model: `make notebooks`"
+    return [
+        *slow_if(trains),
+        *([pytest.mark.skipif(not is_soak(), reason=reason)] if trains else []),
+    ]
+
+
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id=path.stem, marks=slow_if(imports_a_framework(code_of(path))))
+        pytest.param(path, id=path.stem, marks=nightly_if(imports_a_framework(code_of(path))))
         for path in NOTEBOOKS
     ],
 )

@@ -18,7 +18,7 @@ from hypothesis import event, given, note
 from hypothesis import strategies as st
 
 import penstock as ps
-from example_counts import pick_cases
+from example_counts import pick_cases, rounds
 from helpers import numbers, through_json
 from penstock.engine.orders import Stride
 from penstock.text import CausalLM, Padded
@@ -177,7 +177,7 @@ def choose(before: list[list[Batch]], rest: list[list[Batch]]) -> tuple[str, int
 
 @pytest.mark.parametrize(
     "name, ranks, later",
-    pick_cases([(name, n, 3 - n) for n in (1, 2) for name in (*PIPELINES, *PADDED)], 2),
+    pick_cases([(name, n, 3 - n) for n in (1, 2) for name in (*PIPELINES, *PADDED)], 3),
 )
 def test_an_excluded_document_is_never_trained_on_again(name: str, ranks: int, later: int) -> None:
     plain = steps_of(open_run(name, ranks))
@@ -445,7 +445,7 @@ def test_documents_that_wait_in_open_rows_are_masked(
         found = [row["tokens"][row["segment_ids"] > 0] for row in islice(loader, rows)]
         return [number for number, row in enumerate(found) if np.isin(row, tokens).any()]
 
-    for before in range(0, 60, 3):
+    for before in range(0, 60, rounds(10, 3)):
         loader = ps.Loader(ds)
         holding(loader, before)
         loader.exclude([("a", index)])

@@ -12,7 +12,7 @@ import penstock as ps
 from example_counts import pick_cases, rounds
 from helpers import through_json
 
-STEPS = rounds(100, 2_000)
+STEPS = rounds(60, 2_000)
 LENGTHS = ps.Schedule({STEPS * i // 5: 512 << i for i in range(5)}, unit="steps")
 BATCHES = ps.Schedule({0: 24, STEPS // 2: 48}, unit="steps")
 CHANGES = {

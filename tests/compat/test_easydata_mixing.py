@@ -329,7 +329,7 @@ def test_resumes_at_every_position(inputs: Any, stop: str) -> None:
         for n, d in inputs.items()
     }
     assert_resumes(
-        lambda: Iterated(lambda: mixed(small, stop=stop)), steps=rounds(8, 20), at_most=3
+        lambda: Iterated(lambda: mixed(small, stop=stop)), steps=rounds(6, 20), at_most=rounds(1, 3)
     )
 
 

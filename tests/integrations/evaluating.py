@@ -1,6 +1,6 @@
-"""One evaluation by a trainer on one rank, for `test_evaluation.py`: arguments are the trainer, rank, world, port and a file.
+"""One evaluation by a trainer on one or more ranks, for `test_evaluation.py`: arguments are trainer, ranks, port, folder.
 
-Writes what this rank counted and the length of its data, as JSON.
+Each rank writes what it counted and the length of its data, as JSON.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 import penstock as ps
+from integrations.forked_ranks import fork_ranks
 from penstock.integrations.trainers import EvalLoader
 
 ROWS, BATCH = 17, 4
@@ -137,20 +139,27 @@ def by_transformers() -> dict[str, Any]:
     }
 
 
+TRAINERS = {
+    "lightning": (by_lightning, "lightning.pytorch"),
+    "accelerate": (by_accelerate, "accelerate"),
+    "transformers": (by_transformers, "transformers.trainer"),
+}
+"""What runs, and what every rank would import."""
+
+
 def main() -> None:
-    trainer, rank, world, port, file = sys.argv[1:]
-    place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
-    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": "0"}
-    os.environ |= place
+    trainer, world, port, folder = sys.argv[1:]
     torch.set_num_threads(1)
-    trainers = {
-        "lightning": by_lightning,
-        "accelerate": by_accelerate,
-        "transformers": by_transformers,
-    }
-    found = trainers[trainer]()
-    Path(file).write_text(json.dumps(found))
-    os._exit(0)
+    evaluate, framework = TRAINERS[trainer]
+    import_module(framework)
+
+    def run(rank: int) -> None:
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "GROUP_RANK": 0}
+        os.environ |= {name: str(value) for name, value in place.items()}
+        Path(folder, f"{rank}.json").write_text(json.dumps(evaluate()))
+
+    fork_ranks(int(world), run)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A Trainer on packed rows with masks, for `test_loss_counts.py`; each rank is a process.
 
-Arguments: rank, world size, port, how the number of tokens is found, and a folder.
+Arguments: port, how the number of tokens is found, and a folder.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ import torch
 from transformers import Trainer, TrainingArguments
 
 import penstock as ps
+from integrations.forked_ranks import fork_ranks
 from penstock.integrations.losses import count_loss_tokens, reduce_loss_tokens
 from penstock.integrations.transformers import FromLoader
 from penstock.text import CausalLM
 
 LENGTH, ROWS, STEPS, ACCUMULATED, VOCABULARY, RATE = 24, 4, 5, 2, 30, 0.5
+
+WORLD = 2
 
 
 class Documents:
@@ -85,9 +88,8 @@ def train_by_hand() -> list[list[float]]:
     return model.table.weight.tolist()
 
 
-def main() -> None:
-    rank, world, port, way, folder = sys.argv[1:]
-    os.environ |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world}
+def train(rank: int, port: str, way: str, folder: str) -> None:
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(WORLD)}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     args = TrainingArguments(
         output_dir=folder, max_steps=STEPS, gradient_accumulation_steps=ACCUMULATED, use_cpu=True,
@@ -125,4 +127,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    torch.set_num_threads(1)
+    fork_ranks(WORLD, lambda rank: train(rank, *sys.argv[1:]))

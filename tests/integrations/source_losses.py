@@ -1,7 +1,7 @@
 """A small language model trained on packed rows, and on the same documents padded, for `test_losses.py`.
 
-By torch in processes of their own (arguments are rank, world size, port and a file), and by JAX in
-the processes of `jax_ranks`. Both report the losses by source of every step, in both forms.
+By torch in forks of one process (arguments are a port and a folder), and by JAX in the processes of
+`jax_ranks`. Both report the losses by source of every step, in both forms.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import penstock as ps
+from integrations.forked_ranks import fork_ranks
 from penstock.integrations.losses import (
     count_loss_tokens,
     mean_by_source,
@@ -25,7 +26,8 @@ from penstock.integrations.losses import (
 )
 from penstock.text import CausalLM, Padded
 
-LENGTH, ROWS, STEPS, VOCABULARY, SIZE = 32, 6, 3, 40, 8
+LENGTH, ROWS, STEPS, VOCABULARY, SIZE = 32, 6, 2, 40, 8
+"""Few steps: JAX compiles for the shape of every padded one."""
 FORMS = ("packed", "padded")
 IGNORE = -100
 RATE = 0.5
@@ -199,7 +201,10 @@ def by_jax(_: Any) -> dict[str, Any]:
             }
             if not means:
                 check_local(
-                    total, weights, numbers, mean_by_source(step(weights, numbers)[1], sources)
+                    jax.jit(total, static_argnums=2),
+                    weights,
+                    numbers,
+                    mean_by_source(step(weights, numbers)[1], sources),
                 )
             weights, sums = step(weights, numbers)
             count = reduce_loss_tokens(count_loss_tokens(numbers))
@@ -228,11 +233,16 @@ def check_local(
 def main() -> None:
     import torch
 
-    rank, world, port, file = sys.argv[1:]
-    os.environ |= {"RANK": rank, "WORLD_SIZE": world, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": world}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    port, folder = sys.argv[1:]
     torch.set_num_threads(1)
-    Path(file).write_text(json.dumps(by_torch()))
+
+    def run(rank: int) -> None:
+        place = {"RANK": rank, "WORLD_SIZE": 2, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": 2}
+        place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        os.environ |= {name: str(value) for name, value in place.items()}
+        Path(folder, f"{rank}.json").write_text(json.dumps(by_torch()))
+
+    fork_ranks(2, run)
 
 
 if __name__ == "__main__":

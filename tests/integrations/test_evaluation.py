@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from example_counts import pick_cases
-from helpers import wait_for_ranks
+from jax_ranks import free_port
 
 pytest.importorskip("torch")
 
 from integrations.evaluating import BATCH, ROWS
+from integrations.forked_ranks import run_script
 
 pytestmark = pytest.mark.slow  # trainers in processes of their own
 
@@ -28,32 +25,8 @@ SCRIPT = Path(__file__).parent / "evaluating.py"
 def evaluate(trainer: str, world: int, folder: Path) -> list[Any]:
     """Return the report of each rank of an evaluation."""
     pytest.importorskip(trainer)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    paths = [folder / f"{rank}.json" for rank in range(world)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [
-                sys.executable,
-                "-W",
-                "ignore",
-                str(SCRIPT),
-                trainer,
-                str(rank),
-                str(world),
-                str(port),
-                str(path),
-            ],
-            env=env,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, path in enumerate(paths)
-    ]
-    wait_for_ranks(ranks)
-    return [json.loads(path.read_text()) for path in paths]
+    run_script(SCRIPT, trainer, world, free_port(), folder)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(world)]
 
 
 @pytest.mark.parametrize(
@@ -75,7 +48,7 @@ def test_every_row_counts_once_in_every_evaluation(
         assert report["evaluations"] == [report["evaluations"][0]] * 3
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", pick_cases([2, 1], 2))
 def test_metrics_and_predictions_of_the_trainer_have_no_added_rows(
     world: int, tmp_path: Path
 ) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from example_counts import pick_cases
-from helpers import wait_for_ranks
 from jax_ranks import free_port
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
+from integrations.forked_ranks import run_script
 from integrations.loss_counts import ACCUMULATED, STEPS, train_by_hand
 
 pytestmark = pytest.mark.slow  # two processes import transformers
@@ -30,19 +27,7 @@ SCRIPT = Path(__file__).with_name("loss_counts.py")
 def test_the_trainer_gets_the_number_of_all_ranks_and_accumulated_batches(
     way: str, tmp_path: Path
 ) -> None:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    port = str(free_port())
-    wait_for_ranks(
-        [
-            subprocess.Popen(
-                [sys.executable, "-W", "ignore", SCRIPT, str(rank), "2", port, way, str(tmp_path)],
-                env=environment,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(2)
-        ]
-    )
+    run_script(SCRIPT, free_port(), way, tmp_path)
     expected = np.asarray(train_by_hand())
     found = [json.loads((tmp_path / f"{way}-{rank}.json").read_text()) for rank in range(2)]
     assert found[0][0] == found[1][0] and len(found[0][0]) == STEPS and ACCUMULATED > 1

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +14,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from example_counts import examples
-from helpers import wait_for_ranks
+from integrations.forked_ranks import run_script
 from integrations.source_losses import STEPS
 from jax_ranks import crew, free_port
 from penstock.integrations.losses import (
@@ -295,19 +292,9 @@ def check_forms(reports: list[Any], rtol: float) -> None:
 @pytest.mark.slow  # two processes that train
 def test_packed_and_padded_runs_of_torch_measure_equal_losses(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    port, paths = str(free_port()), [tmp_path / f"{rank}.json" for rank in range(2)]
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(rank), "2", port, str(path)],
-            env=env,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank, path in enumerate(paths)
-    ]
-    wait_for_ranks(ranks)
-    check_forms([json.loads(path.read_text()) for path in paths], rtol=1e-12)
+    run_script(SCRIPT, free_port(), tmp_path)
+    reports = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    check_forms(reports, rtol=1e-12)
 
 
 @pytest.mark.slow  # two processes of JAX

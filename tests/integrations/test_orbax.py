@@ -16,6 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint.experimental import v1
 
 import penstock as ps
+from example_counts import pick_cases
 from jax_ranks import crew
 from jax_tasks import STEPS, WAYS, keys_of, opened, restore, restoring, save
 from penstock.errors import StateError
@@ -41,7 +42,7 @@ def as_one(name: str, ranks: list[Any]) -> list[Any]:
     return [sorted(key for share in step for key in share) for step in zip(*ranks, strict=True)]
 
 
-@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("processes", pick_cases([3, 1], 2))
 def test_restored_on_other_processes_the_run_goes_on(
     saved: tuple[Path, list[Any]], processes: int
 ) -> None:

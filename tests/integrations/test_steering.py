@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from example_counts import rounds
 from helpers import through_json
 from penstock.integrations.losses import mean_by_source, sum_by_source
 from penstock.integrations.scaling_laws import LossCurve, ScalingLaw
@@ -333,14 +334,15 @@ def test_ado_goes_on_from_a_small_state() -> None:
     prior = dict.fromkeys(NAMES, 1.0)
     one, weights = ADO(prior, warmup=5, refit=7), dict.fromkeys(NAMES, 1 / 3)
     other = ADO(prior, warmup=5, refit=7)
-    for n in range(1, 700):
+    last = rounds(250, 500)  # a fit takes the longer the more there is behind it
+    for n in range(1, last + 50):
         signals = {name: law.loss(n) for name, law in LAWS.items() if (n + len(name)) % 3}
         proposed = one.propose(weights, signals)
-        if n == 500:
+        if n == last:
             state = through_json(one.state_dict())
             assert len(str(state)) < 40_000
             other.load_state_dict(state)
-        elif n > 500:
+        elif n > last:
             assert other.propose(weights, signals) == proposed
         weights = proposed or weights
     assert through_json(other.state_dict()) == through_json(one.state_dict())

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
+from integrations.forked_ranks import run_script
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.slow  # eight processes of torch
@@ -29,16 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(folder: Path) -> Found:
     """Return the results of all ranks, in their order; tp is the innermost dimension."""
-    command = [sys.executable, "-W", "ignore", str(HERE / "torch_cube.py")]
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
-    crew = [
-        subprocess.Popen(
-            [*command, str(rank), str(folder)], stdout=-1, stderr=-1, text=True, env=env
-        )
-        for rank in range(8)
-    ]
-    ended = [member.communicate(timeout=600) for member in crew]
-    return [json.loads(out) if out else pytest.fail(err) for out, err in ended]
+    run_script(HERE / "torch_cube.py", folder)
+    return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(8)]
 
 
 def test_peers_receive_equal_rows_and_every_row_comes_once(found: Found) -> None:

@@ -113,10 +113,13 @@ def test_killed_in_the_middle_of_an_epoch_and_resumed(
         run("one", 1, 0, sixth),
         run("back", 2, 0, sixth),
     )
+    runs = [full, killed, again]
     alone = trainer == "torchtitan"  # its FSDP reduces by an operation that gloo lacks
-    train(
-        [full, killed, again] if alone else [full, killed, again, on_two, two_killed, on_one, back]
-    )
+    if not alone:
+        runs.append(on_two)
+    # Two ranks that are killed, and one or two that go on: of one trainer in a usual run.
+    both = not alone and (trainer == "transformers" or is_soak())
+    train([*runs, two_killed, on_one, back] if both else runs)
 
     [expected] = told(full)
     assert len(expected) == BATCHES and len({json.dumps(ids) for ids, _ in expected}) == BATCHES
@@ -125,19 +128,21 @@ def test_killed_in_the_middle_of_an_epoch_and_resumed(
     if alone:
         return
     ids, losses = global_steps(full)
-    assert [len(part) for part in told(two_killed)] == [17, 17]
-    for other, done in ((on_two, 6), (on_one, 12), (back, 12)):
+    resumed = [(on_two, 6), (on_one, 12), (back, 12)] if both else [(on_two, 6)]
+    for other, done in resumed:
         there, lost = global_steps(other)
         assert there == ids[done:]
         assert lost == pytest.approx(losses[done:], rel=1e-5)
-    assert told(back)[0][: 17 - 12] == told(two_killed)[0][12:]
+    if both:
+        assert [len(part) for part in told(two_killed)] == [17, 17]
+        assert told(back)[0][: 17 - 12] == told(two_killed)[0][12:]
 
 
 @pytest.mark.parametrize("trainer", ["transformers", *(["lightning"] if is_soak() else [])])
 def test_saved_at_any_batch_of_passes_without_a_length(trainer: str, tmp_path: Path) -> None:
     pytest.importorskip(trainer)
     full = Run(trainer, "ends", 1, str(tmp_path / "full"), step=1, every=1)
-    steps = (6, 7, 8) if not is_soak() else (1, 6, 7, 8, 13, 14, 21)  # 7 batches make a pass
+    steps = (7, 8) if not is_soak() else (1, 6, 7, 8, 13, 14, 21)  # 7 batches make a pass
     kept = [tmp_path / "full" / f"checkpoint-{step}" for step in steps]
     rests = [
         Run(trainer, "ends", 1, str(tmp_path / path.name), str(path), step=1, every=99)

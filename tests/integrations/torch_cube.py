@@ -1,19 +1,22 @@
-"""One of eight processes in a 2 x 2 x 2 mesh over gloo: what it receives, as JSON on standard output."""
+"""Eight processes in a 2 x 2 x 2 mesh over gloo: what each receives, as a file of JSON in the folder that is given."""
 
 from __future__ import annotations
 
 import io
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 import torch.distributed as dist
 from PIL import Image
 from torch.distributed.device_mesh import init_device_mesh
 
 import penstock as ps
+from integrations.forked_ranks import fork_ranks
 from penstock.integrations.shared_reader import share_loader
 from penstock.text import CausalLM, slice_rows
 
@@ -52,8 +55,7 @@ def make_samples() -> ps.Dataset:
     return ps.from_sequence(range(64)).shuffle(seed=1).batch(global_batch_size=8)
 
 
-if __name__ == "__main__":
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+def receive(rank: int, folder: Path) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=8
     )
@@ -83,5 +85,10 @@ if __name__ == "__main__":
         found["reads"] = shared.loader is not None
         found["images"] = [batch["pixels"][:, 0, 0].tolist() for batch in shared]
         dist.barrier()
-    sys.stdout.write(json.dumps(found))
+    (folder / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    fork_ranks(8, partial(receive, folder=Path(sys.argv[1])))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from example_counts import examples
+from example_counts import examples, rounds
 from helpers import through_json
 from penstock.engine.runtime.seal import seal, unseal
 from simulated_rollouts import Rollouts
@@ -237,7 +237,7 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
         )
 
     dice, saved = random.Random(3), None
-    for _ in range(50):
+    for _ in range(rounds(20, 50)):
         run = Rollouts(make, dice.choice([1, 2, 3]), seed=dice.randrange(1 << 30)).load(saved)
         for _ in range(dice.randint(1, 40)):
             run.step()
@@ -246,7 +246,7 @@ def test_none_is_lost_and_none_trained_twice_whenever_it_is_killed() -> None:
     assert saved is not None
     reference = dict(ps.Loader(make(), lanes=48).lease(4000))
     found = {uid: value for uid, value, _ in saved["settled"]}
-    assert len(found) == len(saved["settled"]) > 300
+    assert len(found) == len(saved["settled"]) > 100
     assert all(reference[uid] == value for uid, value in found.items())
     alone = ps.Loader(make())
     alone.load_state_dict(saved["states"])

@@ -223,7 +223,7 @@ def test_a_writer_killed_at_any_effect_on_the_disk(chats: Path) -> None:
 
 @pytest.mark.slow  # processes that are killed
 def test_the_command_killed_with_its_workers(chats: Path, penstock: Any) -> None:
-    (chats.parent / "a.jsonl").write_text((chats.parent / "a.jsonl").read_text() * 20)
+    (chats.parent / "a.jsonl").write_text((chats.parent / "a.jsonl").read_text() * 10)
     store = chats.parent / "store"
     command = ["tokenize", str(chats), "-o", str(store), "--shard", "9", "--workers", "2"]
     with subprocess.Popen(
@@ -241,7 +241,7 @@ def test_the_command_killed_with_its_workers(chats: Path, penstock: Any) -> None
     write(chats, "whole", shard=9)
     assert digests(chats.parent / "whole") == digests(store)
     found = json.loads(result.stdout)
-    assert found["dropped"]["untrained"] >= 400 and found["documents"] > 1_000
+    assert found["dropped"]["untrained"] >= 200 and found["documents"] > 500
 
 
 def test_what_cannot_be_tokenized_is_refused(chats: Path, penstock: Any) -> None:

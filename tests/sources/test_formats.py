@@ -83,7 +83,7 @@ def test_a_state_knows_the_data(made: Made) -> None:
 
 def test_it_goes_on_from_every_position(made: Made) -> None:
     few: Any = lambda: ps.Loader(read(made).shuffle(seed=1)[:6].batch(2, collate=list))  # noqa: E731
-    assert_resumes(few, same=lambda a, b: not describe_difference(a, b))
+    assert_resumes(few, at_most=rounds(2, 64), same=lambda a, b: not describe_difference(a, b))
 
 
 def mixed(every: dict[str, Made]) -> ps.Dataset:

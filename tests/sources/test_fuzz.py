@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow  # fuzzers: half a minute
 
 @pytest.mark.parametrize("part", range(2))
 def test_any_input_gives_an_answer_or_an_error_of_ours(part: int) -> None:
-    # 10 seconds for all of them in every run, ten minutes under `make soak`.
+    # 6 seconds for all of them in every run, ten minutes under `make soak`.
     names = list(fuzz.PARSERS)[part::2]
-    seconds, seed = rounds(10, 600) / len(fuzz.PARSERS), rounds(0, int(time.time()))
+    seconds, seed = rounds(6, 600) / len(fuzz.PARSERS), rounds(0, int(time.time()))
     settings = {
         "MALLOC_ARENA_MAX": "1",
         "ARROW_DEFAULT_MEMORY_POOL": "system",

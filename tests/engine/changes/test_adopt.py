@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from example_counts import pick_cases
+from example_counts import is_soak, pick_cases, rounds
 from helpers import pairwise_first, slow_if, through_json
 from penstock.testing import recipes
 from trees import documents
@@ -114,10 +114,15 @@ def test_a4_weights_added_and_removed_over_every_kind_of_input(
         )
 
     before = make({"a": 3, "bb": 1})
-    check(before, make({"a": 1, "bb": 2}))
-    check(before, make({"a": 1, "bb": 2, "ccc": 2}))
-    check(before, make({"ccc": 2, "a": 3}))
-    check(make({"a": 3, "bb": 1, "ccc": 2}), make({"ccc": 1, "a": 3}))
+    pairs = [
+        (before, make({"a": 1, "bb": 2})),
+        (make({"a": 3, "bb": 1, "ccc": 2}), make({"ccc": 1, "a": 3})),
+        (before, make({"a": 1, "bb": 2, "ccc": 2})),
+        (before, make({"ccc": 2, "a": 3})),
+    ]
+    # Every change comes with every kind of input and with every second rule.
+    for first, second in pick_cases(pairs[(KINDS.index(kind) + RULES.index(rule)) % 2 :], 2):
+        check(first, second)
 
 
 def test_a4_an_input_that_grew_goes_on_at_its_next_sample_in_every_pass() -> None:
@@ -723,8 +728,8 @@ def test_a_light_source_in_another_order_is_not_adopted_either(name: str, nested
             ps.mix({"m": mix, "z": numbers(5)}, {"m": 4, "z": 1}, seed=3) if nested else mix
         )
 
-    refused = list[int]()
-    for taken in range(1, 40):
+    refused, places = list[int](), range(1, 40, rounds(4, 1))
+    for taken in places:
         with ps.Loader(made(), lanes=1) as loader:
             begun = keys_of(loader, taken)
             state = loader.state_dict()
@@ -743,7 +748,7 @@ def test_a_light_source_in_another_order_is_not_adopted_either(name: str, nested
             assert len(set(mine)) == len(mine), "nothing is given twice"
         with ps.Loader(made(weight=3), lanes=1) as loader:
             loader.load_state_dict(state, on_mismatch="adopt")
-    assert len(refused) > 25
+    assert len(refused) > 0.6 * len(places)
 
 
 @pytest.mark.parametrize(
@@ -1101,7 +1106,9 @@ def test_what_a_source_gave_before_it_grew_is_answered_as_it_was_given(
         return (ds.repeat() if "endless" in top else ds).batch(3, collate=list)
 
     checked = 0
-    for steps in (2, 3, 6, 7, 8, 10, 14, 17, 23):
+    # A part of a pass, the end of one, and two passes; at 7 and 17 a sample is excluded too.
+    few = (3, 7, 10, 17, 23) if order != "twice" and not is_soak() else None
+    for steps in few or (2, 3, 6, 7, 8, 10, 14, 17, 23):
         given, loader = list[Counter[tuple[str, int, int]]](), ps.Loader(made(17))
         it = iter(loader)
         while len(given) < steps:
@@ -1235,11 +1242,14 @@ def test_a_schedule_of_tokens_with_the_same_past_continues_as_if_it_held_from_th
     assert events == ["adopt"]
 
 
-@pytest.mark.parametrize("by_tokens", [False, True])
 @pytest.mark.parametrize(
-    "laws", [("step", "step"), ("linear", "step"), ("step", "cosine"), ("linear", "linear")]
+    "tokens,laws,by_tokens",
+    pairwise_first(
+        (0, 300, 1_000, 1_400, 2_000, 2_700),
+        (("step", "step"), ("linear", "step"), ("step", "cosine"), ("linear", "linear")),
+        (False, True),
+    ),
 )
-@pytest.mark.parametrize("tokens", [0, 300, 1_000, 1_400, 2_000, 2_700])
 def test_a_schedule_behind_its_own_draws_is_the_schedule(
     tokens: int, laws: Any, by_tokens: bool
 ) -> None:

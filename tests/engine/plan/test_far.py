@@ -43,7 +43,7 @@ FLOWS: dict[str, Callable[[], ps.Dataset]] = {
     "a zip": lambda: rows(3, "a").repeat().zip(rows(1_000, "b").shuffle(seed=1).repeat()),
     "few beside many": lambda: mixed(rows, 3, 100_000).batch(8),
     "a cap": lambda: mixed(rows, 3, 100_000, max_epochs={"s00": 4}),
-    "many": lambda: mixed(rows, *range(3, 603, 10)).shuffle(window=50, seed=5),
+    "many": lambda: mixed(rows, *range(3, 603, 25)).shuffle(window=50, seed=5),
     "by tokens": lambda: mixed(documents, *range(5, 65, 3), unit="tokens"),
     "packed": lambda: mixed(documents, *range(5, 65, 3), unit="tokens").pack(64).batch(4),
     "packed whole": lambda: mixed(documents, 3, 1_000).pack(64, method="best_fit").batch(4),

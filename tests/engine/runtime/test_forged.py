@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from example_counts import rounds
 from helpers import through_json
 from penstock.engine.base.canonical_json import encode_canonical_json
 from penstock.engine.grouping import BatchByTokens
@@ -25,7 +26,9 @@ from penstock.engine.steps.read import Read
 from penstock.types import Ints
 
 Place = tuple[Any, ...]
-SAMPLE = 40  # mutants of every pipeline that are tried at each run; there are some 1,000
+SAMPLE = rounds(
+    20, 200
+)  # mutants of every pipeline that are tried at each run; there are some 1,000
 
 
 def numbers(n: int, first: int = 0) -> ps.Dataset:

@@ -33,7 +33,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "epoch": {"epoch_length": 4},
     "pad": {"remainder": "pad"},
 }
-STRIDE = rounds(61, 1)  # of the moments at which is interrupted
+STRIDE = rounds(151, 1)  # of the moments at which is interrupted
 
 
 def odd(x: int) -> bool:
@@ -110,7 +110,7 @@ def test_a_signal_handler_that_saves_the_state_gets_the_one_before_or_behind_the
     given: dict[str, Any] = {"lanes": 1} if make is PIPELINES["filter"] else {}
     with ps.Loader(make(), **options, **given) as loader:
         want = lives(loader, 2, at_once)
-    for k in range(1, 16_000, rounds(157, 5)):
+    for k in range(1, 16_000, rounds(397, 5)):
         states = list[Any]()
         with ps.Loader(make(), **options, **given) as loader:
             handler = Handler(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import penstock as ps
-from example_counts import examples
+from example_counts import examples, rounds
 from penstock.engine.steps.group_stream import decode, encode, numbers
 from penstock.testing import assert_covers, assert_resumes, recipes
 from penstock.types import Item, Part
@@ -160,15 +160,16 @@ def test_a_fold_of_ones_own_resumes_at_every_position(n: int, workers: int) -> N
         return words(23).shuffle(seed=1).fold(Sorted(n), build=first)
 
     if not workers:
-        assert_resumes(make)
-        assert_resumes(lambda: make().filter(lambda word: "3" not in word).batch(3, collate=list))
+        assert_resumes(make, at_most=rounds(5, 64))
+        rows = lambda: make().filter(lambda word: "3" not in word).batch(3, collate=list)  # noqa: E731
+        assert_resumes(rows, at_most=rounds(5, 64))
     loaders = list[ps.Loader]()
 
     def loader() -> ps.Loader:
         loaders.append(ps.Loader(make(), workers=workers))
         return loaders[-1]
 
-    assert_resumes(loader, at_most=6)
+    assert_resumes(loader, at_most=rounds(3, 24))
     for each in loaders:
         each.close()
 

@@ -55,7 +55,7 @@ def test_conversations_equal_the_slow_reference(family: str, blocks: bool, pre: 
         tool_bpe(pre), template=family if blocks else source,
         bos=BOS.get(family), eos=EOS[family], untrained="keep",
     )  # fmt: skip
-    for sample in make_samples(family, rounds(24, 1000)):
+    for sample in make_samples(family, rounds(12, 1000)):
         row = chat({**sample})
         actual = row["tokens"].tolist(), row["loss_mask"].tolist()
         assert show(*actual, pre) == show(*reference(sample), pre), sample
