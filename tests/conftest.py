@@ -1,6 +1,6 @@
 """Hypothesis profiles and the seed of a run; fixtures that every test uses.
 
-Property tests take 12 examples (`default`), 100 in `make soak` (`soak`) and 4 for a quick look (`glance`). The seed is
+Property tests take 25 examples (`default`), 100 in `make soak` (`soak`) and 4 for a quick look (`glance`). The seed is
 derived from the commit, so every commit tries other examples and a failure repeats. The summary prints the seed.
 """
 
@@ -30,7 +30,7 @@ settings.register_profile(
     derandomize=False,
     database=None,  # examples of earlier runs would depend on the machine
     print_blob=True,
-    max_examples=12,
+    max_examples=25,
     stateful_step_count=25,
     suppress_health_check=[
         HealthCheck.too_slow,

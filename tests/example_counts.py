@@ -14,7 +14,7 @@ done = Counter[str]()
 
 
 def examples(percent: int) -> settings:
-    """Settings with a share of the examples of the profile, which are 12 in `make test` and 100 in `make soak`: more
+    """Settings with a share of the examples of the profile, which are 25 in `make test` and 100 in `make soak`: more
     than all of them in a soak alone.
     """
     profile = settings()  # chosen by the command line
