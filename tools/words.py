@@ -33,7 +33,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 ALLOWED = Path("tools/words_allowed.json")
-DEFAULT_PATHS = ("src", "tools", "bench", "examples", "docs", "README.md")
+DEFAULT_PATHS = ("src", "tools", "bench", "examples", "docs", "README.md", "CONTRIBUTING.md")
 
 LINE_LENGTH = 100  # characters
 PARAGRAPH_LINES = 5
@@ -832,8 +832,10 @@ def list_files(root: Path, paths: Iterable[str]) -> list[str]:
 
 
 def is_docs(path: str) -> bool:
-    """Return whether the rules of docs hold for a file: README.md and docs/*.md."""
-    return path == "README.md" or (path.startswith("docs/") and path.endswith(".md"))
+    """Return whether the rules of docs hold for a file: README.md, CONTRIBUTING.md, docs/*.md."""
+    return path in ("README.md", "CONTRIBUTING.md") or (
+        path.startswith("docs/") and path.endswith(".md")
+    )
 
 
 def check(root: Path, files: Sequence[str]) -> list[Finding]:

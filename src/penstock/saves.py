@@ -144,9 +144,8 @@ def restore(
     The number of ranks may differ. Returns None if no checkpoint is complete; the run then starts
     at its present position.
 
-    A given step becomes the current one of the folder: later checkpoints stay there and are opened
-    only by their step, and the run saves as if they did not exist. A read-only folder stays as it
-    is.
+    A given step becomes the current one of the folder. Later checkpoints stay there and are opened
+    only by their step; the run saves as if they did not exist. A read-only folder stays as it is.
 
     Args:
         path: the folder given to `ps.save`.

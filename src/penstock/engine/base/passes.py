@@ -96,13 +96,13 @@ class Passes:
             start = found.stop if found.size else stop
 
     def split(self, positions: Ints) -> tuple[Ints, Ints]:
-        """Return the passes of positions, and their places in the pass."""
+        """Return the passes of positions, and their positions in the pass."""
         if len(self.epochs) == 1:
             return np.divmod(positions, max(self.sizes[0], 1))
         i = np.searchsorted(self.starts[1:], positions, side="right")
         sizes = np.maximum(self.sizes, 1)[i]
-        passes, places = np.divmod(positions - np.asarray(self.starts)[i], sizes)
-        return passes + np.asarray(self.epochs)[i], places
+        passes, offsets = np.divmod(positions - np.asarray(self.starts)[i], sizes)
+        return passes + np.asarray(self.epochs)[i], offsets
 
     def starts_of(self, epochs: Ints) -> Ints:
         """Return the first positions of passes."""

@@ -1,7 +1,7 @@
 """Packing by arithmetic: a window takes the documents that begin in a fixed number of tokens.
 
-What begins at a token is a question about sums of lengths. So any row of any pass is known without
-those before, and an endless input is packed like any other.
+Sums of lengths locate any row, so random access needs no earlier row, and an endless input is
+packed like any other.
 """
 
 from __future__ import annotations
